@@ -1,50 +1,128 @@
-"""Examples that are no rows of a dataset, such as prompts to predict with, and functions of single examples."""
+"""Examples that are no rows of a dataset, such as prompts or a dataset of torch, and functions of single examples."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any
 
-from torch.utils.data import default_collate
+import numpy as np
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
+from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError
 from daskprep.loader.order import bounds_of
-from daskprep.loader.standing import Ranks, check_count
+from daskprep.loader.standing import Ranks, check_count, check_flags, check_same, check_seed, check_state
+from daskprep.permutation import make_key, permute
+from daskprep.sources.frames import is_of
+from daskprep.training.batches import BatchSource
+
+_FORMAT = 1
+_CHUNK = 65_536  # numbers of rows that are permuted together
 
 
 class Examples:
-    """Lists of the examples that an iterable, or a dataset of torch, gives: a source of batches in one order."""
+    """A source of batches: lists of the examples that an iterable, or a dataset of torch, gives.
 
-    epoch = 0
+    Ranks share batches as those of a dataset: all ranks have the same number, and none is empty.
+    """
 
-    def __init__(self, data: Any, batch_size: int, ranks: Ranks) -> None:
+    def __init__(self, data: Any, batch_size: int, ranks: Ranks, *, seed: int = 0, shuffle: bool = False) -> None:
         check_count("batch_size", batch_size, 1)
-        # Nothing waits for the other ranks in a prediction.
-        self.rank, self.world_size = dataclasses.replace(ranks, uneven=True).position(batch_size)
+        check_flags(shuffle=shuffle)
+        if shuffle and not has_numbers(data):
+            raise ConfigError(f"shuffle=True needs a length and rows by number, which {data!r:.200} does not have")
+        self.rank, self.world_size = ranks.position(batch_size)
+        if isinstance(data, Set) and self.world_size > 1:
+            raise ConfigError(f"data={data!r:.200} is a set, which has another order on each rank: pass a list")
+        self.seed, self.shuffle = check_seed(seed), shuffle
         self._data, self._size = data, batch_size
+        self._go_to(0)
+
+    def _go_to(self, epoch: int, rows_given: int = 0) -> None:
+        self.epoch, self._rows_given = epoch, rows_given
+        self._begun = self._is_over = False
 
     def __len__(self) -> int:
-        return math.ceil(len(self._data) / self._size)
+        full, rest = divmod(len(self._data), self._size)
+        return full + (rest >= (self.world_size if full else 1))
 
     def __iter__(self) -> Iterator[list[Any]]:
-        given = self._data
-        # A dataset of torch may take any number: its length tells where it ends.
-        examples = iter(given) if hasattr(given, "__iter__") else (given[row] for row in range(len(given)))
-        while batch := list(islice(examples, self._size)):
-            if share := batch[slice(*bounds_of(self._size, self.rank, self.world_size))]:
-                yield share
+        if self._begun:
+            self._go_to(self.epoch + 1)
+        if hasattr(self._data, "set_epoch"):
+            self._data.set_epoch(self.epoch)
+        given, by_number = self._rows_given, has_numbers(self._data)
+        rows = self._numbers(given) if by_number else islice(iter(self._data), given, None)
+        batch = list(islice(rows, self._size))
+        while batch:
+            ahead = list(islice(rows, self.world_size))
+            # Every rank must have a row of the last batch: fewer rows than ranks join the one before it.
+            is_last = len(ahead) < self.world_size
+            share = self._share(batch) + self._share(ahead if is_last else [])
+            if not share or len(batch) < self.world_size:
+                raise ConfigError(
+                    f"{len(batch)} examples are too few for {self.world_size} ranks: some would have none; add "
+                    "examples, or use fewer ranks"
+                )
+            given += len(batch) + len(ahead) * is_last
+            self._begun, self._rows_given, self._is_over = True, given, is_last
+            yield self._read(share) if by_number else share
+            batch = [] if is_last else ahead + list(islice(rows, self._size - len(ahead)))
+
+    def _share(self, rows: list[Any]) -> list[Any]:
+        return rows[slice(*bounds_of(len(rows), self.rank, self.world_size))]
+
+    def _numbers(self, first: int) -> Iterator[int]:
+        """Yield the numbers of the rows of this epoch in order, from a position on."""
+        rows, key = len(self._data), make_key(self.seed, "examples", self.epoch)
+        for start in range(first, rows, _CHUNK):
+            numbers = np.arange(start, min(start + _CHUNK, rows))
+            yield from (permute(numbers, rows, key) if self.shuffle else numbers).tolist()
+
+    def _read(self, numbers: list[int]) -> list[Any]:
+        # What torch's DataLoader asks a dataset for, if it has it.
+        several = getattr(self._data, "__getitems__", None)
+        return [self._data[number] for number in numbers] if several is None else list(several(numbers))
 
     def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+        if epoch != self.epoch or self._begun:
+            self._go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch}
+        return {
+            "format": _FORMAT,
+            "epoch": self.epoch,
+            "rows_given": self._rows_given,
+            "is_over": self._is_over,
+            "rows": len(self._data) if has_numbers(self._data) else None,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.epoch = state["epoch"]
+        own = self.state_dict()
+        check_state(state, own, ("epoch", "rows_given"), _FORMAT, "manager of examples")
+        check_same(state, {name: own[name] for name in ("rows", "seed", "shuffle")}, "manager")
+        self._go_to(*((state["epoch"] + 1,) if state["is_over"] else (state["epoch"], state["rows_given"])))
+
+
+def has_numbers(data: Any) -> bool:
+    """Tell whether examples can be read by number: those of a list, or of a dataset of torch that is no iterable."""
+    # A torch IterableDataset inherits a method that raises.
+    is_iterable = isinstance(data, IterableDataset) or is_of(data, "datasets", "IterableDataset")
+    return not is_iterable and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def is_stream(data: Any) -> bool:
+    """Tell whether something gives batches; streamed datasets of Hugging Face have the methods, but give examples."""
+    return isinstance(data, BatchSource) and not is_of(data, "datasets", "IterableDataset")
+
+
+def is_encoded(data: Any) -> bool:
+    """Tell whether something is a dataset, where one is, or a stream, rather than examples."""
+    return isinstance(data, Dataset | Split | str | os.PathLike) or is_stream(data)
 
 
 def each_example(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
@@ -55,16 +133,24 @@ def each_example(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_l
     return examples if as_list else default_collate(examples)
 
 
-def check_examples(data: object, where: str = "data=") -> None:
+def check_examples(data: Any, where: str = "data=") -> None:
     """Raise ConfigError for what gives no examples, or gives them only once."""
     if isinstance(data, Iterator):
         raise ConfigError(f"{where}{data!r} is an iterator, which yields its examples only once: pass a list")
-    is_sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # as a dataset of torch
-    if isinstance(data, Mapping | bytes) or not (isinstance(data, Iterable) or is_sized):
+    if isinstance(data, DataLoader):
+        raise ConfigError(f"{where}{data!r} forms batches itself: pass its dataset, with batch_size")
+    if isinstance(data, list | tuple) and any(map(_is_dataset, data)):
+        raise ConfigError(f"{where}{data!r:.200}: to read several datasets as one, pass open_dataset([...])")
+    is_frame = hasattr(data, "iloc") or hasattr(data, "__arrow_c_stream__")
+    if isinstance(data, Mapping | bytes) or is_frame or not (isinstance(data, Iterable) or has_numbers(data)):
         raise ConfigError(
             f"{where}{data!r}: expected a split, a dataset or its path, a function that returns one of these, a "
-            "stream, or, to predict, an iterable of examples"
+            "stream, a dataset of torch, or an iterable of examples"
         )
+
+
+def _is_dataset(example: Any) -> bool:
+    return isinstance(example, Dataset | Split) or str(example).endswith(".dp")
 
 
 def _row(batch: Any, row: int) -> Any:

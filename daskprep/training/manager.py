@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -13,7 +13,7 @@ from daskprep.loader import Loader, Packing
 from daskprep.loader.standing import Ranks
 from daskprep.training.batches import BatchSource
 from daskprep.training.configured import check_callables
-from daskprep.training.examples import Examples, check_examples
+from daskprep.training.examples import Examples, check_examples, has_numbers, is_encoded, is_stream
 from daskprep.training.prepared import Prepared
 from daskprep.training.stages import stages_of
 
@@ -33,11 +33,11 @@ class Manager:
 
     Parameters
     ----------
-    data : Split, Dataset, str, path, callable or stream
+    data : Split, Dataset, str, path, callable, stream, dataset of torch or iterable
         The data. A split; a dataset, or its path or URL, with `split`; a function without arguments that writes or
         finds a dataset and returns it or its path; a stream, or a function that creates one and receives `rank` and
-        `world_size` if it has such parameters. Any object with the methods of a loader is a stream. For prediction,
-        also an iterable of examples, such as a list of prompts, or a dataset of torch.
+        `world_size` if it has such parameters. Any object with the methods of a loader is a stream. Also an iterable of
+        examples, such as a list of prompts, or a dataset of torch.
     batch_size : int or None
         Rows of a batch over all ranks together. None: 1024.
     split : str or None
@@ -93,7 +93,7 @@ class Manager:
         self.options = options
         if not isinstance(split, str | None):
             raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
-        if not _is_rows(data):
+        if not (is_encoded(data) or callable(data)):
             check_examples(data)
         _check_options(options)
         self._packing, self.grouping = self._grouped()
@@ -119,8 +119,6 @@ class Manager:
         """Refuse what makes no sense for a role, before anything is opened or imported."""
         if role != "train" and self.options.get("shuffle"):
             raise ConfigError("shuffle=True is for training only: remove it")
-        if role != "predict" and not _is_rows(self.data):
-            raise ConfigError(f'data={self.data!r:.200}: only "predict" accepts an iterable: write a dataset instead')
         check_callables("example_processors", self.example_processors, allowed)
         check_callables("processors", self.processors, allowed)
         check_callables("group_processors", self.grouping, allowed)
@@ -143,14 +141,23 @@ class Manager:
     ) -> tuple[BatchSource, tuple[str, ...]]:
         """Return what gives batches, and which of `columns_to_remove` must be taken out of them."""
         found = prepared.result(self.data, ranks)
-        if not _is_rows(found):
-            given = {"split": self.split, "columns_to_remove": self.columns_to_remove or None, **self.options}
-            self._refuse(given, "is for datasets only", found)
-            return Examples(found, 1024 if self.batch_size is None else self.batch_size, ranks), ()
-        if isinstance(found, BatchSource):
+        if not is_encoded(found):
+            return self._examples(found, role, ranks, overfit=overfit), ()
+        if is_stream(found):
             self._check_stream(found, role, ranks.world_size)
             return found, self.columns_to_remove
         return self._loader(self._split(role, found), role, ranks, overfit=overfit)
+
+    def _examples(self, found: Any, role: str, ranks: Ranks, *, overfit: bool) -> Examples:
+        options = dict(self.options)
+        seed, shuffle = options.pop("seed", 0), options.pop("shuffle", role == "train" and has_numbers(found))
+        # Gradients are averaged as if all shares were equal; nothing else depends on it.
+        uneven = options.pop("uneven", False) or role != "train"
+        given = {"split": self.split, "columns_to_remove": self.columns_to_remove or None, **options}
+        self._refuse(given, "is for datasets only", found)
+        size = 1024 if self.batch_size is None else self.batch_size
+        ranks = dataclasses.replace(ranks, uneven=uneven)
+        return Examples(found, size, ranks, seed=seed, shuffle=shuffle and not overfit)
 
     def _split(self, role: str, found: Any) -> Split:
         if isinstance(found, Split):
@@ -218,10 +225,6 @@ class Manager:
 
 def _tuple(given: Any) -> tuple[Any, ...]:
     return (given,) if isinstance(given, str) or callable(given) or isinstance(given, Packing) else tuple(given)
-
-
-def _is_rows(data: Any) -> bool:
-    return isinstance(data, Dataset | Split | str | os.PathLike | BatchSource) or callable(data)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

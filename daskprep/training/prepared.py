@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch.distributed
+from torch.utils.data import Dataset as TorchDataset
 
-from daskprep.dataset import Dataset, Split
-from daskprep.errors import DaskprepError
+from daskprep.errors import ConfigError, DaskprepError
 from daskprep.loader.standing import Ranks, is_distributed
-from daskprep.training.batches import BatchSource
-from daskprep.training.examples import check_examples
+from daskprep.training.examples import check_examples, is_encoded, is_stream
 
 
 class Prepared:
@@ -25,7 +23,7 @@ class Prepared:
 
     def __init__(self) -> None:
         # The function is kept, so that no other one gets its id. None instead of a stream: each manager of each rank
-        # goes through one of its own.
+        # goes through one of its own. So do ranks with a dataset of torch, which may not be sent to other processes.
         self._results: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def call(self, all_data: Iterable[Any]) -> None:
@@ -40,7 +38,13 @@ class Prepared:
             return data
         told = _told(data)
         if told:
-            return _checked(data, data(**{name: getattr(ranks, name) for name in told}))
+            found = _checked(data, data(**{name: getattr(ranks, name) for name in told}))
+            if not is_encoded(found):
+                raise ConfigError(
+                    f"data: {data!r} takes {told[0]} and returned examples, which ranks share: return all of them, "
+                    f"without {told[0]}"
+                )
+            return found
         found = from_first_rank(lambda: self._result(data))
         return _checked(data, data()) if found is None else found
 
@@ -49,7 +53,8 @@ class Prepared:
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
             found = _checked(function, function())
-            self._results[key] = function, None if isinstance(found, BatchSource) else found
+            is_per_rank = is_stream(found) or (isinstance(found, TorchDataset) and is_distributed())
+            self._results[key] = function, None if is_per_rank else found
         return self._results[key][1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,7 +82,7 @@ def from_first_rank(make: Callable[[], Any]) -> Any:
 
 
 def _is_function(data: Any) -> bool:
-    return callable(data) and not isinstance(data, Dataset | Split | str | os.PathLike | BatchSource)
+    return callable(data) and not is_encoded(data)
 
 
 def _told(function: Callable[..., Any]) -> list[str]:
@@ -87,6 +92,6 @@ def _told(function: Callable[..., Any]) -> list[str]:
 
 
 def _checked(function: Callable[..., Any], found: Any) -> Any:
-    if not isinstance(found, Dataset | Split | str | os.PathLike | BatchSource):
+    if not is_encoded(found):
         check_examples(found, f"data: {function!r} returned ")
     return found

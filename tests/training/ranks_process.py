@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 from typing import NoReturn
 
 import numpy as np
@@ -25,20 +27,36 @@ def prepare() -> Path:
     return FOLDER / "listings.dp"
 
 
+class Numbers(torch.utils.data.IterableDataset):
+    def __init__(self) -> None:
+        self.lock = Lock()  # what cannot be sent to the other rank
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(9))
+
+
 def fail() -> NoReturn:
     raise OSError("no room")
+
+
+def meet(batch: torch.Tensor) -> list[int]:
+    """Wait for the other rank, as a metric of all ranks does."""
+    torch.distributed.all_reduce(torch.ones(1))
+    return batch.tolist()
 
 
 def main() -> None:
     torch.distributed.init_process_group("gloo", f"file://{FOLDER}/meeting", rank=RANK, world_size=2)
     managers = {
         "train": {"lm": dp.Manager(prepare, 16, row_ids=True)},
+        "val": {"numbers": dp.Manager(Numbers, 4), "prompts": dp.Manager(list(range(9)), 4)},
         "predict": {"prompts": dp.Manager(list(range(10)), 10)},
     }
     data = dp.DataModule(managers)
     data.prepare_data()
     data.setup("fit")
     rows = [row for batch in data.train_dataloader() for row in batch["row_id"].tolist()]
+    numbers = [[meet(batch) for batch in loader] for loader in data.val_dataloader()]
     data.setup("predict")
     [prompts] = data.predict_dataloader()
     examples = [row for batch in prompts for row in batch.tolist()]
@@ -46,7 +64,7 @@ def main() -> None:
         dp.DataModule({"train": {"lm": fail}}).prepare_data()
     except (OSError, DaskprepError) as error:
         failed = str(error)
-    told = {"calls": len(CALLS), "rows": rows, "examples": examples, "failed": failed}
+    told = {"calls": len(CALLS), "rows": rows, "numbers": numbers, "examples": examples, "failed": failed}
     (FOLDER / f"rank-{RANK}.json").write_text(json.dumps(told))
     torch.distributed.destroy_process_group()
 

@@ -191,16 +191,6 @@ def test_ranks_share_batches_and_examples_that_they_do_not_divide(dataset):
     assert sorted("".join(examples)) == list("abcdefghi")
 
 
-def test_ranks_share_examples(dataset):
-    def of_rank(rank):
-        managers = {"train": {"a": dataset}, "predict": {"a": dp.Manager(list("abcdefghi"), 4)}}
-        module = dp.DataModule(managers, rank=rank, world_size=2)
-        module.setup("predict")
-        return list(module.predict_dataloader()[0])
-
-    assert [of_rank(0), of_rank(1)] == [[["a", "b"], ["e", "f"], ["i"]], [["c", "d"], ["g", "h"]]]
-
-
 def test_examples_of_rows_are_processed_one_by_one(path):
     def twice(example):
         assert example["price"].ndim == 0
@@ -218,8 +208,6 @@ def test_examples_of_rows_are_processed_one_by_one(path):
 
 
 def test_examples_that_cannot_be_given_are_refused(dataset):
-    with pytest.raises(ConfigError, match='only "predict" accepts an iterable'):
-        dp.DataModule({"train": {"a": dp.Manager(["a"])}})
     with pytest.raises(ConfigError, match="yields its examples only once"):
         dp.Manager(iter("ab"))
     for option in ("targets", "columns_to_remove", "split"):

@@ -212,6 +212,7 @@ def test_ranks_of_torch_wait_for_the_first_and_share_rows(tmp_path):
 
     assert [one["calls"] for one in told] == [1, 0]
     assert sorted(told[0]["rows"] + told[1]["rows"]) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
+    assert [one["numbers"] for one in told] == [[[[0, 1], [4, 5]]] * 2, [[[2, 3], [6, 7, 8]]] * 2]
     assert [one["examples"] for one in told] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
     assert [one["failed"] for one in told] == [
         "no room",
