@@ -33,6 +33,7 @@ from daskprep.media.decoding import check_failures
 from daskprep.partitions import labelled
 from daskprep.serving.predictions import Column, How, Outcome, joined, outcome, predictions_of, predictions_of_all
 from daskprep.sources import PandasSource, as_source, rows_of, table_to_pandas
+from daskprep.split import RandomSplit, Splitter, StratifiedSplit
 
 if TYPE_CHECKING:
     import torch
@@ -202,6 +203,17 @@ class Predicting:
     def _targets_among(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
         """Return those of the targets that are among these features."""
         return tuple(name for name in self._target_names if name in features)
+
+    def _warn_of_order(self, split: Splitter | None) -> None:
+        """Warn if a split takes its rows at random from rows in order of time."""
+        dates = [name for name, learned in self.learned_.items() if getattr(learned, "in_order", False)]
+        if dates and isinstance(split, RandomSplit | StratifiedSplit):
+            column = self.features_[dates[0]].reads(dates[0])[0]
+            warn(
+                f'rows look ordered by time in column "{column}": a random split may leak, as test rows lie between '
+                f'training rows; split=DatetimeSplit("{column}"), or split: {{type: datetime, column: {column}}} in a '
+                "configuration, tests on the newest"
+            )
 
     def _warn_of_missing_labels(self) -> None:
         for name in self.targets_:

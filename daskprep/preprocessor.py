@@ -168,6 +168,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             learned, *folds = fit_source(goes_by._recipe(features, None), source, self._scratch, shown)
         self._set_learned(features, learned, folds)
         self._warn_of_missing_labels()
+        self._warn_of_order(goes_by.split)
         return self
 
     def _set_learned(
@@ -497,6 +498,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             states = [one.learned for one in (dataset, *folds)] if written is None else written.states
             self._set_learned(features, states[0], states[1:])
             self._warn_of_missing_labels()
+            self._warn_of_order(goes_by.split)
         else:
             self._warn_of_other_rows(chosen, dataset)
         return dataset

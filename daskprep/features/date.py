@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,7 @@ from daskprep.summaries import ColumnSummary, Range, Summary
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)
 _MOMENTS = (-719_162, 0), (2_932_896, 86_399)  # of the same years, as days and seconds
 _SUMMED = 1 << 24
+_FEWEST_STEPS, _MOST_BACK = 20, 0.01  # of rows in order of time, also newest first
 _circles: dict[tuple[str, Any], Tensor] = {}
 
 
@@ -55,17 +56,29 @@ _circles: dict[tuple[str, Any], Tensor] = {}
 class LearnedDate(Learned):
     """First and last date of the training rows, to the second; None where there is none."""
 
+    in_order: ClassVar[bool] = False  # whether rows are in order of it, which is known right after a fit alone
+
     first: str | None = None
     last: str | None = None
 
 
 @dataclass(frozen=True)
 class DateSummary(Summary):
-    """The first and last second, the sum of all as an exact integer, and how many there are."""
+    """The first and last second, the sum of all as an exact integer, and how many there are.
+
+    `rises` and `falls` are dates after and before that of the row above, if it is in the same partition.
+    """
 
     range: Range
     seconds: int
     count: int
+    rises: int = 0
+    falls: int = 0
+
+    @property
+    def in_order(self) -> bool:
+        fewer, more = sorted((self.rises, self.falls))
+        return more >= _FEWEST_STEPS and fewer <= _MOST_BACK * self.count
 
 
 @with_parameters
@@ -208,12 +221,19 @@ class Date(Feature[DateSummary, LearnedDate]):
         seconds = _micros(parsed.drop_null())[0] // SECOND
         # A sum of 64 bits holds 30 million dates of the year 9999.
         sums = (int(seconds[start : start + _SUMMED].sum()) for start in range(0, len(seconds), _SUMMED))
-        return DateSummary(Range.of(seconds), sum(sums), len(seconds))
+        rises, falls = (int(np.count_nonzero(of(seconds[1:], seconds[:-1]))) for of in (np.greater, np.less))
+        return DateSummary(Range.of(seconds), sum(sums), len(seconds), rises, falls)
 
     def learn(self, summary: DateSummary) -> LearnedDate:
         if summary.range.empty:
             return LearnedDate()
         return LearnedDate(first=_written(summary.range.min), last=_written(summary.range.max))
+
+    def learn_column(self, summary: ColumnSummary[DateSummary]) -> LearnedDate:
+        learned = super().learn_column(summary)
+        if summary.values.in_order:
+            object.__setattr__(learned, "in_order", True)
+        return learned
 
     def learn_fill(self, summary: ColumnSummary[DateSummary]) -> Any:
         if self.missing_value_strategy == "fill_with_mean":

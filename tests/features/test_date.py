@@ -676,3 +676,25 @@ def test_text_is_never_another_date_than_dateutil_reads(text):
 )
 def test_numbers_that_are_no_date_are_unreadable(text):
     assert read(text) == [None]
+
+
+@pytest.mark.parametrize("npartitions", [1, 8])
+@pytest.mark.parametrize("split", [dp.RandomSplit(), dp.StratifiedSplit("y")])
+def test_a_random_split_of_rows_in_order_of_time_is_told(tmp_path, split, npartitions):
+    frame = pd.DataFrame({"at": pd.date_range("2024-01-01", periods=400, freq="3h"), "y": [0, 1] * 200})
+    frame.loc[[100, 200], "at"] = pd.Timestamp("2024-01-02")  # nearly
+    frame["day"] = frame["at"].dt.strftime("%Y-%m-%d")
+    rows = dd.from_pandas(frame, npartitions=npartitions)
+    for some, column in ((rows, "at"), (rows, "day"), (frame[::-1], "at")):
+        prep = dp.Preprocessor({"when": dp.Date(column=column), "y": "binary"}, split=split)
+        found = f'ordered by time in column "{column}": .* split=DatetimeSplit."{column}".'
+        with pytest.warns(UserWarning, match=found) as told:
+            state = prep.fit(some).to_dict()
+        assert len(told) == 1
+        with pytest.warns(UserWarning, match=found):
+            prep.fit_write(some, tmp_path / "d.dp", overwrite=True, progress=False)
+        assert prep.to_dict() == state
+    dp.Preprocessor(prep.features, split=dp.DatetimeSplit("at")).fit(rows)
+    dp.Preprocessor(prep.features).fit(rows)
+    for other in (frame.sample(frac=1, random_state=0), frame.assign(at="2024-01-01"), frame[:20]):
+        dp.Preprocessor(prep.features, split=split).fit(other)

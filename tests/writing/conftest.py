@@ -28,7 +28,9 @@ def make_table(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
             "tags": [" ".join(rng.choice(list("abcdef"), rng.integers(0, 4))) for _ in range(rows)],
             "review": [" ".join(rng.choice(["good", "bad", "Fine!"], rng.integers(0, 9))) for _ in range(rows)],
             "sold": rng.choice(["yes", "no"], rows, p=[0.2, 0.8]),
-            "when": pd.date_range("2020", periods=rows, freq="h").astype(str),
+            "when": pd.date_range("2020", periods=rows, freq="h").astype(str)[
+                np.random.default_rng(9).permutation(rows)
+            ],
             "walk": rng.normal(size=rows),
         }
     )
