@@ -119,7 +119,8 @@ def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learne
     decoded = feature.decode(given, learned)
     check_arrow(feature, "decode", decoded, len(next(iter(arrays.values()))))
     if isinstance(given, np.ndarray) and (given.ndim, given.dtype, decoded.type) == (1, np.float32, pa.float64()):
-        ends = (feature.decode(np.nextafter(given, np.float32(end)), learned) for end in (-np.inf, np.inf))
+        with np.errstate(over="ignore"):  # beyond the largest float32
+            ends = [feature.decode(np.nextafter(given, np.float32(end)), learned) for end in (-np.inf, np.inf)]
         decoded = _shortest(*(one.to_numpy(zero_copy_only=False) for one in (decoded, *ends)))
     return missing_again(_typed(decoded, getattr(learned, "cell_type", None)), marks)
 

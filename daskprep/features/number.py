@@ -43,6 +43,7 @@ from daskprep.serving.units import (
     bin_middles,
     center_and_scale,
     check_within,
+    in_pieces,
     normalized,
     original_units,
     pieces,
@@ -308,7 +309,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def _distinct(self, edges: np.ndarray, learned: Mapping[str, Any]) -> tuple[float, ...]:
         """Return the edges that are still different as they are stored, at least those of one bin."""
         stored = edges if self.encoding == "bins" else normalized(edges, self.normalization, learned)
-        edges = edges[np.flatnonzero(np.diff(stored, prepend=-np.inf) > 0)]
+        edges = edges[np.append(True, stored[1:] > stored[:-1])]
         return tuple((edges if len(edges) > 1 else edges[[0, 0]]).tolist())
 
     def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
@@ -386,8 +387,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             return batch
         if self.encoding == "bins":
             return batch.long()
-        start, scale, low, high = (batch.new_tensor(one) for one in _pieces(self, learned).values())
-        return ((batch[:, None] - start) * scale).clamp(low, high)
+        of = {name: batch.new_tensor(one) for name, one in _pieces(self, learned).items()}
+        parts: Tensor = in_pieces(batch[:, None], of)
+        return parts
 
     def tabulated_names(self, name: str, learned: LearnedNumber) -> list[str]:
         return [f"{name}_{i}" for i in range(max(learned.num_embeddings, 1))] if self._in_pieces else [name]
@@ -396,8 +398,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         column = encoded[""][:, None]
         if not self._in_pieces:
             return column
-        start, scale, low, high = _pieces(self, learned).values()
-        table: np.ndarray = ((column - start) * scale).clip(low, high)
+        table: np.ndarray = in_pieces(column, _pieces(self, learned))
         return table
 
     @property

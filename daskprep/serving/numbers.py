@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from daskprep.serving.base import Arrays, RowEncoder, from_neighbours
 from daskprep.serving.cells import NUMBERS, is_missing, number_of, text_of
-from daskprep.serving.units import LINEAR, bin_ids, center_and_scale, normalized, pieces
+from daskprep.serving.units import LINEAR, bin_ids, center_and_scale, in_pieces, normalized, pieces, scaled
 from daskprep.serving.written import DOUBTFUL, match, number_written, style_of
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -73,7 +72,10 @@ class NumberRows(RowEncoder):
         if not scale:
             return {"": np.array([0.0 if value == value else value for value in values], np.float32)}  # noqa: PLR0124
         narrow = [  # NaN stays so
-            math.copysign(_LARGEST, one) if abs(one := (value - center) * scale) > _LARGEST else one for value in values
+            max(-_LARGEST, min(_LARGEST, scaled(value, center, scale)))
+            if abs(one := (value - center) * scale) > _LARGEST
+            else one
+            for value in values
         ]
         return {"": np.array(narrow, np.float32)}
 
@@ -87,6 +89,5 @@ class NumberRows(RowEncoder):
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         if self.encoding != "piecewise_linear":
             return super().expand(encoded)
-        of = pieces(self.normalization, self.learned)
-        expanded: np.ndarray = np.clip((encoded[:, None] - of["start"]) * of["scale"], of["low"], of["high"])
+        expanded: np.ndarray = in_pieces(encoded[:, None], pieces(self.normalization, self.learned))
         return expanded

@@ -17,6 +17,8 @@ _TINY = float(np.finfo(np.float64).tiny)
 _LARGEST = float(np.finfo(np.float64).max)
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _SMOOTH_LIMIT = 3.0
+_STEEP = 1e150  # of which the square is a double, and far beyond what is smoothly clipped to 3
+_NEAR, _NEAR_FLOAT32 = 2.0**970, 2.0**103  # from which the distance of any number is within the range
 # How near to 0 and 1 shares may be that become normal scores, which are then within 5.2: as in scikit-learn.
 _NEAREST = 1e-7 - float(np.spacing(1.0))
 _POWER = ("", "power_mean", "power_std")
@@ -67,8 +69,15 @@ def center_and_scale(normalization: str | None, learned: Learned) -> tuple[float
     spread = high - low
     if normalization == "robust" and spread == 0.0:
         spread = learned["max"] / 2 - learned["min"] / 2
-    # A spread whose inverse is no number, as of 1.7e308 and -1.7e308, is as good as none.
-    return center, 1.0 / spread if _TINY <= spread < float("inf") else 0.0
+    if spread == math.inf:  # as of 1.7e308 and -1.7e308
+        return center, 0.5 / (high / 2 - low / 2)
+    # A spread whose inverse is no number is as good as none.
+    return center, 1.0 / spread if spread >= _TINY else 0.0
+
+
+def scaled(values: Any, center: float, scale: float) -> Any:
+    """Return the product of a scale and the distances from a center, of which one may be beyond the doubles."""
+    return (values / 2 - center / 2) * scale * 2
 
 
 def check_within(normalization: str | None, values: np.ndarray) -> None:
@@ -91,9 +100,13 @@ def normalized(values: np.ndarray, normalization: str | None, learned: Learned) 
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # bounded below
         values = _bent(values, normalization, learned)
         if (center, scale) != (0.0, 1.0):
-            values = np.subtract(values, center)
+            given, values = values, np.subtract(values, center)
+            far = None if abs(center) < _NEAR else np.isinf(values)
             np.multiply(values, scale, out=values)
+            if far is not None and far.any():
+                values[far] = scaled(given[far], center, scale)
         if normalization == "robust":
+            values = np.clip(values, -_STEEP, _STEEP)  # or a square would be infinite
             values = values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2)
     # Brought within bounds before: what overflows would have to be looked for.
     narrow: np.ndarray = np.maximum(np.minimum(values, _LARGEST_FLOAT32), -_LARGEST_FLOAT32).astype(np.float32)
@@ -112,7 +125,10 @@ def original_units(scaled: np.ndarray, normalization: str | None, learned: Learn
             most = float(np.nextafter(np.float32(_SMOOTH_LIMIT), np.float32(0)))
             values = np.clip(values, -most, most)
             values = values / np.sqrt(1.0 - (values / _SMOOTH_LIMIT) ** 2)
-        units = _straight(values / scale + center, normalization, learned)
+        units = values / scale + center
+        # A distance may be beyond the doubles where what lies there is not.
+        units = np.where(np.isinf(units), (values / 2 / scale + center / 2) * 2, units)
+        units = _straight(units, normalization, learned)
     return np.clip(units, -_LARGEST, _LARGEST, out=units, where=np.isfinite(values))
 
 
@@ -142,7 +158,7 @@ def _straight(values: np.ndarray, normalization: str | None, learned: Learned) -
         # What was at an end, or beyond it, is at the end again.
         shares = np.where(shares < 1e-7, 0.0, np.where(shares > 1.0 - 1e-7, 1.0, shares))
         quantiles = learned["quantiles"]
-        return np.asarray(np.interp(shares, np.linspace(0.0, 1.0, len(quantiles)), quantiles))
+        return _interpolated(shares, np.linspace(0.0, 1.0, len(quantiles)), np.array(quantiles))
     return values
 
 
@@ -170,10 +186,25 @@ def _shares(values: np.ndarray, quantiles: np.ndarray, *, is_normal: bool) -> np
         return np.zeros(len(values))
     references = np.linspace(0.0, 1.0, len(quantiles))
     # From both sides, which differ where quantiles are equal.
-    above = np.interp(values, quantiles, references)
-    shares = 0.5 * (above - np.interp(-values, -quantiles[::-1], -references[::-1]))
+    above = _interpolated(values, quantiles, references)
+    shares = 0.5 * (above - _interpolated(-values, -quantiles[::-1], -references[::-1]))
     shares = np.where(values >= high, 1.0, np.where(values <= low, 0.0, shares))
     return normal_scores(np.clip(shares, _NEAREST, 1.0 - _NEAREST)) if is_normal else shares
+
+
+def _interpolated(values: np.ndarray, points: np.ndarray, results: np.ndarray) -> np.ndarray:
+    """Return what `numpy.interp` does, also between points whose distance or slope is no double."""
+    found: np.ndarray = np.interp(values, points, results)
+    wide = np.isinf(np.diff(points))
+    if not wide.any() and not np.isinf(found).any():
+        return found
+    after = np.searchsorted(points[1:-1], values, side="right")
+    odd = np.flatnonzero(np.isfinite(values) & (wide[after] | np.isinf(found)))
+    (low, high), after = points[[after[odd], after[odd] + 1]], after[odd]
+    half = np.where(wide[after], 0.5, 1.0)
+    weight = np.clip((values[odd] * half - low * half) / (high * half - low * half), 0.0, 1.0)
+    found[odd] = results[after] * (1.0 - weight) + results[after + 1] * weight
+    return found
 
 
 def normal_scores(shares: np.ndarray) -> np.ndarray:
@@ -212,10 +243,22 @@ def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
 
 
 def pieces(normalization: str | None, learned: Learned) -> dict[str, np.ndarray]:
-    """Return of the bins of normalized numbers where each begins, by what it is scaled, and within what it is kept."""
+    """Return of the bins of normalized numbers where each begins, by what it is scaled, and within what it is kept.
+
+    `unit` is by what numbers are multiplied first, which keeps distances within the range of float32.
+    """
     edges = normalized(np.array(learned.get("edges") or (0.0, 0.0)), normalization, learned)
     widths = np.diff(edges.astype(np.float64))
+    unit = np.float32(1.0 if np.abs(edges).max() < _NEAR_FLOAT32 else 0.5)
     inverse = np.divide(1.0, widths, out=np.zeros(len(widths)), where=widths > 0)
+    with np.errstate(over="ignore"):  # brought within bounds
+        scale = np.minimum(inverse.astype(np.float32) / unit, np.float32(_LARGEST_FLOAT32))
     low, high = np.zeros(len(widths), np.float32), np.ones(len(widths), np.float32)
-    low[0], high[-1] = -np.inf, np.inf
-    return {"start": edges[:-1], "scale": inverse.astype(np.float32), "low": low, "high": high}
+    low[0], high[-1] = -_LARGEST_FLOAT32, _LARGEST_FLOAT32
+    return {"start": edges[:-1] * unit, "scale": scale, "low": low, "high": high, "unit": unit}
+
+
+def in_pieces(column: Any, of: Mapping[str, Any]) -> Any:
+    """Return how much of each bin lies below numbers, given as a column of an array or a tensor, and their `pieces`."""
+    with np.errstate(over="ignore"):  # brought within bounds
+        return ((column * of["unit"] - of["start"]) * of["scale"]).clip(of["low"], of["high"])

@@ -154,9 +154,8 @@ def test_columns_of_lists_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore:column .x. is constant")
-@pytest.mark.parametrize("cells", [[1.7e308, -1.7e308, 5.0], [0.0, 5e-324]])
-def test_a_spread_without_inverse_counts_as_none(cells):
-    assert not dp.Number(normalization="minmax").fit_transform(column(*cells)).any()
+def test_a_spread_without_inverse_counts_as_none():
+    assert not dp.Number(normalization="minmax").fit_transform(column(0.0, 5e-324)).any()
 
 
 def test_a_column_to_read_is_for_preprocessors():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 from sklearn.preprocessing import KBinsDiscretizer, PowerTransformer, QuantileTransformer, RobustScaler
@@ -291,3 +292,41 @@ def test_a_column_without_numbers_has_the_one_piece_that_its_names_say():
     pieces = dp.Number(encoding="piecewise_linear", missing_value_strategy="ffill")
     prep = dp.Preprocessor({"a": pieces, "b": "number"}).fit(frame)
     assert prep.transform(frame.assign(a=[1.0, 2.0])).shape == (2, len(prep.get_feature_names_out())) == (2, 2)
+
+
+EXTREME = st.sampled_from([0.0, 5e-324, -1e-310, 1.0, 3.5e38, -1e200, 2e292, np.finfo(float).max, -np.finfo(float).max])
+
+
+@pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "log1p", "iq", *NORMALIZATIONS])
+@pytest.mark.parametrize("encoding", [None, "bins", "piecewise_linear"])
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_numbers_up_to_the_largest_double_stay_finite_and_in_order(normalization, encoding, data):
+    least = {"log1p": -0.5, "box_cox": 5e-324}.get(normalization)
+    finite = st.floats(allow_nan=False, allow_infinity=False)
+    numbers = st.one_of(EXTREME, finite).map(lambda one: max(one, least or one))
+    values, more = data.draw(st.lists(numbers, min_size=2, max_size=9)), data.draw(st.lists(numbers, max_size=9))
+    parameters = {"bins": 3, "bin_strategy": data.draw(st.sampled_from(["quantile", "uniform"]))}
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        prep = fit(values, normalization=normalization, encoding=encoding, **parameters)
+    cells = sorted({*values, *more})
+    stored, encoder = encode(prep, cells), Encoder(json.loads(json.dumps(prep.to_dict())))
+    rows = [{"x": cell} for cell in cells]
+    assert encoder.encode(rows)["x"].tobytes() == stored.tobytes()
+    expanded = prep.features_["x"].expand(torch.from_numpy(stored), prep.learned_["x"]).numpy()
+    np.testing.assert_array_equal(encoder.encode(rows, expand=True)["x"], expanded)
+    assert np.isfinite(prep.decode({"x": stored})["x"]).all()
+    for one in (stored.astype(float), expanded.astype(float)):
+        assert np.isfinite(one).all()
+        assert (np.diff(one, axis=0) >= -1e-6 * np.abs(one[1:]) - 1e-7).all()
+
+
+def test_a_range_beyond_the_doubles_is_no_constant():
+    most = np.finfo(float).max
+    cells = [-most, 0.0, most / 2, most]
+    assert encode(fit(cells, normalization="minmax"), cells).tolist() == [0.0, 0.5, 0.75, 1.0]
+    prep = fit([*range(1, 8), most], normalization="robust")
+    assert encode(prep, [1e155, 1e300, most]).tolist() == [3.0, 3.0, 3.0]
+    pieces = fit([-1e200, 1e200], normalization=None, encoding="piecewise_linear", bins=1)
+    found = pieces.transform(pd.DataFrame({"x": [-1e200, 0.0, 1e200]}))[:, 0]
+    np.testing.assert_allclose(found, [0.0, 0.5, 1.0], atol=1e-6)
