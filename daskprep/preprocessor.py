@@ -150,8 +150,8 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         Parameters
         ----------
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
-            The data. Parquet, CSV, TSV, JSON-lines and Feather files are read partition by partition. A dict such as
-            ``{"train": frame, "test": "test.csv"}`` gives the rows of each split, in place of `split`.
+            The data. Files of Parquet, CSV, TSV, JSON lines, Feather and ORC are read partition by partition. A dict
+            such as ``{"train": frame, "test": "test.csv"}`` gives the rows of each split, in place of `split`.
         y : ignored
             For scikit-learn pipelines.
         progress : bool or None

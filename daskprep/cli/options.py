@@ -115,7 +115,9 @@ def files(command: _Command) -> _Command:
     by_column: dict[str, Any] = {"multiple": True, "callback": _by_column}
     options = [
         click.option(
-            "--format", type=click.Choice(["parquet", "csv", "tsv", "jsonl", "feather"]), help="Format of the files."
+            "--format",
+            type=click.Choice(["parquet", "csv", "tsv", "jsonl", "feather", "orc"]),
+            help="Format of the files.",
         ),
         click.option("--encoding", help="Encoding of CSV and JSON, such as latin-1."),
         click.option("--delimiter", **character, help="Separator of CSV values. [detected]"),

@@ -57,7 +57,7 @@ def preprocess(
     """Fit the features of CONFIG on DATA, and write a dataset.
 
     CONFIG is a YAML or JSON file in Ludwig's format, "-" for standard input, or "auto" to guess every column.
-    DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON or Feather.
+    DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON, Feather or ORC.
 
     \b
     daskprep preprocess listings.yaml listings.csv

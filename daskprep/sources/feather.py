@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,37 +22,67 @@ _FEATHER_1_MAGIC = b"FEA1"
 
 
 @dataclass(frozen=True)
-class FeatherPiece(FilePiece):
-    """Record batches `first` to `last` (not included) of one file."""
+class BatchPiece(FilePiece):
+    """Batches `first` to `last` (not included) of one file, which are read apart."""
 
     first: int
     last: int
     casts: tuple[tuple[str, pa.DataType], ...]
-    kind: ClassVar[str] = "Arrow IPC"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        with self.file.open() as handle:
-            schema = _reader(self.file, handle, None).schema
-            fields = [schema.names.index(name) for name in columns] or _cheapest(schema)
-            reader = _reader(self.file, handle, fields)
-            batches = list(_batches(reader, self.first, self.last))
-            table = pa.Table.from_batches(batches, reader.schema)
+        table = self.read_batches(columns)
         if table.num_rows != self.rows:
             raise ConfigError(f"{self.file.name}: changed since it was listed; create the source again")
         return fitted(table, columns, self.casts, self.file)
 
+    @abstractmethod
+    def read_batches(self, columns: list[str]) -> pa.Table:
+        """Return these columns as they are stored, in any order; all rows also for no columns."""
 
-def plan_feather(
-    files: Sequence[File], columns: Collection[str] | None, partition_bytes: int, partitions: int | None = None
+    @staticmethod
+    @abstractmethod
+    def layout(file: File) -> tuple[pa.Schema, list[int]]:
+        """Return the schema of a file and the rows of its batches."""
+
+
+@dataclass(frozen=True)
+class FeatherPiece(BatchPiece):
+    """Record batches of one file."""
+
+    kind: ClassVar[str] = "Arrow IPC"
+
+    def read_batches(self, columns: list[str]) -> pa.Table:
+        with self.file.open() as handle:
+            schema = _reader(self.file, handle, None).schema
+            fields = [schema.names.index(name) for name in columns] or cheapest(schema)
+            reader = _reader(self.file, handle, fields)
+            batches = list(_batches(reader, self.first, self.last))
+            return pa.Table.from_batches(batches, reader.schema)
+
+    @staticmethod
+    def layout(file: File) -> tuple[pa.Schema, list[int]]:
+        with reading(file, FeatherPiece.kind), file.open() as handle:
+            schema = _reader(file, handle, None).schema
+            check_types(schema)
+            reader = _reader(file, handle, cheapest(schema))
+            return schema, [batch.num_rows for batch in _batches(reader, 0, None)]
+
+
+def plan_batches(
+    kind: type[BatchPiece],
+    files: Sequence[File],
+    columns: Collection[str] | None,
+    partition_bytes: int,
+    partitions: int | None = None,
 ) -> tuple[Schemas, list[Piece]]:
     """Read the schema and the batch lengths of all files, and join small batches to pieces."""
-    found = for_each_file(_layout, files)
+    found = for_each_file(kind.layout, files)
     schemas = Schemas(files, [schema for schema, _ in found])
     names = [name for name in schemas.types if name not in schemas.problems and (columns is None or name in columns)]
-    width = _row_bytes(files, [rows for _, rows in found], names)
+    width = _row_bytes(kind, files, [rows for _, rows in found], names)
     pieces = []
     for file, (schema, rows) in zip(files, found, strict=True):
-        blank = FeatherPiece(file, 0, 0, 0, 0, schemas.casts(schema))
+        blank = kind(file, 0, 0, 0, 0, schemas.casts(schema))
         batches = [
             replace(blank, rows=count, nbytes=int(count * width), first=i, last=i + 1) for i, count in enumerate(rows)
         ]
@@ -59,26 +90,20 @@ def plan_feather(
     return schemas, grouped(pieces, partition_bytes, _join, partitions=partitions)
 
 
-def _row_bytes(files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]) -> float:
+def _row_bytes(
+    kind: type[BatchPiece], files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]
+) -> float:
     """Return the bytes that a row of the largest batch takes; the types of columns say nothing about texts."""
     rows, number, batch = max((n, -i, -j) for i, each in enumerate(counts) for j, n in enumerate([*each, 0]))
     if not rows:
         return 0.0
-    with reading(files[-number], FeatherPiece.kind):
-        table = FeatherPiece(files[-number], rows, 0, -batch, 1 - batch, ()).read_stored(columns)
+    with reading(files[-number], kind.kind):
+        table = kind(files[-number], rows, 0, -batch, 1 - batch, ()).read_stored(columns)
     return spelled_bytes(table) / rows
 
 
-def _join(pieces: list[FeatherPiece]) -> Piece:
+def _join(pieces: list[BatchPiece]) -> Piece:
     return join_files(pieces, lambda same: {"last": same[-1].last})
-
-
-def _layout(file: File) -> tuple[pa.Schema, list[int]]:
-    with reading(file, FeatherPiece.kind), file.open() as handle:
-        schema = _reader(file, handle, None).schema
-        check_types(schema)
-        reader = _reader(file, handle, _cheapest(schema))
-        return schema, [batch.num_rows for batch in _batches(reader, 0, None)]
 
 
 def _reader(file: File, handle: Any, fields: list[int] | None) -> Any:
@@ -102,7 +127,7 @@ def _batches(reader: Any, first: int, last: int | None) -> Iterator[pa.RecordBat
     return islice(reader, first, last)
 
 
-def _cheapest(schema: pa.Schema) -> list[int]:
+def cheapest(schema: pa.Schema) -> list[int]:
     """Return the column that costs least to read; to read none, Arrow reads all."""
     fixed = [i for i, field in enumerate(schema) if pt.is_primitive(field.type)]
     return fixed[:1] or list(range(min(1, len(schema))))

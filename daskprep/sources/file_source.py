@@ -19,9 +19,10 @@ from daskprep.sources.base import JoinedPiece, Piece, PieceSource, grouped, requ
 from daskprep.sources.columnar import Schemas
 from daskprep.sources.delimited import DelimitedPiece, plan_delimited, row_for_names
 from daskprep.sources.dialect import DEFAULT_NULLS, Dialect
-from daskprep.sources.feather import plan_feather
+from daskprep.sources.feather import BatchPiece, FeatherPiece, plan_batches
 from daskprep.sources.json_lines import JsonPiece, plan_json, typed
 from daskprep.sources.locations import File, find_files, for_each_file
+from daskprep.sources.orc import OrcPiece
 from daskprep.sources.parquet import plan_parquet
 from daskprep.sources.spool import Spool, has_room
 from daskprep.sources.text import TextFile, codec_name
@@ -34,7 +35,7 @@ _SHOWN_FILES = 3
 # Each holds a piece and its table.
 _SURVEY_THREADS = 8
 
-Format = Literal["parquet", "csv", "tsv", "jsonl", "feather"]
+Format = Literal["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
 _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
     ".parq": "parquet",
@@ -46,6 +47,18 @@ _FORMATS: dict[str, Format] = {
     ".json": "jsonl",
     ".feather": "feather",
     ".arrow": "feather",
+    ".orc": "orc",
+}
+_BATCHES: dict[str, type[BatchPiece]] = {"feather": FeatherPiece, "orc": OrcPiece}
+# Files that other programs write, and what of pandas reads them.
+_OTHERS = {
+    "read_excel": (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods"),
+    "read_stata": (".dta",),
+    "read_spss": (".sav", ".zsav"),
+    "read_sas": (".sas7bdat", ".xpt"),
+    "read_html": (".html", ".htm"),
+    "read_hdf": (".h5", ".hdf5", ".hdf"),
+    "read_pickle": (".pkl", ".pickle"),
 }
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
@@ -131,9 +144,9 @@ def read_files(
     storage_options: Mapping[str, Any] | None = None,
     scratch: str | os.PathLike[str] | None = None,
 ) -> FileSource:
-    r"""Read files as a source of rows: Parquet, CSV, TSV, JSON, Feather or Arrow IPC.
+    r"""Read files as a source of rows: Parquet, CSV, TSV, JSON, Feather, Arrow IPC or ORC.
 
-    Parquet footers and CSV headers are read at once, and so are the quotes in CSV if files must be partitioned. JSON is
+    Footers and CSV headers are read at once, and so are the quotes in CSV if files must be partitioned. JSON is
     read completely, since only that shows the types of its columns. Rows are read later, partition by partition.
 
     Parameters
@@ -143,7 +156,7 @@ def read_files(
         or glob give columns.
     columns : iterable of str, optional
         Columns to read. The others are not checked, and do not count towards `partition_bytes`.
-    format : {"parquet", "csv", "tsv", "jsonl", "feather"}, optional
+    format : {"parquet", "csv", "tsv", "jsonl", "feather", "orc"}, optional
         Format of the files, if their names do not show it.
     delimiter : str, optional
         Separator of CSV values. By default it is detected among comma, tab, semicolon and "|".
@@ -203,8 +216,8 @@ def read_files(
     settings: dict[str, Any] = {"format": found}
     if found == "parquet":
         schemas, pieces = plan_parquet(files, wanted, partition_bytes, partitions)
-    elif found == "feather":
-        schemas, pieces = plan_feather(files, wanted, partition_bytes, partitions)
+    elif found in _BATCHES:
+        schemas, pieces = plan_batches(_BATCHES[found], files, wanted, partition_bytes, partitions)
     else:
         texts = [TextFile(file, codec_name(encoding), compression_of(file.name)) for file in files]
         settings["encoding"] = texts[0].encoding
@@ -301,7 +314,7 @@ def is_known(name: str) -> bool:
 def _format_of(name: str) -> Format | None:
     suffix, compression = _suffixes(name)
     found = _FORMATS.get(suffix)
-    return None if compression and found in {"parquet", "feather"} else found
+    return None if compression and found in {"parquet", *_BATCHES} else found
 
 
 def common_format(files: Sequence[File]) -> Format:
@@ -309,6 +322,13 @@ def common_format(files: Sequence[File]) -> Format:
     found: Counter[Format] = Counter()
     for file in files:
         if (kind := _format_of(file.name)) is None:
+            suffix = _suffixes(file.name)[0]
+            if reader := next((reader for reader, suffixes in _OTHERS.items() if suffix in suffixes), None):
+                why = ", as opening one may run any code; if you trust it," if reader == "read_pickle" else ";"
+                raise ConfigError(
+                    f"{file.name}: {suffix} files are not read{why} read it by pandas.{reader}, and pass the frame or "
+                    "write it as Parquet"
+                )
             raise ConfigError(
                 f"{file.name}: its name does not show its format; known are {', '.join(_FORMATS)}, and those of "
                 f"text with {', '.join(_COMPRESSIONS)} after them; otherwise use read_files(..., format=)"

@@ -29,8 +29,8 @@ from daskprep.sources.streams import open_stream
 _ACCEPTED = (
     "a pandas or Dask DataFrame, tables, streams and datasets of Arrow and whatever offers __arrow_c_stream__, such as "
     "those of polars, DuckDB, Delta Lake and Lance, a Hugging Face dataset, a dict of columns, a list of dicts, a "
-    "Source, or paths, globs, folders or URLs of Parquet, CSV, TSV, JSON lines, Feather or Arrow IPC files, one or a "
-    "list of them, or a dict of all these by split"
+    "Source, or paths, globs, folders or URLs of Parquet, CSV, TSV, JSON lines, Feather, Arrow IPC or ORC files, one "
+    "or a list of them, or a dict of all these by split"
 )
 
 
@@ -136,6 +136,8 @@ def _described(frame: Any) -> str:
 
 
 def _remedy(frame: Any) -> str:
+    if type(frame).__module__.startswith("pyspark."):
+        return "; write it as Parquet and give the path: frame.write.parquet(path)"
     if hasattr(frame, "to_frame"):
         return "; for a single column use .to_frame(), and for a single row frame.iloc[[i]]"
     if hasattr(frame, "to_pandas"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import socket
 from pathlib import Path
 from unittest import mock
@@ -158,12 +159,30 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_formats_are_told_by_names_and_do_not_mix(tmp_path: Path) -> None:
-    csv(tmp_path, "a.csv", "b.tsv", "c.xlsx")
+    csv(tmp_path, "a.csv", "b.tsv", "c.xyz")
     with pytest.raises(ConfigError, match="1 of csv and 1 of tsv"):
         read_files(tmp_path)
-    with pytest.raises(ConfigError, match=r"c\.xlsx: its name does not show its format; known are \.parquet"):
-        read_files(tmp_path / "c.xlsx")
+    with pytest.raises(ConfigError, match=r"c\.xyz: its name does not show its format; known are \.parquet"):
+        read_files(tmp_path / "c.xyz")
     assert cells(read_files([tmp_path / "a.csv", tmp_path / "b.tsv"], format="csv")) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.xlsx", "; read it by pandas.read_excel, and pass the frame or write it as Parquet"),
+        ("A.DTA", "; read it by pandas.read_stata, and pass the frame or write it as Parquet"),
+        ("a.sav", "; read it by pandas.read_spss, "),
+        ("a.htm", "; read it by pandas.read_html, "),
+        ("a.pkl.gz", ", as opening one may run any code; if you trust it, read it by pandas.read_pickle, and pass"),
+    ],
+)
+def test_files_of_other_programs_are_refused_with_what_reads_them(name: str, remedy: str, tmp_path: Path) -> None:
+    csv(tmp_path, name)
+    suffix = name.lower().removesuffix(".gz")[1:]
+    with pytest.raises(ConfigError, match=re.escape(f"{name}: {suffix} files are not read{remedy}")):
+        read_files(tmp_path / name)
+    assert cells(read_files(csv(tmp_path, "b.xls") / "b.xls", format="csv")) == ["b"]
 
 
 def test_urls_of_other_file_systems_are_read() -> None:

@@ -35,6 +35,11 @@ def test_source_is_returned_as_it_is() -> None:
         as_source(source, columns=["b"])
 
 
+def spark_frame() -> Any:
+    """Return what Spark's frames look like from outside."""
+    return type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "toPandas": None})()
+
+
 def test_options_reach_the_files(tmp_path: Path) -> None:
     pd.DataFrame({"a": range(100), "b": 1}).to_csv(tmp_path / "a.csv", index=False)
     source = as_source(tmp_path / "a.csv", columns=["b"], partition_bytes=100)
@@ -59,6 +64,7 @@ def test_options_reach_the_files(tmp_path: Path) -> None:
         (pa.chunked_array([[1]]), "ChunkedArray cannot be read: "),
         (pl.Series([1]), r"Series cannot be read as rows.*\.to_frame\(\)"),
         (iter([pa.table({"a": [1]})]), r"iterator cannot be read as rows.*RecordBatchReader\.from_batches"),
+        (spark_frame(), r"pyspark\.sql.*DataFrame cannot be read as rows.*write it as Parquet .*frame\.write\.parquet"),
         (np.zeros((2, 2)), r"ndarray cannot be read as rows.*pandas\.DataFrame"),
         ({"a": 1}, 'column "a" of a dict is 1: .*for rows a list of dicts'),
         ({"a": "Rome"}, "column \"a\" of a dict is 'Rome'"),
