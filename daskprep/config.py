@@ -42,6 +42,7 @@ _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "binary": {"missing_value_strategy": "fill_with_false"},
     "date": {"missing_value_strategy": "fill_with_const"},
     "timeseries": {"across_splits": True},
+    "audio": {"padding_value": 0.0},
 }
 
 

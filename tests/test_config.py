@@ -50,6 +50,7 @@ LUDWIGS: dict[str, dict[str, Any]] = {
     "binary": {"missing_value_strategy": "fill_with_false"},
     "date": {"missing_value_strategy": "fill_with_const"},
     "timeseries": {"across_splits": True},
+    "audio": {"padding_value": 0.0},
 }
 
 
@@ -731,7 +732,7 @@ def test_media_of_ludwig_are_read_with_what_has_no_effect_ignored():
     image = feature_of("image", params, augmentation=True, encoder={"type": "stacked_cnn"})
     assert params_of(image) == params_of(Image(height=8, width=9, num_classes=2, mode="eager"))
     audio = feature_of("audio", {"audio_file_length_limit_in_s": 1.5, "type": "stft", "in_memory": False})
-    assert params_of(audio) == params_of(Audio(audio_file_length_limit_in_s=1.5, type="stft"))
+    assert params_of(audio) == params_of(Audio(audio_file_length_limit_in_s=1.5, type="stft", padding_value=0.0))
 
 
 def test_half_a_size_is_refused_with_its_place():

@@ -53,8 +53,9 @@ class Audio(MediaFeature[LearnedAudio]):
     ----------
     audio_file_length_limit_in_s : float
         Maximum length in seconds; what follows is neither decoded nor used.
-    padding_value : float
-        Padding at the end of short recordings.
+    padding_value : float or None
+        Padding at the end of short recordings. None: silence, which is about -23 for "fbank", a row of coefficients for
+        "mfcc", and 0 for others and with `norm`.
     norm : {"per_file"} or None
         Whether to standardize the columns of a recording over its frames.
     type : {"fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"}
@@ -93,7 +94,7 @@ class Audio(MediaFeature[LearnedAudio]):
         Folder that relative paths start from; values may then not name files outside it. None: the folder of the data
         file, or the current folder for frames.
     on_error : {"raise", "fill", "drop"}
-        Whether audio that cannot be decoded raises `MediaError`, becomes `padding_value`, or drops its row. To drop
+        Whether audio that cannot be decoded raises `MediaError`, becomes padding, or drops its row. To drop
         rows, all audio is decoded whenever it is read.
     formats : sequence of str or None
         Formats that may be decoded, out of "WAV", "FLAC", "OGG", "MP3" and "AIFF". None: all.
@@ -127,7 +128,7 @@ class Audio(MediaFeature[LearnedAudio]):
     refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # which Ludwig has
 
     audio_file_length_limit_in_s: float = 7.5
-    padding_value: float = 0.0
+    padding_value: float | None = None
     norm: Literal["per_file"] | None = None
     type: Literal["fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"] = "fbank"
     window_length_in_s: float = 0.04
@@ -162,7 +163,7 @@ class Audio(MediaFeature[LearnedAudio]):
             "num_filter_bands": int(self.num_filter_bands),
             "librosa_options": tuple(sorted((self.librosa_options or {}).items())),
             "resampling": self.resampling,
-            "padding_value": float(self.padding_value),
+            "padding_value": self._padding,
             "norm": self.norm,
             "max_seconds": float(self.max_seconds),
             "formats": self.allowed_formats,
@@ -186,8 +187,15 @@ class Audio(MediaFeature[LearnedAudio]):
         frames, rate, _ = audio_info(content, self.allowed_formats)
         return _SoundFacts(rate, None if frames is None else frames / rate)
 
+    @property
+    def _padding(self) -> float | None:
+        """The padding, None for a silence that is not 0."""
+        if self.padding_value is not None:
+            return float(self.padding_value)
+        return None if self.type in ("fbank", "mfcc") and self.norm is None else 0.0
+
     def _learn_fallback(self, summary: ColumnSummary[FileSample]) -> float:
-        return self.padding_value
+        return self._padding or 0.0  # where it is None, decoders have the padding
 
     def learn(self, summary: FileSample) -> LearnedAudio:
         sample = self.sample(summary)
@@ -205,12 +213,14 @@ class Audio(MediaFeature[LearnedAudio]):
         )
 
     def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:
+        is_given = self.missing_value_strategy == "fill_with_const" or self._padding is not None
+        fill = learned.fill_value if is_given else None
         return AudioDecoder(
             self.reader(base_dir or learned.base_dir),
             "fill" if self.on_error == "fill" else "raise",
             self._recipe(learned.sampling_rate, self.num_fft_points),
-            missing=float(self.padding_value if learned.fill_value is None else learned.fill_value),
-            broken=float(self.padding_value),
+            missing=self._padding if fill is None else float(fill),
+            broken=self._padding,
         )
 
     def decode(self, encoded: np.ndarray, learned: LearnedAudio) -> pa.Array:

@@ -64,7 +64,7 @@ class AudioRecipe:
     num_fft_points: int | None = None
     window_type: WindowType = "hamming"
     num_filter_bands: int = 80
-    padding_value: float = 0.0
+    padding_value: float | None = 0.0  # None: what silence becomes
     norm: Norm | None = None
     max_seconds: float = 3600.0
     formats: tuple[str, ...] = FORMATS

@@ -17,7 +17,7 @@ from daskprep.media.audio import AudioRecipe, decode_audio
 from daskprep.media.images import ImageRecipe, decode_image, jpeg_for_gpu, prepare, shrink
 from daskprep.media.pixels import Encoded, to_classes
 from daskprep.media.reader import MediaReader
-from daskprep.media.spectra import features_of
+from daskprep.media.spectra import features_of, padding_of
 from daskprep.permutation import Integers
 from daskprep.storage.checksum import digest_of
 from daskprep.storage.urls import public_name
@@ -235,12 +235,18 @@ class ImageDecoder(MediaDecoder):
 
 @dataclass(frozen=True)
 class AudioDecoder(MediaDecoder):
-    """Decodes sounds to float32 (length, features); `missing` and `broken` stand everywhere for cells that are so."""
+    """Decodes sounds to float32 (length, features); `missing` and `broken` stand everywhere for cells that are so.
+
+    None is the padding of the recipe.
+    """
 
     dtype = "float32"
     recipe: AudioRecipe
-    missing: float
-    broken: float
+    missing: float | None
+    broken: float | None
+
+    def _fill(self, value: float | None) -> Any:
+        return padding_of(self.recipe) if value is None else value
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         # Rows without a wave are computed as silence, and overwritten: so a group is one piece of `out`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class FrameRun(NamedTuple):
 def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Floats | None = None) -> Floats:
     """Return float32 (sounds, max_length, feature_dim) of samples at the rate of the recipe.
 
-    The numbers of a sound do not depend on its company. Shorter sounds are followed by `padding_value`, of longer
+    The numbers of a sound do not depend on its company. Shorter sounds are followed by `padding_of`, of longer
     ones the start is used; `norm="per_file"` looks at what is kept. A sound shorter than a window is one frame.
     """
     out = np.empty((len(waves), *recipe.shape), np.float32) if out is None else out
@@ -51,8 +52,17 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
             row[:length] = _by_librosa(wave, recipe)[:length]
         if recipe.norm == "per_file" and length:
             _standardize(row[:length])
-        row[length:] = recipe.padding_value
+        row[length:] = padding_of(recipe)
     return out
+
+
+@lru_cache(maxsize=64)
+def padding_of(recipe: AudioRecipe) -> Floats | float:
+    """Return the number, or the row of numbers, that stands where there is no sound: by default that of silence."""
+    if recipe.padding_value is not None:
+        return recipe.padding_value
+    silence: Floats = features_of([np.zeros(recipe.window, np.float32)], replace(recipe, padding_value=0.0))[0, 0]
+    return silence
 
 
 def _by_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:

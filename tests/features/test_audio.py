@@ -262,6 +262,33 @@ def test_a_broken_sound_is_an_error_that_names_it_or_padding():
     assert filled[:, :, 0].tolist() == [[1, 2, 3, 4], [0.5] * 4]
 
 
+@pytest.mark.parametrize("options", [{}, {"type": "mfcc"}, {"type": "mel"}, {"type": "stft"}, {"type": "raw"}], ids=str)
+@pytest.mark.parametrize("strategy", ["ffill", "drop_row"])
+def test_padding_and_what_stands_for_no_sound_are_silence(tmp_path, options, strategy):
+    if options.get("type") in ("mfcc", "mel"):
+        pytest.importorskip("librosa")
+    limit = {"audio_file_length_limit_in_s": 0.2, "sampling_rate": 16_000, **options}
+    feature = dp.Audio(**limit, on_error="fill", missing_value_strategy=strategy)
+    silence = encode(feature, encode_wav(np.zeros(3_200, np.float32), 16_000))[0]
+    cells = None, encode_wav(noise(800), 16_000), b"broken"
+    prep = fit(feature, *cells[1:])
+    missing, short, broken = [prep.encode(column(cell))["x"][0] for cell in cells]
+    length = len(silence) // 2 + 1
+    np.testing.assert_array_equal(short[length:], silence[length:])
+    assert (short[:2] != silence[:2]).any()
+    np.testing.assert_array_equal([broken, missing], [silence, silence])
+    loud = encode(dp.Audio(**limit, on_error="fill", padding_value=0.0), *cells[1:])
+    assert not loud[1].any()
+    lazy = dp.Preprocessor({"x": feature}).fit_write(column(*cells[1:]), tmp_path / "d.dp", progress=False)
+    batch = next(iter(lazy["train"].loader(2, shuffle=False)))["x"]
+    np.testing.assert_array_equal(batch.numpy(), [short, broken])
+
+
+def test_padding_of_standardized_recordings_is_their_mean():
+    feature = dp.Audio(norm="per_file", audio_file_length_limit_in_s=0.2)
+    assert not encode(feature, encode_wav(noise(800), 16_000))[0, -3:].any()
+
+
 @pytest.mark.parametrize("npartitions", [1, 4])
 def test_broken_sounds_that_a_write_drops_are_padding_and_fill_no_gap(npartitions):
     with dask.config.set({"dataframe.convert-string": False}):
