@@ -45,7 +45,7 @@ LATER: dict[str, Any] = dict.fromkeys((
 )) | {
     "transform_to": "ids", "resampling": "polyphase", "missing_indicator": False, "oov_buckets": 0, "bins": 48,
     "bin_strategy": "quantile", "target_type": "number", "since_unit": "days", "truncation": "keep_start",
-    "across_splits": True,
+    "across_splits": True, "pre_emphasis": 0.97,
 }  # fmt: skip
 
 Place = tuple[str, ...]

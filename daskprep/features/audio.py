@@ -15,7 +15,7 @@ from daskprep.features.feature import with_parameters
 from daskprep.features.media import LearnedMedia, MediaFeature
 from daskprep.features.parameters import Count
 from daskprep.kernels import list_of
-from daskprep.media.audio import FORMATS, HIGHEST_RATE, AudioRecipe, audio_info, decode_audio, encode_wav
+from daskprep.media.audio import FORMATS, HIGHEST_RATE, PRE_EMPHASIS, AudioRecipe, audio_info, decode_audio, encode_wav
 from daskprep.media.decoding import AudioDecoder
 from daskprep.summaries import ColumnSummary, FileSample
 
@@ -70,6 +70,9 @@ class Audio(MediaFeature[LearnedAudio]):
         Window function of frames.
     num_filter_bands : int
         Number of mel bands of "fbank".
+    pre_emphasis : float
+        Share of each sample that is taken from the next before spectra are computed, 0 to 1; not for "raw", "mel" and
+        "mfcc". It raises high frequencies. 0: none.
     librosa_options : mapping or None
         Options of the librosa functions for "mel" and "mfcc", such as ``{"n_mels": 64, "hop_length": 160}``. They
         replace the parameters of windows and bands above.
@@ -136,6 +139,7 @@ class Audio(MediaFeature[LearnedAudio]):
     num_fft_points: Count | None = None
     window_type: Literal["bartlett", "blackman", "hamming", "hann"] = "hamming"
     num_filter_bands: Count = 80
+    pre_emphasis: float = PRE_EMPHASIS
     librosa_options: Mapping[str, Any] | None = None
     resampling: Literal["polyphase", "soxr"] = "polyphase"
     sampling_rate: Count | None = None
@@ -161,6 +165,7 @@ class Audio(MediaFeature[LearnedAudio]):
             "num_fft_points": None if num_fft_points is None else int(num_fft_points),
             "window_type": self.window_type,
             "num_filter_bands": int(self.num_filter_bands),
+            "pre_emphasis": float(self.pre_emphasis),
             "librosa_options": tuple(sorted((self.librosa_options or {}).items())),
             "resampling": self.resampling,
             "padding_value": self._padding,

@@ -36,6 +36,7 @@ SIGNATURES = {
 FORMATS = tuple(SIGNATURES)
 VARIANTS = {"WAVEX": "WAV", "RF64": "WAV"}
 RECIPE_VERSION = 1  # raised when the same recipe gives other numbers than before
+PRE_EMPHASIS = 0.97
 BLOCK_SAMPLES = 1 << 18  # of all channels, decoded at once
 HIGHEST_RATE = 768_000  # twice what recorders reach
 # Terms of the ratio of two sampling rates, which the resampling filter grows with. Rates that need larger ones are
@@ -70,6 +71,7 @@ class AudioRecipe:
     formats: tuple[str, ...] = FORMATS
     librosa_options: tuple[tuple[str, Any], ...] = ()
     resampling: Literal["polyphase", "soxr"] = "polyphase"
+    pre_emphasis: float = PRE_EMPHASIS
 
     def __post_init__(self) -> None:
         for option, value in self.librosa_options:
@@ -86,6 +88,8 @@ class AudioRecipe:
         for name in ("length_limit_in_s", "window_length_in_s", "window_shift_in_s"):
             if not (seconds := getattr(self, name)) < math.inf or self._samples(seconds) < 1:
                 raise ConfigError(f"{name} is {seconds}: give at least one sample, 1/{self.sampling_rate} s.")
+        if not 0 <= self.pre_emphasis <= 1:
+            raise ConfigError(f"pre_emphasis is {self.pre_emphasis}: give 0 to 1, of which 0 is none.")
         if self.nfft < self.window:
             raise ConfigError(f"num_fft_points is {self.nfft}: give at least the {self.window} samples of the window.")
 
@@ -154,7 +158,10 @@ class AudioRecipe:
 
     def digest(self) -> str:
         """Return the SHA-256 of all that the result depends on besides the file, for cache keys."""
-        return digest_of({"decoder": "soundfile", "version": RECIPE_VERSION, **asdict(self)})
+        facts = asdict(self)
+        if self.pre_emphasis == PRE_EMPHASIS:  # as in caches from before it was a parameter
+            del facts["pre_emphasis"]
+        return digest_of({"decoder": "soundfile", "version": RECIPE_VERSION, **facts})
 
 
 def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32]:

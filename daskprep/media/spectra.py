@@ -15,7 +15,6 @@ from daskprep.media.audio import AudioRecipe
 
 Floats = npt.NDArray[np.float32]
 
-EMPHASIS = 0.97
 FLOOR = 1e-10  # keeps logarithms and quotients of silence finite
 BLOCK_BYTES = 8 << 20  # of all temporary arrays together, unless one frame takes more; less was slower, more no faster
 _STFT = {"n_fft", "hop_length", "win_length", "window", "center", "pad_mode"}
@@ -154,9 +153,9 @@ def _cut_frames(wave: Floats, piece: FrameRun, recipe: AudioRecipe, frames: npt.
     start = piece.first * recipe.shift
     stop = start + (piece.frames - 1) * recipe.shift + recipe.window
     heard = wave[start:stop].astype(np.float64)  # as neighbours nearly cancel each other
-    heard[1:] -= EMPHASIS * heard[:-1]
+    heard[1:] -= recipe.pre_emphasis * heard[:-1]
     if start and heard.size:
-        heard[:1] -= EMPHASIS * float(wave[start - 1])
+        heard[:1] -= recipe.pre_emphasis * float(wave[start - 1])
     emphasized = np.zeros(stop - start, np.float32)
     emphasized[: len(heard)] = heard
     frames[...] = np.lib.stride_tricks.sliding_window_view(emphasized, recipe.window)[:: recipe.shift]

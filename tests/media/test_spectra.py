@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import daskprep as dp
 from daskprep.errors import ConfigError
 from daskprep.media import spectra
 from daskprep.media.audio import AudioRecipe
@@ -291,3 +292,21 @@ def test_threads_of_blas_change_no_number(type):
         with threadpoolctl.threadpool_limits(threads):
             found.append(features_of([noise(44_100)], recipe).tobytes())
     assert len(set(found)) == 1
+
+
+def test_pre_emphasis_is_a_parameter_and_its_default_leaves_caches_valid():
+    recipe = AudioRecipe("stft", 16_000, length_limit_in_s=0.1)
+    assert recipe.digest() == "ea9090bf34bdc33a5b1124ae906e892f685153160e6834dc337a645b6e094a0b"
+    assert replace(recipe, pre_emphasis=0.5).digest() != recipe.digest()
+    wave = noise(1_600)
+    by_hand = np.append(wave[:1], wave[1:] - np.float64(0.5) * wave[:-1]).astype(np.float32)
+    np.testing.assert_array_equal(
+        features_of([wave], replace(recipe, pre_emphasis=0.5)),
+        features_of([by_hand], replace(recipe, pre_emphasis=0.0)),
+    )
+    feature = dp.Audio(type="stft", sampling_rate=16_000, pre_emphasis=0.5)
+    prep = dp.Preprocessor.from_dict(dp.Preprocessor({"x": feature}).to_dict())
+    assert prep.features["x"].pre_emphasis == 0.5
+    assert "pre_emphasis" not in dp.Preprocessor({"x": "audio"}).to_dict()["features"]["x"]["params"]
+    with pytest.raises(ConfigError, match="pre_emphasis is 1.5: give 0 to 1"):
+        dp.Preprocessor({"x": dp.Audio(pre_emphasis=1.5)}).to_dict()
