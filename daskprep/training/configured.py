@@ -16,10 +16,12 @@ from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import ConfigError, DatasetExistsError, MissingPackageError, did_you_mean
 from daskprep.loader import Packing
 from daskprep.preprocessor import Preprocessor
+from daskprep.sources import as_source, prepared
 
 # What `datasets.load_dataset` is told; code of others is none of it.
 _HUGGING_FACE = ("name", "split", "revision", "data_files", "data_dir")
-_OPTIONS = {"dataset": (), "files": ("preprocessor",), "huggingface": ("preprocessor", *_HUGGING_FACE)}
+_WRITTEN = ("preprocessor", "prepare", "version")
+_OPTIONS = {"dataset": (), "files": _WRITTEN, "huggingface": (*_WRITTEN, *_HUGGING_FACE)}
 
 
 def configured(given: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
@@ -74,6 +76,10 @@ def _key(data: Mapping[Any, Any]) -> str:
         raise ConfigError(f"data: {dict(data)!r}: keys must be strings; put them in quotes") from error
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def _data(
     given: Mapping[str, Any], key: str, allowed: Iterable[str], folder: str | os.PathLike[str] | None
 ) -> Callable[[], Any]:
@@ -93,11 +99,16 @@ def _data(
         return functools.partial(open_dataset, given[kind])
     if folder is None or "preprocessor" not in given:
         raise ConfigError(f'data: {kind} needs a "preprocessor", and from_config needs folder= to write the dataset to')
-    path = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
-    return functools.partial(_written, dict(given), path)
+    function = given.get("prepare")
+    if function is not None:
+        function = resolve("data: prepare", _made("data: prepare", function, allowed), allowed)
+    elif "version" in given:
+        raise ConfigError('data: "version" names the version of a "prepare" function, and there is none: remove it')
+    path = Path(folder) / _digest(key)
+    return functools.partial(_written, dict(given), path, function)
 
 
-def _written(given: Mapping[str, Any], path: Path) -> Dataset:
+def _written(given: Mapping[str, Any], path: Path, function: Callable[..., Any] | None) -> Dataset:
     """Write the rows of files or of a dataset of Hugging Face, unless they were written before, and open them."""
     rows, version = given.get("files"), None
     if rows is None:
@@ -110,6 +121,11 @@ def _written(given: Mapping[str, Any], path: Path) -> Dataset:
         asked = {name: given[name] for name in _HUGGING_FACE if name in given}
         rows = datasets.load_dataset(given["huggingface"], cache_dir=str(path.parent / "huggingface"), **asked)
         version = getattr(rows, "_fingerprint", None)
+    if function is not None:
+        record, told = as_source(rows).record, given.get("version")
+        # Nothing tells whether a function has changed, so without a version its rows are written by each run.
+        version = None if record is None or told is None else f"{told}, {_digest(json.dumps(record, default=str))}"
+        rows = prepared(rows, function)
     made = given["preprocessor"]
     is_fitted = isinstance(made, str) and made.endswith(".json")
     write = Preprocessor.load(made).write if is_fitted else Preprocessor.from_config(made).fit_write

@@ -22,6 +22,7 @@ _SPLIT = {"train": "train", "val": "validation", "test": "test"}
 _NOT_OURS = {
     "rank": "DataModule(rank=..., world_size=...)",
     "world_size": "DataModule(rank=..., world_size=...)",
+    "prepare": "data=lambda: prep.fit_write(dp.prepared(frame, function), path), or data: {files: ..., prepare: ...}",
     "overfit_batches": "DataModule(overfit_batches=...), which is for all loaders",
 }
 

@@ -21,6 +21,9 @@ def scaled(batch, by=2):
 def doubled(example):
     return {"price": example["price"] * 2, "twice": [example["price"], example["price"]]}
 
+def dearer(rows, by=1):
+    return rows.assign(price=rows["price"] + by)
+
 def found(path):
     return path
 
@@ -105,11 +108,38 @@ def test_files_and_datasets_of_hugging_face_are_written_once(tmp_path, kind, mon
     assert len(versions) == 1
 
 
+def test_rows_are_prepared_by_a_function_that_is_allowed(tmp_path, steps):
+    frame().to_parquet(tmp_path / "rows.parquet")
+    dp.Preprocessor({"price": dp.Number(normalization=None)}).fit(frame()).save(tmp_path / "prep.json")
+    given = {"files": f"{tmp_path}/rows.parquet", "preprocessor": f"{tmp_path}/prep.json"}
+
+    def opened(prepare, **more):
+        config = {"train": {"a": {"data": given | more | {"prepare": prepare}}}}
+        module = dp.DataModule.from_config(config, allowed=steps, folder=tmp_path / "made")
+        module.setup("fit")
+        split = module.train_dataloader().source.split
+        return split.dataset.version, split.read("price")["price"].max()
+
+    assert opened("yaml_steps.dearer")[1] == opened({"function": "yaml_steps.dearer", "by": 1})[1] == 60
+    assert opened("yaml_steps.dearer", version=1) == opened("yaml_steps.dearer", version=1)
+    assert opened({"function": "yaml_steps.dearer", "by": 5}, version=1)[1] == 64
+    first = opened("yaml_steps.dearer", version=1)
+    frame(30).to_parquet(tmp_path / "rows.parquet")
+    assert first != opened("yaml_steps.dearer", version=1)
+    assert opened("yaml_steps.dearer")[1] == opened("yaml_steps.dearer", version=2)[1] == 30
+    with pytest.raises(ConfigError, match=r'data: prepare: "os.getcwd" may not be imported .*allowed=\["os\."\]'):
+        opened("os.getcwd")
+    for other in (3, ["yaml_steps.dearer"], {"packing": {"block_size": 4, "columns": "price"}}):
+        with pytest.raises(ConfigError, match="data: prepare.*: expected a callable or its dotted name"):
+            opened(other)
+
+
 REFUSED = [
     ("{function: os.getcwd}", 'data: "os.getcwd" may not be imported'),
     ("{function: 3}", 'expected "function" with its arguments'),
     ("{file: a.csv}", 'unknown key "file". Did you mean "files"'),
     ("{files: a.csv, name: x, preprocessor: p.json}", 'unknown key "name"'),
+    ("{dataset: a.dp, prepare: a.b}", 'unknown key "prepare"'),
     ("{files: a.csv, preprocessor: p.json}", "needs a .preprocessor., and from_config needs folder="),
     ("{huggingface: squad, trust_remote_code: true}", 'unknown key "trust_remote_code"'),
     ("!!python/name:os.system", "is not valid YAML"),
@@ -127,6 +157,11 @@ def test_what_a_configuration_may_not_say_is_refused(data, words):
     packing = "{data: a.dp, group_processors: {packing: {size: 3}}}"
     with pytest.raises(ConfigError, match="packing: {'size': 3}: expected block_size and columns"):
         dp.DataModule.from_config(f"train: {{a: {packing}}}")
+    versioned = "{files: a.csv, preprocessor: p.json, version: 1}"
+    with pytest.raises(ConfigError, match='"version" names the version of a "prepare" function'):
+        dp.DataModule.from_config(f"train: {{a: {{data: {versioned}}}}}", folder="made")
+    with pytest.raises(ConfigError, match="prepare is not an option of a Manager: use data="):
+        dp.DataModule.from_config("train: {a: {data: a.dp, prepare: a.b}}")
     with pytest.raises(ConfigError, match="a mapping of managers"):
         dp.DataModule.from_config("[]")
 
