@@ -22,6 +22,7 @@ import pyarrow as pa
 from daskprep.display.words import listed
 from daskprep.errors import ColumnError, MissingColumnError, did_you_mean, is_text
 from daskprep.kernels import plain_table
+from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, reading
 
 # Rows of few narrow columns take little memory as they are, but parsing gives each row more.
@@ -104,19 +105,23 @@ class MadePiece(Piece):
         return rows_alone(self.rows) if self.rows is not None and not columns else self.made(columns)
 
 
-class Source(ABC):
+class Source:
     """An ordered list of partitions, each of which gives an Arrow table of the columns asked for.
 
-    Text arrives as ``string`` or ``dictionary<int32, string>``, never with 64-bit offsets or as views.
+    To read rows from elsewhere, subclass it: set `columns` and `row_counts`, and define `read_rows`. Such a source is
+    accepted wherever a frame is. Workers receive copies of it, so it has to be small and picklable.
 
     Attributes
     ----------
     columns : list of str
         Names of the columns.
-    npartitions : int
-        Number of partitions, at least 1.
     row_counts : list of int or None
-        Rows of each partition, where they are known without reading.
+        Rows of each partition, at least one. None if only reading can tell: then set `npartitions`, and use no stream.
+    npartitions : int
+        Number of partitions.
+    record : mapping or None
+        What tells the rows from others, JSON-ready and without secrets, such as path, size and time of change of a
+        file: a dataset of the same rows is not written again. None where nothing does.
     in_memory : bool
         The rows are in this process: partitions are read here and never enter a graph.
     reads_all : bool
@@ -128,24 +133,20 @@ class Source(ABC):
     frame : DataFrame
         Of sources of frames alone: the pandas or Dask frame.
     schema : pyarrow.Schema
-        Of other sources than frames: the type in which each column arrives.
+        The type in which each column arrives, by default that of the first partition.
     files, format
         The files in which the rows are, and of what format.
-    record : mapping or None
-        What tells the rows from others, JSON-ready and without secrets; None where nothing does.
     splits : mapping
         The sources by split, where there is one for each.
     """
 
     columns: list[str]
-    npartitions: int
     row_counts: list[int] | None
     in_memory: bool = False
     reads_all: bool = False
     is_dask: bool = False
     prepared_by: str | None = None
     frame: Any
-    schema: pa.Schema
     files: Sequence[File] = ()
     format: str = ""
     record: Mapping[str, Any] | None = None
@@ -156,16 +157,43 @@ class Source(ABC):
         """Return one partition with these columns, in this order."""
         return plain_table(self._read(partition, columns))
 
-    @abstractmethod
+    def read_rows(self, partition: int, columns: list[str]) -> Any:
+        """Return the rows of a partition as an Arrow table, or as what `pyarrow.table` takes, such as a dict of lists.
+
+        For subclasses: it may be called in several threads at a time, and on workers. A table may have more columns.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has to define read_rows(partition, columns)")
+
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return the same with cells of several kinds as `MIXED` structs, of which features take what they need."""
+        self.require(columns)
+        where = f"{type(self).__name__}.read_rows({partition}, ...)"
+        made = self.read_rows(partition, list(columns) or self.columns[:1])
+        try:
+            table = made if isinstance(made, pa.Table) else pa.table(made)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ColumnError(f"{where} returned what is no Arrow table: {error}") from error
+        if lost := [name for name in columns if table.column_names.count(name) != 1]:
+            raise ColumnError(f'{where} returned {table.column_names.count(lost[0])} columns "{lost[0]}", not one')
+        if self.row_counts is not None and table.num_rows != (rows := self.row_counts[partition]):
+            raise ColumnError(f"{where} returned {table.num_rows:,} rows, and row_counts has {rows:,}")
+        return narrow_table(table.select(list(columns)))
+
+    @functools.cached_property
+    def npartitions(self) -> int:
+        return len(self.row_counts or ())
+
+    @functools.cached_property
+    def schema(self) -> pa.Schema:
+        return self._read(0, self.columns).schema
 
     @property
     def pieces(self) -> Sequence[Piece]:
         """Return one piece for each partition, small and picklable but for rows in memory."""
-        if self.row_counts is None:
+        if self.is_dask:
             raise TypeError(f"a {type(self).__name__} has no pieces")
-        return [MadePiece(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(self.row_counts)]
+        counts: Sequence[int | None] = self.row_counts or [None] * self.npartitions
+        return [MadePiece(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(counts)]
 
     def identity(self) -> Any:
         """Return JSON values that no other rows have, the same in every process; None where nothing tells.

@@ -64,7 +64,9 @@ def rows_of(record: Mapping[str, Any]) -> str:
         return _listed([name for name, *_ in record["files"]])
     if "version" in record:
         return f'version="{record["version"]}"'
-    return f"{count(record['rows'], 'row')} in memory" if "rows" in record else "a Hugging Face dataset"
+    if "fingerprint" in record:
+        return "a Hugging Face dataset"
+    return f"{count(record['rows'], 'row')} in memory" if "rows" in record else f"rows of {record!s:.100}"
 
 
 def _listed(names: Sequence[str]) -> str:
