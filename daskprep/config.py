@@ -34,7 +34,10 @@ _SAMPLE = ("sample_ratio", "sample_size", "sample_seed")
 _GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE, "fit_on", "weight")
 
 # What an output feature has where its preprocessing does not say otherwise, beside dropping rows.
-_OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"number": {"normalization": None}}
+_OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "number": {"normalization": None},
+    "category": {"handle_unknown": "unk"},
+}
 # Ludwig's defaults where those of a type are others.
 _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "text": {"lowercase": False},

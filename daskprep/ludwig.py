@@ -40,6 +40,7 @@ DROPPED_PARAMETERS = {
     "vocab": "ids are ordered by frequency",
 }
 _FORMER_PARAMETERS = {
+    "fallback_true_label": "positive",
     "sequence_length_limit": "max_sequence_length", "word_sequence_length_limit": "max_sequence_length",
     "word_most_common": "most_common", "word_tokenizer": "tokenizer", "word_vocab_file": "vocab_file",
     "char_sequence_length_limit": "max_sequence_length", "char_tokenizer": "tokenizer", "char_vocab_file": "vocab_file",

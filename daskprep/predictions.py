@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
-from daskprep.errors import ConfigError, warn
-from daskprep.features.base import fills_all, rows_seen
+from daskprep.balance import balanced_weights
+from daskprep.errors import ConfigError, did_you_mean, warn
+from daskprep.features import Binary
+from daskprep.features.base import class_count, drops_missing, fills_all, rows_seen
 from daskprep.features.checking import kept
 from daskprep.features.fitting import located, neighbourhood
 from daskprep.features.surroundings import Rows, untold
@@ -66,6 +69,9 @@ class Predicting:
         targets_: tuple[str, ...]
         scratch: Any
 
+        @property
+        def _given_features(self) -> dict[str, Any]: ...
+
     def predictions(
         self,
         outputs: Any,
@@ -103,7 +109,7 @@ class Predicting:
         >>> import daskprep as dp
         >>> frame = pd.DataFrame({"size": [1, 2, 3], "sort": ["a", "b", "a"]})
         >>> prep = dp.Preprocessor({"size": "number", "sort": "category"}, targets="sort").fit(frame)
-        >>> prep.predictions([[0, 1, 3], [0, 2, 2]], top_k=2)["sort_predictions_top_k"].tolist()
+        >>> prep.predictions([[1, 3], [2, 2]], top_k=2)["sort_predictions_top_k"].tolist()
         [['b', 'a'], ['a', 'b']]
         """
         check_is_fitted(self)
@@ -215,9 +221,43 @@ class Predicting:
                 "configuration, tests on the newest"
             )
 
-    def _warn_of_missing_labels(self) -> None:
+    def num_classes(self, name: str) -> int:
+        """Return the number of classes of a `Category` or `Binary`: its ids are below it, as outputs of a model are."""
+        check_is_fitted(self)
+        if name not in self.features_:
+            raise ConfigError(f'Preprocessor: there is no feature "{name}".{did_you_mean(name, self.features_)}')
+        return class_count(name, self.features_[name], self.learned_[name])
+
+    def class_weights(self, name: str) -> NDArray[np.float32]:
+        """Return a weight for each class of a `Category` or `Binary` by its id, as `Dataset.class_weights` does.
+
+        It counts the rows of the fit, before they are balanced.
+        """
+        check_is_fitted(self)
+        learned = self.learned_.get(name)
+        counts = None if learned is None else learned.class_counts()
+        if counts is None:
+            raise ConfigError(
+                f'Preprocessor: the classes of "{name}" are not counted in a fit: name a Category without buckets or a '
+                "Binary whose missing values are not filled by neighbours, or call class_weights of a dataset"
+            )
+        return balanced_weights(counts)
+
+    def _warn_of_labels(self) -> None:
         for name in self.targets_:
             learned, feature = self.learned_[name], self.features_[name]
+            chosen = getattr(self._given_features.get(name), "missing_value_strategy", None)
+            if learned.missing and drops_missing(feature) and chosen != "drop_row":
+                warn(
+                    f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} rows have no label, and '
+                    "datasets and streams leave them out: rejects() lists them; this warning ends with "
+                    f'{type(feature).__name__}(missing_value_strategy="drop_row")'
+                )
+            if name not in self._given_features and isinstance(feature, Binary) and feature.positive is not None:
+                warn(
+                    f'target "{name}": {feature.positive!r} is taken as the positive label; to choose, pass the '
+                    f'features that infer_features returns, with "{name}": Binary(positive=...)'
+                )
             if learned.missing and fills_all(feature):
                 warn(
                     f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.assignment import Assignment, check_uses, sampled, split_of_rows
-from daskprep.balance import balanced_weights
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.column_types.styles import Style
 from daskprep.config import read_config, write_config
@@ -167,7 +165,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         with Progress(progress) as shown:
             learned, *folds = fit_source(goes_by._recipe(features, None), source, self._scratch, shown)
         self._set_learned(features, learned, folds)
-        self._warn_of_missing_labels()
+        self._warn_of_labels()
         self._warn_of_order(goes_by.split)
         return self
 
@@ -285,21 +283,6 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""
         check_is_fitted(self)
         return decode_arrays(self.features_, self.learned_, arrays)
-
-    def class_weights(self, name: str) -> NDArray[np.float32]:
-        """Return a weight for each class of a `Category` or `Binary` by its id, as `Dataset.class_weights` does.
-
-        It counts the rows of the fit, before they are balanced.
-        """
-        check_is_fitted(self)
-        learned = self.learned_.get(name)
-        counts = None if learned is None else learned.class_counts()
-        if counts is None:
-            raise ConfigError(
-                f'Preprocessor: the classes of "{name}" are not counted in a fit: name a Category without buckets or a '
-                "Binary whose missing values are not filled by neighbours, or call class_weights of a dataset"
-            )
-        return balanced_weights(counts)
 
     def assign(self, frame: Any) -> dict[str, Any]:
         """Return the split of each row (0 train, 1 validation, 2 test, 255 left out) and how often it is written.
@@ -497,7 +480,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             folds = list(dataset) if isinstance(dataset, FoldedDataset) else []
             states = [one.learned for one in (dataset, *folds)] if written is None else written.states
             self._set_learned(features, states[0], states[1:])
-            self._warn_of_missing_labels()
+            self._warn_of_labels()
             self._warn_of_order(goes_by.split)
         else:
             self._warn_of_other_rows(chosen, dataset)

@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from daskprep.balance import balance_from_dict
 from daskprep.described import plain
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
-from daskprep.features import FEATURES, NAMED, Feature, Learned
+from daskprep.features import FEATURES, NAMED, Category, Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.given import make_feature
 from daskprep.features.golden import check_rows, golden_rows
-from daskprep.features.parameters import annotations_of, check_fields, check_parameters
+from daskprep.features.parameters import SAVED_AS, annotations_of, check_fields, check_parameters
 from daskprep.serving import saved
 from daskprep.serving.large import FILE_KEY, with_vocabularies
 from daskprep.split import split_from_dict
@@ -42,11 +42,14 @@ _NAMING = _MODELS | {"base_dir", "lazy_cache_dir", "vocab_file"}
 LATER: dict[str, Any] = dict.fromkeys((
     "order", "null_values", "written", "pixel_statistics", "pack_size", "pack_quality", "librosa_options",
     "hash_buckets", "columns", "clip_quantiles", "encoding", "target", "parts", "cyclic", "since",
+    "handle_unknown",
 )) | {
     "transform_to": "ids", "resampling": "polyphase", "missing_indicator": False, "oov_buckets": 0, "bins": 48,
     "bin_strategy": "quantile", "target_type": "number", "since_unit": "days", "truncation": "keep_start",
     "across_splits": True, "pre_emphasis": 0.97,
 }  # fmt: skip
+
+_PARAMETERS = {saved_as: name for name, saved_as in SAVED_AS.items()}
 
 Place = tuple[str, ...]
 
@@ -133,10 +136,14 @@ class Saved:
         """
         features, learned = restore(state if trusted else _marked(state, _MODELS, CachedName))
         with saved.telling("the split, the balance or a feature"):
+            targets = saved.restored_targets(state, features)
+            for one in map(features.__getitem__, targets):
+                if isinstance(one, Category) and one.handle_unknown is None:
+                    one.handle_unknown = "unk"  # targets were saved so before there was a choice
             weight = state.get("weight")
             prep = cls(
                 {name: feature for name, feature in features.items() if name != weight},
-                targets=saved.restored_targets(state, features) or None,
+                targets=targets or None,
                 weight=weight,
                 split=split_from_dict(state["split"]),
                 balance=balance_from_dict(state["balance"]),
@@ -152,6 +159,9 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
     """Return a feature's parameters, JSON-ready, or raise ConfigError for one that JSON cannot hold."""
     given: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
     params = {key: plain(value, f'feature "{name}": {key}') for key, value in given.items()}
+    if params.get("handle_unknown") == "unk":
+        params["handle_unknown"] = None  # as states were written before there was a choice
+    params = {SAVED_AS.get(key, key): value for key, value in params.items()}
     return {key: value for key, value in params.items() if key not in LATER or value != LATER[key]}
 
 
@@ -201,7 +211,8 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
         )
     try:
         made: Any = FEATURES[state["type"]]
-        feature: Feature = made(**{**_earlier(made), **state["params"]})
+        params = {_PARAMETERS.get(name, name): value for name, value in state["params"].items()}
+        feature: Feature = made(**{**_earlier(made), **params})
         check_parameters(feature)
         # What it names beside itself need not be there to decode, and may not be looked at.
         if not _names_files(state["params"]):

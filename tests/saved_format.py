@@ -24,7 +24,7 @@ import daskprep as dp
 from daskprep.balance import Balance, Oversample, Undersample
 from daskprep.features import FEATURES, Feature
 from daskprep.features.base import Learned
-from daskprep.features.parameters import annotations_of
+from daskprep.features.parameters import SAVED_AS, annotations_of
 from daskprep.features.sequence import LearnedSequence
 from daskprep.features.text import LearnedText
 from daskprep.features.tokens import LearnedTokens
@@ -170,7 +170,10 @@ def schema() -> Json:
             "golden": GOLDEN,
             **{one.__name__: learned_schema(one) for one in sorted(learned, key=lambda one: one.__name__)},
             **{
-                name: object_of({key: schema_of(hint) for key, hint in annotations_of(feature).items()}, list(LATER))
+                name: object_of(
+                    {SAVED_AS.get(key, key): schema_of(one) for key, one in annotations_of(feature).items()},
+                    list(LATER),
+                )
                 for name, feature in FEATURES.items()
             },
         },
@@ -236,7 +239,7 @@ def features() -> dict[str, Any]:
         "city_shares": dp.TargetEncoding(target="label", target_type="class", folds=3, smooth=1.0, column="city"),
         "city_count": dp.TargetEncoding(encoding="count", missing_value_strategy="drop_row", column="city"),
         "sold": "binary",
-        "label": dp.Binary(fallback_true_label="human", missing_value_strategy="bfill"),
+        "label": dp.Binary(positive="human", missing_value_strategy="bfill"),
         "count_sign": dp.Binary(column="count"),
         **{f"set_{one}": dp.Set(tokenizer=one, column="tags") for one in tokens},
         "bag": dp.Bag(lowercase=True, max_size=2, column="tags"),

@@ -97,7 +97,7 @@ def test_an_all_null_column_has_no_mode_or_median(as_frame, strategy):
 def test_an_all_null_column_has_no_neighbours(as_frame, strategy):
     frame = as_frame(pd.DataFrame({"x": [None] * 4}, dtype=object))
     prep = dp.Preprocessor({"x": dp.Category(missing_value_strategy=strategy)}).fit(frame)
-    with pytest.raises(RejectedValueError, match='"x".*4 missing'):
+    with pytest.raises(RejectedValueError, match='"x".*4 cells are missing'):
         np.asarray(prep.encode(pd.DataFrame({"x": [None] * 4}, dtype=object))["x"])
 
 
@@ -193,7 +193,7 @@ def test_categories_not_seen_in_fit_are_unknown(as_frame, table, prep):
 
 
 def test_labels_not_seen_in_fit_are_missing(as_frame):
-    prep = dp.Preprocessor({"x": dp.Binary(fallback_true_label="human", missing_value_strategy="fill_with_true")})
+    prep = dp.Preprocessor({"x": dp.Binary(positive="human", missing_value_strategy="fill_with_true")})
     prep.fit(pd.DataFrame({"x": ["bot", "human"]}))
     frame = as_frame(pd.DataFrame({"x": ["bot", "cat", "human"]}))
     assert np.asarray(prep.encode(frame)["x"]).tolist() == [0, 1, 1]

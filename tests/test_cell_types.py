@@ -48,7 +48,7 @@ def test_predicted_labels_equal_the_column(name):
 def test_binary_labels_equal_the_column(labels):
     frame = pd.DataFrame({"x": np.arange(4.0), "y": labels})
     true = {3: "8"}.get(labels[0]) if labels[0] == 3 else None
-    prep = dp.Preprocessor({"x": "number", "y": dp.Binary(fallback_true_label=true)}, targets="y").fit(frame)
+    prep = dp.Preprocessor({"x": "number", "y": dp.Binary(positive=true)}, targets="y").fit(frame)
     predicted = prep.predictions(np.array([-1.0, 1, 1, -1]))["y_predictions"]
     assert (predicted == frame["y"]).all()
     assert predicted.dtype == frame["y"].dtype

@@ -25,7 +25,9 @@ def theirs(column: str) -> np.ndarray:
 
 @pytest.fixture
 def fitted(tmp_path):
-    prep = dp.Preprocessor({"kind": "category", "sold": "binary", "price": "number"}, targets=["kind", "sold"])
+    prep = dp.Preprocessor(
+        {"kind": dp.Category(handle_unknown="unk"), "sold": "binary", "price": "number"}, targets=["kind", "sold"]
+    )
     with pytest.warns(UserWarning, match="labels are missing"):
         return prep, prep.fit_write(FRAME, tmp_path / "d", progress=False)
 
@@ -77,7 +79,7 @@ def test_a_fit_counts_the_labels_that_a_dataset_has(strategy, cells, tmp_path):
     labels = np.random.default_rng(0).choice(np.array(cells, object), 500)
     true = "yes" if "yes" in cells else None
     fill = "yes" if strategy == "fill_with_const" else None
-    sold = dp.Binary(fallback_true_label=true, missing_value_strategy=strategy, fill_value=fill)
+    sold = dp.Binary(positive=true, missing_value_strategy=strategy, fill_value=fill)
     prep = dp.Preprocessor({"sold": sold}, split=dp.RandomSplit(seed=1))
     dataset = prep.fit_write(pd.DataFrame({"sold": labels}), tmp_path / "d", progress=False)
     for fitted in (prep, dp.Preprocessor.from_dict(prep.to_dict())):

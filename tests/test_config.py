@@ -148,7 +148,7 @@ def test_an_input_feature_has_the_defaults_of_its_class(kind):
 @pytest.mark.parametrize("kind", LUDWIG_KINDS)
 def test_an_output_feature_drops_rows_and_is_not_normalized(kind):
     changed = {"missing_value_strategy": "drop_row"} | ({"normalization": None} if kind == "number" else {})
-    changed = LUDWIGS.get(kind, {}) | changed
+    changed = LUDWIGS.get(kind, {}) | changed | ({"handle_unknown": "unk"} if kind == "category" else {})
     assert params_of(output_of(kind)) == params_of(FEATURES[kind](**changed))
 
 
@@ -498,9 +498,9 @@ def test_a_parameter_that_makes_no_sense_comes_with_its_feature(kind, preprocess
 
 
 def test_a_word_that_yaml_reads_as_a_truth_value_is_explained():
-    text = "input_features: [{name: x, type: binary, preprocessing: {fallback_true_label: yes}}]"
-    assert "put fallback_true_label in quotes" in message_of(text)
-    assert "in quotes" not in message_of(config_of("binary", {"fallback_true_label": 1}))
+    text = "input_features: [{name: x, type: binary, preprocessing: {positive: yes}}]"
+    assert "put positive in quotes" in message_of(text)
+    assert "in quotes" not in message_of(config_of("binary", {"positive": ["1"]}))
 
 
 # -- split and balance
@@ -856,7 +856,7 @@ _MEDIA = {
     "lazy_cache_dir": None,
 }
 LUDWIG: dict[str, dict[str, Any]] = {
-    "binary": {"missing_value_strategy": "fill_with_false", "fallback_true_label": None},
+    "binary": {"missing_value_strategy": "fill_with_false", "positive": None},
     "number": {
         **_CELLS,
         "fill_value": 0.0,

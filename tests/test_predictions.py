@@ -41,7 +41,7 @@ def one_hot(ids: Any, count: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def sort() -> dp.Preprocessor:
-    return prep_of("category", ["red", "red", "red", "blue", "blue", "green"])
+    return prep_of(dp.Category(handle_unknown="unk"), ["red", "red", "red", "blue", "blue", "green"])
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_classes_come_back_from_one_hot_rows(cells):
 @pytest.mark.parametrize("cells", [["yes", "no", "yes"], [3, -3, 3], [True, False, True], ["human", "bot", "human"]])
 def test_labels_come_back_from_both_shapes(cells, shape):
     true_label = str(cells[0]) if cells[0] in ("human", 3) else None
-    prep = prep_of(dp.Binary(fallback_true_label=true_label), cells)
+    prep = prep_of(dp.Binary(positive=true_label), cells)
     true = truth(prep, cells).numpy().astype(float)
     chances = np.stack([1 - true, true], axis=1) if shape == (-1, 2) else true.reshape(shape)
     for found in (prep.predictions(chances, logits=False), prep.predictions(40 * chances - 20)):
@@ -271,7 +271,12 @@ def test_many_rows_are_worked_on_in_parts(monkeypatch, sort, words):
 @pytest.fixture(scope="module")
 def several() -> dp.Preprocessor:
     frame = pd.DataFrame({"x": [1.0, 2.0], "sold": ["yes", "no"], "sort": ["a", "b"], "price": [10.0, 30.0]})
-    features = {"x": "number", "sold": "binary", "sort": "category", "price": dp.Number(normalization="minmax")}
+    features = {
+        "x": "number",
+        "sold": "binary",
+        "sort": dp.Category(handle_unknown="unk"),
+        "price": dp.Number(normalization="minmax"),
+    }
     return dp.Preprocessor(features, targets=["price", "sort", "sold"]).fit(frame)
 
 
@@ -331,9 +336,9 @@ def test_row_encoders_of_services_predict_the_same(several):
 
 def test_what_was_fitted_anew_is_predicted_anew():
     prep = prep_of("category", ["a"])
-    assert prep.predictions([[0, 1]])["y_predictions"].tolist() == ["a"]
+    assert prep.predictions([[1]])["y_predictions"].tolist() == ["a"]
     prep.fit(frame_of(["b"]))
-    assert pickle.loads(pickle.dumps(prep)).predictions([[0, 1]])["y_predictions"].tolist() == ["b"]
+    assert pickle.loads(pickle.dumps(prep)).predictions([[1]])["y_predictions"].tolist() == ["b"]
 
 
 # -- what is refused
@@ -456,7 +461,7 @@ def test_plain_images_are_not_predicted_and_masks_are_named():
 def test_columns_that_would_hide_others_are_refused():
     prep = prep_of("category", ["top_k", "a"])
     with pytest.raises(ConfigError, match="a column for class 'top_k' would hide another"):
-        prep.predictions([[0, 1, 2]], probabilities=True)
+        prep.predictions([[0, 1]], probabilities=True)
 
 
 def test_without_targets_nothing_is_predicted():

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 import daskprep as dp
 from daskprep import serving
 from daskprep.features import FEATURES
-from daskprep.features.parameters import annotations_of
+from daskprep.features.parameters import SAVED_AS, annotations_of
 from tests.columns import encode_columns
 
 MAKER = runpy.run_path(str(Path(__file__).with_name("saved_format.py")))
@@ -41,7 +41,8 @@ def test_files_beside_the_page_are_those_that_the_code_makes(file, make):
 def test_the_schema_is_one_and_has_every_parameter(schema):
     Draft202012Validator.check_schema(schema)
     for name, feature in FEATURES.items():
-        assert schema["$defs"][name]["properties"].keys() == annotations_of(feature).keys()
+        parameters = {SAVED_AS.get(one, one) for one in annotations_of(feature)}
+        assert schema["$defs"][name]["properties"].keys() == parameters
 
 
 def test_the_page_tells_of_every_type_parameter_and_learned_value(schema):

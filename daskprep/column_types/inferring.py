@@ -21,6 +21,7 @@ from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parame
 from daskprep.features import Feature
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
+from daskprep.sources.arrow_types import class_column
 from daskprep.sources.composed import SPLIT, splits_of
 from daskprep.summaries.column_facts import ColumnFacts
 
@@ -164,7 +165,7 @@ def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[s
 
 def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> tuple[int, dict[str, ColumnFacts]]:
     del number
-    return table.num_rows, {name: column_facts(table[name]) for name in columns}
+    return table.num_rows, {name: column_facts(class_column(table, name)) for name in columns}
 
 
 def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:

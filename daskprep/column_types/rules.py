@@ -31,6 +31,7 @@ from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, 
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.media import MediaFeature
 from daskprep.features.written import read_alike
+from daskprep.serving.classes import CONVENTIONAL
 from daskprep.summaries import Lengths, TokenCounts
 from daskprep.summaries.column_facts import ColumnFacts
 
@@ -170,7 +171,7 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
     gone = facts.missing + facts.marked
     if gone and (learned := _learn_binary(facts)) is not None and learned.bool2str[1] == value:
         label = learned.fallback_true_label
-        feature = Category() if label and _marking_words(facts) else Binary(fallback_true_label=label)
+        feature = Category() if label and _marking_words(facts) else Binary(positive=label)
         return Guess(feature, f"{shown(value)} or missing: {counted(facts)}")
     missing = f" or missing ({share(gone, facts.rows)})" if gone else ""
     return skip(f"constant: {shown(value)} in every row{missing}")
@@ -193,7 +194,11 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
         return Guess(Binary(), f"{what}: {counted(facts)}", bool(odd))
     if facts.is_unique or _marking_words(facts) or (facts.numbers and facts.typed < FEW_ROWS):
         return None
-    return Guess(Binary(fallback_true_label=learned.fallback_true_label), f"two values, {labels}: {counted(facts)}")
+    positive, rarer = learned.fallback_true_label, facts.distinct.texts[int(np.argmin(facts.distinct.counts))].as_py()
+    if len(set(facts.distinct.counts.tolist())) > 1 and not any(one.lower() in CONVENTIONAL for one in (false, true)):
+        positive = rarer
+        labels = f"{shown(rarer)}, the rarer one, is True and {shown(false if rarer == true else true)} is False"
+    return Guess(Binary(positive=positive), f"two values, {labels}: {counted(facts)}")
 
 
 def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
@@ -214,7 +219,7 @@ def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
         return Guess(Category(order=list(order)), why)
     learned = _learn_binary(facts)
     label = order[-1] if learned is None or learned.fallback_true_label else None
-    return Guess(Binary(fallback_true_label=label), why)
+    return Guess(Binary(positive=label), why)
 
 
 def _guess_asked(name: str, facts: ColumnFacts) -> Guess | None:

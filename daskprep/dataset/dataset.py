@@ -22,7 +22,7 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.display.tables import Description
 from daskprep.display.words import count, printable, size
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean, hints_attributes
-from daskprep.features.base import noun_of
+from daskprep.features.base import class_count
 from daskprep.progress import Progress
 from daskprep.state import METADATA
 from daskprep.storage import Folder, Manifest, read_manifest
@@ -156,6 +156,10 @@ class Dataset(StoredDataset):
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)
 
+    def num_classes(self, output: str) -> int:
+        """Return the number of classes of a `Category` or `Binary`: its ids are below it."""
+        return class_count(output, *self._learned(output))
+
     def class_weights(self, output: str) -> NDArray[np.float32]:
         """Return a weight for each class of a `Category` or `Binary` by its id, against class imbalance.
 
@@ -163,10 +167,7 @@ class Dataset(StoredDataset):
         if it has none. They are for ``CrossEntropyLoss(weight=)``. Of a `Binary`, the second over the first is the
         ``pos_weight`` of ``BCEWithLogitsLoss``.
         """
-        feature, learned = self._learned(output)
-        if feature.holds != "classes":
-            raise ConfigError(f'"{output}" is {noun_of(feature)}, which has no classes: name a Category or a Binary')
-        counts = np.zeros(getattr(learned, "num_embeddings", 2), np.int64)
+        counts = np.zeros(self.num_classes(output), np.int64)
         train = self["train"]
         for start in range(0, len(train), _COUNTED_ROWS):
             counts += np.bincount(train.read(output, start, start + _COUNTED_ROWS)[output], minlength=len(counts))

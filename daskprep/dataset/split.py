@@ -23,6 +23,7 @@ from daskprep.dataset.media import MediaBlocks, content_of, read_media_block
 from daskprep.dataset.places import Rows, overlaps, row_numbers
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_attributes
+from daskprep.features.base import class_count
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, chunk_shape, folder_name, open_group
@@ -128,6 +129,10 @@ class Split:
         """Return the number of rows of an embedding for an output's ids."""
         _, learned = self.dataset._learned(name := self.output(output).name)
         return getattr(learned, "num_embeddings", 0) or len(self.dataset.vocabulary(name))
+
+    def num_classes(self, output: str) -> int:
+        """Return the number of classes of a `Category` or `Binary`: its ids are below it."""
+        return class_count(output, *self.dataset._learned(output))
 
     # -- in memory
 

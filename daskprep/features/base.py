@@ -429,6 +429,14 @@ def dropped_rows(feature: Contract, parsed: pa.Array, learned: Any) -> np.ndarra
     return odd if missing is None else missing if odd is None else missing | odd
 
 
+def class_count(name: str, feature: Contract, learned: Learned) -> int:
+    """Return the number of classes of a feature, or raise ConfigError if it has none."""
+    if feature.holds != "classes":
+        raise ConfigError(f'"{name}" is {noun_of(feature)}, which has no classes: name a Category or a Binary')
+    count: int = getattr(learned, "num_embeddings", 2)
+    return count
+
+
 def rows_seen(feature: Contract, learned: Learned) -> int:
     """Return among how many rows the missing cells of a column were counted."""
     # Older states do not say it: without a split or other features that drop rows, this is the same.

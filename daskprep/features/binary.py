@@ -58,14 +58,14 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     """Map two labels to False and True, with the same mapping in fit and in transform.
 
     Conventional spellings are recognized in any case: yes/no, y/n, true/false, t/f, 1/0, 1/-1. For two other labels,
-    `fallback_true_label` is True. If it is not given, the true label is the one that is not conventional, the larger
+    `positive` is True. If it is not given, the true label is the one that is not conventional, the larger
     number, or the last one in the order of UTF-8 bytes, and a warning names it. A value with any other label counts as
     missing and is reported.
 
     Parameters
     ----------
-    fallback_true_label : str or None
-        The label that means True if labels are not conventional.
+    positive : str, int, float or None
+        The label that means True, such as "fraud"; all others are False.
     null_values : list of str or None
         Texts that mark missing values, such as "?", besides empty ones.
     missing_value_strategy : str
@@ -85,7 +85,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     >>> import pandas as pd
     >>> from daskprep import Binary
     >>> frame = pd.DataFrame({"author": ["bot", "human", None, "bot"]})
-    >>> Binary(fallback_true_label="human").fit_transform(frame).ravel()
+    >>> Binary(positive="human").fit_transform(frame).ravel()
     array([0, 1, 0, 0], dtype=uint8)
     """
 
@@ -93,10 +93,14 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     holds = "classes"
     _odd_cells = ("", " 1", "no label")
 
-    fallback_true_label: str | None = None
+    positive: str | int | float | None = None
     null_values: list[str] | None = None
     missing_value_strategy: Literal["fill_with_false", "fill_with_true", Strategy] = "fill_with_mode"
     fill_value: bool | int | float | str | None = None
+
+    def check(self) -> None:
+        if isinstance(self.positive, bool):
+            raise ConfigError(f'Binary: positive={self.positive} is no label: write it as text, such as "true"')
 
     def parse(self, column: pa.Array) -> pa.Array:
         return without_texts(as_dictionary(column), [""])
@@ -116,13 +120,13 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         if labels is None or self._numbers(labels):
             return self._learn_numbers(tokens)
         known = {label: CONVENTIONAL[label.lower()] for label in labels if label.lower() in CONVENTIONAL}
-        if self.fallback_true_label is None and (len(known) == len(labels) or len(set(known.values())) == 2):
+        if self.positive is None and (len(known) == len(labels) or len(set(known.values())) == 2):
             return _conventional(known)
         return self._learn_labels(sorted(labels, key=str.encode), known)
 
     def _numbers(self, labels: Mapping[str, int]) -> bool:
         odd = [label for label in labels if label.lower() not in CONVENTIONAL]
-        return bool(odd) and self.fallback_true_label is None and not as_numbers(pa.array(list(labels))).null_count
+        return bool(odd) and self.positive is None and not as_numbers(pa.array(list(labels))).null_count
 
     def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
         numbers = as_numbers(tokens)
@@ -136,7 +140,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return LearnedBinary(str2bool={low: False, high: True}, bool2str=(low, high), fallback_true_label=high)
 
     def _learn_labels(self, labels: list[str], known: Mapping[str, bool]) -> LearnedBinary:
-        true = self.fallback_true_label
+        true = None if self.positive is None else self.parse(pa.array([self.positive])).dictionary[0].as_py()
         if true is None:
             if len(labels) > 2:
                 raise ColumnError(_too_many(labels, len(labels)))
@@ -146,7 +150,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
                 true = label if is_true else next(other for other in labels if other != label)
         elif labels and true not in labels:
             raise ColumnError(
-                f'has no label "{true}", which fallback_true_label names.{did_you_mean(true, labels)} '
+                f'has no label "{true}", which positive names.{did_you_mean(true, labels)} '
                 f"Its labels are: {', '.join(labels[:10])}"
             )
         false = [label for label in labels if label != true]
@@ -206,11 +210,11 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
             return advice
         if learned.above_zero:
             return "holds more than two distinct numbers, so those above 0 are True and the others False"
-        if self.fallback_true_label is None and learned.fallback_true_label is not None:
+        if self.positive is None and learned.fallback_true_label is not None:
             false, true = learned.bool2str
             return (
                 f"has labels that do not say which one is True: {true!r} was taken for it, and {false!r} for False; "
-                f"name the right one, as by Binary(fallback_true_label={true!r})"
+                f"name the right one, as by Binary(positive={true!r})"
             )
         return None
 
@@ -243,5 +247,5 @@ def _too_many(labels: list[str], count: int) -> str:
     shown = ", ".join(repr(label) for label in labels[:4])
     return (
         f"has {count} distinct labels ({shown}{', ...' if count > 4 else ''}) where a Binary has two: "
-        "use Category, or say with fallback_true_label which one is True"
+        "use Category, or name the one that is True with positive="
     )

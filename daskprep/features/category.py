@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -10,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Beside, Bounds, Tensor
+from daskprep.display.words import listed
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features.base import Beside, Bounds, Tensor, drops_missing
 from daskprep.features.cells import as_dictionary, by_code, value_order
 from daskprep.features.checking import kept, kept_type
 from daskprep.features.feature import Feature, with_parameters
@@ -25,18 +27,20 @@ from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
+_SHOWN = 5  # labels of an error
 MOST_COLUMNS = 1_000  # a table of more would be mostly zeros that take a byte each
 _SPECIALS = SpecialSymbols.for_category()
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedCategory(LearnedTokens):
-    """A vocabulary whose id 0 is ``<UNK>``, and how many buckets of hashed values follow it."""
+    """A vocabulary, whose id 0 is ``<UNK>`` unless unknown labels are refused, and the number of buckets after it."""
 
-    later = ("buckets", "cell_type")
+    later = ("buckets", "cell_type", "declared_order")
 
     buckets: int = 0
     cell_type: str | None = None  # of the column, if its values are not text
+    declared_order: tuple[str, ...] = ()  # of all values, if the column has one and `transform` ranks by it
 
     @property
     def num_embeddings(self) -> int:
@@ -46,8 +50,14 @@ class LearnedCategory(LearnedTokens):
         if self.buckets:
             return None
         counts = self.vocabulary.frequencies.copy()
-        counts[0] = self.rows - counts[1:].sum()
+        if self.has_unknown:
+            counts[0] = self.rows - counts[1:].sum()
         return counts
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether values that were not seen in fit have an id, which is 0."""
+        return self.vocabulary.specials.unknown_id is not None
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
         """Return the ids of distinct values, those of a bucket for values that are not in the vocabulary."""
@@ -103,11 +113,16 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         Columns to cross: a category of the combination of their values, such as ``Oslo|phone``. A missing part is
         ``\-``, and if all are missing, the cell is. A ``|`` or ``\`` within a part has a backslash before it, so that
         different combinations are different values.
+    handle_unknown : {"unk", "error", "drop_row"} or None
+        What happens to values not seen in fit. "unk": they become ``<UNK>``, id 0. "error" and "drop_row": there is no
+        ``<UNK>``, ids are 0 to `num_classes` - 1, and such rows raise `RejectedValueError` or are left out of datasets
+        and streams. None: "error" for a target of a `Preprocessor`, which also drops rows without a label, and "unk"
+        otherwise.
     transform_to : {"ids", "ordinal", "one_hot"}
         What `transform` returns to scikit-learn. "ids": the ids. "ordinal": positions of the values, -1 for ``<UNK>``.
-        "one_hot": a column for each of at most 1,000 values, all 0 for ``<UNK>``. The last two use `order` if given;
-        otherwise values are sorted by number if all are numbers, or else by UTF-8 bytes. `encode`, datasets and batches
-        always hold ids.
+        "one_hot": a column for each of at most 1,000 values, all 0 for ``<UNK>``. The last two use `order` if given,
+        or the order of an ordered categorical of pandas or Arrow; otherwise values are sorted by number if all are
+        numbers, or else by UTF-8 bytes. `encode`, datasets and batches always hold ids.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
@@ -150,6 +165,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     null_values: list[str] | None = None
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | int | float | None = "<UNK>"
+    handle_unknown: Literal["unk", "error", "drop_row"] | None = None
     transform_to: Literal["ids", "ordinal", "one_hot"] = "ids"
 
     def check(self) -> None:
@@ -162,10 +178,30 @@ class Category(Feature[TokenCounts, LearnedCategory]):
             raise ConfigError(f"Category: {buckets:,} buckets are too many: give {MOST_BUCKETS:,} at most")
         if self.transform_to == "ordinal" and (self.hash_buckets or self.oov_buckets):
             raise ConfigError('Category: buckets have no order, so transform_to="ordinal" is not for hashed values')
+        if self._is_closed and (self.hash_buckets or self.oov_buckets):
+            raise ConfigError(
+                f'Category: buckets are ids for unknown values, which handle_unknown="{self.handle_unknown}" refuses: '
+                "leave one of them out"
+            )
         if self.columns is not None and (len(set(self.columns)) < 2 or self.column is not None):
             raise ConfigError(
                 f"Category: columns={self.columns} are crossed: give two different ones or more, and no column besides"
             )
+
+    @property
+    def _is_closed(self) -> bool:
+        return self.handle_unknown in ("error", "drop_row")
+
+    @property
+    def drops(self) -> Callable[[pa.Array, LearnedCategory], np.ndarray | None] | None:
+        return _unknown_labels if self.handle_unknown == "drop_row" else None
+
+    def as_target(self) -> None:
+        """Refuse unknown labels and drop rows without one, unless the parameters name something else."""
+        if self.handle_unknown is None and not (self.hash_buckets or self.oov_buckets):
+            self.handle_unknown = "error"
+        if self._is_closed and (self.missing_value_strategy, self.fill_value) == ("fill_with_const", "<UNK>"):
+            self.missing_value_strategy = "drop_row"
 
     def reads(self, name: str) -> list[str]:
         return super().reads(name) if self.columns is None else list(self.columns)
@@ -186,7 +222,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return summary.values.top()
 
     def _learn_fallback(self, summary: ColumnSummary[TokenCounts]) -> Any:
-        return self.learn_fill(summary)
+        return None if self._is_closed and drops_missing(self) else self.learn_fill(summary)
 
     def summarize(self, parsed: pa.Array) -> TokenCounts:
         if self.hash_buckets is not None and self.missing_value_strategy == "fill_with_const":
@@ -203,26 +239,53 @@ class Category(Feature[TokenCounts, LearnedCategory]):
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
         buckets = self.hash_buckets or self.oov_buckets
+        specials = SpecialSymbols((), (), ()) if self._is_closed else _SPECIALS
         if self.hash_buckets is not None:
-            vocabulary = Vocabulary.from_tokens(pa.array([], pa.string()), summary, _SPECIALS)
+            vocabulary = Vocabulary.from_tokens(pa.array([], pa.string()), summary, specials)
         elif self.order is not None:
-            listed = as_text(self.parse(pa.array(self.order, pa.string())))
-            vocabulary = Vocabulary.from_tokens(listed, summary, _SPECIALS)
+            given = as_text(self.parse(pa.array(self.order, pa.string())))
+            vocabulary = Vocabulary.from_tokens(given, summary, specials)
         else:
-            vocabulary = Vocabulary.learn(summary, _SPECIALS, self.most_common, self.min_frequency)
+            vocabulary = Vocabulary.learn(summary, specials, self.most_common, self.min_frequency)
+        if self._is_closed:
+            self._check_labels(vocabulary, summary)
         if self.transform_to == "one_hot":
-            check_one_hot(len(vocabulary) + buckets)
+            check_one_hot(len(vocabulary) - len(specials) + buckets)
         return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
+
+    def _check_labels(self, vocabulary: Vocabulary, summary: TokenCounts) -> None:
+        if not len(vocabulary):
+            raise ColumnError("has no labels in the training rows: name another target, or pass rows with labels")
+        beyond = summary.total - int(vocabulary.frequencies.sum())
+        if beyond and self.handle_unknown == "error":
+            raise ColumnError(
+                f"has {beyond:,} training rows with labels beyond the {len(vocabulary):,} that order, most_common and "
+                'min_frequency keep: keep more, or use handle_unknown="drop_row" to leave these rows out, or "unk" for '
+                "a class <UNK>"
+            )
 
     def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedCategory:
         learned = super().learn_column(summary)
         if summary.cell_type is None or learned.buckets or self.columns is not None:
             return learned
-        kind = kept_type(learned.vocabulary.tokens.slice(1), summary.cell_type.name)
+        if summary.cell_type.name.startswith("["):
+            declared = as_text(self.parse(pa.array(json.loads(summary.cell_type.name), pa.string())))
+            return replace(learned, declared_order=tuple(declared.unique().to_pylist()))
+        kind = kept_type(learned.vocabulary.tokens.slice(learned.has_unknown), summary.cell_type.name)
         return replace(learned, cell_type=kind)
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
-        return by_code(parsed, learned.ids(parsed.dictionary), 0)
+        if learned.has_unknown:
+            return by_code(parsed, learned.ids(parsed.dictionary), 0)
+        places = learned.vocabulary.places(parsed.dictionary)
+        if (unknown := by_code(parsed, places < 0, False)).any():
+            labels = parsed.filter(pa.array(unknown)).cast(pa.string()).unique().to_pylist()
+            raise RejectedValueError(
+                f"{np.count_nonzero(unknown):,} of {len(parsed):,} rows hold labels that no training row has: "
+                f"{listed(labels, _SHOWN)}; correct them, move such rows to the training rows, or use "
+                'handle_unknown="drop_row" to leave these rows out, or "unk" for a class <UNK>'
+            )
+        return by_code(parsed, np.maximum(places, 0).astype(learned.vocabulary.dtype), 0)
 
     def expand(self, batch: Tensor, learned: LearnedCategory) -> Tensor:
         return batch.long()
@@ -242,8 +305,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         places = _in_order(self, learned)["places"].take(ids)
         if self.transform_to == "ordinal":
             return places[:, None]
-        check_one_hot(learned.num_embeddings)
-        hot = np.zeros((len(ids), learned.num_embeddings - 1), np.int8)
+        check_one_hot(learned.num_embeddings - learned.has_unknown)
+        hot = np.zeros((len(ids), learned.num_embeddings - learned.has_unknown), np.int8)
         known = np.flatnonzero(places >= 0)
         hot[known, places[known]] = 1
         return hot
@@ -255,11 +318,17 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return [f"{name}_{value}" for value in values.to_pylist()]
 
 
-def check_one_hot(tokens: int) -> None:
-    """Raise ColumnError if so many tokens, ``<UNK>`` among them, are too many for a column each."""
-    if tokens - 1 > MOST_COLUMNS:
+def _unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarray | None:
+    """Return which cells hold a label without an id; None if none does."""
+    unknown = by_code(parsed, ~learned.vocabulary.holds(parsed.dictionary), False)
+    return unknown if unknown.any() else None
+
+
+def check_one_hot(values: int) -> None:
+    """Raise ColumnError if so many values are too many for a column each."""
+    if values > MOST_COLUMNS:
         raise ColumnError(
-            f'has {tokens - 1:,} values, and transform_to="one_hot" makes a column of each, of at most '
+            f'has {values:,} values, and transform_to="one_hot" makes a column of each, of at most '
             f'{MOST_COLUMNS:,}: keep fewer by most_common or min_frequency, or use "ordinal" or "ids"'
         )
 
@@ -267,12 +336,18 @@ def check_one_hot(tokens: int) -> None:
 @kept
 def _in_order(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     """Return the ids of the values in their order, and by id the place there, -1 for ``<UNK>``."""
-    values = learned.vocabulary.tokens.slice(1)
-    order = value_order(values) if feature.order is None else np.arange(len(values))
+    first = int(learned.has_unknown)
+    values = learned.vocabulary.tokens.slice(first)
+    if feature.order is not None:
+        order = np.arange(len(values))
+    elif learned.declared_order:
+        order = np.argsort(pc.index_in(values, value_set=pa.array(learned.declared_order)).to_numpy(), kind="stable")
+    else:
+        order = value_order(values)
     order = np.append(order, np.arange(len(values), len(values) + learned.buckets))  # buckets come last
-    places = np.full(len(order) + 1, -1, np.min_scalar_type(-len(order) - 1))
-    places[order + 1] = np.arange(len(order))
-    return {"ids": order + 1, "places": places}
+    places = np.full(len(order) + first, -1, np.min_scalar_type(-len(order) - 1))
+    places[order + first] = np.arange(len(order))
+    return {"ids": order + first, "places": places}
 
 
 def _crossed(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:

@@ -18,6 +18,7 @@ from daskprep.errors import DaskprepError
 from daskprep.features.base import Learned
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature
+from daskprep.features.parameters import SAVED_AS
 from daskprep.serving.base import RowEncoder
 from daskprep.serving.encoder import row_encoder
 from daskprep.serving.saved import telling
@@ -65,9 +66,10 @@ def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | 
         return None
     if any(len(vocabulary) >= LARGE_VOCABULARY for vocabulary in vocabularies):
         return None
+    saved_params = {SAVED_AS.get(key, key): value for key, value in params.items()}
     try:
         with telling(name):
-            return row_encoder(name, {"type": feature.kind, "params": params, "learned": learned.to_dict()})
+            return row_encoder(name, {"type": feature.kind, "params": saved_params, "learned": learned.to_dict()})
     except DaskprepError:
         return None
 

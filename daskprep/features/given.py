@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from sklearn.base import BaseEstimator, clone
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.features import FEATURES, NAMED, Feature, TargetEncoding, Weight
+from daskprep.features import FEATURES, NAMED, Category, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, keeps_missing, validate
 from daskprep.features.output import CONFIG, FrameOutput
 from daskprep.features.table import naming
@@ -35,6 +35,9 @@ def made_features(given: Any, targets: Collection[str], weight: str | None = Non
                 'feature that reads it another one, as in {"pounds": Number(column="weight")}'
             )
         features[weight] = Weight()
+    for target in filter(features.__contains__, targets):
+        if isinstance(one := features[target], Category):
+            one.as_target()
     outputs: dict[str, str] = {}
     for name, feature in features.items():
         with naming(name):

@@ -28,6 +28,9 @@ Count = Annotated[int, AtLeast(1)]
 NonNegative = Annotated[float, AtLeast(0)]
 Truncation = Literal["keep_start", "keep_end"]
 
+# Parameters that are saved under their former names.
+SAVED_AS = {"positive": "fallback_true_label"}
+
 
 @functools.cache
 def annotations_of(cls: type[Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from daskprep.features.missing import Neighbours, valid_mask
 from daskprep.kernels import plain_column
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.serving.cells import is_missing
-from daskprep.sources.arrow_types import cell_type
+from daskprep.sources.arrow_types import cell_type, class_column, declared_order
 from daskprep.sources.cell_text import as_text
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
 from daskprep.split.random import RandomAssignment
@@ -122,8 +122,9 @@ def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     for name, feature in features.items():
         with naming(name):
             names = feature.reads(name)
-            raw = [table[column] for column in names]
-            cell_types[name] = cell_type(raw[0].type)
+            raw = [class_column(table, one) if feature.holds == "classes" else table[one] for one in names]
+            is_ranked = getattr(feature, "transform_to", "ids") != "ids"
+            cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(raw[0].type)
             if nulls := spelled_missing(vars(feature)):
                 raw = [pa.chunked_array([without_texts(as_dictionary(one_array(one)), nulls)]) for one in raw]
             if isinstance(feature, MediaContract):
@@ -375,8 +376,8 @@ def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.n
     keeps = keeps_missing(feature)
     if parsed.null_count and learned.fill_value is None and not keeps:
         raise RejectedValueError(
-            f"{parsed.null_count} missing cells and no value in the whole column for "
-            f'"{feature.missing_value_strategy}" to take, nor was one learned: use "fill_with_const" with a fill_value'
+            f"{parsed.null_count:,} cells are missing, and nothing was learned to fill them with: leave out the "
+            'rows, or the column of a target, or use missing_value_strategy="fill_with_const" with a fill_value'
         )
     encoded = checked_outputs(feature, feature.encode(parsed, learned), len(parsed))
     check_alike(feature, "encode", encoded, empty_arrays(feature, learned))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskprep.errors import RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, Rows, smallest_uint
 from daskprep.serving.cells import number_of, text_of
 from daskprep.serving.hashing import bucket_names, bucket_of, joined_parts
@@ -43,6 +44,7 @@ class CategoryRows(RowEncoder):
     def prepare(self) -> None:
         tokens = self.learned["idx2str"]
         self.ids = {token: number for number, token in enumerate(tokens)}
+        self.has_unknown = "unknown" in self.learned["special_symbols"]
         self.buckets: int = self.learned.get("buckets", 0)
         self.dtype = smallest_uint(len(tokens) + self.buckets)
         self.lowercase = self.params["lowercase"]
@@ -56,6 +58,8 @@ class CategoryRows(RowEncoder):
             return None
         found = self.ids.get(text)
         if found is None:
+            if not self.has_unknown:
+                raise RejectedValueError(f"{text!r:.80} is a label that no training row has: correct or drop it")
             return len(self.ids) + bucket_of(text, self.buckets) if self.buckets else 0
         return found
 
@@ -76,7 +80,7 @@ class CategoryRows(RowEncoder):
         return self.params.get("hash_buckets") is None and self._clean(cell) not in self.ids
 
     def read_fill(self, fill: Any) -> int | None:
-        return 0 if fill == "<UNK>" else self.read(fill)
+        return 0 if fill == "<UNK>" and self.has_unknown else self.read(fill)
 
     def arrays(self, values: Sequence[int]) -> Arrays:
         return {"": np.array(values, self.dtype)}

@@ -46,7 +46,8 @@ _OF_SEQUENCES = _OF_TOKENS + (
 _PARAMETERS = {
     "number": "bin_strategy bins clip_quantiles encoding normalization outlier_strategy outlier_threshold target "
     "target_type written",
-    "category": "columns hash_buckets lowercase min_frequency most_common null_values oov_buckets order transform_to",
+    "category": "columns handle_unknown hash_buckets lowercase min_frequency most_common null_values oov_buckets order "
+    "transform_to",
     "binary": "fallback_true_label null_values",
     "set": _OF_TOKENS + "expand_to max_size",
     "bag": _OF_TOKENS + "max_size",
@@ -242,7 +243,7 @@ class Encoder:
         >>> from daskprep.serving import Encoder
         >>> frame = pd.DataFrame({"size": [1, 2, 3], "sort": ["a", "b", "a"]})
         >>> prep = dp.Preprocessor({"size": "number", "sort": "category"}, targets="sort").fit(frame)
-        >>> Encoder(prep.to_dict()).predictions([[0, 1, 3]])["sort_predictions"].tolist()
+        >>> Encoder(prep.to_dict()).predictions([[1, 3]])["sort_predictions"].tolist()
         ['b']
         """
         return predictions_of_all(self._outcomes, outputs, How(logits, threshold, top_k, probabilities))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ PLAIN = frozenset(
     kind.id for kind in (pa.float64(), pa.int64(), pa.string(), pa.binary(), pa.bool_(), pa.timestamp("us"), pa.null())
 )
 _LARGEST_OFFSET = 2**31 - 1
+_NAMES = b"class_names"  # metadata of a field of whole numbers
 _DIGITS_128, _DIGITS_256 = 38, 76
 _EXTENSIONS = {"arrow.uuid": pa.string(), "arrow.bool8": pa.bool_()}
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -58,7 +60,7 @@ def _narrow_field(kind: pa.DataType) -> pa.DataType:
 def narrow_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Schema:
     """Return the types in which the columns, or some of them, are delivered."""
     fields = schema if columns is None else [schema.field(name) for name in columns]
-    return pa.schema([(field.name, narrow_type(field.type)) for field in fields])
+    return pa.schema([field.with_type(narrow_type(field.type)).with_nullable(True) for field in fields])
 
 
 def narrow_table(table: pa.Table) -> pa.Table:
@@ -203,6 +205,32 @@ def _promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         return None
+
+
+def named_classes(field: pa.Field, names: Sequence[str]) -> pa.Field:
+    """Return a field of whole numbers that has the names of these classes, from 0 on."""
+    return field.with_metadata({_NAMES: json.dumps(list(names))})
+
+
+def class_column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return a column, of classes that have names these names in their order; numbers without one are missing."""
+    column, metadata = table[name], table.schema.field(name).metadata or {}
+    if _NAMES not in metadata:
+        return column
+    names = pa.array(json.loads(metadata[_NAMES]), pa.string())
+    known = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))
+    codes = pc.if_else(known, column, None).cast(pa.int32())
+    kind = pa.dictionary(pa.int32(), pa.string(), ordered=True)
+    chunks = [pa.DictionaryArray.from_arrays(chunk, names, ordered=True) for chunk in codes.chunks]
+    return pa.chunked_array(chunks, kind)
+
+
+def declared_order(column: pa.ChunkedArray) -> str:
+    """Return the values of an ordered dictionary as JSON, as `CellType` names them; "" where none is declared."""
+    if not pt.is_dictionary(column.type) or not column.type.ordered:
+        return ""
+    orders = {tuple(chunk.dictionary.cast(pa.string()).to_pylist()) for chunk in column.chunks}
+    return json.dumps(orders.pop()) if len(orders) == 1 else ""
 
 
 def cell_type(kind: pa.DataType) -> str:

@@ -14,7 +14,7 @@ import pyarrow.dataset as pds
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.kernels import plain_table
-from daskprep.sources.arrow_types import narrow_schema, narrow_table
+from daskprep.sources.arrow_types import named_classes, narrow_schema, narrow_table
 from daskprep.sources.base import JoinedPiece, MadePiece, Piece, PieceSource, content_key, grouped
 from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
 from daskprep.storage.threads import in_threads
@@ -28,8 +28,8 @@ _SAMPLE_ROWS = 1_000
 class HuggingFaceSource(PieceSource):
     """A `datasets.Dataset`; only the slice of rows that is read is in memory, nothing is decoded.
 
-    Images and sounds arrive as structs of bytes and path, classes as whole numbers. A dataset whose rows or order of
-    rows is in memory, and not in files, is read in this process.
+    Images and sounds arrive as structs of bytes and path, classes as whole numbers with their names as metadata. A
+    dataset whose rows or order of rows is in memory, and not in files, is read in this process.
     """
 
     def __init__(self, dataset: Any, columns: list[str] | None, partition_bytes: int, partitions: int | None) -> None:
@@ -59,7 +59,17 @@ def _some_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> p
     """Return some rows of a dataset, which travels as the paths of its files."""
     table = dataset.select_columns(list(columns))[start : start + rows]
     # Of a shuffled dataset every row is a chunk of its own.
-    return narrow_table(table.combine_chunks()).select(list(columns))
+    return _with_names(narrow_table(table.combine_chunks()).select(list(columns)), dataset.features)
+
+
+def _with_names(table: pa.Table, features: Any) -> pa.Table:
+    """Return a table with the names of the classes of `ClassLabel` columns."""
+    schema = table.schema
+    for place, field in enumerate(schema):
+        names = getattr(features.get(field.name), "names", None)
+        if names and names != [str(number) for number in range(len(names))]:
+            schema = schema.set(place, named_classes(field, names))
+    return table.cast(schema)
 
 
 def is_dataset(frame: object) -> bool:
@@ -75,14 +85,15 @@ def is_dataset(frame: object) -> bool:
 def stream_schema(dataset: Any) -> pa.Schema:
     """Return the types of an `IterableDataset`; where it does not know them, the columns of its first row."""
     if dataset.features is not None:
-        return dataset.features.arrow_schema
+        return _with_names(dataset.features.arrow_schema.empty_table(), dataset.features).schema
     return pa.schema([(name, pa.null()) for name in next(iter(dataset), ())])
 
 
 def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Give the rows of an `IterableDataset` as they are stored; where it knows no types, as frames are read."""
     if dataset.features is not None:
-        yield from dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS)
+        for table in dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS):
+            yield _with_names(table, dataset.features)
         return
     for batch in dataset.iter(_BATCH_ROWS):
         rows = len(next(iter(batch.values())))

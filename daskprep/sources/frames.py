@@ -262,11 +262,16 @@ def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
 
 
 def table_to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Return an Arrow table as a frame; its types do not depend on the rows, and numbers stay exact."""
+    """Return an Arrow table as a frame; its types do not depend on the rows, and numbers stay exact.
+
+    Of dictionaries, those with an order stay categoricals.
+    """
     table = plain_table(table)
-    plain = [pa.string() if pt.is_dictionary(kind) else kind for kind in table.schema.types]
+    plain = [pa.string() if pt.is_dictionary(kind) and not kind.ordered else kind for kind in table.schema.types]
     flat = table.cast(pa.schema(zip(table.column_names, plain, strict=True)))
-    frame: pd.DataFrame = flat.to_pandas(types_mapper=lambda kind: None if pt.is_string(kind) else pd.ArrowDtype(kind))
+    frame: pd.DataFrame = flat.to_pandas(
+        types_mapper=lambda kind: None if pt.is_string(kind) or pt.is_dictionary(kind) else pd.ArrowDtype(kind)
+    )
     return frame
 
 

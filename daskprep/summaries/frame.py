@@ -16,7 +16,10 @@ from daskprep.summaries.token_counts import TokenCounts, bounded_together, count
 
 @dataclass(frozen=True)
 class CellType(Summary):
-    """The type of a column: "" if all cells are missing, "text" for types of which no value is restored."""
+    """The type of a column: "" if all cells are missing, "text" for types of which no value is restored.
+
+    Where the order of values matters, it is the JSON of the values that the column declares in order.
+    """
 
     name: str = ""
 

@@ -128,7 +128,7 @@ class Vocabulary:
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
         """Return the id of each of the distinct tokens of a column, that of unknown for nulls too."""
-        places = self._places(dictionary)
+        places = self.places(dictionary)
         unknown = places < 0
         if unknown.any():
             if self.specials.unknown_id is None:
@@ -237,9 +237,9 @@ class Vocabulary:
 
     def holds(self, dictionary: pa.Array) -> np.ndarray:
         """Return which of the distinct tokens of a column have an id of their own."""
-        return self._places(dictionary) >= 0
+        return self.places(dictionary) >= 0
 
-    def _places(self, dictionary: pa.Array) -> np.ndarray:
+    def places(self, dictionary: pa.Array) -> np.ndarray:
         """Return the id of each token as int64, -1 for those the vocabulary does not have."""
         if len(self) < max(INDEXED_VOCABULARY, len(dictionary)):
             found = pc.index_in(dictionary, value_set=self.tokens)

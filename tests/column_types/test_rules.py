@@ -63,7 +63,7 @@ def test_columns_of_no_use_are_skipped_with_the_reason(cells, reason):
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        (["a", "b", "b"], "two values, 'b' is True and 'a' is False: 2 distinct values in 3 rows"),
+        (["a", "b", "b"], "two values, 'a', the rarer one, is True and 'b' is False: 2 distinct values in 3 rows"),
         (["yes", "n"], "spellings of yes and no, 'yes' is True and 'n' is False: 2 distinct values in 2 rows"),
         ([True, None, False], "booleans: 2 distinct values in 3 rows, 33.3 % missing"),
         (["yes", None], "'yes' or missing: 1 distinct value in 2 rows, 50.0 % missing"),
@@ -322,11 +322,13 @@ def test_dates_with_a_month_in_letters_may_have_any_mark(mark):
         (["up", "unknown"], "category", None),
         (["no", None], SKIPPED, None),
         (["up", "up"], SKIPPED, None),
-        (["up", "up", "down"], "binary", "up"),
+        (["up", "up", "down"], "binary", "down"),
+        (["down", "down", "up"], "binary", "up"),
+        (["up", "up", "down", "down"], "binary", "up"),
         (["up", "up", "yes"], "binary", "yes"),
         (["up", "up", "no"], "binary", "up"),
         (["yes", "y", "no"], "binary", None),
-        (["up", "up", "down", "?"], "binary", "up"),
+        (["up", "up", "down", "?"], "binary", "down"),
         (["up", "up", "down", "Unknown"], "category", None),
         (["up", "down"], "category", None),
         (["up", "up", "down", "left"], "category", None),
@@ -335,7 +337,7 @@ def test_dates_with_a_month_in_letters_may_have_any_mark(mark):
 def test_two_values_are_true_and_false(cells, found, label):
     feature = guess(cells).feature
     assert ("skipped" if feature is None else feature.kind) == found
-    assert getattr(feature, "fallback_true_label", None) == label
+    assert getattr(feature, "positive", None) == label
 
 
 def test_two_numbers_are_labels_where_there_are_twenty_rows_of_them():
@@ -802,9 +804,9 @@ def test_declared_orders_are_kept():
     assert found.feature.order == list(low_to_high)
     assert found.reason == ("in the order that the frame declares, from 'low' to 'top': 3 distinct values in 3 rows")
     assert guess(in_order("mid", "low", "high", order=low_to_high, ordered=False)).feature.order is None
-    assert guess(in_order("b", "a", "b", order=("b", "a"))).feature.fallback_true_label == "a"
-    assert guess(in_order("yes", "no", order=("yes", "no"))).feature.fallback_true_label is None
-    assert guess(in_order("yes", "true", "yes", order=("yes", "true"))).feature.fallback_true_label is None
+    assert guess(in_order("b", "a", "b", order=("b", "a"))).feature.positive == "a"
+    assert guess(in_order("yes", "no", order=("yes", "no"))).feature.positive is None
+    assert guess(in_order("yes", "true", "yes", order=("yes", "true"))).feature.positive is None
     assert guess(in_order("low", "?", "mid", order=(*low_to_high, "?"))).feature.null_values is None
 
 

@@ -104,7 +104,7 @@ def test_a_style_proposes_what_its_models_read_best(frame, style, expected):
     found = inferred(frame, style)
     told = {name: parameters(feature) for name, feature in found.items() if name != "sold"}
     for one in told.values():
-        one.pop("fallback_true_label", None)
+        one.pop("positive", None)
     assert told == expected
 
 

@@ -59,10 +59,10 @@ def test_of_two_other_labels_one_is_chosen_with_one_warning(as_frame, cells, fal
     [message] = [str(warning.message) for warning in caught]
     assert message == (
         f"column \"x\" has labels that do not say which one is True: '{true}' was taken for it, and '{false}' for "
-        f"False; name the right one, as by Binary(fallback_true_label='{true}')"
+        f"False; name the right one, as by Binary(positive='{true}')"
     )
     assert np.asarray(binary.transform(frame)).ravel().tolist() == [int(str(cell) == true) for cell in cells]
-    named = dp.Binary(fallback_true_label=false).fit(frame)
+    named = dp.Binary(positive=false).fit(frame)
     assert np.asarray(named.transform(frame)).ravel().tolist() == [int(str(cell) == false) for cell in cells]
 
 
@@ -99,12 +99,12 @@ def test_labels_mean_the_same_whatever_holds_them(tmp_path, cells, kinds):
 
 
 def test_decode_gives_the_labels_back():
-    binary = dp.Binary(fallback_true_label="human").fit(column("human", "bot"))
+    binary = dp.Binary(positive="human").fit(column("human", "bot"))
     assert binary.decode(np.array([0, 1, 1]), binary.learned_["x"]).to_pylist() == ["bot", "human", "human"]
 
 
 def test_the_fallback_label_is_true():
-    binary = dp.Binary(fallback_true_label="human").fit(column("bot", "human"))
+    binary = dp.Binary(positive="human").fit(column("bot", "human"))
     assert binary.transform(column("bot", "human")).ravel().tolist() == [0, 1]
     assert binary.learned_["x"].str2bool == {"bot": False, "human": True}
 
@@ -138,12 +138,12 @@ def test_strategies_fill_missing_cells(as_frame, strategy, expected):
 
 @pytest.mark.parametrize("value", ["cat", True, 1])
 def test_a_constant_fills_missing_cells(value):
-    binary = dp.Binary(fallback_true_label="cat", missing_value_strategy="fill_with_const", fill_value=value)
+    binary = dp.Binary(positive="cat", missing_value_strategy="fill_with_const", fill_value=value)
     assert binary.fit_transform(column("cat", None, "bat")).ravel().tolist() == [1, 1, 0]
 
 
 def test_a_constant_that_is_no_label_is_refused():
-    binary = dp.Binary(fallback_true_label="cat", missing_value_strategy="fill_with_const", fill_value="dog")
+    binary = dp.Binary(positive="cat", missing_value_strategy="fill_with_const", fill_value="dog")
     with pytest.raises(ConfigError, match="'dog' is neither 'bat' nor 'cat'"):
         binary.fit(column("cat", None, "bat"))
 
@@ -164,12 +164,12 @@ def test_a_huge_label_that_is_unknown_is_shown_in_part():
 
 
 def test_three_arbitrary_labels_are_refused(as_frame):
-    with pytest.raises(ColumnError, match="'a', 'b', 'c'.*Category.*fallback_true_label"):
+    with pytest.raises(ColumnError, match="'a', 'b', 'c'.*Category.*positive"):
         dp.Binary().fit(as_frame(column("a", "b", "c")))
 
 
 def test_three_labels_are_fine_when_one_is_said_to_be_true():
-    encoded = dp.Binary(fallback_true_label="b").fit_transform(column("a", "b", "c"))
+    encoded = dp.Binary(positive="b").fit_transform(column("a", "b", "c"))
     assert encoded.ravel().tolist() == [0, 1, 0]
 
 
@@ -181,7 +181,7 @@ def test_many_numbers_are_true_above_zero_with_a_warning():
 
 def test_a_fallback_label_that_never_occurs_is_refused():
     with pytest.raises(ColumnError, match='no label "humans".*Did you mean "human"'):
-        dp.Binary(fallback_true_label="humans").fit(column("human", "bot"))
+        dp.Binary(positive="humans").fit(column("human", "bot"))
 
 
 def test_an_unknown_label_can_be_an_error_in_transform():
@@ -192,7 +192,7 @@ def test_an_unknown_label_can_be_an_error_in_transform():
 
 def test_texts_that_are_named_are_missing_beside_two_labels(as_frame):
     frame = as_frame(column("cat", "dog", "?", "dog", None, " -"))
-    given = {"fallback_true_label": "cat", "null_values": ["?", "-"], "invalid": "raise"}
+    given = {"positive": "cat", "null_values": ["?", "-"], "invalid": "raise"}
     binary = dp.Binary(missing_value_strategy="fill_with_true", **given).fit(frame)
     assert np.asarray(binary.transform(frame)).ravel().tolist() == [1, 0, 1, 0, 1, 1]
     assert (binary.learned_["x"].bool2str, binary.learned_["x"].missing) == (("dog", "cat"), 3)
@@ -202,7 +202,7 @@ def test_texts_that_are_named_are_missing_beside_two_labels(as_frame):
         Encoder(prep.to_dict()).encode(rows.to_dict("records"))["x"].tolist()
         == encode_columns(prep, rows)["x"].tolist()
     )
-    check_feature(dp.Binary(**given | {"fallback_true_label": None}))
+    check_feature(dp.Binary(**given | {"positive": None}))
 
 
 def test_missing_flags_are_the_most_frequent_label_but_not_where_true_alone_occurs():

@@ -242,7 +242,7 @@ def test_an_empty_cell_is_missing_or_an_error():
 
 def test_a_column_without_any_image_has_nothing_to_fill_with():
     prep = fit(dp.Image(**SMALL), None, None)
-    with pytest.raises(RejectedValueError, match='column "x": 2 missing cells'):
+    with pytest.raises(RejectedValueError, match='column "x": 2 cells are missing'):
         prep.encode(column(None, None))
 
 

@@ -202,7 +202,7 @@ TYPES = {
     "binary": Type(
         dp.Binary,
         params(
-            fallback_true_label=[None, None, "a", "yes", "1"],
+            positive=[None, None, "a", "yes", "1"],
             missing_value_strategy=["fill_with_false", "fill_with_true", *MISSING],
             fill_value=[True, 0, "no", "a"],
             invalid=INVALID,

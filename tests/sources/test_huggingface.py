@@ -149,6 +149,7 @@ def test_rows_or_order_in_memory_stay_in_this_process(tmp_path: Path) -> None:
 def test_fit_and_encode_as_the_frame_of_the_same_rows(stored: bool, tmp_path: Path) -> None:
     dataset = (on_disk(tmp_path) if stored else in_memory()).shuffle(seed=3)
     frame = dataset.select_columns(["price", "city", "label"]).to_pandas()
+    frame["label"] = frame["label"].map({0: "no", 1: "yes"})
     features = {"price": "number", "city": "category", "label": "binary"}
     of_frame, of_dataset = (dp.Preprocessor(features, split=None).fit(one) for one in (frame, dataset))
     assert of_dataset.to_dict() == of_frame.to_dict()
