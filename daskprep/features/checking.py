@@ -19,6 +19,7 @@ from daskprep.serving.predictions import as_array
 
 _EXACT_POWER = 22  # of ten, in a double
 _LARGEST_EXACT = 2.0**53
+_NUMBERS = frozenset(np.dtype(kind).str for kind in ("?", *"bhilqBHILQefd"))
 _ARROW_TYPES = {"integer": pa.int64(), "boolean": pa.bool_(), "float": pa.float64(), "float32": pa.float32()}
 
 Made = TypeVar("Made")
@@ -51,7 +52,7 @@ def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str,
             f"{list(outputs)}"
         )
     for array in arrays.values():
-        if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.shape[:1] != (rows,):
+        if not isinstance(array, np.ndarray) or array.dtype.str not in _NUMBERS or array.shape[:1] != (rows,):
             raise ColumnError(
                 f"encode of {noun_of(feature)} gave {described(array)} for {rows:,} cells: expected a NumPy array of "
                 "numbers with one row for each"
@@ -71,7 +72,25 @@ def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray
 def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for 0 rows, with the one that marks missing cells, if there is one."""
     own = empty_arrays(feature, learned)
+    for output, bounds in feature.limits(learned).items():
+        shape = np.broadcast(*Limits(*bounds)[:2]).shape
+        if output not in own:
+            raise ColumnError(f"limits of {noun_of(feature)} names the output {output!r}: expected some of {list(own)}")
+        if not _fits(shape, own[output].shape[1:]):
+            expected = f"{('rows', *shape)}".replace("'rows'", "rows")
+            raise ColumnError(
+                f"encode of {noun_of(feature)} gave {_rows_like(own[output])}: expected shape {expected}, as its "
+                "limits have"
+            )
     return {**own, MISSING: np.zeros(0, np.uint8)} if feature.missing_indicator else own
+
+
+def _fits(bounds: tuple[int, ...], row: tuple[int, ...]) -> bool:
+    """Tell whether there is a bound for each number of a row, by NumPy's rules."""
+    try:
+        return np.broadcast_shapes(bounds, row) == row
+    except ValueError:
+        return False
 
 
 @kept

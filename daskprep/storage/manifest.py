@@ -280,6 +280,8 @@ def _checked_entry(name: str, entry: Any) -> FileEntry:
         found = FileEntry(*map(whole, entry))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+    if found.crc32c >= 1 << 8 * CHECKSUM_BYTES:
+        raise ValueError(f"{name}: the checksum {found.crc32c:,} has more than {8 * CHECKSUM_BYTES} bits")
     # Who opens a shard makes room for its index.
     if found.slots is not None and not (found.slots <= MOST_PART_BLOCKS and tail_bytes(found.slots) <= found.bytes):
         raise ValueError(f"{name}: a shard of {found.slots:,} chunks in {found.bytes:,} bytes")

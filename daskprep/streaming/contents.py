@@ -15,7 +15,7 @@ from daskprep import partitions
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import Feature
 from daskprep.features.base import all_outputs
-from daskprep.features.checking import all_empty_arrays
+from daskprep.features.fitting import empty_outputs
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import source_columns
 from daskprep.loader.batches import chosen_names
@@ -60,9 +60,9 @@ class Contents:
             learned = self.learned[name]
             as_cells = isinstance(feature, MediaFeature) and self.decode_on == "trainer"
             cells = max(1, learned.file_bytes) if as_cells else None
-            for suffix, array in all_empty_arrays(feature, learned).items():
-                held = None if suffix else cells
-                found[name + suffix] = Output(name + suffix, str(array.dtype), array.shape[1:], held)
+            for output, array in empty_outputs({name: feature}, self.learned).items():
+                held = cells if output == name else None
+                found[output] = Output(output, str(array.dtype), array.shape[1:], held)
         return [found[name] for name in dict.fromkeys([*self.columns, *self.targets])]
 
     @property

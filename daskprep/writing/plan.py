@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daskprep.features import Feature, Learned
-from daskprep.features.checking import all_empty_arrays
+from daskprep.features.fitting import empty_outputs
 from daskprep.features.media import MediaFeature
 from daskprep.state import state_from_files
 from daskprep.storage.arrays import Output
@@ -39,9 +39,8 @@ def choose_layout(
     media = {name: feature for name, feature in features.items() if isinstance(feature, MediaFeature)}
     cell_bytes = {name: feature.cell_bytes(learned[name]) for name, feature in media.items()}
     outputs = [
-        Output(name + suffix, str(array.dtype), array.shape[1:], None if suffix else cell_bytes.get(name))
-        for name, feature in features.items()
-        for suffix, array in all_empty_arrays(feature, learned[name]).items()
+        Output(name, str(array.dtype), array.shape[1:], cell_bytes.get(name))
+        for name, array in empty_outputs(features, learned).items()
     ]
     carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in media.items())
     given = options or Options()

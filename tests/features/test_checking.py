@@ -82,6 +82,10 @@ ENCODED = [
     (lambda x: np.append(x, x), r"gave float32 of shape \(6,\) for 3 cells"),
     (lambda x: x.tolist(), "gave list for 3 cells"),
     (lambda x: x.astype(object), "gave object of shape"),
+    (lambda x: x.astype(str), "gave <U32 of shape"),
+    (lambda x: x.astype(complex), "gave complex128 of shape"),
+    (lambda x: x.astype("M8[s]"), r"gave datetime64\[s\] of shape"),
+    (lambda x: x.astype(">f4"), ">f4 of shape"),
     (lambda x: x.sum(), "gave float32 for 3 cells"),
     (lambda x: {"_a": x}, r"gave the outputs \['_a'\]"),
     (lambda x: x.astype(np.float64), r"gave float64 of shape \(3,\), and for no cells float32 of shape \(rows,\)"),
@@ -104,6 +108,37 @@ def test_what_stands_for_missing_cells_is_held_to_type_and_shape(given):
     prep = given(encode=lambda x: x if len(x) == 3 else x.astype(np.int8)).fit(frame)
     with pytest.raises(ColumnError, match='column "x": encode of a given gave int8'):
         prep.encode(frame)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (
+            {"": (0, [3, 4, 5])},
+            r"encode of a given gave float32 of shape \(rows,\): expected shape \(rows, 3\), as its limits",
+        ),
+        ({"_x": (0, 3)}, r"limits of a given names the output '_x': expected some of \[''\]"),
+    ],
+)
+def test_what_encode_gives_is_held_to_the_limits_that_are_declared(given, tmp_path, monkeypatch, limits, words):
+    monkeypatch.setattr(Given, "limits", lambda self, learned: limits)
+    prep = given()
+    for use in (
+        lambda: prep.fit_write(FRAME, tmp_path / "d"),
+        lambda: next(iter(prep.fit(FRAME).stream(FRAME, 2))),
+    ):
+        with pytest.raises(ColumnError, match=f'column "x": {words}'):
+            use()
+
+
+def test_outputs_that_encode_does_not_give_are_named_with_the_column(given, tmp_path, monkeypatch):
+    monkeypatch.setattr(Given, "outputs", ("_a", "_b"))
+    for use in (
+        lambda: given().fit_write(FRAME, tmp_path / "d"),
+        lambda: next(iter(given().fit(FRAME).stream(FRAME, 2))),
+    ):
+        with pytest.raises(ColumnError, match=r'column "x": encode of a given gave the outputs'):
+            use()
 
 
 @pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.to_numpy(), lambda x: pa.concat_arrays([x, x])])

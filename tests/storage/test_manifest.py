@@ -53,6 +53,17 @@ def test_files_may_be_empty_and_without_rows() -> None:
     assert Manifest.from_bytes(empty.to_bytes(), "here") == empty
 
 
+@pytest.mark.parametrize("name", ["a/b", "train/arrays.zarr/x/c.0", "train/arrays.zarr/x/c/0"])
+def test_checksums_of_more_than_32_bits_are_damage(name: str) -> None:
+    for most, fits in ((2**32 - 1, True), (2**32, False)):
+        text = with_body(files={name: [9, most]}, layout={**LAYOUT.to_dict(), "rows": {}})
+        if fits:
+            assert Manifest.from_bytes(text, "here").files[name].crc32c == most
+            continue
+        with pytest.raises(CorruptDatasetError, match=r"here is damaged: .*the checksum .* has more than 32 bits"):
+            Manifest.from_bytes(text, "here")
+
+
 @pytest.mark.parametrize(
     "entry", [[1], [1, 2, 3, 4], {"bytes": 1, "crc32c": 2}, {"1": 0, "2": 0}, "ab", None, [1.0, 2], [True, 1]]
 )
