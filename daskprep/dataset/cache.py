@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from daskprep.dataset.media import STAMP_BYTES
-from daskprep.errors import ConfigError, CorruptDatasetError, StorageError, StorageFullError
+from daskprep.dataset.media import STAMP_BYTES, UNKNOWN
+from daskprep.errors import ConfigError, CorruptDatasetError, StorageError, StorageFullError, warn
 from daskprep.storage import Folder
 from daskprep.storage.arrays import (
     Compression,
@@ -46,6 +46,8 @@ Stamp: TypeAlias = tuple[str, int, int]
 
 # Chunks that this process has written or compared with their checksums, and need not compare again in every epoch.
 _checked: set[Stamp] = set()
+# Caches of which this process has told that files are gone.
+_told: set[str] = set()
 _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 
 
@@ -85,16 +87,26 @@ class BlockCache:
         return folder_name(self.output.name)
 
     def remove_changed(self) -> None:
-        """Remove the blocks of which files have changed since the stamps were written."""
+        """Remove the blocks of which files have changed since the stamps were written; those that are gone have not."""
         name = f"{self._array}/{_STAMPS}"
         seen = self.folder.read(name) if self.stamps and self.folder.size(name) else self.stamps
         if seen == self.stamps:
             return
         before, now = (np.frombuffer(stamps, f"V{STAMP_BYTES}") for stamps in (seen, self.stamps))
-        same = before == now if len(before) == len(now) else np.zeros(len(now), bool)
-        self.folder.remove(*(self._chunk(block) for block in self.present() if not same[block]))
-        with self.explained():
-            self.folder.write(name, self.stamps, durable=False)
+        if len(before) != len(now):
+            before = np.zeros_like(now)
+        gone, present = now == np.void(UNKNOWN), self.present()
+        if (used := int(gone[present].sum())) and self.folder.url not in _told:
+            _told.add(self.folder.url)
+            warn(
+                f'files of {used:,} of {self.blocks:,} blocks of "{self.output.name}" are not there: their cached rows '
+                "are used"
+            )
+        stamps = np.where(gone, before, now)
+        self.folder.remove(*(self._chunk(block) for block in present if stamps[block] != before[block]))
+        if (found := stamps.tobytes()) != seen:
+            with self.explained():
+                self.folder.write(name, found, durable=False)
 
     @property
     def blocks(self) -> int:

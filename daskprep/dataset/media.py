@@ -20,6 +20,7 @@ from daskprep.storage.reading import Block, column_array, read_table
 from daskprep.storage.threads import in_threads
 
 STAMP_BYTES = 8
+UNKNOWN = bytes(STAMP_BYTES)  # of a block some of whose files are not there now: what is cached of it stays
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,19 @@ class MediaBlocks:
 def content_of(media: MediaBlocks, blocks: Iterable[Block]) -> tuple[str, bytes]:
     """Return a digest of the cells of some blocks, and of each block a stamp of the sizes and times of local files.
 
-    Of 100,000 files it takes 0.7 s, most of which are the calls of the system.
+    The stamp is `UNKNOWN` where a file is not there. Of 100,000 files it takes 0.7 s, most of which are the calls of
+    the system.
     """
     place = media.decoder.reader.local_path
 
     def look(where: Block) -> tuple[bytes, bytes]:
         cells = media.cells(where)
         path, data = (pc.struct_field(cells, field).to_pylist() for field in ("path", "bytes"))
-        seen = [_stamp(place(one)) for one in path if one is not None]
-        return repr((path, data)).encode(), hashlib.blake2b(repr(seen).encode(), digest_size=STAMP_BYTES).digest()
+        places = [place(one) for one in path if one is not None]
+        seen = [_stamp(one) for one in places]
+        is_known = all(where is None or stamp is not None for where, stamp in zip(places, seen, strict=True))
+        stamp = hashlib.blake2b(repr(seen).encode(), digest_size=STAMP_BYTES).digest() if is_known else UNKNOWN
+        return repr((path, data)).encode(), stamp
 
     found = in_threads(look, blocks, local=media.folder.is_local)
     return hashlib.sha256(b"".join(cells for cells, _ in found)).hexdigest(), b"".join(stamp for _, stamp in found)

@@ -5,9 +5,10 @@
 | text, os.PathLike | path or URL, as it is |
 | bytes | bytes, as they are |
 | dict or struct with `bytes` and `path`, as Hugging Face datasets stores media | its bytes, or else its path |
-| the same of sounds with `array` and `sampling_rate` | its bytes, or else a WAV of its samples, or else its path |
+| the same with `array`, of sounds also `sampling_rate` | its bytes, or else a PNG or WAV of its array, or its path |
 | PIL image, array or torch tensor of an image | a PNG; the path of its file, where it holds what is in that |
-| (samples, rate) of a sound | a WAV; as a dict with a path, that of its file, where it holds what is in that |
+| (samples, rate) of a sound | a WAV |
+| a dict of an array and a path | the path, where the file holds what is in the array |
 | array or tensor of one or two dimensions | a PNG or a WAV, as the feature says |
 | None, NaN, NA, empty text or bytes, a dict of these alone | missing |
 
@@ -43,7 +44,7 @@ _ACCEPTED = {
     "audio": "paths, bytes, structs of bytes and path (text), or of array (a list) and sampling_rate (whole numbers)",
 }
 ACCEPTED_OBJECTS = {
-    "image": "text, bytes, dicts of bytes and path, PIL images, arrays and tensors",
+    "image": "text, bytes, dicts of bytes, path and array, PIL images, arrays and tensors",
     "audio": "text, bytes, dicts of bytes and path, dicts of array and sampling_rate, (samples, rate), and arrays",
 }
 _NPY_HEADER_BYTES = 1 << 17
@@ -259,14 +260,14 @@ def _from_mapping(cell: Mapping[Any, Any], kind: Kind) -> _Content:
     data, path, samples = (None if _is_missing(cell.get(key)) else cell[key] for key in ("bytes", "path", "array"))
     if isinstance(data, bytes | bytearray | memoryview):
         return _Content(data=bytes(data))
-    if samples is not None and kind == "audio" and data is None:
-        return _wav(samples, cell.get("sampling_rate"), path)
+    if samples is not None and data is None:
+        return _wav(samples, cell.get("sampling_rate"), path) if kind == "audio" else _picture(samples, path)
     if isinstance(path, str | os.PathLike) and data is None:
         return _Content(path=_text(os.fsdecode(path)))
-    known = {"bytes", "path", "array"} if kind == "audio" else {"bytes", "path"}
-    if data is not None or path is not None or (cell and not known & set(cell)):
+    if data is not None or path is not None or (cell and not {"bytes", "path", "array"} & set(cell)):
         found = ", ".join(f"{key} of type {type(value).__name__}" for key, value in cell.items())
-        raise MediaError(f"it has {found}; expected bytes, a path that is text, or array and sampling_rate of a sound")
+        array = "array and sampling_rate of a sound" if kind == "audio" else "array of an image"
+        raise MediaError(f"it has {found}; expected bytes, a path that is text, or {array}")
     return _MISSING
 
 
@@ -284,6 +285,18 @@ def _encoded_image(value: Any) -> _Content:
             path = file_of(value)
             return _png(value) if path is None else _Content(path=_text(path))
     raise MediaError
+
+
+def _picture(pixels: Any, path: object) -> _Content:
+    from daskprep.media.pixels import holds  # noqa: PLC0415 as above
+
+    array = _array(pixels)
+    if array.ndim not in {2, 3}:
+        raise MediaError(f"it is an array of shape {array.shape}: expected 2 or 3 dimensions")
+    made = _encoded_image(pixels if is_tensor(pixels) and array.ndim == 3 else array.reshape(*array.shape[:2], -1))
+    if isinstance(path, str) and os.path.isfile(path) and holds(path, made.data or b""):  # noqa: PTH113 as below
+        return _Content(path=os.path.abspath(path))  # noqa: PTH100 as below
+    return made
 
 
 def _encoded_sound(value: object) -> _Content:

@@ -12,7 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+_PLAIN = {"JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM"}  # formats of files that stand for their first image
 _LARGEST = 65_535  # of 16 bits
 _ALPHA_TYPES = {"La": "LA", "LA": "LA", "PA": "RGBA", "RGBa": "RGBA", "RGBA": "RGBA"}
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
@@ -264,8 +265,18 @@ def file_of(image: Image.Image) -> str | None:
         return None
     with Image.open(path) as found:
         is_same = (found.format, found.mode, found.size) == (image.format, image.mode, image.size)
-        is_known = found.format in {"JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM"}
-        return path if is_known and is_same and found.tobytes() == image.tobytes() else None
+        return path if found.format in _PLAIN and is_same and found.tobytes() == image.tobytes() else None
+
+
+def holds(path: str, png: bytes) -> bool:
+    """Tell whether the first image of a file has the very pixels of a PNG in memory, once it is upright."""
+    from PIL import Image  # noqa: PLC0415 as above
+
+    with suppress(MediaError), media_errors(), Image.open(path) as found, Image.open(io.BytesIO(png)) as own:
+        seen = upright(found)
+        is_same = found.format in _PLAIN and (seen.mode, seen.size) == (own.mode, own.size)
+        return is_same and seen.tobytes() == own.tobytes()
+    return False
 
 
 def class_map(images: Iterable[Pixels], most: int = 128) -> Pixels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -341,12 +342,45 @@ def test_only_blocks_of_changed_files_are_decoded_again(tmp_path):
     Path(paths[17]).write_bytes(encode_png(np.full((6, 5, 3), 9, np.uint8)))
     Path(paths[39]).unlink()
     dataset = dp.open_dataset(tmp_path / "a.dp", trusted=True)
-    assert dataset["train"].cache("photo").present() == [0, 1, 3]
+    with pytest.warns(UserWarning, match='files of 1 of 5 blocks of "photo" are not there: their cached rows are used'):
+        assert dataset["train"].cache("photo").present() == [0, 1, 3, 4]
     Path(paths[39]).write_bytes(Path(paths[0]).read_bytes())
     dataset = dp.open_dataset(tmp_path / "a.dp", trusted=True)
     dataset.cache_media()
     assert dataset["train"].cache("photo").read(2)[1].max() == 9
     assert dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].cache("photo").complete
+
+
+@pytest.mark.parametrize("gone", [slice(None), slice(3, 4)])
+def test_a_whole_cache_needs_no_files(tmp_path, gone):
+    paths = [tmp_path / "photos" / f"{row}.png" for row in range(40)]
+    paths[0].parent.mkdir()
+    for row, path in enumerate(paths):
+        path.write_bytes(encode_png(np.full((6, 5, 3), row, np.uint8)))
+    feature = dp.Image(height=6, width=5, num_channels=3, mode="lazy_cached")
+    prep = dp.Preprocessor({"photo": feature})
+    dataset = prep.fit_write(pd.DataFrame({"photo": list(map(str, paths))}), tmp_path / "a.dp", block_rows=8)
+
+    def epochs():
+        dataset = dp.open_dataset(tmp_path / "a.dp", trusted=True)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            loader = dataset["train"].loader(8, shuffle=False, expand=False)
+            found = [[batch["photo"][:, 0, 0, 0].tolist() for batch in loader] for _ in range(2)]
+        return found[0], found[1], [str(one.message) for one in told]
+
+    dataset.cache_media()
+    for path in paths[gone]:
+        path.unlink()
+    paths[-1].parent.mkdir(exist_ok=True)
+    expected = np.arange(40).reshape(5, 8).tolist()
+    blocks = len(paths[gone]) // 8 or 1
+    told = f'files of {blocks} of 5 blocks of "photo" are not there: their cached rows are used'
+    assert epochs() == (expected, expected, [told])
+    assert epochs() == (expected, expected, [])
+    dataset.clear_cache()
+    with pytest.raises(MediaError, match="there is no such file"):
+        epochs()
 
 
 def test_packed_media_are_known_by_the_checksums_of_their_tables(photos, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 
 from daskprep.errors import ColumnError
 from daskprep.media.cells import CELL_TYPE, Kind, media_cells, object_cells
+from daskprep.media.pixels import encode_png
 
 SOUND = np.linspace(-0.5, 0.5, 40, dtype="float32")
 
@@ -306,3 +307,20 @@ def test_samples_beside_the_path_of_their_file_are_that_file(tmp_path: Path) -> 
     (tmp_path / "b.wav").write_bytes(b"RIFF")
     for change in ({"array": SOUND * 2}, {"sampling_rate": 4_000}, {"path": "no.wav"}, {"path": f"{tmp_path}/b.wav"}):
         assert only_cell(same | change, "audio")["path"] is None
+
+
+def test_the_file_of_an_array_of_an_image_is_its_path_as_long_as_it_holds_it(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3)).astype(np.uint8)
+    file = tmp_path / "a.png"
+    file.write_bytes(encode_png(pixels))
+    (tmp_path / "b.png").write_bytes(b"broken")
+    same = {"path": str(file), "array": pixels}
+    assert media_cells([same], "image").to_pylist() == [path(str(file))]
+    for change in ({"array": pixels + 1}, {"array": pixels[..., 0]}, {"path": f"{tmp_path}/b.png"}, {"path": None}):
+        [cell] = media_cells([same | change], "image").to_pylist()
+        other = (same | change)["array"]
+        assert cell == content(encode_png(other.reshape(5, 4, -1)))
+    for wrong in ({"path": 3}, {"array": pixels[0, 0], "path": "a.png"}):
+        with pytest.raises(ColumnError, match="row 0 holds no image") as error:
+            media_cells([wrong], "image")
+        assert "sound" not in str(error.value)
