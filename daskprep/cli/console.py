@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -19,8 +20,22 @@ if TYPE_CHECKING:
     from daskprep.display.tables import Description
 
 _RESUME = "finished work is kept: run the same command again to resume"
-# Remedies in messages of the package, and the options that do the same on the command line.
-_FLAGS = {"overwrite=True": "--overwrite"}
+# Remedies in messages of the package, and the options that do the same on the command line; not parameters of a
+# feature, as in Number(null_values=["?"]).
+_FLAGS = {
+    r"read_files\(\.\.\., ([^)]*)\)": r"\1",
+    r"null_values of read_files": "--null-value",
+    r" to read_files\b": "",
+    r"\bheader=None": "--no-header",
+    r"\b(overwrite|trusted)=True": r"--\1",
+    r"\bquote=None": '--quote ""',
+    r'\b(decimal|thousands)=\{"([^"]+)": ("[^"]+")\}': r"--\1 \2=\3",
+    r"(?<![\w(?&])(names|comment|decimal|thousands|delimiter|quote|encoding|format|partitions|memory)=": r"--\1 ",
+    r"(?<![\w(?&])skip_rows=": "--skip-rows ",
+    r"(?<![\w(?&])partition_bytes=": "--partition-bytes ",
+    r"(?<![\w(?&])null_values=": "--null-value ",
+    r"(--[a-z-]+) (?= |$|[,;])": r"\1",
+}
 _COLOURS = {"error": "red", "warning": "yellow", "interrupted": "yellow"}
 
 
@@ -55,7 +70,7 @@ def line_of(message: object) -> str:
     lines = [*str(message).splitlines(), *getattr(message, "__notes__", ())]
     text = printable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
     for python, flag in _FLAGS.items():
-        text = text.replace(python, flag)
+        text = re.sub(python, flag, text)
     return text
 
 

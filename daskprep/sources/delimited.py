@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from daskprep.display.words import listed
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.sources.base import FilePiece, check_names, evenly
 from daskprep.sources.dialect import DELIMITERS, Dialect
@@ -23,6 +24,7 @@ _HEAD_BYTES = 1 << 18
 _PARSED_BYTES = 1 << 22
 _SNIFFED_ROWS = 50
 _SHOWN = 80
+_CELLS = 5  # of the first line, in a warning
 _RETURN = 13
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 # Numbers, dates, times and amounts of money: figures, marks, and the letters that stand in them.
@@ -210,7 +212,7 @@ def row_for_names(text: TextFile, dialect: Dialect) -> str | None:
     odd = [cell for i, cell in enumerate(cells) if cell and (i, cell) not in repeated and not _FIGURES.fullmatch(cell)]
     if counted or odd:
         return None
-    return f"looks like a row: {cells!r:.{_SHOWN}} are numbers, dates, or cells of rows below as well"
+    return f"looks like a row: {listed([*map(repr, cells)], _CELLS)} are numbers, dates, or cells of rows below as well"
 
 
 def _rows(text: str, delimiter: str, quote: str | None) -> Any:
