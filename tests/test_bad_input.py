@@ -390,3 +390,16 @@ def test_a_dataset_in_place_of_a_saved_preprocessor_and_the_reverse(folder: Path
     (folder / "x.csv").write_text("x\n1\n")
     with pytest.raises(CorruptDatasetError, match="not valid JSON .*it is another file"):
         dp.Preprocessor.load("x.csv")
+
+
+def test_columns_of_one_kind_of_trouble_are_one_warning(as_frame):
+    cells = pd.Series(["1", "2", "?", "n/a"], dtype=object)
+    frame = pd.DataFrame({f"x{number}": cells for number in range(7)} | {"y": 1.0, "z": 2.0})
+    prep = dp.Preprocessor(dict.fromkeys(frame.columns, "number"))
+    with pytest.warns(UserWarning, match="cells cannot be read|constant") as caught:
+        prep.fit(as_frame(frame))
+    constant, unreadable = sorted((str(one.message) for one in caught), key=lambda text: "cannot be read" in text)
+    assert constant.startswith('each of the columns "y", "z" is constant')
+    assert unreadable.startswith("column \"x0\": 2 of 4 cells cannot be read as a number, such as '?'; column ")
+    assert "; and 2 more columns, and counted as missing; " in unreadable
+    assert unreadable.endswith('or use invalid="raise" to stop at the first')

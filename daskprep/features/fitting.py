@@ -53,6 +53,9 @@ from daskprep.storage.kept import Kept
 from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary
 
+_COLUMNS = 5  # of which one warning shows the cells
+_SAMPLES = 1  # of each, if they are several
+
 
 def located(features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()) -> dict[str, AnyFeature]:
     """Return features that read what lies beside the files of a source; ColumnError for what the source does not have.
@@ -127,8 +130,7 @@ def learn_rows(
             kept=kept,
             advance=advance,
         )
-    for name, (one, *_) in learned.items():
-        _warn(name, features[name], one)
+    _warn(features, {name: whole for name, (whole, *_) in learned.items()})
     return [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
 
 
@@ -152,16 +154,29 @@ def _learn(
         return [features[name].learn_column(state.bounded(folder)) for state in states]
 
 
-def _warn(name: str, feature: Contract, learned: Learned) -> None:
-    if learned.invalid < learned.rows and (advice := feature.advice(learned)):
-        warn(f'column "{name}" {advice}')
-    if learned.invalid:
-        samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
-        count = f"{learned.invalid:,} of {rows_seen(feature, learned):,} cells"
-        warn(
-            f'column "{name}": {count} cannot be read as {noun_of(feature)}, such as {samples}, and counted as missing'
-            f'; {feature._remedy(learned)}, or use invalid="raise" to stop at the first'
-        )
+def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> None:
+    """Warn once of all columns with one piece of advice, and once of all unreadable cells."""
+    advised: dict[str, list[str]] = {}
+    for name, one in learned.items():
+        if one.invalid < one.rows and (advice := features[name].advice(one)):
+            advised.setdefault(advice, []).append(f'"{name}"')
+    for advice, names in advised.items():
+        warn(f"{'column' if len(names) == 1 else 'each of the columns'} {listed(names, _COLUMNS)} {advice}")
+    unreadable = {name: one for name, one in learned.items() if one.invalid}
+    if not unreadable:
+        return
+    most = _SAMPLES if len(unreadable) > 1 else None
+    columns = [
+        f'column "{name}": {one.invalid:,} of {rows_seen(features[name], one):,} cells cannot be read as '
+        f"{noun_of(features[name])}, such as {', '.join(map(repr, one.invalid_samples[:most]))}"
+        for name, one in unreadable.items()
+    ]
+    more = f"; and {len(columns) - _COLUMNS:,} more columns" if len(columns) > _COLUMNS else ""
+    remedies = dict.fromkeys(features[name]._remedy(one) for name, one in unreadable.items())
+    warn(
+        f"{'; '.join(columns[:_COLUMNS])}{more}, and counted as missing; {', '.join(remedies)}, or use "
+        'invalid="raise" to stop at the first'
+    )
 
 
 def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
