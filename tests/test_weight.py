@@ -167,12 +167,18 @@ def test_texts_that_thousands_may_be_have_the_weights_of_their_rows(table):
     assert make().fit(texts).learned_["price"] == make().fit(gaps).learned_["price"]
 
 
-@pytest.mark.parametrize("odd", [-1.0, None, np.inf, 1e39])
+@pytest.mark.parametrize("odd", [-1.0, None, np.inf, 1e39, 1e-46, 5e-324])
 def test_what_is_no_weight_is_refused(table, odd):
     rows = table.assign(people=table["people"].astype(object))
     rows.loc[7, "people"] = odd
     with pytest.raises(RejectedValueError, match='column "people": .* is not a weight'):
         make().fit(rows)
+
+
+def test_the_smallest_weight_stays_above_0(table):
+    fitted = dp.Preprocessor({"price": "number"}, weight="people")
+    written = fitted.fit(rows := table.assign(people=1e-45)).encode(rows)
+    assert (written["people"] > 0).all()
 
 
 def test_far_numbers_have_the_deviation_that_they_have_without_weights(table):

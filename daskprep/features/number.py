@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.display.words import count
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Beside, Bounds, Tensor, fill_advice, keeps_missing, with_late_rejects
 from daskprep.features.cells import one_array
@@ -39,6 +40,7 @@ from daskprep.features.written import (
 )
 from daskprep.kernels import MIXED
 from daskprep.serving.units import (
+    LARGEST_FLOAT32,
     bin_ids,
     bin_middles,
     center_and_scale,
@@ -242,8 +244,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         quantiles = targets.buckets if needed and targets is not None else None
         if needed and (quantiles is None or quantiles.count < len(values)):  # some numbers have no target
             quantiles = Quantiles.of(values)
-        fractions = int(_has_fraction(values))
-        return NumberSummary(moments, Range.of(values), quantiles, counts, targets, fractions)
+        fractions, extent, beyond = int(_has_fraction(values)), Range.of(values), 0
+        changes = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
+        if not changes and max(extent.max, -extent.min) > LARGEST_FLOAT32:
+            beyond = int(np.count_nonzero(np.abs(values) > LARGEST_FLOAT32))
+        return NumberSummary(moments, extent, quantiles, counts, targets, fractions, beyond)
 
     @property
     def _needs_quantiles(self) -> bool:
@@ -286,7 +291,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             extent = Range(*within_range(cuts, extent, np.array(self.clip_quantiles)).tolist())
         if self.encoding != "bins":  # outliers may be replaced, but not all numbers
             check_within(self.normalization, np.array([extent.min if self.outlier_strategy is None else extent.max]))
-        found: dict[str, Any] = {"min": extent.min, "max": extent.max}
+        found: dict[str, Any] = {"min": extent.min, "max": extent.max, "clipped": summary.beyond or None}
         if summary.moments is not None:
             # Of the lowest and the largest double it is no double, and JSON has no infinity.
             std = min(summary.moments.std(ddof=1), _LARGEST) if summary.moments.count > 1 else 0.0
@@ -417,6 +422,12 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def advice(self, learned: LearnedNumber) -> str | None:
         if advice := fill_advice(self, learned):
             return advice
+        if learned.clipped:
+            return (
+                f"holds {count(learned.clipped, 'number')} beyond float32, such as "
+                f"{max(learned.min or 0.0, learned.max or 0.0, key=abs):g}, stored as {LARGEST_FLOAT32:.3g} with the "
+                'same sign: use normalization="yeo_johnson" or "quantile_normal", or correct the data'
+            )
         ends = learned.quantiles or (0.0, 1.0)
         scale = center_and_scale(self.normalization, vars(learned))[1]
         if (

@@ -33,6 +33,7 @@ class NumberSummary(Summary):
     counts: TokenCounts | None
     targets: TargetSums | None = None
     fractions: int = 0
+    beyond: int = 0  # numbers that are stored as they are, which float32 cannot hold
     written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
     decimals: NumberSummary | None = None
     thousands: NumberSummary | None = None
@@ -65,7 +66,7 @@ class LearnedNumber(Learned):
     power transform, with mean and deviation of what it gives. `edges` are those of bins.
     """
 
-    later = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type")
+    later = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped")
 
     written: str | None = None
     mean: float | None = None
@@ -82,6 +83,7 @@ class LearnedNumber(Learned):
     power_std: float | None = None
     edges: tuple[float, ...] | None = None
     cell_type: str | None = None  # "integer" if all numbers are whole, and the column is none of floats
+    clipped: int | None = None  # numbers of training rows that became the largest float32
 
     @property
     def num_embeddings(self) -> int:

@@ -15,6 +15,7 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.summaries import Moments
 
 _LARGEST = float(np.finfo(np.float32).max)  # losses are weighted in single precision
+_ROUNDED_TO_0 = 2.0**-150
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +47,13 @@ class Weight(Feature[Moments, LearnedWeight]):
     def parse(self, column: pa.Array) -> pa.Array:
         numbers = as_numbers(column)
         weights = numbers.to_numpy(zero_copy_only=False)
-        odd = ~((weights >= 0) & (weights <= _LARGEST))
+        odd = ~((weights >= 0) & (weights <= _LARGEST)) | ((weights > 0) & (weights <= _ROUNDED_TO_0))
         if odd.any():
+            value = weights[first := int(np.argmax(odd))]
+            remedy = "multiply all weights by one number" if 0 < value < 1 else "correct the data"
             raise RejectedValueError(
-                f"{column[int(np.argmax(odd))].as_py()!r} is not a weight: each row needs a number from 0 to 3.4e38; "
-                "correct the data"
+                f"{column[first].as_py()!r} is not a weight: each row needs 0, or a number from 1.4e-45 to 3.4e38, as "
+                f"float32 holds them; {remedy}"
             )
         return numbers
 

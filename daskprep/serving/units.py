@@ -15,7 +15,7 @@ Learned = Mapping[str, Any]
 
 _TINY = float(np.finfo(np.float64).tiny)
 _LARGEST = float(np.finfo(np.float64).max)
-_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _SMOOTH_LIMIT = 3.0
 _STEEP = 1e150  # of which the square is a double, and far beyond what is smoothly clipped to 3
 _NEAR, _NEAR_FLOAT32 = 2.0**970, 2.0**103  # from which the distance of any number is within the range
@@ -109,7 +109,7 @@ def normalized(values: np.ndarray, normalization: str | None, learned: Learned) 
             values = np.clip(values, -_STEEP, _STEEP)  # or a square would be infinite
             values = values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2)
     # Brought within bounds before: what overflows would have to be looked for.
-    narrow: np.ndarray = np.maximum(np.minimum(values, _LARGEST_FLOAT32), -_LARGEST_FLOAT32).astype(np.float32)
+    narrow: np.ndarray = np.maximum(np.minimum(values, LARGEST_FLOAT32), -LARGEST_FLOAT32).astype(np.float32)
     return narrow
 
 
@@ -252,9 +252,9 @@ def pieces(normalization: str | None, learned: Learned) -> dict[str, np.ndarray]
     unit = np.float32(1.0 if np.abs(edges).max() < _NEAR_FLOAT32 else 0.5)
     inverse = np.divide(1.0, widths, out=np.zeros(len(widths)), where=widths > 0)
     with np.errstate(over="ignore"):  # brought within bounds
-        scale = np.minimum(inverse.astype(np.float32) / unit, np.float32(_LARGEST_FLOAT32))
+        scale = np.minimum(inverse.astype(np.float32) / unit, np.float32(LARGEST_FLOAT32))
     low, high = np.zeros(len(widths), np.float32), np.ones(len(widths), np.float32)
-    low[0], high[-1] = -_LARGEST_FLOAT32, _LARGEST_FLOAT32
+    low[0], high[-1] = -LARGEST_FLOAT32, LARGEST_FLOAT32
     return {"start": edges[:-1] * unit, "scale": scale, "low": low, "high": high, "unit": unit}
 
 

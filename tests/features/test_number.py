@@ -245,3 +245,16 @@ def test_a_column_without_values_and_a_fill_value_that_is_not_used_are_warned_ab
     constant = {dp.Number: 5.0, dp.Date: "2001-01-01", dp.Binary: True}[kind]
     with pytest.warns(UserWarning, match='is not used|does not use: add missing_value_strategy="fill_with_const"'):
         kind(fill_value=constant).fit(pd.DataFrame({"x": ["1", "0"]}))
+
+
+def test_numbers_beyond_float32_are_told_with_how_many_they_are(tmp_path):
+    frame = pd.DataFrame({"x": [1.0, 2.0, -1e300, 1e200]})
+    plain, normal = dp.Number(normalization=None), dp.Number(normalization="yeo_johnson")
+    message = 'column "x" holds 2 numbers beyond float32, such as -1e\\+300, stored as 3.4e.38 .*"yeo_johnson"'
+    with pytest.warns(UserWarning, match=message):
+        prep = dp.Preprocessor({"x": plain}).fit(frame)
+    with pytest.warns(UserWarning, match=message):
+        dp.Preprocessor({"x": plain}).fit_write(frame, tmp_path / "data")
+    assert dp.Preprocessor.from_dict(prep.to_dict()).learned_ == prep.learned_
+    assert "clipped" not in dp.Preprocessor({"x": normal}).fit(frame).to_dict()["features"]["x"]["learned"]
+    dp.Preprocessor({"x": dp.Number(normalization=None, encoding="bins")}).fit(frame)
