@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import sys
@@ -27,6 +28,7 @@ _MEDIA_ROWS = 1_024
 _LARGE_KINDS = frozenset({"image", "audio", "bytes"})
 _NO_TEXT = frozenset({"list", "image", "audio", "refused"})
 _SAMPLE = 1_000
+_WIDE_INTEGERS = frozenset({"Int128", "UInt128"})
 
 
 class PandasSource(Source):
@@ -210,13 +212,52 @@ def arrow_table(given: Any, wanted: list[str] | None = None) -> pa.Table | None:
     sized = hasattr(given, "__arrow_c_stream__") and not is_of(given, "duckdb", "DuckDBPyRelation")
     if not sized or not (hasattr(given, "num_rows") or hasattr(given, "__len__")):
         return None
-    if wanted is not None and is_of(given, "polars", "DataFrame"):
-        # Others may hold Python objects, of which Arrow knows nothing.
-        given = given.select([name for name in wanted if name in given.columns])
+    if is_of(given, "polars", "DataFrame"):
+        given = polars_columns(given, wanted)
     try:
         return pa.table(given)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ColumnError(f"the columns of a {type(given).__name__} cannot be read: {error}") from error
+
+
+def polars_columns(frame: Any, wanted: list[str] | None) -> Any:
+    """Return the wanted columns of a frame of polars, lazy or not; wide integers become what Arrow can hold.
+
+    Types that Arrow does not have raise ColumnError, such as Python objects, of which it would take the addresses.
+    """
+    polars, types = sys.modules["polars"], frame.collect_schema()
+    names = list(types) if wanted is None else [name for name in wanted if name in types]
+    is_lazy, columns = not hasattr(frame, "height"), []
+    for name in names:
+        kind = str(types[name])
+        if kind in _WIDE_INTEGERS:
+            columns.append(polars.col(name).cast(polars.String) if is_lazy else _narrower(polars, frame[name]))
+        elif kind == "Object" or (
+            types[name].is_nested() and not _arrow_has(polars.DataFrame(schema={name: types[name]}))
+        ):
+            raise ColumnError(
+                f'column "{name}" of a polars {type(frame).__name__} has type {kind}, which Arrow does not have: cast '
+                "it, to numbers of 64 bits or text, or leave the column out"
+            )
+        else:
+            columns.append(polars.col(name))
+    return frame.select(columns)
+
+
+def _narrower(polars: Any, column: Any) -> Any:
+    """Return integers of 128 bits as the first type that holds them all."""
+    for kind in (polars.Int64, polars.Decimal(38, 0)):
+        with contextlib.suppress(polars.exceptions.InvalidOperationError):
+            return column.cast(kind)
+    return column.cast(polars.String)
+
+
+def _arrow_has(frame: Any) -> bool:
+    try:
+        pa.table(frame)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from daskprep.sources.columnar import Schemas
 from daskprep.sources.datasets import stream_schema, stream_tables
 from daskprep.sources.feather import FeatherPiece
 from daskprep.sources.file_source import FileSource, is_known
-from daskprep.sources.frames import chosen_columns, is_of
+from daskprep.sources.frames import chosen_columns, is_of, polars_columns
 from daskprep.sources.locations import find_files
 from daskprep.sources.spool import Spool
 
@@ -54,7 +54,7 @@ def open_stream(
 ) -> StreamSource | None:
     """Read a stream to its end, keep its rows in a folder of `scratch`, and return their source; None for others."""
     try:
-        found = _stream_of(given)
+        found = _stream_of(polars_columns(given, wanted) if is_of(given, "polars", "LazyFrame") else given)
     except pa.ArrowInvalid as error:
         raise ColumnError(f"the columns of a {type(given).__name__} cannot be read: {error}") from error
     if found is None:

@@ -356,9 +356,25 @@ def test_batches_that_are_not_of_their_schema_are_refused(batch: dict[str, pa.Ar
         as_source(pa.RecordBatchReader.from_batches(schema, iter([good, pa.record_batch(batch)])))
 
 
-def test_types_that_a_lazy_frame_cannot_give_are_an_error_of_ours() -> None:
-    with pytest.raises(ColumnError, match="columns of a LazyFrame cannot be read: .*pli128"):
-        as_source(pl.LazyFrame({"a": pl.Series([1], dtype=pl.Int128)}))
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
+@pytest.mark.parametrize("largest", [5, 2**100, 2**127 - 1])
+def test_integers_of_128_bits_are_read(kind: Any, largest: int, lazy: bool) -> None:
+    frame = pl.DataFrame({"a": pl.Series([1, None, largest], dtype=kind), "b": ["x", "y", "z"]})
+    given = frame.lazy() if lazy else frame
+    features = {"n": dp.Number(column="a", normalization="minmax"), "c": dp.Category(column="a")}
+    prep = dp.Preprocessor(features).fit(given)
+    assert np.asarray(prep.encode(given)["n"]).tolist() == [0.0, 0.5, 1.0]
+    assert {"1", str(largest)} <= {str(token) for token in prep.learned_["c"].vocabulary.tokens}
+
+
+@pytest.mark.parametrize("kind", [pl.List(pl.Int128), pl.Struct({"k": pl.UInt128}), pl.Object])
+def test_types_that_arrow_does_not_have_are_refused_unless_they_are_left_out(kind: Any) -> None:
+    frame = pl.DataFrame({"a": pl.Series([None], dtype=kind), "b": [1]})
+    for given in (frame, frame.lazy()):
+        with pytest.raises(ColumnError, match='column "a" of a polars .*Frame has type .*: cast it'):
+            as_source(given)
+    assert as_source(frame, columns=["b"]).columns == ["b"]
 
 
 def test_folders_of_delta_lake_are_no_folders_of_files(tmp_path: Path) -> None:
