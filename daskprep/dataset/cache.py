@@ -46,8 +46,8 @@ Stamp: TypeAlias = tuple[str, int, int]
 
 # Chunks that this process has written or compared with their checksums, and need not compare again in every epoch.
 _checked: set[Stamp] = set()
-# Caches of which this process has told that files are gone.
-_told: set[str] = set()
+# Of which caches this process has told what.
+_told: set[tuple[str, str]] = set()
 _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 
 
@@ -88,25 +88,31 @@ class BlockCache:
 
     def remove_changed(self) -> None:
         """Remove the blocks of which files have changed since the stamps were written; those that are gone have not."""
-        name = f"{self._array}/{_STAMPS}"
+        # Where others remove the cache meanwhile, or have filled the disk, the stamps from before tell of changes.
+        with suppress(FileNotFoundError, StorageFullError):
+            self._remove_changed(f"{self._array}/{_STAMPS}")
+
+    def _remove_changed(self, name: str) -> None:
         seen = self.folder.read(name) if self.stamps and self.folder.size(name) else self.stamps
         if seen == self.stamps:
             return
+        seen = seen if len(seen) == len(self.stamps) else bytes(len(self.stamps))
         before, now = (np.frombuffer(stamps, f"V{STAMP_BYTES}") for stamps in (seen, self.stamps))
-        if len(before) != len(now):
-            before = np.zeros_like(now)
         gone, present = now == np.void(UNKNOWN), self.present()
-        if (used := int(gone[present].sum())) and self.folder.url not in _told:
-            _told.add(self.folder.url)
-            warn(
-                f'files of {used:,} of {self.blocks:,} blocks of "{self.output.name}" are not there: their cached rows '
-                "are used"
-            )
+        if used := int(gone[present].sum()):
+            what = f'files of {used:,} of {self.blocks:,} blocks of "{self.output.name}"'
+            self.tell_once("gone", f"{what} are not there: their cached rows are used")
         stamps = np.where(gone, before, now)
         self.folder.remove(*(self._chunk(block) for block in present if stamps[block] != before[block]))
         if (found := stamps.tobytes()) != seen:
             with self.explained():
                 self.folder.write(name, found, durable=False)
+
+    def tell_once(self, what: str, message: str) -> None:
+        """Warn, if this process has not told the same of this cache before."""
+        if (self.folder.url, what) not in _told:
+            _told.add((self.folder.url, what))
+            warn(message)
 
     @property
     def blocks(self) -> int:
@@ -202,7 +208,7 @@ class BlockCache:
         if self._missing_metadata():
             self._keep()
         elif self.limit is not None:
-            with self.explained():
+            with self.explained(), suppress(FileNotFoundError):  # where others have just removed the cache
                 # When it was last used: those unused for longest make room first.
                 self.folder.write(f"{self._array}/{_USER}{self.user}", b"\n", durable=False)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import cast
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from daskprep.dataset import Split
 from daskprep.dataset.cache import BlockCache, GrowingBlock, MappedChunks, cache_name
-from daskprep.errors import ConfigError, MediaError
+from daskprep.errors import ConfigError, MediaError, StorageFullError
 from daskprep.features.media import MediaFeature
 from daskprep.loader.groups import Buffers, Group, groups_of
 from daskprep.loader.media import CellArray, CellRows, Decoded, MediaRows, Medium
@@ -58,7 +59,8 @@ class CachedMedia(MediaRows):
             self._rows = found
             self._done[:] = self._is_settled = True
             return
-        self._growing = cached.cache.begin(self._number)
+        with cached.while_room():
+            self._growing = None if cached.is_full else cached.cache.begin(self._number)
         self._media.load()
         self.cells = self._media.cells
 
@@ -81,6 +83,11 @@ class CachedMedia(MediaRows):
                 out[place] = self._rows[row]
 
     def keep(self, at: Integers, rows: np.ndarray, places: Integers, *, filled: bool) -> int:
+        with self._cached.while_room():
+            return self._keep(at, rows, places, filled=filled)
+        return 0
+
+    def _keep(self, at: Integers, rows: np.ndarray, places: Integers, *, filled: bool) -> int:
         # Another thread may have brought a row before: it was the same.
         if self._growing is not None:
             for row, place in zip(at.tolist(), places.tolist(), strict=True):
@@ -127,13 +134,32 @@ class CachedMedia(MediaRows):
 
 
 @dataclass
-class CachedMedium:
-    """One output that is cached; `is_full` once there was no room, which any thread may find out."""
+class _Kept:
+    """A cache that blocks are written to; `is_full` once there was no room, which any thread may find out."""
+
+    cache: BlockCache
+    is_full: bool = False
+
+    @contextmanager
+    def while_room(self) -> Iterator[None]:
+        """Go on where the disk is full, and say once that nothing more is cached."""
+        try:
+            yield
+        except StorageFullError as error:
+            self.is_full = True
+            self.cache.tell_once(
+                "full",
+                f'"{self.cache.output.name}" is not cached any more, and blocks without a cache are read or decoded in '
+                f"every epoch: {error}; give cache_limit, or a cache_dir with more room",
+            )
+
+
+@dataclass(kw_only=True)
+class CachedMedium(_Kept):
+    """One output that is cached."""
 
     medium: Medium
-    cache: BlockCache
     mapped: MappedChunks
-    is_full: bool = False
 
 
 class _Decorated:
@@ -179,12 +205,14 @@ class CachedBlocks(_Decorated):
         self._buffers = buffers
         self._mapped = buffers.take(MappedChunks, (), MappedChunks)
         self._caches = {
-            one: [CachedMedium(medium, cache, self._mapped) for medium, cache in some] for one, some in caches.items()
+            one: [CachedMedium(medium=medium, cache=cache, mapped=self._mapped) for medium, cache in some]
+            for one, some in caches.items()
         }
         self._sharer = sharer
         self._sharers = sharers
         for one in chain.from_iterable(self._caches.values()):
-            one.cache.prepare()
+            with one.while_room():
+                one.cache.prepare()
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
         is_ours = block.number % self._sharers == self._sharer
@@ -214,27 +242,27 @@ class CopiedBlocks(_Decorated):
         limit: int | None,
     ) -> None:
         super().__init__(source, split)
-        self._is_full = False  # which any thread may find out
         self._caches = {
-            (one, group): _copies(one, group, folder, limit)
+            (one, group): _Kept(_copies(one, group, folder, limit))
             for one in split.joined
             if not one.is_local
             for group in groups
             if not group.is_cells
         }
-        for cache in self._caches.values():
-            cache.prepare()
+        for kept in self._caches.values():
+            with kept.while_room():
+                kept.cache.prepare()
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
         rows = slice(block.first, block.first + split.layout.block_rows)
         for groups, read in block.reads.items() if not split.is_local else ():
-            targets = {self._caches[split, group]: block.arrays[group][rows] for group in groups}
+            targets = [(self._caches[split, group], block.arrays[group][rows]) for group in groups]
             block.reads[groups] = functools.partial(self._bring, number, targets, read)
 
-    def _bring(self, block: int, targets: Mapping[BlockCache, np.ndarray], read: Callable[[], None]) -> None:
+    def _bring(self, block: int, targets: Sequence[tuple[_Kept, np.ndarray]], read: Callable[[], None]) -> None:
         """Fill some arrays with their rows of a block."""
-        for cache, target in targets.items():
-            found = cache.read(block, target)
+        for kept, target in targets:
+            found = kept.cache.read(block, target)
             if found is None:
                 break
             if not np.may_share_memory(found, target):
@@ -242,9 +270,10 @@ class CopiedBlocks(_Decorated):
         else:
             return
         read()
-        for cache, target in targets.items():
-            if not self._is_full and not cache.write(block, target[: cache.rows_of(block)]):
-                self._is_full = True
+        for kept, target in targets:
+            with kept.while_room():
+                if not kept.is_full and not kept.cache.write(block, target[: kept.cache.rows_of(block)]):
+                    kept.is_full = True
 
 
 def _copies(split: Split, group: Group, folder: Folder, limit: int | None) -> BlockCache:

@@ -42,9 +42,9 @@ _LOCKS = Path("/proc/locks")
 _PATIENCE_SECONDS = 10.0  # until it is said who is waited for
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _GROWING_SHARE = 8  # of the files that a process may have open
-# The file system, or an old system, has no files without names; the folder is gone; too many files are open.
+# The file system, or an old system, has no files without names; the folder is gone, or going; too many files are open.
 _NO_UNNAMED = frozenset(
-    {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.EMFILE, errno.ENFILE}
+    {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.EPERM, errno.EMFILE, errno.ENFILE}
 )
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 

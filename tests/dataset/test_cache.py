@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
+import os
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -381,6 +383,55 @@ def test_a_whole_cache_needs_no_files(tmp_path, gone):
     dataset.clear_cache()
     with pytest.raises(MediaError, match="there is no such file"):
         epochs()
+
+
+@pytest.mark.parametrize(("call", "number"), [
+    ("os.posix_fallocate", errno.ENOSPC), ("os.pwrite", errno.EDQUOT), ("os.link", errno.ENOSPC),
+    ("os.write", errno.ENOSPC), ("os.write", errno.EDQUOT),
+])  # fmt: skip
+@pytest.mark.parametrize("limit", [None, 10**9])
+def test_an_epoch_goes_on_where_the_disk_of_the_cache_is_full(photos, tmp_path, monkeypatch, call, number, limit):
+    train = write(tmp_path / "a.dp", photos, height=40, width=50)["train"]
+    expected = train.read(["row_id", "photo"])
+    loader = train.loader(4, row_ids=True, expand=False, cache_limit=limit)
+    called = []
+
+    def full(*given, **options):
+        called.append(given)
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        patch.setattr(call, full)
+        for _ in range(2):
+            found = {}
+            for batch in loader:
+                found |= zip(batch["row_id"].tolist(), batch["photo"].numpy().copy(), strict=True)
+            np.testing.assert_array_equal([found[row] for row in expected["row_id"].tolist()], expected["photo"])
+            assert len(found) == len(train)
+    assert len(told) == bool(called)
+    assert all("give cache_limit, or a cache_dir with more room" in str(one.message) for one in told)
+    list(loader)
+    assert train.cache("photo").complete
+
+
+@pytest.mark.parametrize("place", ["/user-", "/files"])
+def test_a_cache_that_others_remove_meanwhile_is_made_again(dataset, monkeypatch, place):
+    dataset.cache_media()
+    train, removed, write = dataset["train"], [], Folder.write
+
+    def removing(folder, name, *data, **options):
+        if place in name and not removed:
+            removed.append(dataset.clear_cache())
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return write(folder, name, *data, **options)
+
+    cache = train.cache("photo")
+    cache.folder.write("photo/files", b"other than before")
+    monkeypatch.setattr(Folder, "write", removing)
+    loader = train.loader(4, cache_limit=10**9)
+    assert sum(len(batch["photo"]) for batch in loader) == len(train)
+    assert removed
 
 
 def test_packed_media_are_known_by_the_checksums_of_their_tables(photos, tmp_path, monkeypatch):
