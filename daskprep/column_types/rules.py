@@ -74,7 +74,7 @@ def guess_target(name: str, facts: ColumnFacts) -> Guess:
     if guess.feature is not None or facts.distinct.count < 2:
         return guess
     if facts.numbers >= _MOST * facts.typed and not facts.text.led_by_zero:
-        return Guess(Number(), f"numbers, {unique(facts)} ({rows(facts)})")
+        return _with_marks(Guess(Number(), f"numbers, {unique(facts)} ({rows(facts)})"), facts)
     if facts.text.cells == facts.typed and text_tells_apart(plain_name(name), facts):
         return Guess(Category(), f"labels, {unique(facts)} ({rows(facts)})")
     return guess
@@ -100,7 +100,7 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
     kind = getattr(guess.feature, "reads_any_text_as", None)
     texts = sorted(facts.spelled.texts.to_pylist())
     stays = texts if kind else []
-    if getattr(guess.feature, "order", None) is None and isinstance(guess.feature, Binary | Category):
+    if getattr(guess.feature, "order", None) is None and isinstance(guess.feature, Binary | Category | Number):
         stays = _marking_words(facts) if kind else []
         guess.feature.null_values = [text for text in texts if text not in stays] or None
     gone = [text for text in texts if text not in stays]

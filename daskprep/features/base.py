@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeAlias
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from typing_extensions import TypeVar
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.cells import one_array
+from daskprep.features.cells import as_dictionary, one_array, without_texts
 from daskprep.features.missing import Neighbours, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.permutation import Integers
@@ -232,6 +232,10 @@ class Contract(Generic[SummaryT, LearnedT]):
         return [None, *learned._sample_texts()[:5], *self._odd_cells]
 
     # -- what only built-in types say: what they learn besides, from a target and by folds, and what a cell was
+
+    def _without(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
+        """Return cells without those of some texts, which mark missing ones."""
+        return without_texts(as_dictionary(one_array(column)), texts)
 
     def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
         """Parse columns that may hold cells of several kinds, which `parse` is given as text."""

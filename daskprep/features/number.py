@@ -7,8 +7,9 @@ import functools
 import itertools
 import math
 import operator
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -38,7 +39,7 @@ from daskprep.features.written import (
     tally,
     thousands_have_points,
 )
-from daskprep.kernels import MIXED
+from daskprep.kernels import MIXED, null_mask
 from daskprep.serving.units import (
     LARGEST_FLOAT32,
     bin_ids,
@@ -64,6 +65,7 @@ MissingStrategy = OutlierStrategy | Literal["fill_with_median", "keep"]
 
 _LARGEST = float(np.finfo(np.float64).max)
 _MOST_BINS = 65_536
+_MAY_BE_NUMBER = re.compile("[0-9]|inf|nan", re.IGNORECASE)
 _ALONE = Beside(pa.table({}))
 # These follow from quantiles, and need no mean and deviation of all numbers.
 _BY_QUANTILES = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox")
@@ -110,6 +112,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         gradient-boosted trees.
     fill_value : float
         Value that "fill_with_const" imputes for missing values and outliers. It is included in the statistics.
+    null_values : list of str or None
+        Texts that mark missing values, such as "?" or "-999".
     written : str or None
         An example of the notation, such as "1.234,5 €", for ambiguous columns. None: learned from the data.
     missing_indicator : bool
@@ -145,6 +149,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     outlier_threshold: NonNegative = 3.0
     missing_value_strategy: MissingStrategy = "fill_with_mean"
     fill_value: float | None = 0.0
+    null_values: list[str] | None = None
     written: str | None = None
 
     def check(self) -> None:
@@ -175,6 +180,15 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if self.written is None:
             return numbers_or_texts(column)
         return numbers_in_style(column, style_of(self.written))
+
+    def _without(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
+        cells = one_array(column, plain=False)
+        kind = cells.type
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        if is_number and not any(map(_MAY_BE_NUMBER.search, texts)):
+            return cells
+        gone = super()._without(column, texts)
+        return cells.take(pa.array(np.arange(len(cells)), mask=null_mask(gone))) if gone.null_count else cells
 
     def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
         cells = one_array(columns[0], plain=False)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from daskprep.balance import PartitionRepeats
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.base import Beside, Contract, MediaContract, check_arrow, drops_missing, keeps_missing, noun_of
-from daskprep.features.cells import as_dictionary, one_array, without_texts
+from daskprep.features.cells import one_array
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
 from daskprep.features.missing import Neighbours, valid_mask
 from daskprep.kernels import plain_column
@@ -126,7 +126,7 @@ def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
             is_ranked = getattr(feature, "transform_to", "ids") != "ids"
             cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(raw[0].type)
             if nulls := spelled_missing(vars(feature)):
-                raw = [pa.chunked_array([without_texts(as_dictionary(one_array(one)), nulls)]) for one in raw]
+                raw = [pa.chunked_array([feature._without(one, nulls)]) for one in raw]
             if isinstance(feature, MediaContract):
                 columns[name] = feature.read_cells(plain_column(raw[0]), names[0])
             else:

@@ -44,8 +44,8 @@ _OF_SEQUENCES = _OF_TOKENS + (
     "unknown_symbol vocab_file "
 )
 _PARAMETERS = {
-    "number": "bin_strategy bins clip_quantiles encoding normalization outlier_strategy outlier_threshold target "
-    "target_type written",
+    "number": "bin_strategy bins clip_quantiles encoding normalization null_values outlier_strategy outlier_threshold "
+    "target target_type written",
     "category": "columns handle_unknown hash_buckets lowercase min_frequency most_common null_values oov_buckets order "
     "transform_to",
     "binary": "fallback_true_label null_values",

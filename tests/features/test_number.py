@@ -258,3 +258,32 @@ def test_numbers_beyond_float32_are_told_with_how_many_they_are(tmp_path):
     assert dp.Preprocessor.from_dict(prep.to_dict()).learned_ == prep.learned_
     assert "clipped" not in dp.Preprocessor({"x": normal}).fit(frame).to_dict()["features"]["x"]["learned"]
     dp.Preprocessor({"x": dp.Number(normalization=None, encoding="bins")}).fit(frame)
+
+
+@pytest.mark.parametrize("cells", [["1", " ?", "-999", "3", None, "odd"], [1, "?", -999.0, 3.0, None, "odd"]])
+def test_texts_that_mark_missing_numbers_are_not_unreadable(cells):
+    frame = pd.DataFrame({"x": cells})
+    number = dp.Number(null_values=["?", "-999"], normalization=None, missing_value_strategy="fill_with_const")
+    with pytest.warns(UserWarning, match='column "x": 1 of 6 cells cannot be read as a number, such as .odd.'):
+        prep = dp.Preprocessor({"x": number}).fit(frame)
+    assert prep.encode(frame)["x"].tolist() == [1, 0, 0, 3, 0, 0]
+    assert prep.cell_counts(frame).loc["x"].tolist() == [6, 4, 1, 0]
+    arrays, report = serving.Encoder(prep.to_dict()).encode(frame.to_dict("records"), report=True)
+    assert arrays["x"].tolist() == [1, 0, 0, 3, 0, 0]
+    assert (len(report["x"]["missing"]), len(report["x"]["unreadable"])) == (4, 1)
+
+
+@pytest.mark.parametrize("kind", ["int64", "float32", "Int16", pd.ArrowDtype(pa.decimal128(9, 2))])
+def test_numbers_that_mark_missing_ones_do_not_depend_on_the_type(kind):
+    frame = pd.DataFrame({"x": pd.array([7, -999, 3], kind)})
+    assert dp.Number(null_values=["-999"]).fit(frame).learned_["x"].missing == 1
+    assert dp.Number(null_values=["?"]).fit(frame).learned_["x"].missing == 0
+
+
+def test_inferred_numbers_name_their_markers_and_fit_in_silence(recwarn):
+    numbers = [str(i % 7 + i % 11 / 8) for i in range(60)] * 2
+    frame = pd.DataFrame({"x": [*numbers, "?", "n/a"], "y": [*numbers, "-", "-"]})
+    inferred = dp.infer_features(frame)
+    assert (inferred["x"].null_values, inferred["y"].null_values) == (["?", "n/a"], ["-"])
+    dp.Preprocessor(inferred).fit(frame)
+    assert not [one for one in recwarn if "cannot be read" in str(one.message)]

@@ -181,6 +181,7 @@ TYPES = {
             outlier_threshold=[0, 0.5, 1, 3.0],
             missing_value_strategy=[*MISSING, "fill_with_mean"],
             fill_value=st.sampled_from([0.0, 7, -0.5, -1.0, 1e30, -1.7e308]),
+            null_values=[None, None, ["1", "inf", "?", "True"], ["-0", "1.0", "nan"]],
             written=[None, None, None, "1.234,5 €", "$1,234.5k", "1:30"],
             invalid=INVALID,
         ),
