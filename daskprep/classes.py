@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskprep.errors import ColumnError, RejectedValueError, did_you_mean
-from daskprep.kernels import plain_column
+from daskprep.kernels import only_where, plain_column
 from daskprep.permutation import Integers, Words, bit_lengths, hash_strings, permute
 from daskprep.storage.kept import keepable
 
@@ -99,7 +99,7 @@ def _float_names(values: pa.Array) -> pa.Array:
     wide = pc.if_else(pc.is_nan(wide), None, wide)
     whole = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**63))
     integers = pc.if_else(whole, wide, 0.0).cast(pa.int64()).cast(pa.large_string())
-    return pc.if_else(whole, integers, pc.if_else(pc.is_valid(wide), values.cast(pa.large_string()), None))
+    return pc.if_else(whole, integers, only_where(pc.is_valid(wide), values.cast(pa.large_string())))
 
 
 def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:

@@ -457,6 +457,14 @@ def _cut(edges: Array, sizes: Array, kept: Array, values: Array, *, keeps_end: b
     return values[stays]
 
 
+def only_where(mask: pa.Array, values: pa.Array) -> pa.Array:
+    """Return values where a mask is true, and nulls elsewhere.
+
+    Given a null instead of nulls, pyarrow before 24 returns wrong text if the values are a slice of a longer array.
+    """
+    return pc.if_else(mask, values, pa.nulls(len(values), values.type))
+
+
 def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.ListArray:
     """Read rows of numbers, separated by white space unless told, as lists of float32.
 

@@ -342,3 +342,12 @@ def test_parse_numbers_between_separators():
 def test_parse_numbers_of_nothing(rows):
     found = kernels.parse_float_lists(sliced(rows))
     assert found.to_pylist() == [None if row is None else [] for row in rows]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary(), pa.float64()])
+def test_nulls_take_the_place_of_some_values_of_a_slice(kind):
+    values = pa.array([f"{number}" for number in range(20)]).cast(kind, safe=False)[9:15]
+    mask = [True, False, None, True, True, False]
+    found = kernels.only_where(pa.array(mask), values)
+    found.validate(full=True)
+    assert found.to_pylist() == [one if keep else None for one, keep in zip(values.to_pylist(), mask, strict=True)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
-from daskprep.kernels import plain_column
+from daskprep.kernels import only_where, plain_column
 from daskprep.serving.cells import NUMBER
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cell_text import as_text
@@ -108,7 +108,7 @@ def numbers_and_texts(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
         return _finite(texts.cast(pa.float64())), texts  # it casts none with white space
     texts = pc.utf8_trim_whitespace(texts)
     readable = pc.match_substring_regex(texts, _NUMBER)
-    return _finite(pc.if_else(readable, texts, pa.scalar(None, pa.string())).cast(pa.float64())), texts
+    return _finite(only_where(readable, texts).cast(pa.float64())), texts
 
 
 def _from_decimals(column: pa.Array) -> pa.Array:

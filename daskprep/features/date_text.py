@@ -22,7 +22,7 @@ from daskprep.features.date_numbers import (
     count_days,
     from_numbers,
 )
-from daskprep.kernels import null_mask, string_views
+from daskprep.kernels import null_mask, only_where, string_views
 from daskprep.serving.date_columns import is_leap
 from daskprep.serving.dates import COMPACT, INTEGER, MOST_CHARACTERS, forms, moment_in
 
@@ -145,10 +145,10 @@ def _read_odd(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
 
 def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     whole = pc.match_substring_regex(values, f"^{INTEGER}$")
-    integers = from_numbers(pc.if_else(whole, values, None).cast(pa.int64()))
-    fractions = from_numbers(as_numbers(pc.if_else(whole, None, values)))
+    integers = from_numbers(only_where(whole, values).cast(pa.int64()))
+    fractions = from_numbers(as_numbers(only_where(pc.invert(whole), values)))
     numbers = pc.coalesce(integers, fractions)
-    compact = pc.if_else(pc.match_substring_regex(values, f"^{COMPACT}$"), values, None)
+    compact = only_where(pc.match_substring_regex(values, f"^{COMPACT}$"), values)
     digits = pc.fill_null(pc.utf8_rpad(compact, 14, "0").cast(pa.int64()), 0).to_numpy()
     day, clock = np.divmod(digits, 1_000_000)
     days, bad = _checked_days(day // 10_000, day // 100 % 100, day % 100)

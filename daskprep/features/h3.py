@@ -15,6 +15,7 @@ from daskprep.features.base import Bounds, Learned, Tensor
 from daskprep.features.cells import is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
+from daskprep.kernels import only_where
 from daskprep.serving.places import BITS, CELL, DIGITS, EXACT_BELOW, LARGEST, NO_DIGIT, SHIFTS
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Summary
@@ -170,12 +171,12 @@ def _from_text(text: pa.Array) -> pa.Array:
     try:
         cells = _cast(text)
     except pa.ArrowInvalid:
-        cells = _cast(pc.if_else(pc.match_substring_regex(text, f"^({CELL})$"), text, None))
+        cells = _cast(only_where(pc.match_substring_regex(text, f"^({CELL})$"), text))
     return pc.if_else(pc.less_equal(cells, _LARGEST), cells, None)
 
 
 def _cast(text: pa.Array) -> pa.Array:
     # Arrow reads what begins with "0x" as hexadecimal. Without it, "1e3" is more likely a number than a cell.
     complete = pc.or_(pc.ascii_is_decimal(text), pc.starts_with(text, "0x", ignore_case=True))
-    text = pc.if_else(pc.or_(complete, pc.greater_equal(pc.binary_length(text), 15)), text, None)
+    text = only_where(pc.or_(complete, pc.greater_equal(pc.binary_length(text), 15)), text)
     return pc.binary_join_element_wise(pc.if_else(complete, "", "0x"), text, "").cast(pa.uint64())

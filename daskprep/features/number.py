@@ -39,7 +39,7 @@ from daskprep.features.written import (
     tally,
     thousands_have_points,
 )
-from daskprep.kernels import MIXED, null_mask
+from daskprep.kernels import MIXED, null_mask, only_where
 from daskprep.serving.units import (
     LARGEST_FLOAT32,
     bin_ids,
@@ -195,7 +195,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if cells.type != MIXED:
             return super()._parse_columns(*columns)
         texts, numbers = cells.flatten()
-        parsed = self.parse(pc.if_else(numbers.is_valid(), pa.scalar(None, pa.string()), texts))
+        parsed = self.parse(only_where(numbers.is_null(), texts))
         if not pa.types.is_struct(parsed.type):
             return pc.coalesce(numbers, parsed)
         others, doubtful, texts = parsed.flatten()

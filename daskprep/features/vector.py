@@ -16,7 +16,7 @@ from daskprep.features.cells import as_numbers, is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
-from daskprep.kernels import list_of, list_offsets, parse_float_lists, string_views, strings
+from daskprep.kernels import list_of, list_offsets, only_where, parse_float_lists, string_views, strings
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths
 
@@ -222,6 +222,6 @@ def _from_text(text: pa.Array) -> pa.Array:
     data = data.copy()
     for places in marks.values():
         data[places] = ord(" ")
-    lists = parse_float_lists(pc.if_else(text.is_valid(), strings(offsets, data), None))
+    lists = parse_float_lists(only_where(text.is_valid(), strings(offsets, data)))
     commas = np.diff(np.searchsorted(marks[","], offsets))
     return without(lists, (commas > 0) & (np.diff(list_offsets(lists)) != commas + 1))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.cells import as_dictionary, as_numbers, is_text, numbers_and_texts
-from daskprep.kernels import BLOCK_PIECES, null_mask, string_views
+from daskprep.kernels import BLOCK_PIECES, null_mask, only_where, string_views
 from daskprep.serving import written as rules
 from daskprep.serving.written import Style, number_written, style_of
 from daskprep.sources.cell_text import as_text
@@ -25,7 +25,6 @@ _DIGITS = rules.digits_of("[.]", "[,' ]"), rules.digits_of("[,]", "[.' ]")
 _EITHER = (True, False), (False, True)  # read with a decimal point alone, and with a decimal comma alone
 _SPANS = style_of("1:30")  # of all forms
 _FORMS = bytes.maketrans(b"0123456789\0", b"22222222220")
-_NO_TEXT, _NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
 _CELLS = pa.struct([("number", pa.float64()), ("doubtful", pa.bool_()), ("text", pa.string())])
 
 
@@ -74,8 +73,8 @@ def numbers_or_texts(column: pa.Array) -> pa.Array:
     numbers, texts = numbers_and_texts(as_text(column))
     doubtful, odd = in_doubt(texts, numbers), pa.nulls(0, pa.string())
     if numbers.null_count > texts.null_count:
-        cells = as_dictionary(pc.if_else(numbers.is_null(), texts, _NO_TEXT))
-        odd = pc.if_else(_may_be_read(cells.dictionary), cells.dictionary, _NO_TEXT).take(cells.indices)
+        cells = as_dictionary(only_where(numbers.is_null(), texts))
+        odd = only_where(_may_be_read(cells.dictionary), cells.dictionary).take(cells.indices)
     if odd.null_count == len(odd) and not doubtful.any():
         return numbers
     return as_cells(numbers, doubtful, odd if len(odd) else None)
@@ -131,14 +130,14 @@ def numbers_stated(texts: pa.Array, style: Style | None) -> pa.Array:
     numbers = written_numbers(texts, style)
     if style.decimal == ",":
         plain = as_numbers(texts)
-        return pc.coalesce(pc.if_else(pa.array(in_doubt(texts, plain)), numbers, _NO_NUMBER), plain, numbers)
+        return pc.coalesce(only_where(pa.array(in_doubt(texts, plain)), numbers), plain, numbers)
     # With a decimal point, what is a plain number too is the same one.
     return numbers if numbers.null_count == texts.null_count else pc.coalesce(as_numbers(texts), numbers)
 
 
 def _tidied(texts: pa.Array) -> pa.Array:
     texts = pc.utf8_trim_whitespace(texts)
-    texts = pc.if_else(pc.less_equal(pc.utf8_length(texts), rules.LONGEST), texts, _NO_TEXT)
+    texts = only_where(pc.less_equal(pc.utf8_length(texts), rules.LONGEST), texts)
     is_ascii = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
     alike = rules.ALIKE[rules.FOREIGN :] if is_ascii else rules.ALIKE
     odd = pc.fill_null(pc.match_substring_regex(texts, "|".join(pattern for pattern, _ in alike)), fill_value=False)
@@ -172,7 +171,7 @@ def written_numbers(texts: pa.Array, style: Style) -> pa.Array:
         parts = pc.extract_regex(texts, pattern)
         digits = pc.binary_join_element_wise(pc.struct_field(parts, "number"), pc.struct_field(parts, "times"), "")
     else:
-        found = pc.if_else(pc.match_substring_regex(texts, pattern), texts, _NO_TEXT)
+        found = only_where(pc.match_substring_regex(texts, pattern), texts)
         digits = pc.utf8_trim(found, style.around)
     digits = pc.replace_substring(digits, style.thousands, "")
     if style.decimal != ".":
@@ -184,7 +183,7 @@ def written_numbers(texts: pa.Array, style: Style) -> pa.Array:
 
 
 def _seconds(texts: pa.Array, style: Style) -> pa.Array:
-    texts = pc.if_else(pc.match_substring_regex(texts, "[0-9]"), texts, _NO_TEXT)
+    texts = only_where(pc.match_substring_regex(texts, "[0-9]"), texts)
     numbers = pa.nulls(len(texts), pa.float64())
     for pattern in style.patterns:
         parts = pc.extract_regex(texts, f"^(?:{pattern})$")

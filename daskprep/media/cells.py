@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError, MediaError
+from daskprep.kernels import only_where
 
 Kind = Literal["image", "audio"]
 
@@ -148,11 +149,11 @@ def _of_either(array: np.ndarray) -> _Content:
 
 
 def _struct(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.StructArray:
-    path = pc.if_else(pc.equal(path, ""), pa.scalar(None, pa.string()), path)
+    path = only_where(pc.not_equal(path, ""), path)
     empty = pc.equal(pc.binary_length(data), 0)
     if pc.any(empty).as_py():
-        data = pc.if_else(empty, pa.scalar(None, pa.large_binary()), data)
-    path = pc.if_else(data.is_valid(), pa.scalar(None, pa.string()), path)
+        data = only_where(pc.invert(empty), data)
+    path = only_where(data.is_null(), path)
     rate = pa.nulls(len(data), pa.int32()) if rate is None else rate
     missing = pc.and_(path.is_null(), data.is_null())
     return pa.StructArray.from_arrays([path, data, rate], fields=list(CELL_TYPE), mask=missing)

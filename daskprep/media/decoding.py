@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import MediaError, warn
+from daskprep.kernels import only_where
 from daskprep.media import gpu
 from daskprep.media.audio import AudioRecipe, decode_audio
 from daskprep.media.images import ImageRecipe, decode_image, jpeg_for_gpu, prepare, shrink
@@ -96,7 +97,7 @@ class MediaDecoder(ABC):
             # pyarrow 26 never lets go of views that it makes arrays of.
             contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
-        path = pc.if_else(data.is_valid(), pa.scalar(None, pa.string()), pc.struct_field(cells, "path"))
+        path = only_where(data.is_null(), pc.struct_field(cells, "path"))
         return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures
 
     def _packed(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:

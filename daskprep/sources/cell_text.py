@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import uuid
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -32,7 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.kernels import MIXED
+from daskprep.kernels import MIXED, only_where
 from daskprep.serving.cells import NUMBERS, TIMES, WRITTEN_WHOLE_BELOW, number_of, text_of
 
 _LARGE_FROM = 2.0**63  # what int64 does not hold
@@ -69,7 +71,7 @@ def as_text(column: pa.Array) -> pa.Array:
     if pt.is_nested(kind):
         raise ColumnError(f"holds values of type {kind}, which have no single text: use Set, Sequence or Vector")
     try:
-        text = column.cast(pa.string())
+        text = _cast(column)
     except pa.ArrowNotImplementedError as error:
         raise ColumnError(f"holds values of type {kind}, which have no text: convert them first") from error
     except pa.ArrowInvalid as error:
@@ -77,6 +79,13 @@ def as_text(column: pa.Array) -> pa.Array:
     if pt.is_decimal(kind):
         return _plain_decimals(text)
     return _times_as_text(column, text) if pt.is_timestamp(kind) or pt.is_time(kind) else text
+
+
+def _cast(column: pa.Array) -> pa.Array:
+    offset = _offset(column.type.tz) if pt.is_timestamp(column.type) else None
+    if offset is None:
+        return column.cast(pa.string())
+    return pc.binary_join_element_wise(local_clock(column).cast(pa.string()), _written(offset), "")
 
 
 def _floats_as_text(column: pa.Array) -> pa.Array:
@@ -90,7 +99,7 @@ def _floats_as_text(column: pa.Array) -> pa.Array:
     text = pc.if_else(pa.array(whole), integers, column.cast(pa.string()))
     if is_large.any() and (written := is_large & (np.abs(values) < WRITTEN_WHOLE_BELOW)).any():
         text = pc.replace_with_mask(text, pa.array(written), pa.array(cell_texts(values[written]), pa.string()))
-    return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text) if missing.any() else text
+    return only_where(pa.array(~missing), text) if missing.any() else text
 
 
 def _plain_decimals(text: pa.Array) -> pa.Array:
@@ -124,8 +133,7 @@ def _times_as_text(column: pa.Array, text: pa.Array) -> pa.Array:
     clock, seconds = local_clock(times), pa.int64()
     utc = times.cast(pa.timestamp(times.type.unit)).cast(seconds)
     minutes = (pc.subtract(clock.cast(seconds), utc).to_numpy() // (60 * _PER_SECOND[times.type.unit])).tolist()
-    offsets = [f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}:{abs(offset) % 60:02}" for offset in minutes]
-    anew = pc.binary_join_element_wise(_plain_times(clock.cast(pa.string())), pa.array(offsets), "")
+    anew = pc.binary_join_element_wise(_plain_times(clock.cast(pa.string())), pa.array(map(_written, minutes)), "")
     return pc.replace_with_mask(text, late, anew)
 
 
@@ -136,7 +144,7 @@ def _durations_as_text(column: pa.Array) -> pa.Array:
     clock = clock.cast(pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit))
     middle = pc.if_else(pa.array(days < 0), " days +", " days ")
     text = pc.binary_join_element_wise(pa.array(days).cast(pa.string()), middle, as_text(clock), "")
-    return pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string()))
+    return only_where(column.is_valid(), text)
 
 
 def cell_texts(cells: Iterable[Any]) -> list[str | None]:
@@ -157,13 +165,26 @@ def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
 
 def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
     """Return the clock of their zone at each of some times, without a zone."""
+    if (offset := _offset(times.type.tz)) is not None:
+        utc, unit = times.cast(pa.timestamp(times.type.unit)).cast(pa.int64()), times.type.unit
+        return pc.add(utc, offset * 60 * _PER_SECOND[unit]).cast(pa.timestamp(unit))
     clock = pc.local_timestamp(times)
     late = is_late(times)
     if not pc.any(late).as_py():
         return clock
     moments = times.filter(late).cast(pa.timestamp(times.type.unit)).to_numpy(zero_copy_only=False)
-    shown = pd.DatetimeIndex(moments, tz="UTC").tz_convert(times.type.tz).tz_localize(None)
+    shown = pd.DatetimeIndex(moments, tz="UTC").tz_convert(ZoneInfo(times.type.tz)).tz_localize(None)
     return pc.replace_with_mask(clock, late, pa.array(np.asarray(shown), clock.type))
+
+
+def _offset(zone: str | None) -> int | None:
+    """Return the minutes of a zone that is an offset, such as "+05:30", which pyarrow knows from 22 on."""
+    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")
+    return None if found is None else int(found[1] + "1") * (int(found[2]) * 60 + int(found[3]))
+
+
+def _written(offset: int) -> str:
+    return f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}:{abs(offset) % 60:02}"
 
 
 def is_late(times: pa.TimestampArray) -> pa.BooleanArray:

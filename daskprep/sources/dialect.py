@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, RejectedValueError, is_text
+from daskprep.kernels import only_where
 from daskprep.sources.base import check_names
 from daskprep.sources.quotes import without_comments
 
@@ -109,7 +110,7 @@ class Dialect:
         """Return the cells of a column with nulls for what is missing, and numbers with a decimal point."""
         if isinstance(self.null_values, dict):
             missing = pa.array(self.missing(name), pa.string())
-            cells = pc.if_else(pc.is_in(cells, value_set=missing), pa.scalar(None, pa.string()), cells)
+            cells = only_where(pc.invert(pc.is_in(cells, value_set=missing)), cells)
         decimal, thousands = _of(self.decimal, name, "."), _of(self.thousands, name, None)
         if decimal == "." and thousands is None:
             return cells

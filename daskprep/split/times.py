@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from daskprep.classes import Mask, OrderedCounts, data_changed, find_column, find_ranks, rejected_rows
 from daskprep.described import with_parameters
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.kernels import only_where
 from daskprep.permutation import Integers
 from daskprep.serving.date_words import numeric_format
 from daskprep.serving.dates import micros_since_epoch
@@ -267,7 +268,7 @@ class _Times:
     def _parse_strictly(self, text: pa.Array, form: str) -> pa.Array:
         encoded = text.dictionary_encode()
         # pandas takes "now" and "today" for times, and loses early years if one time has nanoseconds.
-        distinct = pc.if_else(pc.match_substring_regex(encoded.dictionary, r"\d"), encoded.dictionary, None)
+        distinct = only_where(pc.match_substring_regex(encoded.dictionary, r"\d"), encoded.dictionary)
         if form == "ISO8601" or "%f" in form:
             distinct = pc.replace_substring_regex(distinct, r"(\.\d{6})\d+", r"\1")
         try:

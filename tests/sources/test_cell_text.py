@@ -42,7 +42,7 @@ def stamps(moment: dt.datetime, zone: str | None = None) -> list[Any]:
         ("True", [True, np.True_, pa.scalar(True)]),
         ("1", [1, 1.0, np.uint8(1), np.float32(1), Decimal(1), Decimal("1.00"), pa.scalar(1.0, pa.float32())]),
         ("100", [100, 100.0, Decimal("1E+2"), pa.scalar(Decimal("100.00")), pa.scalar(100, pa.uint64())]),
-        ("1.5", [1.5, np.float32(1.5), Decimal("1.5"), Decimal("1.500"), pa.scalar(1.5, pa.float16())]),
+        ("1.5", [1.5, np.float32(1.5), Decimal("1.5"), Decimal("1.500"), pa.scalar(np.float16(1.5), pa.float16())]),
         ("1.5", [pa.scalar(Decimal("1.5"), kind) for kind in (pa.decimal128(9, 4), pa.decimal256(60, 30))]),
         ("-0.1", [-0.1, Decimal("-0.10"), pa.scalar(-0.1, pa.float32()), pa.scalar(-0.1)]),
         ("0", [0, -0.0, Decimal("-0.00"), Decimal("0E-12"), pa.scalar(Decimal("0E-12")), Decimal("0E+3")]),

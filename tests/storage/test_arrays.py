@@ -16,7 +16,6 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
-from zarr.errors import ZarrUserWarning
 from zarr.storage import MemoryStore
 
 from daskprep.errors import CorruptDatasetError
@@ -276,7 +275,7 @@ def made_by_zarr(outputs: list[Output], rows: int, block_rows: int, compression:
             dimension_names=("row", *(f"{output.name}_{axis}" for axis in range(1, len(output.shape) + 1))),
             attributes={} if folder_name(output.name) == output.name else {"output": output.name},
         )
-    with warnings.catch_warnings(action="ignore", category=ZarrUserWarning):
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         zarr.consolidate_metadata(group.store)
     return {name: files[name].to_bytes() for name in files}
 
