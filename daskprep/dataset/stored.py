@@ -175,7 +175,8 @@ class StoredDataset:
             )
         decoder = feature.decoder(self.learned[output], self.base_dir)
         if self.trusted:
-            return decoder
+            reader = dataclasses.replace(decoder.reader, stored_in=self.url)
+            return dataclasses.replace(decoder, reader=reader)
         for name, most in _MOST.items():
             if (given := getattr(feature, name, 0)) > most:
                 raise ConfigError(
@@ -183,7 +184,7 @@ class StoredDataset:
                     "open it with trusted=True if you trust who made it"
                 )
         base = self.base_dir if self.base_dir is None else decoder.reader.base
-        return dataclasses.replace(decoder, reader=MediaReader(base, dataset=self.root))
+        return dataclasses.replace(decoder, reader=MediaReader(base, dataset=self.root, stored_in=self.url))
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""

@@ -114,7 +114,7 @@ class MediaDecoder(ABC):
                     result = use(content_of(cell, self.reader), row)
                 except MediaError as error:
                     path = cell["path"].as_py()
-                    name = "bytes in memory" if path is None else public_name(path)
+                    name = self.reader.bytes_name if path is None else public_name(path)
                     failures.append(Failure(row, name, str(error).removeprefix(f"{name}: ")))
                 else:
                     yield row, result

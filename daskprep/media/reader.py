@@ -63,6 +63,12 @@ class MediaReader:
     max_bytes: int = 1_000_000_000  # files with more are refused before they are read
     also: tuple[str, ...] = ()
     dataset: Folder | None = None
+    stored_in: str | None = None  # the dataset whose cells have bytes, which errors name
+
+    @property
+    def bytes_name(self) -> str:
+        """What errors call the bytes of a cell, which have no path."""
+        return "bytes in memory" if self.stored_in is None else f"bytes stored in {self.stored_in}"
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file.

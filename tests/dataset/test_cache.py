@@ -444,6 +444,18 @@ def test_packed_media_are_known_by_the_checksums_of_their_tables(photos, tmp_pat
     assert len(set(names)) == 3
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_an_error_of_packed_media_names_the_dataset(tmp_path, trusted):
+    path = tmp_path / "cut.png"
+    path.write_bytes(encode_png(np.zeros((60, 50, 3), np.uint8))[:-40])
+    write(tmp_path / "a.dp", [str(path)] * 5, pack=True)
+    train = dp.open_dataset(tmp_path / "a.dp", trusted=trusted)["train"]
+    message = rf'column "photo", row \d: bytes stored in {tmp_path}/a.dp: it is broken or cut short'
+    for read in (lambda: list(train.loader(2)), lambda: train.read("photo")):
+        with pytest.raises(MediaError, match=message):
+            read()
+
+
 def test_no_file_is_looked_at_for_a_url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()
