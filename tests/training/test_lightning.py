@@ -384,3 +384,31 @@ def test_prompts_of_a_configuration_are_predicted(path):
     config = f"{{train: {{a: {{data: {path}}}}}, predict: {{b: {{data: [one, two, three], batch_size: 2}}}}}}"
     trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False)
     assert trainer.predict(Speaker(), DataModule.from_config(config)) == [["one", "two"], ["three"]]
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, row):
+        return {"row_id": row, "area": torch.tensor(float(row))}
+
+
+class RowsInOrder(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return map(Rows().__getitem__, range(50))
+
+
+@pytest.mark.parametrize("data", [Rows(), RowsInOrder()])
+@pytest.mark.parametrize("group", [[], [as_they_are]])
+def test_datasets_of_torch_go_on_within_an_epoch(tmp_path, data, group):
+    def module():
+        manager = dp.Manager(data, BATCH, seed=3, group_processors=group)
+        return DataModule({"train": {"lm": manager}, "val": {"lm": dp.Manager(data, BATCH)}})
+
+    whole = fitted(module(), callbacks=keeping(tmp_path, every_n_train_steps=1))
+    assert [sorted(flat(whole[start : start + 4])) for start in (0, 4)] == [list(range(50))] * 2
+    taken = {trained: path for path, trained in checkpoints(tmp_path)}
+    assert sorted(taken) == list(range(1, 9))
+    for trained, path in taken.items():
+        assert fitted(module(), path) == whole[trained:]
