@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -53,6 +54,7 @@ from daskprep.storage.kept import Kept
 from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary
 
+_NUMBERS = re.compile(r"-?[0-9][0-9,.e+-]*( numbers?)?")
 _COLUMNS = 5  # of which one warning shows the cells
 _SAMPLES = 1  # of each, if they are several
 
@@ -156,12 +158,17 @@ def _learn(
 
 def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> None:
     """Warn once of all columns with one piece of advice, and once of all unreadable cells."""
-    advised: dict[str, list[str]] = {}
+    advised: dict[str, dict[str, str]] = {}
     for name, one in learned.items():
         if one.invalid < one.rows and (advice := features[name].advice(one)):
-            advised.setdefault(advice, []).append(f'"{name}"')
-    for advice, names in advised.items():
-        warn(f"{'column' if len(names) == 1 else 'each of the columns'} {listed(names, _COLUMNS)} {advice}")
+            advised.setdefault(_NUMBERS.sub("", advice), {})[f'"{name}"'] = advice
+    for alike in advised.values():
+        (first, advice), *others = alike.items()
+        if others and len(set(alike.values())) == 1:
+            warn(f"each of the columns {listed(list(alike), _COLUMNS)} {advice}")
+        else:
+            more = f"; likewise {listed([name for name, _ in others], _COLUMNS)}" if others else ""
+            warn(f"column {first} {advice}{more}")
     unreadable = {name: one for name, one in learned.items() if one.invalid}
     if not unreadable:
         return

@@ -7,7 +7,8 @@ from typing import Any, Literal, Self
 
 from sklearn.base import BaseEstimator, clone
 
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.display.words import listed
+from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, NAMED, Category, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, keeps_missing, validate
 from daskprep.features.output import CONFIG, FrameOutput
@@ -52,10 +53,15 @@ def made_features(given: Any, targets: Collection[str], weight: str | None = Non
 
 def folded_like(features: Mapping[str, Feature], split: Splitter | None) -> dict[str, Feature]:
     """Return features to learn: those that follow a target have the folds that suit a split."""
-    return {
-        name: feature.folded_like(name, split) if isinstance(feature, TargetEncoding) else feature
-        for name, feature in features.items()
-    }
+    folded, warned = dict(features), dict[str, list[str]]()
+    for name, feature in features.items():
+        if isinstance(feature, TargetEncoding):
+            folded[name], warning = feature.folded_like(split)
+            if warning is not None:
+                warned.setdefault(warning, []).append(f'"{name}"')
+    for warning, names in warned.items():
+        warn(f"feature{'s' * (len(names) > 1)} {listed(names, 5)}: {warning}")
+    return folded
 
 
 def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) -> None:

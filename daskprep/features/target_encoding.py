@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sklearn.base import clone
 
-from daskprep.errors import ColumnError, ConfigError, warn
+from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Beside
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, one_array, value_order
 from daskprep.features.feature import Feature, with_parameters
@@ -156,28 +156,29 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         group, time = (None if column is False else column for column in (self.fold_group, self.fold_time))
         return KFold(self.folds, group=group, time=time)
 
-    def folded_like(self, name: str, split: Splitter | None) -> TargetEncoding:
-        """Return the feature of this name with the folds that suit a split, unless it says how its own are made."""
+    def folded_like(self, split: Splitter | None) -> tuple[TargetEncoding, str | None]:
+        """Return the feature with the folds that suit a split, unless it names its own, and what to warn of."""
         if (folds := self._cross_fit) is None:
-            return self
+            return self, None
+        warning = None
         time = split.column if isinstance(split, TimeSplitter) else getattr(split, "time", None)
         group = split.column if isinstance(split, GroupSplit) else getattr(split, "group", None)
         if (time or group) and self.fold_group is None and self.fold_time is None:
             if not isinstance(time, str | None) or getattr(split, "datetime_format", None) is not None:
-                warn(
-                    f'feature "{name}": training rows are cross-fitted in folds at random, although the split is in '
-                    "order of time: name a column of timestamps as fold_time, or use fold_time=False"
+                warning = (
+                    "training rows are cross-fitted in folds at random, although the split is in order of time: name a "
+                    "column of timestamps as fold_time, or use fold_time=False"
                 )
             else:
                 folds = KFold(self.folds, group=group, time=time)
                 parameter = f"fold_{'time' if time else 'group'}"
-                warn(
-                    f'feature "{name}": training rows are cross-fitted in folds by "{time or group}", like the split; '
-                    f"{parameter}=False puts them in folds at random"
+                warning = (
+                    f'training rows are cross-fitted in folds by "{time or group}", like the split; {parameter}=False '
+                    "puts them in folds at random"
                 )
         folded: TargetEncoding = clone(self)
         folded.fold_group, folded.fold_time = folds.group, folds.time
-        return folded
+        return folded, warning
 
     @property
     def _learning_columns(self) -> list[str]:

@@ -287,3 +287,12 @@ def test_inferred_numbers_name_their_markers_and_fit_in_silence(recwarn):
     assert (inferred["x"].null_values, inferred["y"].null_values) == (["?", "n/a"], ["-"])
     dp.Preprocessor(inferred).fit(frame)
     assert not [one for one in recwarn if "cannot be read" in str(one.message)]
+
+
+def test_columns_beyond_float32_are_told_in_one_warning():
+    frame = pd.DataFrame({name: [1.0, 2.0, size] for name, size in [("a", 1e300), ("b", 1e300), ("c", -2e200)]})
+    with pytest.warns(UserWarning, match="beyond float32") as told:
+        dp.Preprocessor({name: dp.Number(normalization=None) for name in frame}).fit(frame)
+    [message] = [str(one.message) for one in told]
+    assert message.startswith('column "a" holds 1 number beyond float32')
+    assert message.endswith('; likewise "b", "c"')

@@ -270,6 +270,10 @@ def test_random_folds_beside_times_that_are_not_timestamps_are_told(table, split
     with pytest.warns(UserWarning, match="at random, although the split is in order of time: name a column"):
         prep = dp.Preprocessor({"x": encoding()}, split=split).fit(frame)
     assert prep.features_["x"].fold_time is None
+    both = {"x": encoding(), "y": encoding()}
+    with pytest.warns(UserWarning, match='^features "x", "y": training rows are cross-fitted in folds') as told:
+        dp.Preprocessor(both, split=split).fit(frame)
+    assert len(told) == 1
     dp.Preprocessor({"x": encoding(fold_time="day")}, split=split).fit(frame)
 
 
@@ -303,7 +307,7 @@ def test_other_rows_than_those_of_the_fit_are_not_cross_fitted_silently(table, t
     prep.fit(table).write(table, tmp_path / "same", progress=False)
     prep.write({"test": table[:50]}, tmp_path / "test", progress=False)
     for rows in (table[: ROWS // 2], pd.concat([table, table])):
-        with pytest.warns(UserWarning, match=r'feature "x" .* training rows were learned from, and .* fit_write'):
+        with pytest.warns(UserWarning, match=r'feature "x": .* training rows were learned from, and .* fit_write'):
             prep.write(rows, tmp_path / "others", overwrite=True, progress=False)
 
 
