@@ -150,7 +150,8 @@ def check_examples(data: Any, where: str = "data=") -> None:
 
 
 def _is_dataset(example: Any) -> bool:
-    return isinstance(example, Dataset | Split) or str(example).endswith(".dp")
+    is_path = isinstance(example, str | os.PathLike) and os.fspath(example).endswith(".dp")
+    return is_path or isinstance(example, Dataset | Split)
 
 
 def _row(batch: Any, row: int) -> Any:
