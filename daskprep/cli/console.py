@@ -22,19 +22,32 @@ if TYPE_CHECKING:
 _RESUME = "finished work is kept: run the same command again to resume"
 # Remedies in messages of the package, and the options that do the same on the command line; not parameters of a
 # feature, as in Number(null_values=["?"]).
+_NAMES = (
+    "names|comment|decimal|thousands|delimiter|quote|format|partitions|memory|weight|style|skip_rows|partition_bytes|"
+    "null_values|targets|storage_options|base_dir|cache_dir|cache_limit|scheduler|workers"
+)
 _FLAGS = {
     r"read_files\(\.\.\., ([^)]*)\)": r"\1",
-    r"null_values of read_files": "--null-value",
+    r"\b(partition_bytes|null_values|memory) (?:of|to) (?:read_files|fit_write)": r"--\1",
     r" to read_files\b": "",
+    r", or columns= to choose columns": "",
     r"\bheader=None": "--no-header",
     r"\b(overwrite|trusted)=True": r"--\1",
     r"\bquote=None": '--quote ""',
+    r"\bprogress=False": "--quiet",
     r'\b(decimal|thousands)=\{"([^"]+)": ("[^"]+")\}': r"--\1 \2=\3",
-    r"(?<![\w(?&])(names|comment|decimal|thousands|delimiter|quote|encoding|format|partitions|memory)=": r"--\1 ",
-    r"(?<![\w(?&])skip_rows=": "--skip-rows ",
-    r"(?<![\w(?&])partition_bytes=": "--partition-bytes ",
-    r"(?<![\w(?&])null_values=": "--null-value ",
-    r"(--[a-z-]+) (?= |$|[,;])": r"\1",
+    r'(?<![\w(?&])encoding=(?!"bins"|"piecewise_linear"|None)': "--encoding ",
+    r"\bcredentials in storage_options": "credentials in --storage-option",
+    rf"(?<![\w(?&])({_NAMES})=": r"--\1 ",
+    r"(--[a-z]+)_(?=[a-z])": r"\1-",
+    r"(--(?:null-value|target|storage-option))s\b": r"\1",
+    # What has no option is said of the configuration, and of the command that does it.
+    r'(?<![\w(?&])(invalid|missing_value_strategy)=("[a-z_]+")': r"\1: \2 in the configuration",
+    r"split=\w+\([^)]*\), or (split: \{[^}]*\}) in a configuration": r"\1 in the configuration",
+    r"split=None, in a configuration (split: null)": r"\1 in the configuration",
+    r"(?<![\w.])(?:damaged|verify)\(\)": "daskprep verify",
+    r"\bdaskprep\.repair\b": "daskprep repair",
+    r"(--[a-z-]+) (?= |$|[,;)])": r"\1",
 }
 _COLOURS = {"error": "red", "warning": "yellow", "interrupted": "yellow"}
 

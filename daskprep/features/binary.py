@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_all, with_counts, with_late_rejects
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
@@ -151,7 +152,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         elif labels and true not in labels:
             raise ColumnError(
                 f'has no label "{true}", which positive names.{did_you_mean(true, labels)} '
-                f"Its labels are: {', '.join(labels[:10])}"
+                f"Its labels are: {listed(labels, 10)}"
             )
         false = [label for label in labels if label != true]
         meaning = {**dict.fromkeys(false, False), true: True}
@@ -244,8 +245,8 @@ def _truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
 
 
 def _too_many(labels: list[str], count: int) -> str:
-    shown = ", ".join(repr(label) for label in labels[:4])
+    shown = ", ".join(map(repr, labels[:4])) + f", and {count - 4:,} more" * (count > 4)
     return (
-        f"has {count} distinct labels ({shown}{', ...' if count > 4 else ''}) where a Binary has two: "
+        f"has {count:,} distinct labels ({shown}) where a Binary has two: "
         "use Category, or name the one that is True with positive="
     )

@@ -53,6 +53,7 @@ from daskprep.split import TRAIN, Splitter
 from daskprep.storage.kept import Kept
 from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary
+from daskprep.summaries.rejects import SAMPLE_CHARACTERS
 
 _NUMBERS = re.compile(r"-?[0-9][0-9,.e+-]*( numbers?)?")
 _COLUMNS = 5  # of which one warning shows the cells
@@ -175,7 +176,7 @@ def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> N
     most = _SAMPLES if len(unreadable) > 1 else None
     columns = [
         f'column "{name}": {one.invalid:,} of {rows_seen(features[name], one):,} cells cannot be read as '
-        f"{noun_of(features[name])}, such as {', '.join(map(repr, one.invalid_samples[:most]))}"
+        f"{noun_of(features[name])}, such as {', '.join(map(_shown, one.invalid_samples[:most]))}"
         for name, one in unreadable.items()
     ]
     more = f"; and {len(columns) - _COLUMNS:,} more columns" if len(columns) > _COLUMNS else ""
@@ -184,6 +185,10 @@ def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> N
         f"{'; '.join(columns[:_COLUMNS])}{more}, and counted as missing; {', '.join(remedies)}, or use "
         'invalid="raise" to stop at the first'
     )
+
+
+def _shown(cell: str) -> str:
+    return f"{cell!r}{'...' * (len(cell) == SAMPLE_CHARACTERS)}"
 
 
 def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -104,16 +104,16 @@ class DelimitedPiece(FilePiece):
             row = ragged[0]
             raise RejectedValueError(
                 f"{self.file.name}, line {self._line(data, row.number - 1)}: {row.actual_columns} cells where there "
-                f"are {row.expected_columns} columns: {row.text[:_SHOWN]!r}; correct the line (cells that hold "
-                f"{dialect.delimiter!r} must be in quotes), or give the right delimiter= to read_files"
+                f"are {row.expected_columns} columns: {_beginning(row.text, dialect.delimiter)!r}; correct the line "
+                f"(cells that hold {dialect.delimiter!r} must be in quotes), or give the right delimiter= to read_files"
             ) from error
 
     def _not_text(self, data: pa.Buffer, column: str, cells: pa.ChunkedArray) -> RejectedValueError:
         found = enumerate(cells.to_pylist())
         row, cell = next((i, cell) for i, cell in found if cell and cell.decode(errors="ignore").encode() != cell)
         return RejectedValueError(
-            f'{self.file.name}, line {self._line(data, row)}, column "{column}": not UTF-8: {cell[:_SHOWN]!r}; '
-            "give the right encoding by read_files(..., encoding=)"
+            f'{self.file.name}, line {self._line(data, row)}, column "{column}": not UTF-8: {cell[:_SHOWN]!r}'
+            f"{'...' * (len(cell) > _SHOWN)}; give the right encoding by read_files(..., encoding=)"
         )
 
     def _line(self, data: pa.Buffer, row: int) -> int:
@@ -213,6 +213,11 @@ def row_for_names(text: TextFile, dialect: Dialect) -> str | None:
     if counted or odd:
         return None
     return f"looks like a row: {listed([*map(repr, cells)], _CELLS)} are numbers, dates, or cells of rows below as well"
+
+
+def _beginning(line: str, delimiter: str) -> str:
+    """Return the first cells of a line, each as a whole."""
+    return line if len(line) <= _SHOWN else (line[: line.rfind(delimiter, 0, _SHOWN) + 1] or line[:_SHOWN]) + "..."
 
 
 def _rows(text: str, delimiter: str, quote: str | None) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
 
+import daskprep as dp
 from daskprep.cli import program
 from daskprep.cli.console import line_of
 
@@ -29,12 +31,45 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
         ("open it with trusted=True if you", "open it with --trusted if you"),
         ("or pass overwrite=True", "or pass --overwrite"),
         ("if so, list them in null_values of read_files", "if so, list them in --null-value"),
+        (
+            "use smaller partitions (partition_bytes of read_files, memory of fit_write)",
+            "use smaller partitions (--partition-bytes, --memory)",
+        ),
+        ("or a smaller partition_bytes to read_files, or", "or a smaller --partition-bytes, or"),
+        ("check the credentials in storage_options, and", "check the credentials in --storage-option, and"),
+        ("pass targets= to Preprocessor", "pass --target to Preprocessor"),
+        ("open it with base_dir=, the folder", "open it with --base-dir, the folder"),
+        ("cache_dir=3: expected a folder", "--cache-dir 3: expected a folder"),
+        ("give header=None too, or columns= to choose columns", "give --no-header too"),
+        ('or use invalid="raise" to stop', 'or use invalid: "raise" in the configuration to stop'),
+        (
+            'split=DatetimeSplit("day"), or split: {type: datetime, column: day} in a configuration, tests',
+            "split: {type: datetime, column: day} in the configuration, tests",
+        ),
+        ("verify() names all that is damaged", "daskprep verify names all that is damaged"),
+        ('Number: encoding="bins" has no NaN', 'Number: encoding="bins" has no NaN'),
         ('use Number(null_values=["?"]) or written=', 'use Number(null_values=["?"]) or written='),
     ],
 )
 def test_remedies_are_options_on_the_command_line(message, line):
     assert line_of(ValueError(message)) == line
     assert set(re.findall(r"--[a-z-]+", line)) <= OPTIONS
+
+
+FUNCTIONS = [dp.read_files, dp.open_dataset, dp.Preprocessor, dp.Preprocessor.fit_write, dp.repair]
+OTHERS = {"columns", "split", "shuffle", "seed"}  # which mean something else there, or in a split
+SHARED = {
+    one.name: one.opts[-1]
+    for command in program.commands.values()
+    for one in command.params
+    if any(one.name in inspect.signature(function).parameters for function in FUNCTIONS)
+}
+VALUES = {"overwrite": "True", "trusted": "True", "progress": "False"}
+
+
+@pytest.mark.parametrize("name", sorted(SHARED.keys() - OTHERS))
+def test_a_parameter_that_is_an_option_is_called_by_its_name(name):
+    assert re.match(f"use {SHARED[name]}[ ,]", line_of(f"use {name}={VALUES.get(name, '1')}, or another"))
 
 
 @pytest.mark.filterwarnings("always")
@@ -45,3 +80,11 @@ def test_a_header_that_looks_like_a_row_is_shown_in_whole_cells(call, tmp_path):
     error = call("infer", str(tmp_path / "rows.csv")).error
     assert f"looks like a row: {', '.join(map(repr, cells[:5]))}, and 7 more are numbers" in error
     assert "give --no-header if it is a row, with --names for names" in error
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_row_with_too_many_cells_is_shown_in_whole_cells(call, tmp_path):
+    cells = [f"{number}.123456789012" for number in range(12)]
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n" + ",".join(cells) + "\n")
+    error = call("infer", str(tmp_path / "rows.csv")).error
+    assert f"12 cells where there are 2 columns: '{','.join(cells[:5])},...'" in error
