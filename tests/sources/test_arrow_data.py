@@ -55,7 +55,9 @@ def table() -> pa.Table:
             "tags": [[f"t{i % 5}", "x"] if i % 3 else [] for i in range(ROWS)],
             "note": [f"word{i % 50} and {i % 7}" for i in range(ROWS)],
             "sold": [bool(i % 2) for i in range(ROWS)],
-            "day": pa.array([dt.datetime(2020, 1, 1) + dt.timedelta(i) for i in range(ROWS)], pa.timestamp("us")),
+            "day": pa.array(
+                [dt.datetime(2020, 1, 1) + dt.timedelta(i * 7919 % 1009) for i in range(ROWS)], pa.timestamp("us")
+            ),
         }
     )
 
