@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
 from daskprep.balance import balanced_weights
+from daskprep.display.words import listed
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import Binary
 from daskprep.features.base import class_count, drops_missing, fills_all, rows_seen
@@ -41,6 +42,7 @@ from daskprep.split import RandomSplit, Splitter, StratifiedSplit
 if TYPE_CHECKING:
     import torch
 
+    from daskprep.dataset import Dataset
     from daskprep.features import Feature, Learned
     from daskprep.features.media import MediaFeature
 
@@ -68,6 +70,7 @@ class Predicting:
         targets: str | Iterable[str] | None
         targets_: tuple[str, ...]
         scratch: Any
+        balance: Any
 
         @property
         def _given_features(self) -> dict[str, Any]: ...
@@ -242,6 +245,22 @@ class Predicting:
                 "Binary whose missing values are not filled by neighbours, or call class_weights of a dataset"
             )
         return balanced_weights(counts)
+
+    def _warn_of_other_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
+        """Warn if training rows are not as many as in the fit: they are in other folds than they were."""
+        crossed = [name for name, feature in features.items() if feature._cross_fit is not None]
+        if not crossed or self.balance is not None:
+            return
+        rows, left_out = len(dataset.splits.get("train", ())), len(dataset.rejects())
+        learned = {name: self.learned_[name].rows for name in crossed}
+        others = [f'"{name}"' for name in crossed if rows and not rows <= learned[name] <= rows + left_out]
+        if others:
+            warn(
+                f"feature{'s' * (len(others) > 1)} {listed(others, 5)}: cross-fitted, but not for these rows: "
+                f"{max(learned.values()):,} training rows were learned from, and {rows:,} were written, some of them "
+                "encoded by their own target; write the rows of the fit in the same order, use fit_write, or name the "
+                'split of other rows, as in {"test": frame}'
+            )
 
     def _warn_of_labels(self) -> None:
         for name in self.targets_:

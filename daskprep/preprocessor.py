@@ -20,8 +20,7 @@ from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.described import plain
 from daskprep.description import describe
-from daskprep.display.words import listed
-from daskprep.errors import ConfigError, MissingColumnError, hints_attributes, hints_parameters, warn
+from daskprep.errors import ConfigError, MissingColumnError, hints_attributes, hints_parameters
 from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.few_rows import encode_few
@@ -486,22 +485,6 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         else:
             self._warn_of_other_rows(chosen, dataset)
         return dataset
-
-    def _warn_of_other_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
-        """Warn if training rows are not as many as in the fit: they are in other folds than they were."""
-        crossed = [name for name, feature in features.items() if feature._cross_fit is not None]
-        if not crossed or self.balance is not None:
-            return
-        rows, left_out = len(dataset.splits.get("train", ())), len(dataset.rejects())
-        learned = {name: self.learned_[name].rows for name in crossed}
-        others = [f'"{name}"' for name in crossed if rows and not rows <= learned[name] <= rows + left_out]
-        if others:
-            warn(
-                f"feature{'s' * (len(others) > 1)} {listed(others, 5)}: cross-fitted, but not for these rows: "
-                f"{max(learned.values()):,} training rows were learned from, and {rows:,} were written, some of them "
-                "encoded by their own target; write the rows of the fit in the same order, use fit_write, or name the "
-                'split of other rows, as in {"test": frame}'
-            )
 
     def _going_by(self, frame: Any) -> Preprocessor:
         """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""
