@@ -13,7 +13,7 @@ import click
 
 import daskprep as dp
 from daskprep.cli import options
-from daskprep.cli.console import resumable, show, show_written
+from daskprep.cli.console import resumable, say, show, show_written
 
 
 @click.command(short_help="Fit on files and write a dataset.")
@@ -129,6 +129,10 @@ def _preprocessor(
         from daskprep.sources import as_source
 
         found = dp.infer_features(as_source(rows, **reading), targets=targets, style=style, progress=progress)
+        for name in targets:
+            if (positive := getattr(found[name], "positive", None)) is not None:
+                line = f'target "{name}": {positive!r} is taken as the positive label; to choose, set "positive" of it'
+                say("warning", f"{line} in the configuration that daskprep infer writes")
         features = {name: feature for name, feature in found.items() if name != weight}
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit(), weight=weight)
     if style is not None:

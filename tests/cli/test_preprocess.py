@@ -406,3 +406,14 @@ def test_auto_takes_a_style(call, files):
     assert not done.status
     assert "transform_to='ordinal'" in done.out
     call("preprocess", files / "rows.yaml", files / "rows.csv", "--style", "trees", "--skip-save").check_line("--style")
+
+
+def test_the_positive_label_that_is_guessed_is_said(call, tmp_path):
+    labels = ["fraud"] * 3 + ["ok"] * 37
+    pd.DataFrame({"x": range(40), "z": labels}).to_csv(tmp_path / "rows.csv", index=False)
+    ended = call("preprocess", "auto", str(tmp_path / "rows.csv"), "--target", "z", "--skip-save", "-q")
+    ended.check_line(
+        "target \"z\": 'fraud' is taken as the positive label", "the configuration that daskprep infer writes"
+    )
+    config = call("infer", str(tmp_path / "rows.csv"), "--target", "z").out
+    assert "positive: fraud" in config
