@@ -123,7 +123,7 @@ def test_warnings_are_short_for_a_table_of_3000_odd_columns(tmp_path):
         dp.read_files(path)
         list(dp.Preprocessor(features, split=None).fit(frame).stream(frame, 1))
     said = [str(one.message) for one in caught]
-    assert len(said) >= 6
+    assert len(said) >= 4
     assert MOST_CHARACTERS - 1 <= max(map(len, said)) <= MOST_CHARACTERS
 
 

@@ -11,7 +11,7 @@ from daskprep.features.media import MediaFeature
 
 # Random numbers make odd columns for some types, and these say so.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:column .* (cannot be read|is constant|has all its dates on|holds more than two)"
+    "ignore:(column|each of the columns) .* (cannot be read|is constant|has all its dates on|holds more than two)"
 )
 
 
