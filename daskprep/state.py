@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
 import os
@@ -22,7 +23,7 @@ from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.given import make_feature
 from daskprep.features.golden import check_rows, golden_rows
-from daskprep.features.parameters import SAVED_AS, annotations_of, check_fields, check_parameters
+from daskprep.features.parameters import SAVED_AS, check_fields, check_parameters
 from daskprep.serving import saved
 from daskprep.serving.large import FILE_KEY, with_vocabularies
 from daskprep.split import split_from_dict
@@ -226,7 +227,7 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
 
 def _earlier(made: Any) -> dict[str, Any]:
     """Return the parameters of a type that came later, as they were before, and are where a state lacks them."""
-    return {name: LATER[name] for name in annotations_of(made) if name in LATER}
+    return {name: LATER[name] for name in inspect.signature(made).parameters if name in LATER}
 
 
 def _names_files(*parts: Mapping[str, Any]) -> bool:
