@@ -17,6 +17,7 @@ from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_
 from daskprep.features.checking import kept_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, neighbour_strategy
+from daskprep.features.parameters import CellKind
 from daskprep.permutation import Integers
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
@@ -40,7 +41,7 @@ class LearnedBinary(Learned):
     fallback_true_label: str | None = None  # what counts as True where labels are unconventional
     above_zero: bool = False  # whether there are more than two distinct numbers, so that those above 0 are True
     counts: tuple[int, int] | None = None  # rows of either, as they are encoded, if no neighbour fills missing cells
-    cell_type: str | None = None  # of the column, if its values are not text
+    cell_type: CellKind | None = None  # of the column, if its values are not text
 
     def class_counts(self) -> Integers | None:
         return None if self.counts is None else np.array(self.counts)

@@ -18,7 +18,7 @@ from daskprep.features.cells import as_dictionary, by_code, value_order
 from daskprep.features.checking import kept, kept_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
-from daskprep.features.parameters import AtLeast, Count
+from daskprep.features.parameters import AtLeast, CellKind, Count
 from daskprep.features.tokens import LearnedTokens
 from daskprep.permutation import Integers, hash_strings
 from daskprep.serving.base import smallest_uint
@@ -39,7 +39,7 @@ class LearnedCategory(LearnedTokens):
     later = ("buckets", "cell_type", "declared_order")
 
     buckets: int = 0
-    cell_type: str | None = None  # of the column, if its values are not text
+    cell_type: CellKind | None = None  # of the column, if its values are not text
     declared_order: tuple[str, ...] = ()  # of all values, if the column has one and `transform` ranks by it
 
     @property

@@ -6,13 +6,14 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
+from daskprep.features.parameters import CellKind
 from daskprep.serving.base import MISSING
 from daskprep.serving.classes import typed_labels
 from daskprep.serving.predictions import as_array
@@ -144,16 +145,16 @@ def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learne
     return missing_again(_typed(decoded, getattr(learned, "cell_type", None)), marks)
 
 
-def kept_type(labels: pa.Array, cell_type: str) -> str | None:
+def kept_type(labels: pa.Array, cell_type: str) -> CellKind | None:
     """Return the type of a column if its labels can be restored in it, and None if they are texts."""
     if cell_type in ("integer", "float", "float32"):
         with contextlib.suppress(pa.ArrowInvalid):
             labels.cast(_ARROW_TYPES[cell_type])
-            return cell_type
+            return cast("CellKind", cell_type)
     elif cell_type in ("boolean", "decimal"):
         with contextlib.suppress(KeyError, ArithmeticError):
             typed_labels(labels.to_pylist(), cell_type)
-            return cell_type
+            return cast("CellKind", cell_type)
     return None
 
 

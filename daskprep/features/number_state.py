@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.features.base import Learned
 from daskprep.features.missing import Edge, Neighbours
+from daskprep.features.parameters import CellKind
 from daskprep.features.written import as_cells, as_thousands, thousands_have_points, written_numbers
 from daskprep.serving.written import style_of
 from daskprep.summaries import Moments, Quantiles, Range, Summary, TokenCounts
@@ -82,7 +83,7 @@ class LearnedNumber(Learned):
     power_mean: float | None = None
     power_std: float | None = None
     edges: tuple[float, ...] | None = None
-    cell_type: str | None = None  # "integer" if all numbers are whole, and the column is none of floats
+    cell_type: CellKind | None = None  # "integer" if all numbers are whole, and the column is none of floats
     clipped: int | None = None  # numbers of training rows that became the largest float32
 
     @property

@@ -28,6 +28,8 @@ Count = Annotated[int, AtLeast(1)]
 NonNegative = Annotated[float, AtLeast(0)]
 Truncation = Literal["keep_start", "keep_end"]
 
+CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # of columns whose labels are not text
+
 # Parameters that are saved under their former names.
 SAVED_AS = {"positive": "fallback_true_label"}
 
