@@ -199,6 +199,8 @@ class Vocabulary:
                 frequencies = np.repeat(values, runs)
             else:
                 frequencies = np.array([data["str2freq"][token] for token in data["idx2str"]], np.int64)
+            if frequencies.shape != (len(tokens),):
+                raise ValueError(f"frequencies are of shape {frequencies.shape}")
             specials = SpecialSymbols.found_in(tokens, dict(data["special_symbols"]))
         except (KeyError, OverflowError, TypeError, ValueError, pa.ArrowException, ConfigError) as error:
             raise CorruptDatasetError(
