@@ -442,3 +442,9 @@ def test_vocabularies_differ_in_tokens_frequencies_or_symbols() -> None:
     assert known != Vocabulary.learn(counted("b c"), PLAIN)
     assert known != Vocabulary(known.tokens, known.frequencies, SpecialSymbols.for_category("<PAD>"))
     assert known != "a b"
+
+
+def test_frequencies_that_are_lists_are_refused():
+    state = {"idx2str": ["<UNK>"], "str2freq": {"<UNK>": []}, "special_symbols": {"unknown": "<UNK>"}}
+    with pytest.raises(CorruptDatasetError, match="frequencies are of shape"):
+        Vocabulary.from_dict(state)
