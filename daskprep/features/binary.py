@@ -194,6 +194,10 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
             )
         return meaning
 
+    def _check_learned(self, learned: LearnedBinary) -> None:
+        if learned.cell_type is not None and kept_type(pa.array(learned.bool2str), learned.cell_type) is None:
+            raise ValueError(f"the labels {list(learned.bool2str)} are none of {learned.cell_type}")
+
     def encode(self, parsed: pa.Array, learned: LearnedBinary) -> np.ndarray:
         truth = _truth(parsed.dictionary, learned)
         return by_code(parsed, np.where(truth == _UNKNOWN, np.uint8(0), truth), learned.fill_value or 0)

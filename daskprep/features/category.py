@@ -293,6 +293,11 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def limits(self, learned: LearnedCategory) -> Mapping[str, Bounds]:
         return {"": (0, learned.num_embeddings - 1)}
 
+    def _check_learned(self, learned: LearnedCategory) -> None:
+        labels = learned.vocabulary.tokens.slice(learned.has_unknown)
+        if learned.cell_type is not None and kept_type(labels, learned.cell_type) is None:
+            raise ValueError(f"the labels are not all of {learned.cell_type}")
+
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:
         if not learned.buckets:
             return learned.vocabulary.decode(np.asarray(encoded))
