@@ -54,7 +54,7 @@ def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, 
         files[name] = FileEntry.of(name, data, count)
 
     write("metadata.json", json.dumps(described(columns).to_dict()).encode())
-    for name, data in layout.fixed_files("train").items():
+    for name, data in layout.metadata_files("train").items():
         write(name, data)
     for part in range(layout.parts("train")):
         within = layout.part_range("train", part)
@@ -62,7 +62,7 @@ def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, 
         table = {"row_id": np.arange(within.start, within.stop), **scalars}
         name = f"train/table/part-{part:05d}.parquet"
         write(name, encode_table([table], layout.block_rows, compression), len(within))
-        for block in layout.part_blocks_of("train", part):
+        for block in layout.part_block_range("train", part):
             some = layout.block_range("train", block)
             for output in layout.matrices:
                 chunk = encode_chunk(columns[output.name][some.start : some.stop], layout.block_rows, compression)

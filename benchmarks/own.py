@@ -44,11 +44,11 @@ from daskprep.features.date_text import from_text
 from daskprep.inline import InlineExecutor
 from daskprep.loader.augment import Draws, Mirror
 from daskprep.media.pixels import fit
-from daskprep.media.wav import plain_samples
+from daskprep.media.wav import read_plain_wav
 from daskprep.partitions.dask_internals import Task
-from daskprep.partitions.graphs import references
+from daskprep.partitions.graphs import reference_results
 from daskprep.permutation import make_key, permute
-from daskprep.report.axes import by_length
+from daskprep.report.axes import bin_lengths
 from daskprep.report.drawing import draw
 from daskprep.serving.json_text import parse_json
 from daskprep.sources import as_source
@@ -60,7 +60,7 @@ from daskprep.summaries.moments import Moments
 from daskprep.summaries.quantiles import Quantiles
 from daskprep.summaries.token_counts import TokenCounts
 from daskprep.summaries.token_hash import token_hashes
-from daskprep.summaries.token_order import byte_order
+from daskprep.summaries.token_order import argsort_bytes
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.vocabulary.token_index import TokenIndex
 
@@ -80,9 +80,9 @@ def tokens(_folder: Path) -> Iterator[Pair]:
     """Sorting, hashing, counting and finding tokens."""
     column = words(200_000)
     distinct = column.unique()
-    yield "token_order", "pyarrow sort_indices", lambda: byte_order(distinct), lambda: pc.sort_indices(distinct)
+    yield "token_order", "pyarrow sort_indices", lambda: argsort_bytes(distinct), lambda: pc.sort_indices(distinct)
     as_objects = distinct.to_numpy(zero_copy_only=False)
-    yield "token_order", "numpy argsort of str", lambda: byte_order(distinct), lambda: np.argsort(as_objects)
+    yield "token_order", "numpy argsort of str", lambda: argsort_bytes(distinct), lambda: np.argsort(as_objects)
     yield (
         "token_hash", "pandas hash_array",
         lambda: token_hashes(distinct), lambda: pd.util.hash_array(as_objects, categorize=False),
@@ -91,7 +91,7 @@ def tokens(_folder: Path) -> Iterator[Pair]:
     def counted() -> Any:
         coded = column.dictionary_encode()
         counts = np.bincount(coded.indices.to_numpy(), minlength=len(coded.dictionary))
-        return TokenCounts.of(coded.dictionary, counts).compacted()
+        return TokenCounts.of(coded.dictionary, counts).compact()
 
     table = pa.table({"token": column})
     connection = duckdb.connect()
@@ -193,7 +193,7 @@ def files(folder: Path) -> Iterator[Pair]:
     names = list(frame.columns)
 
     def ours(path: Path) -> Call:
-        return lambda: [piece.read(names) for piece in as_source(path).pieces]
+        return lambda: [fragment.read(names) for fragment in as_source(path).fragments]
 
     csv_options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
     yield (
@@ -221,7 +221,7 @@ def storage(folder: Path) -> Iterator[Pair]:
     text = json.dumps({"vocabulary": words(20_000, 20_000).to_pylist(), "files": {f"f{i}": i for i in range(20_000)}})
     yield "json_text", "json", lambda: parse_json(text), lambda: json.loads(text)
     tokens = words(50_000, ROWS).dictionary_encode().dictionary
-    known = Vocabulary(tokens, np.arange(len(tokens)), SpecialSymbols.found_in(tokens, {}))
+    known = Vocabulary(tokens, np.arange(len(tokens)), SpecialSymbols.locate_in(tokens, {}))
     yield "vocabulary_json", "json", known.to_json, lambda: json.dumps(known.to_dict(), ensure_ascii=False)
 
     output, block_rows = Output("a", "float32", (64,)), 8_192
@@ -277,7 +277,7 @@ def on_disk(folder: Path) -> Iterator[Pair]:
 
     def hold() -> None:
         for _ in range(100):
-            with local.locked(str(held), ""):
+            with local.lock(str(held), ""):
                 pass
 
     def hold_by_library() -> None:
@@ -297,7 +297,7 @@ def media(_folder: Path) -> Iterator[Pair]:
 
     def samples() -> None:
         for _ in range(100):
-            plain_samples(memoryview(sound))
+            read_plain_wav(memoryview(sound))
 
     def by_soundfile() -> None:
         for _ in range(100):
@@ -339,7 +339,7 @@ def tasks(_folder: Path) -> Iterator[Pair]:
 
     def ours() -> Any:
         layer = {("rows", i): Task(("rows", i), divmod, 7, i + 1) for i in range(2_000)}
-        return get_sync({**layer, "end": Task("end", len, references(list(layer)))}, "end")
+        return get_sync({**layer, "end": Task("end", len, reference_results(list(layer)))}, "end")
 
     def by_delayed() -> Any:
         rows = delayed(divmod)
@@ -355,7 +355,7 @@ def tasks(_folder: Path) -> Iterator[Pair]:
         figure.savefig(sink, format="svg")
         return sink.getvalue()
 
-    yield "report, a histogram", "matplotlib", lambda: draw(by_length("Lengths", {"train": lengths})), by_matplotlib
+    yield "report, a histogram", "matplotlib", lambda: draw(bin_lengths("Lengths", {"train": lengths})), by_matplotlib
 
 
 GROUPS = (tokens, cells, numbers, files, storage, on_disk, media, tasks)

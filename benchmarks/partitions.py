@@ -150,10 +150,10 @@ def made(rows: int) -> Any:
     """Give a source of so many partitions of a row each, which makes them when they are read."""
     import pyarrow as pa
 
-    from daskprep.sources.base import MadePiece, PieceSource
+    from daskprep.sources.base import FragmentListSource, FunctionFragment
 
     table = pa.table({"price": [1.5]})
-    return PieceSource(table.schema, [MadePiece(table.select, 1, 0) for _ in range(rows)])
+    return FragmentListSource(table.schema, [FunctionFragment(table.select, 1, 0) for _ in range(rows)])
 
 
 def plan(partitions: int) -> None:
@@ -213,7 +213,7 @@ def simulate(tasks: Sequence[float], workers: int) -> None:
         for seconds in tasks:
             naps = passes.Pass(made(count), sleep, ["price"], seconds / each, range(count))
             folding = functools.partial(
-                passes.fold, naps, "nap", merge=sum, finish=lambda key, values: sum(values), keys=["key"]
+                passes.map_reduce, naps, "nap", merge=sum, finish=lambda key, values: sum(values), keys=["key"]
             )
             took, cpu = used(folding, idle)
             share = count * seconds / each / workers / took
@@ -231,15 +231,15 @@ def merge_wide(columns: int) -> None:
     from daskprep.summaries import Quantiles
 
     rng = np.random.default_rng(0)
-    chunk = passes.chunks(range(columns))[0]
-    merging = passes.Merging(lambda values: functools.reduce(operator.add, values))
+    chunk = passes.split_batches(list(range(columns)), passes._CHUNK_KEYS)[0]
+    merger = passes.Merger(lambda values: functools.reduce(operator.add, values))
     tracemalloc.start()
     parts = [{key: Quantiles.of(rng.lognormal(sigma=9, size=300_000)) for key in chunk} for _ in range(8)]
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.reset_peak()
-    merging.chunk(parts)
+    merger.merge_chunk(parts)
     peak = tracemalloc.get_traced_memory()[1]
-    tasks = len(passes.chunks(range(columns)))
+    tasks = len(passes.split_batches(list(range(columns)), passes._CHUNK_KEYS))
     print(
         f"{columns:,} columns: {tasks} merges of {len(chunk)}; eight hold {held / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB"
     )

@@ -15,31 +15,39 @@ from sklearn.base import BaseEstimator
 
 from daskprep import partitions
 from daskprep.balance import Balance
-from daskprep.described import is_whole, plain
 from daskprep.errors import ConfigError
 from daskprep.features import Feature
-from daskprep.features.base import dropped_rows, may_drop_rows
-from daskprep.features.fitting import located
-from daskprep.features.surroundings import Rows, ask, assigning_columns, dropping_missing, survey, told_edges, untold
-from daskprep.features.table import Parsed, Surroundings, edges_of, kept_rows, naming
+from daskprep.features.base import find_dropped_rows, may_drop_rows
+from daskprep.features.fitting import bind_features
+from daskprep.features.partition_context import (
+    PartitionReader,
+    assignment_columns,
+    default_contexts,
+    exchange_borders,
+    plan_contexts,
+    run_pass,
+    select_dropping_features,
+)
+from daskprep.features.table import Parsed, PartitionContext, collect_borders, column_error_context, kept_rows
+from daskprep.parametrized import is_integer, to_json_value
 from daskprep.sources import Source
-from daskprep.sources.composed import SPLIT, some_rows, splits_of
+from daskprep.sources.composed import SPLIT, get_splits, select_rows
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
 from daskprep.split.random import RandomAssignment, sample_rows
-from daskprep.split.time_series import Periods
-from daskprep.storage.kept import keepable
+from daskprep.split.time_series import PeriodAssignment
+from daskprep.storage.checkpoint import checkpointable
 
-Keep = Callable[[Surroundings, Parsed, np.ndarray, np.ndarray], int]
+RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], int]
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
-class Counted:
+class PartitionCounts:
     """What one partition gives."""
 
     rows: int  # in the source
     counts: tuple[int, ...]  # of train, validation and test, repeated rows as often as they are written
-    edges: Mapping[str, Any] = field(default_factory=dict)  # what columns of others must know of it, by feature
+    borders: Mapping[str, Any] = field(default_factory=dict)  # what columns of others must know of it, by feature
     rejects: int = 0  # reasons for which rows are left out, if these are kept
     left_out: int = 0  # rows that belong to no split, since a cell is missing or cannot be used
 
@@ -57,89 +65,99 @@ class Assignment:
     balance: Balance | None = None
     learned: Mapping[str, Any] | None = None
 
-    def located(self, source: Source) -> Assignment:
+    def bind_features(self, source: Source) -> Assignment:
         """Return the assignment of a source that has all the columns that are read."""
-        return dataclasses.replace(self, features=located(self.features, source, self.columns))
+        return dataclasses.replace(self, features=bind_features(self.features, source, self.columns))
 
     @property
     def columns(self) -> list[str]:
         """The columns that split and balance read."""
-        return assigning_columns(self.split, self.balance)
+        return assignment_columns(self.split, self.balance)
 
     @functools.cached_property
     def dropping(self) -> dict[str, Feature]:
         """The features that may leave rows out."""
         if self.learned is None:
-            return dropping_missing(self.features)
+            return select_dropping_features(self.features)
         return {name: feature for name, feature in self.features.items() if may_drop_rows(feature)}
 
     @property
-    def by_numbers(self) -> bool:
+    def needs_row_counts_only(self) -> bool:
         """Whether the numbers of rows say all, and no cell is looked at."""
         return not (self.dropping or self.columns)
 
     # -- for all partitions
 
-    def told(self, rows: Rows) -> list[Surroundings]:
+    def make_contexts(self, rows: PartitionReader) -> list[PartitionContext]:
         """Return what each partition must know to assign its rows, in as few passes as will do."""
-        return self.balanced(rows, survey(rows, dropping_missing(self.features), self.split))
+        return self.add_repeats(rows, plan_contexts(rows, select_dropping_features(self.features), self.split))
 
-    def balanced(self, rows: Rows, told: list[Surroundings]) -> list[Surroundings]:
+    def add_repeats(self, rows: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
         """Return what each partition is told, and the repeats that the balance plans for it besides."""
         if self.balance is None:
-            return told
-        plans = self.balance.plan(ask(rows, "balance", self._count_classes, self.dropping, self.columns, told))
-        return [dataclasses.replace(one, repeats=plan) for one, plan in zip(told, plans, strict=True)]
+            return contexts
+        plans = self.balance.plan(run_pass(rows, "balance", self._count_classes, self.dropping, self.columns, contexts))
+        return [dataclasses.replace(one, repeats=plan) for one, plan in zip(contexts, plans, strict=True)]
 
-    def counted(
+    def count_partitions(
         self,
-        rows: Rows,
-        told: Sequence[Surroundings],
-        around: Mapping[str, Feature] | None = None,
-        keep: Keep | None = None,
-    ) -> tuple[list[Surroundings], list[Counted]]:
-        """Count what each partition gives, and tell what completes the columns of features that look `around`.
+        rows: PartitionReader,
+        contexts: Sequence[PartitionContext],
+        border_features: Mapping[str, Feature] | None = None,
+        store_rejects: RejectWriter | None = None,
+    ) -> tuple[list[PartitionContext], list[PartitionCounts]]:
+        """Count what each partition gives, and tell what completes the columns of features that look `border_features`.
 
-        ``keep(told, parsed, splits, repeats)`` is called in the task of a partition and returns its number of rejects.
+        ``store_rejects(told, parsed, splits, repeats)`` is called in the task of a partition and returns its number of rejects.
         """
-        around = around or {}
-        question = functools.partial(self.count, around, keep)
-        counted = ask(rows, "count", question, {**self.dropping, **around}, self.columns, told)
-        if not around:
-            return list(told), counted
-        edges = told_edges(around, [one.edges for one in counted])
-        return [dataclasses.replace(a, carries=b.carries) for a, b in zip(told, edges, strict=True)], counted
+        border_features = border_features or {}
+        count_partition = functools.partial(self.count, border_features, store_rejects)
+        partition_counts = run_pass(
+            rows, "count", count_partition, {**self.dropping, **border_features}, self.columns, contexts
+        )
+        if not border_features:
+            return list(contexts), partition_counts
+        borders = exchange_borders(border_features, [one.borders for one in partition_counts])
+        return [
+            dataclasses.replace(a, border_values=b.border_values) for a, b in zip(contexts, borders, strict=True)
+        ], partition_counts
 
     def arrays(self, source: Source, sample: float | None = None, seed: int = 0) -> dict[str, Any]:
         """Return the arrays "split" (uint8) and "repeats" (int64): NumPy for data in memory, lazy Dask arrays else.
 
         They have all rows of the source; those outside the sample are left out of all splits.
         """
-        assignment, rows, chosen = self.located(source), Rows(source), _chosen(source, sample, seed)
-        told = assignment.told(Rows(_sampled(source, chosen)))
-        told = [dataclasses.replace(one, sample=choice) for one, choice in zip(told, chosen, strict=True)]
+        assignment, rows, row_samples = (
+            self.bind_features(source),
+            PartitionReader(source),
+            _choose_samples(source, sample, seed),
+        )
+        contexts = assignment.make_contexts(PartitionReader(_select_rows(source, row_samples)))
+        contexts = [
+            dataclasses.replace(one, sample=row_sample) for one, row_sample in zip(contexts, row_samples, strict=True)
+        ]
         empty: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
-        work = rows.asked(assignment._named, assignment.dropping, self.columns, told)
-        return partitions.arrays(work, like=lambda: empty)
+        tasks = rows.make_pass(assignment._assign_as_dict, assignment.dropping, self.columns, contexts)
+        return partitions.build_arrays(tasks, like=lambda: empty)
 
     # -- for one partition
 
-    def assign(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    def assign(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """Return of each row its split, and how often it is written."""
-        splits = self._splits(told, parsed, table)
-        if told.repeats is None:
+        splits = self._splits(context, parsed, table)
+        if context.repeats is None:
             repeats = np.ones(len(splits), np.int64)
         else:
-            repeats = np.asarray(told.repeats.repeats(table, splits == TRAIN), np.int64)
+            repeats = np.asarray(context.repeats.repeats(table, splits == TRAIN), np.int64)
         repeats[splits == DROPPED] = 0
         return splits, repeats
 
-    def _splits(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> np.ndarray:
+    def _splits(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> np.ndarray:
         keep = kept_rows(self.dropping, parsed.columns)
-        if told.sample is not None:
-            keep = np.logical_and(told.sample.is_train(parsed.rows), True if keep is None else keep)
-        if told.rows is not None:
-            splits = told.rows.assign(table, keep)
+        if context.sample is not None:
+            keep = np.logical_and(context.sample.is_train(parsed.rows), True if keep is None else keep)
+        if context.assignment is not None:
+            splits = context.assignment.assign(table, keep)
         else:
             splits = np.full(parsed.rows, TRAIN, np.uint8)
             splits[~keep if keep is not None else slice(0)] = DROPPED
@@ -147,65 +165,70 @@ class Assignment:
             return splits
         for name, feature in self.dropping.items():
             learned = self.learned[name]
-            with naming(name):
-                dropped = dropped_rows(feature, learned.recognize(parsed.columns[name]), learned)
+            with column_error_context(name):
+                dropped = find_dropped_rows(feature, learned.mask_unlearned(parsed.columns[name]), learned)
             if dropped is not None:
                 splits[dropped] = DROPPED
         return splits
 
-    def _named(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
-        splits, repeats = self.assign(told, parsed, table)
-        if isinstance(told.rows, Periods) and told.rows.fold is None:
-            splits = told.rows.fold_of(splits)
+    def _assign_as_dict(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
+        splits, repeats = self.assign(context, parsed, table)
+        if isinstance(context.assignment, PeriodAssignment) and context.assignment.fold is None:
+            splits = context.assignment.fold_of(splits)
         return {"split": splits, "repeats": repeats}
 
-    def _count_classes(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> Any:
+    def _count_classes(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> Any:
         assert self.balance is not None
-        return self.balance.census(table, self._splits(told, parsed, table) == TRAIN)
+        return self.balance.census(table, self._splits(context, parsed, table) == TRAIN)
 
     def count(
-        self, around: Mapping[str, Feature], keep: Keep | None, told: Surroundings, parsed: Parsed, table: pa.Table
-    ) -> Counted:
+        self,
+        border_features: Mapping[str, Feature],
+        store_rejects: RejectWriter | None,
+        context: PartitionContext,
+        parsed: Parsed,
+        table: pa.Table,
+    ) -> PartitionCounts:
         """Count what a partition gives."""
-        splits, repeats = self.assign(told, parsed, table)
-        rejects = 0 if keep is None else keep(told, parsed, splits, repeats)
+        splits, repeats = self.assign(context, parsed, table)
+        rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats)
         counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
         left_out = int(np.count_nonzero(splits == DROPPED))
-        edges = edges_of(around, parsed, self.learned, None if self.split is None else splits)
-        return Counted(len(splits), counts, edges, rejects, left_out)
+        borders = collect_borders(border_features, parsed, self.learned, None if self.split is None else splits)
+        return PartitionCounts(len(splits), counts, borders, rejects, left_out)
 
 
-def check_uses(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: Any) -> None:
+def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: Any) -> None:
     """Raise ConfigError where what a Preprocessor says of the use of rows makes no sense."""
     if fit_on not in ("train", "all"):
         raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {fit_on!r}')
-    size = plain(sample)
-    most = 1 if isinstance(size, float) else math.inf
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size <= most):
+    size = to_json_value(sample)
+    max_size = 1 if isinstance(size, float) else math.inf
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size <= max_size):
         raise ConfigError(f"Preprocessor: sample={sample!r}: give a share such as 0.1, or a number of rows")
-    if not is_whole(sample_seed):
+    if not is_integer(sample_seed):
         raise ConfigError(f"Preprocessor: sample_seed={sample_seed!r}: expected a whole number")
-    uses = (
+    parameters = (
         ("split", split, Splitter, "RandomSplit((0.7, 0.1, 0.2))"),
         ("balance", balance, Balance, 'Undersample("sold")'),
     )
-    for name, given, kind, example in uses:
-        if not isinstance(given, kind | None):
-            raise ConfigError(f"Preprocessor: {name} must be an object such as {example}, or None, not {given!r}")
-        if given is not None:
-            given.validate()
+    for name, value, kind, example in parameters:
+        if not isinstance(value, kind | None):
+            raise ConfigError(f"Preprocessor: {name} must be an object such as {example}, or None, not {value!r}")
+        if value is not None:
+            value.validate()
     if fit_on == "all" and split is not None and split.folds:
         raise ConfigError(
             f'Preprocessor: {type(split).__name__} without a fold needs fit_on="train": use that, or give it fold=0'
         )
 
 
-def split_of_rows(frame: Any, split: Splitter | None) -> Splitter | None:
+def resolve_split(frame: Any, split: Splitter | None) -> Splitter | None:
     """Return what says the split of rows: that which is given, or the splits by which the rows are given."""
-    given = frame.values() if isinstance(frame, Mapping) else [frame]
-    if any(isinstance(one, BaseEstimator) for one in given):
+    frames = frame.values() if isinstance(frame, Mapping) else [frame]
+    if any(isinstance(one, BaseEstimator) for one in frames):
         raise ConfigError("Preprocessor: expected rows, not features: pass features to Preprocessor(features)")
-    if not splits_of(frame):
+    if not get_splits(frame):
         return split
     column = FixedSplit(SPLIT)
     # A configuration that says nothing of splits has the second.
@@ -217,22 +240,26 @@ def split_of_rows(frame: Any, split: Splitter | None) -> Splitter | None:
     return column
 
 
-def sampled(source: Source, sample: float | None, seed: int) -> Source:
+def take_sample(source: Source, sample: float | None, seed: int) -> Source:
     """Return a source of a share of the rows, or of so many; they are counted first where that is not known."""
-    return _sampled(source, _chosen(source, sample, seed))
+    return _select_rows(source, _choose_samples(source, sample, seed))
 
 
-def _chosen(source: Source, sample: float | None, seed: int) -> Sequence[RandomAssignment | None]:
+def _choose_samples(source: Source, sample: float | None, seed: int) -> Sequence[RandomAssignment | None]:
     if sample is None:
         return [None] * source.npartitions
-    _, counted = Assignment({}).counted(Rows(source), untold(source.npartitions))
-    return sample_rows([one.rows for one in counted], plain(sample), plain(seed))
+    _, partition_counts = Assignment({}).count_partitions(PartitionReader(source), default_contexts(source.npartitions))
+    return sample_rows([one.rows for one in partition_counts], to_json_value(sample), to_json_value(seed))
 
 
-def _sampled(source: Source, chosen: Sequence[RandomAssignment | None]) -> Source:
-    masks = [one.is_train for one in chosen if one is not None]
-    return some_rows(source, masks, partitions.run("count", _count_chosen, None, chosen)) if masks else source
+def _select_rows(source: Source, row_samples: Sequence[RandomAssignment | None]) -> Source:
+    masks = [one.is_train for one in row_samples if one is not None]
+    return (
+        select_rows(source, masks, partitions.run_tasks("count", _count_sampled_rows, None, row_samples))
+        if masks
+        else source
+    )
 
 
-def _count_chosen(shared: None, choice: RandomAssignment) -> int:
-    return int(np.count_nonzero(choice.is_train(len(choice.ranks))))
+def _count_sampled_rows(shared: None, row_sample: RandomAssignment) -> int:
+    return int(np.count_nonzero(row_sample.is_train(len(row_sample.ranks))))

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskprep.classes import ClassCounts, ClassShare, Mask, class_names, count_classes, share_classes, show_classes
-from daskprep.described import Described, from_described, is_whole, with_parameters
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.parametrized import Parametrized, is_integer, make_from_dict, with_parameters
 from daskprep.permutation import Integers, make_key
 
 Targets = Mapping[Any, int] | Sequence[tuple[Any, int]]
@@ -40,14 +40,14 @@ class PartitionRepeats:
     def repeats(self, table: pa.Table, train_mask: Mask | None) -> Integers:
         """Return how often each row appears; 0 drops it. Rows that are not for training appear once."""
         rows, classes, position = self.share.positions(table, train_mask)
-        each, more = np.divmod(self.targets, self.share.totals)
+        quotient, remainder = np.divmod(self.targets, self.share.totals)
         repeats = np.ones(table.num_rows, dtype=np.int64)
-        repeats[rows] = each[classes] + (position < more[classes])
+        repeats[rows] = quotient[classes] + (position < remainder[classes])
         return repeats
 
 
 @with_parameters
-class Balance(Described, ABC):
+class Balance(Parametrized, ABC):
     """What both ways to balance share. The module's docstring states the protocol.
 
     `counts` wants a number of rows for each class value that it names, and leaves others alone. It is a
@@ -71,12 +71,12 @@ class Balance(Described, ABC):
     def validate(self) -> None:
         super().validate()
         if (self.ratio is None) == (self.counts is None):
-            given = "neither" if self.ratio is None else "both"
-            raise ConfigError(f"{type(self).__name__} needs either ratio or counts, not {given}: set ratio=0.5.")
+            passed = "neither" if self.ratio is None else "both"
+            raise ConfigError(f"{type(self).__name__} needs either ratio or counts, not {passed}: set ratio=0.5.")
         is_number = isinstance(self.ratio, numbers.Real) and not isinstance(self.ratio, bool)
         if self.ratio is not None and not (is_number and 0 < self.ratio <= 1):
             raise self._error("ratio", "above 0 and at most 1", "It is the smallest class over the largest.")
-        self._wanted()
+        self._parse_counts()
 
     def census(self, table: pa.Table, train_mask: Mask | None = None) -> ClassCounts:
         """Count the classes of the training rows of one partition; None marks all rows."""
@@ -86,62 +86,64 @@ class Balance(Described, ABC):
         """Return what each partition must know; `censuses` are in partition order."""
         totals, shares = share_classes(censuses, self.column, make_key(self.seed, self.type))
         targets = self.targets(totals)
-        places = (pc.index_in(share.classes, value_set=totals.classes) for share in shares)
-        pairs = zip(shares, places, strict=True)
-        return [PartitionRepeats(share, targets[place.to_numpy()]) for share, place in pairs]
+        class_indices = (pc.index_in(share.classes, value_set=totals.classes) for share in shares)
+        pairs = zip(shares, class_indices, strict=True)
+        return [PartitionRepeats(share, targets[indices.to_numpy()]) for share, indices in pairs]
 
     def targets(self, totals: ClassCounts) -> Integers:
         """Return how many rows each class shall have, given how many it has."""
         if self.ratio is None:
-            return self._by_counts(totals)
+            return self._targets_from_counts(totals)
         # 0.35 means 35 / 100, not the binary fraction next to it.
-        wanted: Integers = self.bound(totals.counts, self._by_ratio(totals.counts, Fraction(str(float(self.ratio)))))
-        return wanted
+        targets: Integers = self.bound(
+            totals.counts, self._bound_from_ratio(totals.counts, Fraction(str(float(self.ratio))))
+        )
+        return targets
 
     def _parameters(self) -> dict[str, Any]:
-        pairs = None if self.counts is None else _pairs(self.counts)
+        pairs = None if self.counts is None else _as_pairs(self.counts)
         return {"counts": pairs, "column": self.column, "ratio": self.ratio, "seed": self.seed}
 
     @abstractmethod
-    def _by_ratio(self, counts: Integers, ratio: Fraction) -> int:
+    def _bound_from_ratio(self, counts: Integers, ratio: Fraction) -> int:
         """Return how many rows a class shall have at least, or at most."""
 
-    def _by_counts(self, totals: ClassCounts) -> Integers:
-        wanted = self._wanted()
-        places = pc.index_in(pa.array(wanted, pa.large_string()), value_set=totals.classes).to_pylist()
+    def _targets_from_counts(self, totals: ClassCounts) -> Integers:
+        requested = self._parse_counts()
+        class_indices = pc.index_in(pa.array(requested, pa.large_string()), value_set=totals.classes).to_pylist()
         targets = totals.counts.copy()
-        for name, place in zip(wanted, places, strict=True):
-            if place is None:
-                raise self._unknown(name, totals)
-            if self.bound(wanted[name], totals.counts[place]) != wanted[name]:
+        for name, class_index in zip(requested, class_indices, strict=True):
+            if class_index is None:
+                raise self._unknown_class_error(name, totals)
+            if self.bound(requested[name], totals.counts[class_index]) != requested[name]:
                 raise ConfigError(
-                    f'Column "{self.column}": class {_show(name)} has {totals.counts[place]} training rows, '
-                    f"{wanted[name]} are wanted, but {self.rule}. Use {self.other}, or leave this class out."
+                    f'Column "{self.column}": class {_show_class(name)} has {totals.counts[class_index]} training rows, '
+                    f"{requested[name]} are wanted, but {self.rule}. Use {self.other}, or leave this class out."
                 )
-            targets[place] = wanted[name]
+            targets[class_index] = requested[name]
         return targets
 
-    def _wanted(self) -> dict[str | None, int]:
+    def _parse_counts(self) -> dict[str | None, int]:
         try:
-            pairs = [(class_names(pa.array([value]))[0].as_py(), rows) for value, rows in _pairs(self.counts or {})]
+            pairs = [(class_names(pa.array([value]))[0].as_py(), rows) for value, rows in _as_pairs(self.counts or {})]
         except (TypeError, ValueError, pa.ArrowException):
             raise self._error("counts", "numbers of rows by class", 'Give {"yes": 100}.') from None
-        wanted: dict[str | None, int] = {}
+        requested: dict[str | None, int] = {}
         for name, rows in pairs:
-            if not is_whole(rows) or not 0 <= rows < 1 << 62:
-                raise self._error("counts", f"whole numbers of rows (class {_show(name)})", 'Give {"yes": 100}.')
-            if name in wanted:
-                raise self._error("counts", f"one number a class ({_show(name)} has two)", "Drop one.")
-            wanted[name] = int(rows)
-        return wanted
+            if not is_integer(rows) or not 0 <= rows < 1 << 62:
+                raise self._error("counts", f"whole numbers of rows (class {_show_class(name)})", 'Give {"yes": 100}.')
+            if name in requested:
+                raise self._error("counts", f"one number a class ({_show_class(name)} has two)", "Drop one.")
+            requested[name] = int(rows)
+        return requested
 
-    def _unknown(self, name: str | None, totals: ClassCounts) -> ColumnError:
+    def _unknown_class_error(self, name: str | None, totals: ClassCounts) -> ColumnError:
         largest = np.argsort(-totals.counts, kind="stable")
         known = show_classes(totals.classes, largest[:1000])
         shown = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
         hint = did_you_mean(name, [text.strip('"') for text in known])
         return ColumnError(
-            f'Column "{self.column}": counts name the class {_show(name)}, which no training row has.{hint} '
+            f'Column "{self.column}": counts name the class {_show_class(name)}, which no training row has.{hint} '
             f"The classes are {shown}."
         )
 
@@ -152,11 +154,11 @@ def balanced_weights(counts: Integers) -> NDArray[np.float32]:
     return np.where(counts > 0, weights, 0.0).astype(np.float32)
 
 
-def _pairs(counts: Targets) -> list[tuple[Any, int]]:
+def _as_pairs(counts: Targets) -> list[tuple[Any, int]]:
     return [(value, rows) for value, rows in (counts.items() if isinstance(counts, Mapping) else counts)]
 
 
-def _show(name: str | None) -> str:
+def _show_class(name: str | None) -> str:
     return show_classes(pa.array([name], pa.large_string()), np.zeros(1, dtype=np.int64))[0]
 
 
@@ -187,7 +189,7 @@ class Oversample(Balance):
     rule = "oversampling never drops a row"
     other = "Undersample"
 
-    def _by_ratio(self, counts: Integers, ratio: Fraction) -> int:
+    def _bound_from_ratio(self, counts: Integers, ratio: Fraction) -> int:
         return round(ratio * int(counts.max(initial=0)))
 
 
@@ -218,7 +220,7 @@ class Undersample(Balance):
     rule = "undersampling never repeats a row"
     other = "Oversample"
 
-    def _by_ratio(self, counts: Integers, ratio: Fraction) -> int:
+    def _bound_from_ratio(self, counts: Integers, ratio: Fraction) -> int:
         largest, smallest = int(counts.max(initial=0)), int(counts.min(initial=2**62))
         return min(largest, round(smallest / ratio))
 
@@ -228,4 +230,4 @@ BALANCES: dict[str, type[Balance]] = {"oversample": Oversample, "undersample": U
 
 def balance_from_dict(data: Mapping[str, Any] | None) -> Balance | None:
     """Make the balance that `to_dict` described, None of None; unknown names are errors with a suggestion."""
-    return from_described("balance", BALANCES, data)
+    return make_from_dict("balance", BALANCES, data)

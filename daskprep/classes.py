@@ -22,34 +22,34 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskprep.errors import ColumnError, RejectedValueError, did_you_mean
-from daskprep.kernels import only_where, plain_column
-from daskprep.permutation import Integers, Words, bit_lengths, hash_strings, permute
-from daskprep.storage.kept import keepable
+from daskprep.kernels import only_where, unwrap_mixed_column
+from daskprep.permutation import Integers, Uint64Array, bit_lengths, hash_strings, permute
+from daskprep.storage.checkpoint import checkpointable
 
 Mask = NDArray[np.bool_]
 
 # A class census is held for every partition at once in the client; 1,000,000 classes are about 30 MB each.
-LARGEST_CLASS_COUNT = 1_000_000
+MAX_CLASSES = 1_000_000
 # A pass over the data divides the width of a bucket by this much if numbers are spread evenly: two passes
 # find a rank among some 268 million distinct numbers.
-LARGEST_BUCKET_COUNT = 16_384
+MAX_BUCKETS = 16_384
 # Below this many rows per class, one call on per-row keys beats one call per class.
-_FEW_ROWS = 2_000
+_MIN_ROWS_PER_CALL = 2_000
 
 
 def find_column(table: pa.Table, column: str) -> pa.ChunkedArray:
     """Return the only column of that name, or raise a `ColumnError` that names the column."""
-    places = table.schema.get_all_field_indices(column)
-    if not places:
+    indices = table.schema.get_all_field_indices(column)
+    if not indices:
         hint = did_you_mean(column, table.column_names)
         names = ", ".join(map(str, table.column_names[:20])) + ", ..." * (table.num_columns > 20)
         raise ColumnError(f'There is no column "{column}".{hint} The columns are: {names}.')
-    if len(places) > 1:
-        raise ColumnError(f'There are {len(places)} columns named "{column}". Rename all but one of them.')
-    return plain_column(table.column(places[0]))
+    if len(indices) > 1:
+        raise ColumnError(f'There are {len(indices)} columns named "{column}". Rename all but one of them.')
+    return unwrap_mixed_column(table.column(indices[0]))
 
 
-def data_changed(what: str) -> ColumnError:
+def data_changed_error(what: str) -> ColumnError:
     """Return the error for `what` differing between two reads of one partition."""
     return ColumnError(
         f"{what} changed between two reads of the data. Make the source give the same rows each time, for "
@@ -57,18 +57,20 @@ def data_changed(what: str) -> ColumnError:
     )
 
 
-def rejected_rows(column: str, rows: int, examples: Sequence[tuple[int, str]], wanted: str) -> RejectedValueError:
-    """Return the error for rows without a `wanted` value; `examples` are row numbers and values."""
+def rejected_rows_error(
+    column: str, rows: int, examples: Sequence[tuple[int, str]], expected: str
+) -> RejectedValueError:
+    """Return the error for rows without a `expected` value; `examples` are row numbers and values."""
     shown = ", ".join(f"{value} in row {row}" for row, value in examples) + ", ..." * (rows > len(examples))
     return RejectedValueError(
-        f'Split column "{column}": {rows} row(s) without {wanted}: {shown}. Rows count from 0. Correct these '
+        f'Split column "{column}": {rows} row(s) without {expected}: {shown}. Rows count from 0. Correct these '
         "values, or drop their rows before the split."
     )
 
 
-def show_classes(names: pa.Array, places: Integers) -> list[str]:
+def show_classes(names: pa.Array, indices: Integers) -> list[str]:
     """Return how messages name classes: quoted, or as the class of missing values."""
-    shown = names.take(pa.array(places)).cast(pa.large_binary()).to_pylist()
+    shown = names.take(pa.array(indices)).cast(pa.large_binary()).to_pylist()
     return ["(missing)" if name is None else f'"{name.decode(errors="replace")}"' for name in shown]
 
 
@@ -97,9 +99,9 @@ def class_names(values: pa.Array) -> pa.Array:
 def _float_names(values: pa.Array) -> pa.Array:
     wide = values.cast(pa.float64())
     wide = pc.if_else(pc.is_nan(wide), None, wide)
-    whole = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**63))
-    integers = pc.if_else(whole, wide, 0.0).cast(pa.int64()).cast(pa.large_string())
-    return pc.if_else(whole, integers, only_where(pc.is_valid(wide), values.cast(pa.large_string())))
+    is_integral = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**63))
+    integers = pc.if_else(is_integral, wide, 0.0).cast(pa.int64()).cast(pa.large_string())
+    return pc.if_else(is_integral, integers, only_where(pc.is_valid(wide), values.cast(pa.large_string())))
 
 
 def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
@@ -111,27 +113,27 @@ def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
     kind = cells.type
     if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
         raise ColumnError(f'Column "{column}" holds {kind}, which has no classes: use plain values.')
-    shared = not pa.types.is_dictionary(kind)
-    parts = cells.dictionary_encode().chunks
-    dictionaries = [part.dictionary for part in (parts[:1] if shared else parts)]
+    shares_dictionary = not pa.types.is_dictionary(kind)
+    chunks = cells.dictionary_encode().chunks
+    dictionaries = [chunk.dictionary for chunk in (chunks[:1] if shares_dictionary else chunks)]
     classes = pa.concat_arrays([pa.nulls(1, pa.large_string()), *map(class_names, dictionaries)])
     distinct = np.arange(len(classes))
-    unlike = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not (shared and unlike):
+    has_unique_names = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (shares_dictionary and has_unique_names):
         # Cells that differ may have one name: 0.0 and -0.0, or an entry of two chunks.
         merged = classes.dictionary_encode(null_encoding="encode")
         classes, distinct = merged.dictionary, merged.indices.to_numpy().astype(np.int64)
     codes, first = list[Integers](), 1
-    for part in parts:
-        size = len(part.dictionary)
-        local = np.append(distinct[first : first + size], distinct[0])
-        places = part.indices.fill_null(size) if part.null_count else part.indices
-        codes.append(local[places.to_numpy()])
-        first += 0 if shared else size
+    for chunk in chunks:
+        size = len(chunk.dictionary)
+        chunk_codes = np.append(distinct[first : first + size], distinct[0])
+        indices = chunk.indices.fill_null(size) if chunk.null_count else chunk.indices
+        codes.append(chunk_codes[indices.to_numpy()])
+        first += 0 if shares_dictionary else size
     return codes[0] if len(codes) == 1 else np.concatenate([np.zeros(0, np.int64), *codes]), classes
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
 class RowCounts:
     """How many rows a partition has, and how many of them are kept."""
@@ -140,7 +142,7 @@ class RowCounts:
     kept: int
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
     """How many rows each class has: distinct names (null is the class of missing values), and rows above 0.
@@ -171,9 +173,9 @@ def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCount
 
 
 def _check_class_count(column: str, classes: int) -> None:
-    if classes > LARGEST_CLASS_COUNT:
+    if classes > MAX_CLASSES:
         raise ColumnError(
-            f'Column "{column}" has more than {LARGEST_CLASS_COUNT:,} classes, too many to count each. Use a '
+            f'Column "{column}" has more than {MAX_CLASSES:,} classes, too many to count each. Use a '
             "column with fewer distinct values, or a split that needs no counts (RandomSplit, HashSplit)."
         )
 
@@ -197,7 +199,7 @@ class ClassShare:
         Rows come sorted by class. The position of a row is where the permutation of its class, chosen by the
         key and the name of the class, puts the rank of the row among all marked rows of that class.
         """
-        codes = self._codes(table, mask)
+        codes = self._encode_rows(table, mask)
         order = _stable_order(codes, len(self.classes))
         counts = np.bincount(codes, minlength=len(self.classes))
         first = np.cumsum(counts) - counts
@@ -205,22 +207,22 @@ class ClassShare:
         ranks += np.repeat(self.before - first, counts)
         keys = hash_strings(self.classes, self.key)
         rows = order if mask is None else np.flatnonzero(mask)[order]
-        return rows, np.repeat(np.arange(counts.size), counts), self._permuted(ranks, counts, keys)
+        return rows, np.repeat(np.arange(counts.size), counts), self._permute_ranks(ranks, counts, keys)
 
-    def _permuted(self, ranks: Integers, counts: Integers, keys: Words) -> Integers:
-        if ranks.size < _FEW_ROWS * counts.size:
+    def _permute_ranks(self, ranks: Integers, counts: Integers, keys: Uint64Array) -> Integers:
+        if ranks.size < _MIN_ROWS_PER_CALL * counts.size:
             return permute(ranks, np.repeat(self.totals, counts), np.repeat(keys, counts))
         ends = np.cumsum(counts)
-        pieces = zip(ends - counts, ends, self.totals, keys, strict=True)
-        parts = [permute(ranks[first:end], int(total), int(key)) for first, end, total, key in pieces]
+        spans = zip(ends - counts, ends, self.totals, keys, strict=True)
+        parts = [permute(ranks[first:end], int(total), int(key)) for first, end, total, key in spans]
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
-    def _codes(self, table: pa.Table, mask: Mask | None) -> Integers:
+    def _encode_rows(self, table: pa.Table, mask: Mask | None) -> Integers:
         codes, names = encode_classes(table, self.column)
-        places = pc.index_in(names, value_set=self.classes).fill_null(-1).to_numpy().astype(np.int64)
-        known: Integers = places[codes if mask is None else codes[mask]]
+        indices = pc.index_in(names, value_set=self.classes).fill_null(-1).to_numpy().astype(np.int64)
+        known: Integers = indices[codes if mask is None else codes[mask]]
         if known.size and known.min() < 0:
-            raise data_changed(f'Column "{self.column}"')
+            raise data_changed_error(f'Column "{self.column}"')
         return known
 
 
@@ -251,7 +253,7 @@ def share_classes(parts: Sequence[ClassCounts], column: str, key: int) -> tuple[
     return ClassCounts(classes, totals), shares
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True, eq=False)
 class OrderedCounts:
     """How many rows lie at each integer, or if these are too many, in each bucket of 2**shift integers.
@@ -269,21 +271,21 @@ class OrderedCounts:
         """Count whole numbers, each once or so often."""
         if counts is None:
             numbers, counts = np.unique(numbers, return_counts=True)
-        return cls._narrowed(0, numbers, counts.astype(np.int64))
+        return cls._coarsen(0, numbers, counts.astype(np.int64))
 
     def __add__(self, other: OrderedCounts) -> OrderedCounts:
         shift = max(self.shift, other.shift)
         buckets = [part.buckets >> (shift - part.shift) for part in (self, other)]
-        return self._narrowed(shift, np.concatenate(buckets), np.concatenate([self.counts, other.counts]))
+        return self._coarsen(shift, np.concatenate(buckets), np.concatenate([self.counts, other.counts]))
 
     @classmethod
-    def _narrowed(cls, shift: int, buckets: Integers, counts: Integers) -> OrderedCounts:
+    def _coarsen(cls, shift: int, buckets: Integers, counts: Integers) -> OrderedCounts:
         order = np.argsort(buckets)
         buckets = buckets[order]
-        more = _least_shift(buckets)
-        buckets >>= more
+        extra_shift = _min_shift(buckets)
+        buckets >>= extra_shift
         first = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))
-        return cls(shift + more, buckets[first], np.add.reduceat(counts[order], first))
+        return cls(shift + extra_shift, buckets[first], np.add.reduceat(counts[order], first))
 
     def rows_in(self, bucket: int) -> int:
         """Return the number of rows in one bucket."""
@@ -292,17 +294,17 @@ class OrderedCounts:
     def find(self, rank: int) -> tuple[int, int]:
         """Return the bucket of the row with that rank in order, and the number of rows in earlier buckets."""
         ends = np.cumsum(self.counts)
-        place = int(np.searchsorted(ends, rank, side="right"))
-        if rank < 0 or place == ends.size:
-            raise data_changed("The number of rows")
-        return int(self.buckets[place]), int(ends[place] - self.counts[place])
+        index = int(np.searchsorted(ends, rank, side="right"))
+        if rank < 0 or index == ends.size:
+            raise data_changed_error("The number of rows")
+        return int(self.buckets[index]), int(ends[index] - self.counts[index])
 
 
-def _least_shift(ordered: Integers) -> int:
+def _min_shift(ordered: Integers) -> int:
     # Neighbours stay apart until their highest differing bit is shifted out.
     bits = bit_lengths((ordered[1:] ^ ordered[:-1]).view(np.uint64)).astype(np.int64)
     at_least = np.cumsum(np.bincount(bits, minlength=65)[::-1])[::-1]
-    return int(np.argmax(at_least[1:] < LARGEST_BUCKET_COUNT))
+    return int(np.argmax(at_least[1:] < MAX_BUCKETS))
 
 
 Window = tuple[int, int]
@@ -320,30 +322,30 @@ def find_ranks(
     before the rank. If `parts` are too coarse, ``recount(windows)`` must count inside of each window, for
     each partition in turn: one pass over the data for all ranks, and more only while windows stay too coarse.
     """
-    found = {}
-    searched = dict.fromkeys(ranks, (0, list(parts)))
-    while searched:
+    result_by_rank = {}
+    pending = dict.fromkeys(ranks, (0, list(parts)))
+    while pending:
         windows: dict[int, tuple[Window, int]] = {}
-        for rank, (before, counts) in searched.items():
-            whole = reduce(add, counts)
-            bucket, earlier = whole.find(rank - before)
-            if whole.shift:
-                windows[rank] = (whole.shift, bucket), before + earlier
+        for rank, (before, counts) in pending.items():
+            total_counts = reduce(add, counts)
+            bucket, earlier = total_counts.find(rank - before)
+            if total_counts.shift:
+                windows[rank] = (total_counts.shift, bucket), before + earlier
             else:
-                found[rank] = _share_ties(bucket, rank - before - earlier, counts)
-        wanted = sorted({window for window, _ in windows.values()})
-        results = recount(wanted) if wanted else []
-        searched = {
-            rank: (before, [result[wanted.index(window)] for result in results])
+                result_by_rank[rank] = _share_ties(bucket, rank - before - earlier, counts)
+        requested = sorted({window for window, _ in windows.values()})
+        results = recount(requested) if requested else []
+        pending = {
+            rank: (before, [result[requested.index(window)] for result in results])
             for rank, (window, before) in windows.items()
         }
-    return found
+    return result_by_rank
 
 
 def _share_ties(number: int, ties: int, parts: Sequence[OrderedCounts]) -> list[tuple[int, int]]:
-    here = np.array([part.rows_in(number) for part in parts])
-    before = np.cumsum(here) - here
-    return [(number, int(rows)) for rows in np.clip(ties - before, 0, here)]
+    tied_rows = np.array([part.rows_in(number) for part in parts])
+    before = np.cumsum(tied_rows) - tied_rows
+    return [(number, int(rows)) for rows in np.clip(ties - before, 0, tied_rows)]
 
 
 def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Integers:
@@ -353,19 +355,19 @@ def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Inte
     up to 1,000 if that is what they are (0.7, 1/3), else to 9 digits. The arithmetic is whole-numbered, and
     exact for n up to 2**62. `n` may be an array; shares are then the last axis.
     """
-    weights = whole_weights(probabilities)
+    weights = integer_weights(probabilities)
     total = int(weights.sum())
-    whole, rest = np.divmod(np.asarray(n, dtype=np.int64)[..., None], total)
-    shares = whole * weights + rest * weights // total
-    remainders = rest * weights % total
-    left = whole * total + rest - shares.sum(axis=-1, keepdims=True)
+    quotient, remainder = np.divmod(np.asarray(n, dtype=np.int64)[..., None], total)
+    shares = quotient * weights + remainder * weights // total
+    remainders = remainder * weights % total
+    left = quotient * total + remainder - shares.sum(axis=-1, keepdims=True)
     # Twice argsort: the rank of each remainder, largest first, ties in order.
     rank = np.argsort(np.argsort(-remainders, kind="stable"))
     shares += rank < left
     return shares
 
 
-def whole_weights(probabilities: Sequence[float]) -> Integers:
+def integer_weights(probabilities: Sequence[float]) -> Integers:
     """Return whole numbers in the proportions of `probabilities`; their sum is about 10**9 at most."""
     fractions = [Fraction(p).limit_denominator(1_000) for p in probabilities]
     if any(abs(float(f) - p) > 1e-12 for f, p in zip(fractions, probabilities, strict=True)):
@@ -377,7 +379,7 @@ def whole_weights(probabilities: Sequence[float]) -> Integers:
 def class_quotas(counts: Integers, probabilities: Sequence[float]) -> tuple[Integers, Mask]:
     """Return the shares of each class, and which classes are too small; these go to the first as a whole."""
     quotas = largest_remainder(counts, probabilities)
-    small = ((quotas == 0) & (whole_weights(probabilities) > 0)).any(axis=-1)
+    small = ((quotas == 0) & (integer_weights(probabilities) > 0)).any(axis=-1)
     quotas[small] = 0
     quotas[small, 0] = counts[small]
     return quotas, small

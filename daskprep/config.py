@@ -13,25 +13,33 @@ from typing import Any, Literal, get_args
 import yaml
 
 from daskprep.balance import Balance, balance_from_dict
-from daskprep.described import plain
-from daskprep.display.words import quoted
+from daskprep.display.words import quote
 from daskprep.errors import ConfigError, did_you_mean, warn
-from daskprep.features import FEATURES, NAMED, Feature
+from daskprep.features import FEATURES, USER_KINDS, Feature
 from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
-from daskprep.ludwig import FEATURE_KEYS, upgraded
+from daskprep.ludwig import FEATURE_KEYS, upgrade_config
+from daskprep.parametrized import to_json_value
 from daskprep.serving.json_text import parse_json
 from daskprep.split import RandomSplit, Splitter, split_from_dict
-from daskprep.storage.urls import filesystem_of, public_name
+from daskprep.storage.urls import open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-_LIMIT_BYTES = 100_000_000
-_DEEPEST = 50  # levels; that of Ludwig's configurations is below 10
-_LIMIT_VALUES = 1_000_000  # aliases written out
+_MAX_BYTES = 100_000_000
+_MAX_DEPTH = 50  # levels; that of Ludwig's configurations is below 10
+_MAX_VALUES = 1_000_000  # aliases written out
 
-_TOP = ("input_features", "output_features", "defaults", "preprocessing")
-_SAMPLE = ("sample_ratio", "sample_size", "sample_seed")
-_GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE, "fit_on", "weight")
+_TOP_LEVEL_KEYS = ("input_features", "output_features", "defaults", "preprocessing")
+_SAMPLE_KEYS = ("sample_ratio", "sample_size", "sample_seed")
+_PREPROCESSING_KEYS = (
+    "split",
+    "oversample_minority",
+    "undersample_majority",
+    "balance",
+    *_SAMPLE_KEYS,
+    "fit_on",
+    "weight",
+)
 
 # What an output feature has where its preprocessing does not say otherwise, beside dropping rows.
 _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -58,34 +66,34 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     loaded = load_config(config)
     if not isinstance(loaded, Mapping):
         raise ConfigError(
-            f"a configuration is a mapping with input_features, not {quoted(str(loaded), 60)}; "
+            f"a configuration is a mapping with input_features, not {quote(str(loaded), 60)}; "
             f"give a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
         )
-    values, notes = upgraded(loaded)
-    whole = _Section(values)
-    whole.check_keys(_TOP)
-    defaults = _read_defaults(whole.section("defaults"))
-    inputs = dict(_read_features(whole, "input_features", defaults))
-    outputs = dict(_read_features(whole, "output_features", None))
-    if twice := inputs.keys() & outputs.keys():
-        raise ConfigError(f'"{min(twice)}" is an input and an output feature: give each feature its own name')
+    values, notes = upgrade_config(loaded)
+    root = _Section(values)
+    root.check_keys(_TOP_LEVEL_KEYS)
+    defaults = _read_defaults(root.section("defaults"))
+    inputs = dict(_read_features(root, "input_features", defaults))
+    outputs = dict(_read_features(root, "output_features", None))
+    if duplicates := inputs.keys() & outputs.keys():
+        raise ConfigError(f'"{min(duplicates)}" is an input and an output feature: give each feature its own name')
     if not inputs and not outputs:
         raise ConfigError("the configuration has no features: list them under input_features and output_features")
-    preprocessing = whole.section("preprocessing")
-    preprocessing.check_keys(_GLOBAL)
+    preprocessing = root.section("preprocessing")
+    preprocessing.check_keys(_PREPROCESSING_KEYS)
     weight, fit_on = preprocessing.values.get("weight"), preprocessing.values.get("fit_on")
     if fit_on not in (None, "train", "all"):
         raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
-    said = {**_read_sample(preprocessing), "targets": list(outputs) or None, "weight": weight, "fit_on": fit_on}
+    settings = {**_read_sample(preprocessing), "targets": list(outputs) or None, "weight": weight, "fit_on": fit_on}
     arguments = {
         "features": inputs | outputs,
         "split": _read_split(preprocessing),
         "balance": _read_balance(preprocessing, outputs),
-        **_without_none(said),
+        **_drop_none(settings),
     }
     if notes:
-        told = " ".join(f"({number}) {note}." for number, note in enumerate(notes, 1))
-        warn(f"Parts of this configuration are ignored or read differently: {told}")
+        numbered_notes = " ".join(f"({number}) {note}." for number, note in enumerate(notes, 1))
+        warn(f"Parts of this configuration are ignored or read differently: {numbered_notes}")
     return arguments
 
 
@@ -104,21 +112,21 @@ def write_config(
     It is made of plain values. As YAML, write it with ``sort_keys=False``: the order of `special_symbols` is
     that of their ids.
     """
-    said = {
+    settings = {
         "balance": None if balance is None else balance.to_dict(),
         "sample_size" if isinstance(sample, int) else "sample_ratio": sample,
         "sample_seed": None if sample is None else sample_seed,
         "fit_on": None if fit_on == "train" else fit_on,
         "weight": weight,
     }
-    preprocessing = {"split": None if split is None else split.to_dict(), **_without_none(said)}
+    preprocessing = {"split": None if split is None else split.to_dict(), **_drop_none(settings)}
     inputs = [_write_feature(name, feature) for name, feature in features.items() if name not in targets]
     outputs = [_write_feature(name, features[name], _output_defaults(features[name].kind)) for name in targets]
     config = {"input_features": inputs, "output_features": outputs or None, "preprocessing": preprocessing}
-    return _without_none(config)
+    return _drop_none(config)
 
 
-def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -131,12 +139,12 @@ class _Section:
     feature: str | None = None
 
     def error(self, key: object, message: str) -> ConfigError:
-        place = ".".join(part for part in (self.path, str(key)) if part)
-        whose = "" if self.feature is None else f' (feature "{self.feature}")'
-        return ConfigError(f"{place}{whose}: {message}")
+        full_key = ".".join(part for part in (self.path, str(key)) if part)
+        feature_hint = "" if self.feature is None else f' (feature "{self.feature}")'
+        return ConfigError(f"{full_key}{feature_hint}: {message}")
 
     @contextmanager
-    def naming(self, key: str, hint: str = "") -> Iterator[None]:
+    def error_context(self, key: str, hint: str = "") -> Iterator[None]:
         """Say of an error which key it comes from."""
         try:
             yield
@@ -161,13 +169,13 @@ class _Section:
                 raise self.error(path, f"must be a mapping with name and type, not {entry!r}")
             yield _Section(entry, path, entry["name"] if isinstance(entry.get("name"), str) else None)
 
-    def check_keys(self, read: Collection[str], misplaced: Mapping[str, str] | None = None) -> None:
+    def check_keys(self, known_keys: Collection[str], misplaced: Mapping[str, str] | None = None) -> None:
         """Raise for the first key that is not read."""
         for key in self.values:
-            if key not in read:
+            if key not in known_keys:
                 remedy = (misplaced or {}).get(key)
-                hint = f": {remedy}." if remedy else f".{did_you_mean(key, read)}"
-                raise self.error(key, f"there is no such key here{hint} Keys are: {', '.join(read)}")
+                hint = f": {remedy}." if remedy else f".{did_you_mean(key, known_keys)}"
+                raise self.error(key, f"there is no such key here{hint} Keys are: {', '.join(known_keys)}")
 
 
 # -- where it comes from
@@ -175,17 +183,17 @@ class _Section:
 
 def load_config(config: Any) -> Any:
     """Return what a configuration holds: a mapping, YAML text, or the path of a YAML or JSON file."""
-    loaded = _loaded(config)
+    loaded = _load(config)
     inner = {0: loaded}
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         parts = (list(one.values()) if isinstance(one, Mapping) else one for one in inner.values())
         inner = {id(part): part for one in parts if isinstance(one, list | tuple) for part in one}
     if inner:
-        raise ConfigError(f"the configuration is nested more than {_DEEPEST} levels deep: check its indentation")
+        raise ConfigError(f"the configuration is nested more than {_MAX_DEPTH} levels deep: check its indentation")
     return loaded
 
 
-def _loaded(config: Any) -> Any:
+def _load(config: Any) -> Any:
     if isinstance(config, Mapping):
         return config
     text = config if isinstance(config, str) else ""
@@ -197,16 +205,16 @@ def _loaded(config: Any) -> Any:
 
 
 def _load_file(path: str) -> Any:
-    name = public_name(path)
-    files, base = filesystem_of(path, {})
+    name = redact_url(path)
+    files, base = open_filesystem(path, {})
     try:
         if not files.isfile(base):
             raise ConfigError(f"there is no configuration file {name}")
-        data = files.cat_file(base, 0, _LIMIT_BYTES + 1)
+        data = files.cat_file(base, 0, _MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or type(error).__name__}") from error
-    if len(data) > _LIMIT_BYTES:
-        raise ConfigError(f"{name} has more than {_LIMIT_BYTES:,} bytes, too many for a configuration")
+    if len(data) > _MAX_BYTES:
+        raise ConfigError(f"{name} has more than {_MAX_BYTES:,} bytes, too many for a configuration")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -214,13 +222,13 @@ def _load_file(path: str) -> Any:
     return _parse(text, "JSON" if path.lower().endswith(".json") else "YAML", name)
 
 
-def _parse(text: str, kind: str, where: str) -> Any:
+def _parse(text: str, kind: str, source_name: str) -> Any:
     try:
         return parse_json(text) if kind == "JSON" else yaml.load(text, _Loader)  # noqa: S506 it is a safe one
     except RecursionError as error:
-        raise ConfigError(f"{where} is nested too deeply for a configuration: check its indentation") from error
+        raise ConfigError(f"{source_name} is nested too deeply for a configuration: check its indentation") from error
     except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{where} is not valid {kind}: {error}") from error
+        raise ConfigError(f"{source_name} is not valid {kind}: {error}") from error
 
 
 class _Loader(yaml.SafeLoader):
@@ -228,8 +236,8 @@ class _Loader(yaml.SafeLoader):
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
-        if node is not None and _written_out(node, {}) > _LIMIT_VALUES:
-            raise ValueError(f"with its aliases written out, it has more than {_LIMIT_VALUES:,} values")
+        if node is not None and _count_expanded_values(node, {}) > _MAX_VALUES:
+            raise ValueError(f"with its aliases written out, it has more than {_MAX_VALUES:,} values")
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -242,13 +250,13 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _written_out(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
+def _count_expanded_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
     """Return how many values a node and those below it are, each alias counted; infinitely many if it is in itself."""
     if node not in counts:
         counts[node] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
         inner = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
-        counts[node] = 1 + sum(_written_out(one, counts) for one in inner)
+        counts[node] = 1 + sum(_count_expanded_values(one, counts) for one in inner)
     return counts[node]
 
 
@@ -258,28 +266,31 @@ def _written_out(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
 def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
     """Return the parameters that input features of each type have where they say nothing else."""
     section.check_keys(tuple(FEATURES))
-    found = {}
+    defaults = {}
     for kind in FEATURES:
-        below = section.section(kind)
-        below.check_keys(("preprocessing",))
-        found[kind] = {**_LUDWIG_DEFAULTS.get(kind, {}), **_read_parameters(below.section("preprocessing"), kind)}
-    return found
+        type_section = section.section(kind)
+        type_section.check_keys(("preprocessing",))
+        defaults[kind] = {
+            **_LUDWIG_DEFAULTS.get(kind, {}),
+            **_read_parameters(type_section.section("preprocessing"), kind),
+        }
+    return defaults
 
 
 def _read_features(
-    whole: _Section, key: str, defaults: Mapping[str, Mapping[str, Any]] | None
+    root: _Section, key: str, defaults: Mapping[str, Mapping[str, Any]] | None
 ) -> Iterator[tuple[str, Feature]]:
     """Give the features of a list by name; without `defaults` they are output features."""
     seen = set()
-    for entry in whole.entries(key):
+    for entry in root.entries(key):
         if entry.feature is None:
             raise entry.error("name", f"must be a string, not {entry.values.get('name')!r}; put it in quotes")
         if entry.feature in seen:
             raise entry.error("name", "an earlier feature has this name too: give each feature its own name")
         seen.add(entry.feature)
         kind = _read_type(entry)
-        own = _output_defaults(kind) if defaults is None else defaults[kind]
-        yield entry.feature, _read_feature(entry, kind, own)
+        type_defaults = _output_defaults(kind) if defaults is None else defaults[kind]
+        yield entry.feature, _read_feature(entry, kind, type_defaults)
 
 
 def _output_defaults(kind: str) -> dict[str, Any]:
@@ -292,8 +303,8 @@ def _read_type(entry: _Section) -> str:
     kind = entry.values.get("type")
     if isinstance(kind, str) and kind in FEATURES:
         return kind
-    hint = did_you_mean(kind, NAMED)
-    raise entry.error("type", f"there is no type {kind!r}.{hint} Types are: {', '.join(NAMED)}")
+    hint = did_you_mean(kind, USER_KINDS)
+    raise entry.error("type", f"there is no type {kind!r}.{hint} Types are: {', '.join(USER_KINDS)}")
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
@@ -301,16 +312,16 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
     params["column"] = None if column == entry.feature else column
-    made: Any = FEATURES[kind]
-    feature: Feature = made(**params)
-    with entry.naming("preprocessing", _hint(params, annotations_of(made))):
+    feature_type: Any = FEATURES[kind]
+    feature: Feature = feature_type(**params)
+    with entry.error_context("preprocessing", _hint(params, annotations_of(feature_type))):
         validate(feature)
     return feature
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
-    made: Any = FEATURES[kind]
-    names = [name for name in annotations_of(made) if name != "column"]
+    feature_type: Any = FEATURES[kind]
+    names = [name for name in annotations_of(feature_type) if name != "column"]
     section.check_keys(names, {"column": "put it beside name and type"})
     # YAML reads an unquoted 2020-01-31 as a date.
     return {name: str(value) if isinstance(value, dt.date) else value for name, value in section.values.items()}
@@ -323,17 +334,17 @@ def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
     return ""
 
 
-def _write_feature(name: str, feature: Feature, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the entry of a feature: what is not as in `own`, or else as it is by default."""
+def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the entry of a feature: what is not as in `type_defaults`, or else as it is by default."""
     if FEATURES.get(feature.kind) is not type(feature):
         raise ConfigError(
             f'feature "{name}": configurations do not know the type {type(feature).__name__}: '
             "add it to daskprep.features.FEATURES"
         )
-    ludwig = _LUDWIG_DEFAULTS.get(feature.kind, {}) if own is None else own
-    defaults = {**_parameters(type(feature)()), **ludwig}
+    ludwig_defaults = _LUDWIG_DEFAULTS.get(feature.kind, {}) if type_defaults is None else type_defaults
+    defaults = {**_parameters(type(feature)()), **ludwig_defaults}
     params = {
-        key: plain(value, f'feature "{name}": {key}')
+        key: to_json_value(value, f'feature "{name}": {key}')
         for key, value in _parameters(feature).items()
         if type(value) is not type(defaults[key]) or value != defaults[key]
     }
@@ -361,39 +372,39 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
     if kind == "datetime":
         # Ludwig has this key and never looks at it; a missing time is an error here.
         values.pop("fill_value", None)
-    with preprocessing.naming("split"):
+    with preprocessing.error_context("split"):
         return split_from_dict(values)
 
 
 def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Balance | None:
     kinds = {"oversample_minority": "oversample", "undersample_majority": "undersample", "balance": None}
-    given = [key for key in kinds if preprocessing.values.get(key) is not None]
-    if not given:
+    used_keys = [key for key in kinds if preprocessing.values.get(key) is not None]
+    if not used_keys:
         return None
-    key, *others = given
+    key, *others = used_keys
     if others:
         raise preprocessing.error(others[0], f"contradicts {key}: give one of them")
-    described = preprocessing.section("balance").values
-    with preprocessing.naming(key):
+    balance_parameters = preprocessing.section("balance").values
+    with preprocessing.error_context(key):
         if kinds[key] is not None:
-            column, ratio = _balanced_column(outputs), preprocessing.values[key]
-            described = {"type": kinds[key], "column": column, "ratio": ratio}
-        return balance_from_dict(described)
+            column, ratio = _find_class_column(outputs), preprocessing.values[key]
+            balance_parameters = {"type": kinds[key], "column": column, "ratio": ratio}
+        return balance_from_dict(balance_parameters)
 
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:
-    ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE)
+    ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE_KEYS)
     ratio, size = None if ratio == 1 else ratio, size or None  # 1 and 0 stand for all rows
     if None not in (ratio, size):
         raise preprocessing.error("sample_size", "contradicts sample_ratio: give one of them")
-    for key, value, kind, most in (("sample_ratio", ratio, float, 1), ("sample_size", size, int, math.inf)):
-        if value is not None and not (type(value) is kind and 0 < value <= most):
+    for key, value, kind, maximum in (("sample_ratio", ratio, float, 1), ("sample_size", size, int, math.inf)):
+        if value is not None and not (type(value) is kind and 0 < value <= maximum):
             raise preprocessing.error(key, f"must be above 0, a ratio at most 1 and a size whole, not {value!r}")
     return {"sample": size if ratio is None else ratio, "sample_seed": seed}
 
 
-def _balanced_column(outputs: Mapping[str, Feature]) -> str:
-    columns = [one.reads(name)[0] for name, one in outputs.items() if one.holds == "classes"]
+def _find_class_column(outputs: Mapping[str, Feature]) -> str:
+    columns = [one.reads(name)[0] for name, one in outputs.items() if one.semantic_type == "classes"]
     if len(columns) != 1:
         raise ConfigError(
             f"needs exactly one output feature of type binary or category, and there are {len(columns)}: "

@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-MOST_CHARACTERS = 2_000
-_GAP = " [...] "
-_MOST_COMPARED = 100
+MAX_MESSAGE_CHARACTERS = 2_000
+_ELLIPSIS = " [...] "
+_MAX_COMPARED_CHARACTERS = 100
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class DaskprepError(Exception):
     """Root of every error that daskprep raises on purpose. Its message has at most 2,000 characters."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*(_shortened(one) if isinstance(one, str) else one for one in args), **kwargs)
+        super().__init__(*(_shorten(one) if isinstance(one, str) else one for one in args), **kwargs)
 
 
 def warn(message: str) -> None:
@@ -30,13 +30,13 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("daskprep.", "sklearn.")):
         frame, level = frame.f_back, level + 1
-    warnings.warn(_shortened(message), UserWarning, stacklevel=level)
+    warnings.warn(_shorten(message), UserWarning, stacklevel=level)
 
 
-def _shortened(message: str) -> str:
+def _shorten(message: str) -> str:
     """Return a message without its middle if it is too long: its start says what is wrong, its end what to do."""
-    half = (MOST_CHARACTERS - len(_GAP)) // 2
-    return message if len(message) <= MOST_CHARACTERS else f"{message[:half]}{_GAP}{message[-half:]}"
+    half = (MAX_MESSAGE_CHARACTERS - len(_ELLIPSIS)) // 2
+    return message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:half]}{_ELLIPSIS}{message[-half:]}"
 
 
 class ConfigError(DaskprepError, ValueError):
@@ -95,19 +95,19 @@ class WorkerError(DaskprepError, RuntimeError):
     """A worker of a cluster lacks something, does not answer, or died."""
 
 
-def is_text(value: object) -> bool:
+def is_valid_utf8(value: object) -> bool:
     """Tell whether a string, and those in a list or dict, can be written: UTF-8 has no half of a surrogate pair."""
     if isinstance(value, str):
         return value.isascii() or value.encode(errors="ignore").decode() == value
     if isinstance(value, Mapping):
-        return is_text(list(value)) and is_text(list(value.values()))
-    return not isinstance(value, list | tuple) or all(map(is_text, value))
+        return is_valid_utf8(list(value)) and is_valid_utf8(list(value.values()))
+    return not isinstance(value, list | tuple) or all(map(is_valid_utf8, value))
 
 
 # Words of pandas, scikit-learn, PyTorch, Keras and Hugging Face, and the options that they may mean here.
 _SYNONYMS = {
-    word: tuple(meant.split())
-    for words, meant in (
+    word: tuple(meanings.split())
+    for words, meanings in (
         ("int int32 int64 integer float float32 float64 double numeric decimal", "number"),
         ("str string object factor label", "category"), ("bool boolean logical", "binary"),
         ("datetime datetime64 timestamp time", "date"), ("list tokens ids", "sequence"),
@@ -133,7 +133,7 @@ _SYNONYMS = {
 
 def did_you_mean(name: object, options: Iterable[object]) -> str:
     """Return ``' Did you mean "x"?'`` for the option closest to `name`, or an empty string."""
-    if len(str(name)) > _MOST_COMPARED:
+    if len(str(name)) > _MAX_COMPARED_CHARACTERS:
         return ""
     known = [str(option) for option in options]
     close = [word for word in _SYNONYMS.get(str(name).lower(), ()) if word in known]
@@ -141,22 +141,22 @@ def did_you_mean(name: object, options: Iterable[object]) -> str:
     return f' Did you mean "{close[0]}"?' if close else ""
 
 
-def hints_attributes(**meant: str) -> Callable[[type[T]], type[T]]:
+def with_attribute_hints(**replacements: str) -> Callable[[type[T]], type[T]]:
     """Let the AttributeError of names that other libraries have say what to use here."""
 
-    def hinted(cls: type[T]) -> type[T]:
-        def missing(self: Any, name: str) -> Any:
-            if name in meant:
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use {meant[name]}")
+    def decorate(cls: type[T]) -> type[T]:
+        def get_attribute(self: Any, name: str) -> Any:
+            if name in replacements:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use {replacements[name]}")
             return object.__getattribute__(self, name)  # the error as it was, also that of a property
 
-        cls.__getattr__ = missing  # type: ignore[attr-defined] # type checkers are not to see it
+        cls.__getattr__ = get_attribute  # type: ignore[attr-defined] # type checkers are not to see it
         return cls
 
-    return hinted
+    return decorate
 
 
-def hints_parameters(function: Callable[P, T]) -> Callable[P, T]:
+def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
     """Let the TypeError of a call that does not fit a function name the parameter that was meant."""
 
     @functools.wraps(function)
@@ -168,9 +168,11 @@ def hints_parameters(function: Callable[P, T]) -> Callable[P, T]:
                 raise
             known = [name for name in inspect.signature(function).parameters if name != "self"]
             unknown = next((name for name in kwargs if name not in known), "")
-            listed = ", ".join(known)
+            parameter_list = ", ".join(known)
             # Python 3.13 makes a suggestion of its own.
             message = str(error).partition(". Did you mean")[0]
-            raise TypeError(f"{message}.{did_you_mean(unknown, known) or f' Parameters are: {listed}'}") from None
+            raise TypeError(
+                f"{message}.{did_you_mean(unknown, known) or f' Parameters are: {parameter_list}'}"
+            ) from None
 
     return call

@@ -8,8 +8,8 @@ from typing import Any
 
 from daskprep import training
 from daskprep.errors import ConfigError
-from daskprep.loader.standing import Ranks
-from daskprep.training.stages import ROLES, STAGES_OF
+from daskprep.loader.ranks import Ranks
+from daskprep.training.stages import ROLES, STAGES_BY_ROLE
 
 try:
     from lightning.pytorch import LightningDataModule, Trainer
@@ -18,7 +18,7 @@ except ImportError as error:
     raise ImportError('daskprep.lightning needs Lightning: pip install "daskprep[lightning]"') from error
 
 
-class _Train:
+class _TrainLoader:
     """The loader that trains, as Lightning sees it.
 
     Lightning keeps the states of loaders too, but with the batch that a model has not yet seen, and loads them neither
@@ -41,7 +41,7 @@ class _Train:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         # Called when a run goes on within an epoch. Lightning looks for the state of a DataModule by its class.
-        if not self.module._was_told:
+        if not self.module._has_loaded_state:
             raise ConfigError(
                 f"the checkpoint has no state of {type(self.module).__qualname__}, so training would restart the "
                 "epoch: use the DataModule class that the checkpoint was saved with"
@@ -67,9 +67,9 @@ class DataModule(training.DataModule, LightningDataModule):
     """
 
     # The Trainer that the kept state is of.
-    _left_by: Trainer | None = None
+    _state_trainer: Trainer | None = None
     # Whether a state was loaded since the loaders were opened.
-    _was_told = False
+    _has_loaded_state = False
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DataModule(training.DataModule, LightningDataModule):
     ) -> None:
         super().__init__(managers, allowed=allowed, overfit_batches=overfit_batches, rank=rank, world_size=world_size)
         for role in ROLES:
-            if role != "train" and not any(self._in_stage(stage) for stage in STAGES_OF[role]):
+            if role != "train" and not any(self._evaluation_managers(stage) for stage in STAGES_BY_ROLE[role]):
                 # Lightning asks whether the method is its own, and knows what to do then.
                 name = f"{role}_dataloader"
                 setattr(self, name, MethodType(getattr(LightningDataModule, name), self))
@@ -92,29 +92,29 @@ class DataModule(training.DataModule, LightningDataModule):
         self._prepare()
 
     def setup(self, stage: str = "fit") -> None:
-        if self._left_by is not None and self._left_by is not self.trainer:
+        if self._state_trainer is not None and self._state_trainer is not self.trainer:
             # A Trainer counts epochs from where its last fit ended, a new one from the start.
-            self._state = self._left_by = None
-        self._was_told = False
+            self._state = self._state_trainer = None
+        self._has_loaded_state = False
         super().setup(stage)
 
     def teardown(self, stage: str = "fit") -> None:
         if "train" in self._opened:
-            self._left_by = self.trainer
+            self._state_trainer = self.trainer
         super().teardown(stage)
 
     def train_dataloader(self) -> Any:
-        return _Train(self._train, self)
+        return _TrainLoader(self._train_batches, self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         # Weights of a checkpoint are tested, too, which says nothing of where training goes on.
         if self.trainer is None or self.trainer.state.fn == TrainerFn.FITTING:
-            self._left_by = None
-            self._was_told = True
+            self._state_trainer = None
+            self._has_loaded_state = True
             super().load_state_dict(state_dict)
 
     def _ranks(self) -> Ranks:
-        if self.trainer is None or self._given_ranks != Ranks():
+        if self.trainer is None or self._explicit_ranks != Ranks():
             return super()._ranks()
         # Processes that share a model in parts are one rank here.
         share = self.trainer.distributed_sampler_kwargs
@@ -125,9 +125,9 @@ class DataModule(training.DataModule, LightningDataModule):
         return super()._is_overfitting() or bool(getattr(self.trainer, "overfit_batches", 0))
 
     def _counter(self) -> Callable[[], int] | None:
-        return None if self.trainer is None else self._trained
+        return None if self.trainer is None else self._count_trained_batches
 
-    def _trained(self) -> int:
+    def _count_trained_batches(self) -> int:
         assert self.trainer is not None
         progress: Any = self.trainer.fit_loop.epoch_loop.batch_progress
         return int(progress.total.processed)

@@ -10,24 +10,24 @@ from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
 
 FEATURE_KEYS = ("name", "type", "column", "preprocessing")
-_MODULES = {"input_features": "encoder", "output_features": "decoder"}
-_MODEL = "pretrained_model_name_or_path"
-_DEPTH = 5  # of sections: below it nothing is renamed, and so nothing copied
-_CLOSE = 0.8  # so similar to a key that is read, another one is a slip of the pen
+_MODULE_KEYS = {"input_features": "encoder", "output_features": "decoder"}
+_MODEL_KEY = "pretrained_model_name_or_path"
+_MAX_DEPTH = 5  # of sections: below it nothing is renamed, and so nothing copied
+_MIN_SIMILARITY = 0.8  # so similar to a key that is read, another one is a slip of the pen
 
 # fmt: off
 # What says nothing of preprocessing: at the top, in a feature, in the defaults of a type, and among parameters.
-_TOP_OF_MODELS = (
+_TOP_LEVEL_MODEL_KEYS = (
     "adapter", "adapters", "backend", "base_model", "combiner", "generation", "generation_config", "hyperopt",
     "is_multimodal", "ludwig_version", "model_name", "model_parameters", "model_type", "preset", "quantization",
     "trainer", "training", "trust_remote_code",
 )
-_FEATURE_OF_MODELS = (
+_FEATURE_MODEL_KEYS = (
     "active", "augmentation", "calibration", "class_similarities", "clip", "decoder", "default_validation_metric",
     "dependencies", "encoder", "input_size", "loss", "num_classes", "proc_column", "reduce_dependencies",
     "reduce_input", "softmax", "threshold", "threshold_percentile", "tied", "top_k", "vector_size",
 )
-_DEFAULTS_OF_MODELS = ("decoder", "encoder", "loss", "type")
+_DEFAULTS_MODEL_KEYS = ("decoder", "encoder", "loss", "type")
 IGNORED_SETTINGS = ("global_max_sequence_length",)
 IGNORED_PARAMETERS = (
     "cache_encoder_embeddings", "computed_fill_value", "computed_outlier_fill_value", "encoder", "in_memory",
@@ -47,7 +47,7 @@ _FORMER_PARAMETERS = {
 }
 _FORMER_STRATEGIES = {"backfill": "bfill", "pad": "ffill"}
 # Encoders of text that bring a tokenizer, with the model whose tokenizer it is where they name none.
-ENCODERS_OF_TEXT = {
+TEXT_ENCODERS = {
     "albert": "albert-base-v2", "auto_transformer": None, "bert": "bert-base-uncased", "camembert": "camembert-base",
     "ctrl": None, "deberta": "tasksource/deberta-base-long-nli", "distilbert": "distilbert-base-uncased",
     "electra": "google/electra-small-discriminator", "flaubert": None, "gpt": "openai-gpt", "gpt2": "gpt2",
@@ -56,36 +56,36 @@ ENCODERS_OF_TEXT = {
     "xlnet": "xlnet-base-cased",
 }
 # Encoders of images of any size; others have one of their own.
-_ENCODERS_OF_ANY_SIZE = ("None", "mlp_mixer", "stacked_cnn", "unet")
+_ANY_SIZE_IMAGE_ENCODERS = ("None", "mlp_mixer", "stacked_cnn", "unet")
 # fmt: on
 
 Section = dict[str, Any]
 
 
-def upgraded(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
+def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
     """Return a configuration without what is for models, in the words of today, and what is to be told of it.
 
     What is no mapping where there should be one is left as it is.
     """
-    new = _copied(config, _DEPTH)
-    for reword in (_types, _defaults, _former_parameters, _split):
-        reword(new)
-    notes = [*_modules(new), *_encoders(new)]
-    _language_model(new)
-    notes += _unread(new)
-    _models(new)
+    new = _copy_nested(config, _MAX_DEPTH)
+    for rewrite in (_rewrite_types, _move_defaults, _rename_former_parameters, _rewrite_split):
+        rewrite(new)
+    notes = [*_move_module_keys(new), *_apply_encoders(new)]
+    _apply_language_model(new)
+    notes += _drop_unread_parameters(new)
+    _drop_model_keys(new)
     return new, notes
 
 
-def _copied(value: Any, depth: int) -> Any:
+def _copy_nested(value: Any, depth: int) -> Any:
     if depth and isinstance(value, Mapping):
-        return {key: _copied(one, depth - 1) for key, one in value.items()}
+        return {key: _copy_nested(one, depth - 1) for key, one in value.items()}
     if depth and isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
-        return [_copied(one, depth - 1) for one in value]
+        return [_copy_nested(one, depth - 1) for one in value]
     return value
 
 
-def _below(section: Section, *keys: str) -> Section:
+def _subsection(section: Section, *keys: str) -> Section:
     """Return the mapping below some keys, made where there is none."""
     for key in keys:
         section[key] = {} if section.get(key) is None else section[key]
@@ -93,57 +93,57 @@ def _below(section: Section, *keys: str) -> Section:
     return section
 
 
-def _entries(config: Section, *lists: str, kind: str | None = None) -> Iterator[Section]:
-    for key in lists or _MODULES:
+def _iterate_entries(config: Section, *lists: str, kind: str | None = None) -> Iterator[Section]:
+    for key in lists or _MODULE_KEYS:
         entries = config.get(key)
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and kind in (None, entry.get("type")):
                 yield entry
 
 
-def _parameters(config: Section) -> Iterator[tuple[str, str, Section]]:
+def _iterate_parameters(config: Section) -> Iterator[tuple[str, str, Section]]:
     """Give the parameters of features and of types: whose they are, of which type, and the parameters."""
-    for entry in _entries(config):
-        yield f'"{entry.get("name")}"', str(entry.get("type")), _below(entry, "preprocessing")
-    for kind in [one for one in FEATURES if one in _below(config, "defaults")]:
-        yield f"defaults.{kind}", kind, _below(config, "defaults", kind, "preprocessing")
+    for entry in _iterate_entries(config):
+        yield f'"{entry.get("name")}"', str(entry.get("type")), _subsection(entry, "preprocessing")
+    for kind in [one for one in FEATURES if one in _subsection(config, "defaults")]:
+        yield f"defaults.{kind}", kind, _subsection(config, "defaults", kind, "preprocessing")
 
 
 def _is_unset(value: Any) -> bool:
     return all(map(_is_unset, value.values())) if isinstance(value, Mapping) else not value
 
 
-def _is_slip(key: object, names: Collection[str]) -> bool:
-    return bool(difflib.get_close_matches(str(key), names, cutoff=_CLOSE))
+def _is_typo(key: object, names: Collection[str]) -> bool:
+    return bool(difflib.get_close_matches(str(key), names, cutoff=_MIN_SIMILARITY))
 
 
-def _types(config: Section) -> None:
-    for entry in _entries(config, kind="numerical"):
+def _rewrite_types(config: Section) -> None:
+    for entry in _iterate_entries(config, kind="numerical"):
         entry["type"] = "number"
-    for entry in _entries(config, "output_features", kind="anomaly"):
+    for entry in _iterate_entries(config, "output_features", kind="anomaly"):
         unlabelled = {"missing_value_strategy": "fill_with_const", "fill_value": -1.0}
-        entry |= {"type": "number", "preprocessing": unlabelled | _below(entry, "preprocessing")}
-    for entry in _entries(config, "output_features", kind="category_distribution"):
-        labels = _below(entry, "preprocessing").pop("vocab", None)
-        own = {"vector_size": len(labels)} if isinstance(labels, list) and labels else {}
-        entry |= {"type": "vector", "preprocessing": own | _below(entry, "preprocessing")}
+        entry |= {"type": "number", "preprocessing": unlabelled | _subsection(entry, "preprocessing")}
+    for entry in _iterate_entries(config, "output_features", kind="category_distribution"):
+        labels = _subsection(entry, "preprocessing").pop("vocab", None)
+        vector_parameters = {"vector_size": len(labels)} if isinstance(labels, list) and labels else {}
+        entry |= {"type": "vector", "preprocessing": vector_parameters | _subsection(entry, "preprocessing")}
 
 
-def _defaults(config: Section) -> None:
+def _move_defaults(config: Section) -> None:
     """Move the parameters of types from `preprocessing` to `defaults`."""
-    preprocessing = _below(config, "preprocessing")
+    preprocessing = _subsection(config, "preprocessing")
     for key, kind in {**dict.fromkeys(FEATURES), "numerical": "number"}.items():
         if isinstance(preprocessing.get(key), dict):
             former = preprocessing.pop(key)
-            params = _below(former, "preprocessing") if "preprocessing" in former else former
-            _below(config, "defaults", kind or key, "preprocessing").update(params)
+            params = _subsection(former, "preprocessing") if "preprocessing" in former else former
+            _subsection(config, "defaults", kind or key, "preprocessing").update(params)
     if config.get("preset") == "tabular_realmlp":
-        _below(config, "defaults", "number", "preprocessing").setdefault("normalization", "iq")
+        _subsection(config, "defaults", "number", "preprocessing").setdefault("normalization", "iq")
 
 
-def _former_parameters(config: Section) -> None:
-    for _, _, params in _parameters(config):
-        params.update(_below(params, "audio_feature"))
+def _rename_former_parameters(config: Section) -> None:
+    for _, _, params in _iterate_parameters(config):
+        params.update(_subsection(params, "audio_feature"))
         del params["audio_feature"]
         for former in [one for one in _FORMER_PARAMETERS if one in params]:
             params.setdefault(_FORMER_PARAMETERS[former], params.pop(former))
@@ -152,24 +152,24 @@ def _former_parameters(config: Section) -> None:
             params["missing_value_strategy"] = _FORMER_STRATEGIES[strategy]
 
 
-def _split(config: Section) -> None:
-    settings = _below(config, "preprocessing")
+def _rewrite_split(config: Section) -> None:
+    settings = _subsection(config, "preprocessing")
     forced, shares, column = (settings.pop(key, None) for key in ("force_split", "split_probabilities", "stratify"))
     if (forced, shares, column) != (None, None, None):
         kind = {"type": "random"} if column is None else {"type": "stratify", "column": column}
         settings["split"] = kind | ({} if shares is None else {"probabilities": shares})
 
 
-def _modules(config: Section) -> Iterator[str]:
+def _move_module_keys(config: Section) -> Iterator[str]:
     """Move what stands beside name and type to the encoder or decoder, where Ludwig reads it."""
-    moved, known = [], {*FEATURE_KEYS, *_FEATURE_OF_MODELS}
-    for key, module in _MODULES.items():
-        for entry in _entries(config, key):
+    moved, known = [], {*FEATURE_KEYS, *_FEATURE_MODEL_KEYS}
+    for key, module in _MODULE_KEYS.items():
+        for entry in _iterate_entries(config, key):
             if isinstance(entry.get(module), str):
                 entry[module] = {"type": entry[module]}
-            for flat in [one for one in entry if one not in known and not _is_slip(one, FEATURE_KEYS)]:
-                moved.append(f'{flat} ("{entry.get("name")}")')
-                _below(entry, module)[flat] = entry.pop(flat)
+            for stray_key in [one for one in entry if one not in known and not _is_typo(one, FEATURE_KEYS)]:
+                moved.append(f'{stray_key} ("{entry.get("name")}")')
+                _subsection(entry, module)[stray_key] = entry.pop(stray_key)
     if moved:
         yield (
             f"keys next to name and type belong to encoders and decoders, so these are ignored: {', '.join(moved)}; "
@@ -177,57 +177,72 @@ def _modules(config: Section) -> Iterator[str]:
         )
 
 
-def _encoders(config: Section) -> Iterator[str]:
-    for entry in [*_entries(config, "input_features", kind="text"), *_entries(config, "input_features", kind="image")]:
-        general = _below(config, "defaults", entry["type"], "encoder")
-        own, params = _below(entry, "encoder"), _below(entry, "preprocessing")
-        given = _below(config, "defaults", entry["type"], "preprocessing") | params
-        encoder = general | own if own.get("type") in (None, general.get("type")) else own
+def _apply_encoders(config: Section) -> Iterator[str]:
+    for entry in [
+        *_iterate_entries(config, "input_features", kind="text"),
+        *_iterate_entries(config, "input_features", kind="image"),
+    ]:
+        default_encoder = _subsection(config, "defaults", entry["type"], "encoder")
+        entry_encoder, params = _subsection(entry, "encoder"), _subsection(entry, "preprocessing")
+        effective_parameters = _subsection(config, "defaults", entry["type"], "preprocessing") | params
+        encoder = (
+            default_encoder | entry_encoder
+            if entry_encoder.get("type") in (None, default_encoder.get("type"))
+            else entry_encoder
+        )
         name = str(encoder.get("type"))
-        model = given.get(_MODEL) or encoder.get(_MODEL) or ENCODERS_OF_TEXT.get(name)
-        if entry["type"] == "image" and name not in _ENCODERS_OF_ANY_SIZE and given.get("height") is None:
+        model = effective_parameters.get(_MODEL_KEY) or encoder.get(_MODEL_KEY) or TEXT_ENCODERS.get(name)
+        if (
+            entry["type"] == "image"
+            and name not in _ANY_SIZE_IMAGE_ENCODERS
+            and effective_parameters.get("height") is None
+        ):
             yield (
                 f'the encoder {name} of "{entry.get("name")}" does not determine the size of images: set height, '
                 "width, num_channels and standardize_image to match it"
             )
         elif name == "tf_idf":
             params["compute_idf"] = True
-        elif name in ENCODERS_OF_TEXT and model is not None:
-            params |= {"tokenizer": "hf_tokenizer", _MODEL: model}
+        elif name in TEXT_ENCODERS and model is not None:
+            params |= {"tokenizer": "hf_tokenizer", _MODEL_KEY: model}
 
 
-def _language_model(config: Section) -> None:
+def _apply_language_model(config: Section) -> None:
     if config.get("model_type") != "llm" or not isinstance(config.get("base_model"), str):
         return
-    _below(config, "defaults", "text", "preprocessing").setdefault("max_sequence_length", None)
-    for entry in _entries(config, "output_features", kind="text"):
-        _below(entry, "preprocessing").setdefault("max_sequence_length", None)
-    for entry in _entries(config, kind="text"):
-        params = _below(entry, "preprocessing")
-        params |= {"tokenizer": "hf_tokenizer", "padding": "left", _MODEL: params.get(_MODEL) or config["base_model"]}
+    _subsection(config, "defaults", "text", "preprocessing").setdefault("max_sequence_length", None)
+    for entry in _iterate_entries(config, "output_features", kind="text"):
+        _subsection(entry, "preprocessing").setdefault("max_sequence_length", None)
+    for entry in _iterate_entries(config, kind="text"):
+        params = _subsection(entry, "preprocessing")
+        params |= {
+            "tokenizer": "hf_tokenizer",
+            "padding": "left",
+            _MODEL_KEY: params.get(_MODEL_KEY) or config["base_model"],
+        }
 
 
-def _unread(config: Section) -> Iterator[str]:
+def _drop_unread_parameters(config: Section) -> Iterator[str]:
     """Leave out parameters that have no effect here, and tell of those that had one in Ludwig, or in no type."""
     if not _is_unset(config.pop("prompt", None)):
         yield f"prompt is ignored: {DROPPED_PARAMETERS['prompt']}"
-    for whose, kind, params in _parameters(config):
+    for owner_name, kind, params in _iterate_parameters(config):
         owner: type | None = FEATURES.get(kind)
         names = params if owner is None else annotations_of(owner)
         known = {*IGNORED_PARAMETERS, *DROPPED_PARAMETERS}
-        for key in [one for one in params if one not in names and (one in known or not _is_slip(one, names))]:
-            value, told = params.pop(key), DROPPED_PARAMETERS.get(key)
-            if key not in IGNORED_PARAMETERS and not (told and _is_unset(value)):
-                yield f"{key} of {whose} is ignored: {told or f'type {kind} has no such parameter'}"
+        for key in [one for one in params if one not in names and (one in known or not _is_typo(one, names))]:
+            value, reason = params.pop(key), DROPPED_PARAMETERS.get(key)
+            if key not in IGNORED_PARAMETERS and not (reason and _is_unset(value)):
+                yield f"{key} of {owner_name} is ignored: {reason or f'type {kind} has no such parameter'}"
 
 
-def _models(config: Section) -> None:
-    defaults = _below(config, "defaults")
+def _drop_model_keys(config: Section) -> None:
+    defaults = _subsection(config, "defaults")
     for kind in ("anomaly", "category_distribution"):
         defaults.pop(kind, None)
-    without = [(config, _TOP_OF_MODELS), (_below(config, "preprocessing"), IGNORED_SETTINGS)]
-    without += [(entry, _FEATURE_OF_MODELS) for entry in _entries(config)]
-    without += [(one, _DEFAULTS_OF_MODELS) for one in defaults.values() if isinstance(one, dict)]
-    for section, keys in without:
+    removals = [(config, _TOP_LEVEL_MODEL_KEYS), (_subsection(config, "preprocessing"), IGNORED_SETTINGS)]
+    removals += [(entry, _FEATURE_MODEL_KEYS) for entry in _iterate_entries(config)]
+    removals += [(one, _DEFAULTS_MODEL_KEYS) for one in defaults.values() if isinstance(one, dict)]
+    for section, keys in removals:
         for key in keys:
             section.pop(key, None)

@@ -19,16 +19,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
-Words = NDArray[np.uint64]
-_AnyWords = NDArray[Any]
+Uint64Array = NDArray[np.uint64]
+_AnyUintArray = NDArray[Any]
 
-LARGEST_SIZE = 2**62
+MAX_SIZE = 2**62
 
 _ROUNDS = 8
 _BLOCK_ROWS = 65_536
 _BLOCK_BYTES = 524_288  # a block and its scratch stay in the caches of a core
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ODD = np.uint64(0xD1342543DE82EF95)
+_LENGTH_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
 
 
 def make_key(seed: int, *parts: str | int) -> int:
@@ -38,7 +38,7 @@ def make_key(seed: int, *parts: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "little")
 
 
-def hash_strings(strings: pa.Array, key: int) -> Words:
+def hash_strings(strings: pa.Array, key: int) -> Uint64Array:
     """Map strings to 64-bit hashes; a null has a hash of its own. Works in blocks of 512 KiB of text.
 
     A string is cut into 8-byte little-endian words, the last one padded with zeros. Each word is mixed with
@@ -56,7 +56,7 @@ def hash_strings(strings: pa.Array, key: int) -> Words:
     for block in _word_blocks(lengths):
         sums[block] = _sum_words(cells, edges[block], lengths[block], np.uint64(key))
     lengths = np.where(present, lengths, -1)
-    return mix((sums ^ np.uint64(key)) + lengths.view(np.uint64) * _ODD)
+    return mix((sums ^ np.uint64(key)) + lengths.view(np.uint64) * _LENGTH_MULTIPLIER)
 
 
 def _word_blocks(lengths: Integers) -> Iterator[slice]:
@@ -70,28 +70,28 @@ def _word_blocks(lengths: Integers) -> Iterator[slice]:
         start, words = stop, int(ends[stop - 1])
 
 
-def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, key: np.uint64) -> Words:
+def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, key: np.uint64) -> Uint64Array:
     words = (lengths + 7) >> 3
     ends = np.cumsum(words)
-    string = np.repeat(np.arange(lengths.size), words)
-    place = np.arange(string.size) - (ends - words)[string]
+    string_index = np.repeat(np.arange(lengths.size), words)
+    word_index = np.arange(string_index.size) - (ends - words)[string_index]
     first, last = int(starts[0]), int(starts[-1] + lengths[-1])
     padded = np.zeros(((last - first) >> 3) + 2, dtype="<u8")
     padded.view(np.uint8)[: last - first] = cells[first:last]
     aligned = padded.astype(np.uint64, copy=False)
-    byte = (starts - first)[string] + 8 * place
+    byte = (starts - first)[string_index] + 8 * word_index
     bit = ((byte & 7) << 3).astype(np.uint64)
     # A shift by 64 is undefined in C: shift by 63 - bit and once more.
     word = (aligned[byte >> 3] >> bit) | ((aligned[(byte >> 3) + 1] << (np.uint64(63) - bit)) << np.uint64(1))
-    left = np.minimum(lengths[string] - 8 * place, 8).astype(np.uint64)
-    word &= np.uint64(2**64 - 1) >> (np.uint64(64) - (left << np.uint64(3)))
-    word ^= (place + 1).astype(np.uint64) * _GOLDEN + key
-    running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(mix(word))])
-    sums: Words = running[ends] - running[ends - words]
+    bytes_left = np.minimum(lengths[string_index] - 8 * word_index, 8).astype(np.uint64)
+    word &= np.uint64(2**64 - 1) >> (np.uint64(64) - (bytes_left << np.uint64(3)))
+    word ^= (word_index + 1).astype(np.uint64) * _GOLDEN + key
+    cumulative = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(mix(word))])
+    sums: Uint64Array = cumulative[ends] - cumulative[ends - words]
     return sums
 
 
-def mix(words: Words) -> Words:
+def mix(words: Uint64Array) -> Uint64Array:
     """Scramble each word in place by a fixed bijection (the finalizer of splitmix64)."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
@@ -104,10 +104,10 @@ def mix(words: Words) -> Words:
 class _Domain(NamedTuple):
     """Sizes and keys of the bijections: one for all rows (arrays of length 1) or one for each row."""
 
-    size: _AnyWords
-    mask: _AnyWords
-    shift: _AnyWords
-    key: Words
+    size: _AnyUintArray
+    mask: _AnyUintArray
+    shift: _AnyUintArray
+    key: Uint64Array
 
     def as_words(self, dtype: np.dtype[Any]) -> _Domain:
         """Return the domain for words of a type that holds all its members; keys stay as they are."""
@@ -117,7 +117,7 @@ class _Domain(NamedTuple):
         return _Domain(*(field if field.size == 1 else field[rows] for field in self))
 
 
-def permute(index: NDArray[np.integer], n: int | Integers, key: int | Words) -> Integers:
+def permute(index: NDArray[np.integer], n: int | Integers, key: int | Uint64Array) -> Integers:
     """Map each number in [0, n) to its position under the permutation of [0, n) that `key` chooses.
 
     Sizes, 0 to 2**62, and keys, see `make_key`, are those of all numbers, or one for each. With b the number of bits of
@@ -136,20 +136,20 @@ def permute(index: NDArray[np.integer], n: int | Integers, key: int | Words) -> 
     # Sums and products modulo a power of two depend on no higher bits: short words give the same, and faster.
     values = index.astype(np.min_scalar_type(int(domain.size.max(initial=0))))
     domain = domain.as_words(values.dtype)
-    _in_blocks(values, domain)
+    _permute_in_blocks(values, domain)
     outside = np.flatnonzero(values >= domain.size)
     while outside.size:
-        there = domain.rows(outside)
+        subdomain = domain.rows(outside)
         moved = values[outside]
-        _in_blocks(moved, there)
+        _permute_in_blocks(moved, subdomain)
         values[outside] = moved
-        outside = outside[moved >= there.size]
+        outside = outside[moved >= subdomain.size]
     return values.astype(np.int64)
 
 
-def _domain(n: int | Integers, key: int | Words) -> _Domain:
+def _domain(n: int | Integers, key: int | Uint64Array) -> _Domain:
     sizes = np.atleast_1d(np.asarray(n))
-    if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= LARGEST_SIZE:
+    if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= MAX_SIZE:
         raise ValueError(f"A permutation has 0 to 2**62 members, not {sizes.min()} to {sizes.max()}.")
     size = sizes.astype(np.uint64)
     bits = bit_lengths(np.maximum(size, np.uint64(1)) - np.uint64(1))
@@ -157,30 +157,30 @@ def _domain(n: int | Integers, key: int | Words) -> _Domain:
     return _Domain(size, mask, (bits + np.uint64(1)) >> np.uint64(1), np.atleast_1d(np.asarray(key, np.uint64)))
 
 
-def bit_lengths(numbers: Words) -> Words:
+def bit_lengths(numbers: Uint64Array) -> Uint64Array:
     """Return the number of bits each number needs; 0 for 0."""
     exponent = np.frexp(numbers.astype(np.float64))[1].astype(np.uint64)
     # Above 2**53 the float may have been rounded up to the next power of two.
     rounded_up = (exponent > 0) & ((numbers >> (np.maximum(exponent, np.uint64(1)) - np.uint64(1))) == 0)
-    bits: Words = exponent - rounded_up
+    bits: Uint64Array = exponent - rounded_up
     return bits
 
 
-def _in_blocks(values: _AnyWords, domain: _Domain) -> None:
+def _permute_in_blocks(values: _AnyUintArray, domain: _Domain) -> None:
     rows = _BLOCK_BYTES // values.itemsize
     for start in range(0, values.size, rows):
         block = slice(start, start + rows)
-        _permute(values[block], domain.rows(block))
+        _permute_block(values[block], domain.rows(block))
 
 
-def _permute(values: _AnyWords, domain: _Domain) -> None:
+def _permute_block(values: _AnyUintArray, domain: _Domain) -> None:
     rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
     keys = mix(domain.key[None, :] + rounds)
-    pluses, odds = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)
+    addends, multipliers = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)
     high = np.empty_like(values)
-    for plus, odd in zip(pluses, odds, strict=True):
-        values += plus
-        values *= odd
+    for addend, multiplier in zip(addends, multipliers, strict=True):
+        values += addend
+        values *= multiplier
         values &= domain.mask
         np.right_shift(values, domain.shift, out=high)
         values ^= high

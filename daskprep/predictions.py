@@ -18,25 +18,33 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
 from daskprep.balance import balanced_weights
-from daskprep.display.words import listed
+from daskprep.display.words import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import Binary
-from daskprep.features.base import class_count, drops_missing, fills_all, rows_seen
-from daskprep.features.checking import kept
-from daskprep.features.fitting import located, neighbourhood
-from daskprep.features.surroundings import Rows, untold
+from daskprep.features.base import class_count, drops_missing, fills_with_one_value, rows_seen
+from daskprep.features.checking import memoize
+from daskprep.features.fitting import bind_features, find_encoding_contexts
+from daskprep.features.partition_context import PartitionReader, default_contexts
 from daskprep.features.table import (
     Parsed,
-    Surroundings,
+    PartitionContext,
     completed_columns,
     encoded_outputs,
-    read_columns,
+    parse_columns,
     source_columns,
 )
 from daskprep.media.decoding import check_failures
-from daskprep.partitions import labelled
-from daskprep.serving.predictions import Column, How, Outcome, joined, outcome, predictions_of, predictions_of_all
-from daskprep.sources import PandasSource, as_source, rows_of, table_to_pandas
+from daskprep.partitions import prepend_columns
+from daskprep.serving.predictions import (
+    OutputDecoder,
+    PredictionColumn,
+    PredictionOptions,
+    concat_columns,
+    create_decoder,
+    decode_batch,
+    decode_batches,
+)
+from daskprep.sources import PandasSource, as_source, table_to_pandas, wrap_single_row
 from daskprep.split import RandomSplit, Splitter, StratifiedSplit
 
 if TYPE_CHECKING:
@@ -50,18 +58,18 @@ Model = Callable[[dict[str, Any]], Any]
 
 # Partitions are encoded on several threads; a model runs on one at a time, since it has one mode for all of them. Each
 # has a lock of its own: one that takes a frame through another waits for threads that run that one.
-_TURNS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
-_MAKING = threading.Lock()  # held while `_TURNS` is looked at
+_MODEL_LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_MODEL_LOCKS_GUARD = threading.Lock()  # held while `_MODEL_LOCKS` is looked at
 _PANDAS_TYPES: Any = {
     "integer": "Int64",
     "boolean": "boolean",
     "float": "float64",
     "float32": "float64",
 }  # <UNK> is missing
-_OTHERS = threading.RLock()  # of models that a weak reference cannot name
+_FALLBACK_LOCK = threading.RLock()  # of models that a weak reference cannot name
 
 
-class Predicting:
+class PredictionMixin:
     """The part of a Preprocessor that knows what a model says of its targets."""
 
     if TYPE_CHECKING:
@@ -73,7 +81,7 @@ class Predicting:
         balance: Any
 
         @property
-        def _given_features(self) -> dict[str, Any]: ...
+        def _feature_specs(self) -> dict[str, Any]: ...
 
     def predictions(
         self,
@@ -116,9 +124,9 @@ class Predicting:
         [['b', 'a'], ['a', 'b']]
         """
         check_is_fitted(self)
-        how = How(logits, threshold, top_k, probabilities)
-        outcomes = self._outcomes
-        return _as_frame(predictions_of_all(outcomes, outputs, how), outcomes)
+        options = PredictionOptions(logits, threshold, top_k, probabilities)
+        decoders = self._decoders
+        return _to_frame(decode_batches(decoders, outputs, options), decoders)
 
     def predict(
         self,
@@ -169,29 +177,29 @@ class Predicting:
         b               40.0
         """
         check_is_fitted(self)
-        how, outcomes = How(logits, threshold, top_k, probabilities), self._outcomes
-        how.check(outcomes)
-        _check_run(self._inputs, model, batch_size)
+        options, decoders = PredictionOptions(logits, threshold, top_k, probabilities), self._decoders
+        options.check(decoders)
+        _check_predict_arguments(self._inputs, model, batch_size)
         names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
-        source = as_source(rows_of(frame), columns=source_columns(self._inputs, names), scratch=self.scratch)
-        features, rows = located(self._inputs, source, names), Rows(source)
+        source = as_source(wrap_single_row(frame), columns=source_columns(self._inputs, names), scratch=self.scratch)
+        features, rows = bind_features(self._inputs, source, names), PartitionReader(source)
         learned = {name: self.learned_[name] for name in features}
         is_frame = source.is_dask or isinstance(source, PandasSource)
-        own = () if is_frame else tuple(names)
-        run = ModelRun(features, learned, model, _device(model, device), outcomes, how, batch_size, own)
+        id_columns = () if is_frame else tuple(names)
+        run = ModelRun(features, learned, model, _device(model, device), decoders, options, batch_size, id_columns)
         if not (source.in_memory and any(source.row_counts or ())):
-            run = dataclasses.replace(run, nothing=run.on_missing_cells(source))
-        work = rows.asked(run, features, own, neighbourhood(features, learned, rows))
+            run = dataclasses.replace(run, empty_result=run.predict_missing_row(source))
+        work = rows.make_pass(run, features, id_columns, find_encoding_contexts(features, learned, rows))
         if not source.in_memory:
-            assert run.nothing is not None
-            return partitions.frames(work, meta=run.nothing, labels=names if is_frame else ())
-        found = pd.concat(partitions.each(work, "predict"), ignore_index=True)
-        return labelled(source.frame, names, found) if is_frame else found
+            assert run.empty_result is not None
+            return partitions.build_frame(work, meta=run.empty_result, leading_columns=names if is_frame else ())
+        predictions = pd.concat(partitions.map_partitions(work, "predict"), ignore_index=True)
+        return prepend_columns(source.frame, names, predictions) if is_frame else predictions
 
     @property
-    def _outcomes(self) -> dict[str, Outcome]:
+    def _decoders(self) -> dict[str, OutputDecoder]:
         """What turns outputs into predictions."""
-        return {name: _outcome(self.features_[name], self.learned_[name], name) for name in self.targets_}
+        return {name: _create_decoder(self.features_[name], self.learned_[name], name) for name in self.targets_}
 
     @property
     def _inputs(self) -> dict[str, Feature]:
@@ -204,16 +212,16 @@ class Predicting:
 
     @property
     def _target_names(self) -> list[str]:
-        given = [self.targets] if isinstance(self.targets, str) else self.targets
-        if not isinstance(given, Iterable | None) or not all(isinstance(name, str) for name in given or ()):
+        targets = [self.targets] if isinstance(self.targets, str) else self.targets
+        if not isinstance(targets, Iterable | None) or not all(isinstance(name, str) for name in targets or ()):
             raise ConfigError(f"Preprocessor: targets must be names of features, not {self.targets!r}")
-        return list(dict.fromkeys(given or ()))
+        return list(dict.fromkeys(targets or ()))
 
-    def _targets_among(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
+    def _select_targets(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
         """Return those of the targets that are among these features."""
         return tuple(name for name in self._target_names if name in features)
 
-    def _warn_of_order(self, split: Splitter | None) -> None:
+    def _warn_about_time_order(self, split: Splitter | None) -> None:
         """Warn if a split takes its rows at random from rows in order of time."""
         dates = [name for name, learned in self.learned_.items() if getattr(learned, "in_order", False)]
         if dates and isinstance(split, RandomSplit | StratifiedSplit):
@@ -246,38 +254,38 @@ class Predicting:
             )
         return balanced_weights(counts)
 
-    def _warn_of_other_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
+    def _warn_about_changed_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
         """Warn if training rows are not as many as in the fit: they are in other folds than they were."""
-        crossed = [name for name, feature in features.items() if feature._cross_fit is not None]
-        if not crossed or self.balance is not None:
+        cross_fitted = [name for name, feature in features.items() if feature._cross_fit is not None]
+        if not cross_fitted or self.balance is not None:
             return
         rows, left_out = len(dataset.splits.get("train", ())), len(dataset.rejects())
-        learned = {name: self.learned_[name].rows for name in crossed}
-        others = [f'"{name}"' for name in crossed if rows and not rows <= learned[name] <= rows + left_out]
-        if others:
+        learned = {name: self.learned_[name].rows for name in cross_fitted}
+        mismatched = [f'"{name}"' for name in cross_fitted if rows and not rows <= learned[name] <= rows + left_out]
+        if mismatched:
             warn(
-                f"feature{'s' * (len(others) > 1)} {listed(others, 5)}: cross-fitted, but not for these rows: "
+                f"feature{'s' * (len(mismatched) > 1)} {join_names(mismatched, 5)}: cross-fitted, but not for these rows: "
                 f"{max(learned.values()):,} training rows were learned from, and {rows:,} were written, some of them "
                 "encoded by their own target; write the rows of the fit in the same order, use fit_write, or name the "
                 'split of other rows, as in {"test": frame}'
             )
 
-    def _warn_of_labels(self) -> None:
+    def _warn_about_missing_labels(self) -> None:
         for name in self.targets_:
             learned, feature = self.learned_[name], self.features_[name]
-            chosen = getattr(self._given_features.get(name), "missing_value_strategy", None)
-            if learned.missing and drops_missing(feature) and chosen != "drop_row":
+            strategy = getattr(self._feature_specs.get(name), "missing_value_strategy", None)
+            if learned.missing and drops_missing(feature) and strategy != "drop_row":
                 warn(
                     f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} rows have no label, and '
                     "datasets and streams leave them out: rejects() lists them; this warning ends with "
                     f'{type(feature).__name__}(missing_value_strategy="drop_row")'
                 )
-            if name not in self._given_features and isinstance(feature, Binary) and feature.positive is not None:
+            if name not in self._feature_specs and isinstance(feature, Binary) and feature.positive is not None:
                 warn(
                     f'target "{name}": {feature.positive!r} is taken as the positive label; to choose, pass the '
                     f'features that infer_features returns, with "{name}": Binary(positive=...)'
                 )
-            if learned.missing and fills_all(feature):
+            if learned.missing and fills_with_one_value(feature):
                 warn(
                     f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '
                     f"models are trained as if they were {learned.fill_value!r}: leave these rows out by "
@@ -285,62 +293,64 @@ class Predicting:
                 )
 
 
-@kept
-def _outcome(feature: Feature, learned: Learned, name: str) -> Outcome:
-    return outcome(name, {"type": feature.kind, "params": vars(feature), "learned": learned.to_dict()})
+@memoize
+def _create_decoder(feature: Feature, learned: Learned, name: str) -> OutputDecoder:
+    return create_decoder(name, {"type": feature.kind, "params": vars(feature), "learned": learned.to_dict()})
 
 
 @dataclass(frozen=True)
 class ModelRun:
-    """Runs a model on the rows of a partition: a question that `Rows` can ask."""
+    """Runs a model on the rows of a partition: a question that `PartitionReader` can ask."""
 
     features: Mapping[str, Feature]  # those of the inputs
     learned: Mapping[str, Any]
     model: Model
     device: torch.device
-    outcomes: Mapping[str, Outcome]
-    how: How
+    decoders: Mapping[str, OutputDecoder]
+    options: PredictionOptions
     batch_size: int
     ids: tuple[str, ...] = ()  # columns of the partition to put in front
-    nothing: pd.DataFrame | None = None  # what a partition without rows gives
+    empty_result: pd.DataFrame | None = None  # what a partition without rows gives
 
-    def __call__(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> pd.DataFrame:
+    def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> pd.DataFrame:
         """Return the predictions for a partition."""
         rows = parsed.rows
-        if not rows and self.nothing is not None:
-            return self.nothing
-        columns = completed_columns(self.features, self.learned, told, parsed, table)
-        arrays = dict(encoded_outputs(self.features, self.learned, columns, np.ones(rows, bool), carried=True))
-        predicted = [self._predicted(arrays, start) for start in range(0, rows, self.batch_size)]
-        found = _as_frame(joined(predicted), self.outcomes)
-        return labelled(table_to_pandas(table.select(self.ids)), self.ids, found) if self.ids else found
+        if not rows and self.empty_result is not None:
+            return self.empty_result
+        columns = completed_columns(self.features, self.learned, context, parsed, table)
+        arrays = dict(encoded_outputs(self.features, self.learned, columns, np.ones(rows, bool), keep_media_cells=True))
+        predicted = [self._predict_batch(arrays, start) for start in range(0, rows, self.batch_size)]
+        predictions = _to_frame(concat_columns(predicted), self.decoders)
+        return (
+            prepend_columns(table_to_pandas(table.select(self.ids)), self.ids, predictions) if self.ids else predictions
+        )
 
-    def on_missing_cells(self, source: Any) -> pd.DataFrame:
+    def predict_missing_row(self, source: Any) -> pd.DataFrame:
         """Return the columns of the predictions, without rows: those for one row of missing cells."""
         kinds = {name: source.schema.field(name).type for name in self.ids}
         columns = source_columns(self.features, self.ids)
         table = pa.table({name: pa.nulls(1, kinds.get(name)) for name in columns})
-        (told,) = untold(1)
-        found: pd.DataFrame = self(told, read_columns(self.features, table), table).iloc[:0]
-        return found
+        (context,) = default_contexts(1)
+        predictions: pd.DataFrame = self(context, parse_columns(self.features, table), table).iloc[:0]
+        return predictions
 
-    def _predicted(self, arrays: Mapping[str, Any], start: int) -> dict[str, Column]:
+    def _predict_batch(self, arrays: Mapping[str, Any], start: int) -> dict[str, PredictionColumn]:
         """Return the predictions for a batch, of arrays and of cells of media, which are decoded now."""
         import torch  # noqa: PLC0415 it takes seconds to import
 
-        from daskprep.loader.batches import expansions  # noqa: PLC0415 as above
+        from daskprep.loader.batches import make_expanders  # noqa: PLC0415 as above
 
-        expand = expansions(self.features, self.learned, arrays)
+        expand = make_expanders(self.features, self.learned, arrays)
         batch = {}
         for name, array in arrays.items():
-            part = array[start : start + self.batch_size]
-            rows = len(part)
-            part = part if isinstance(part, np.ndarray) else self._decoded(name, part, start)
-            compact = torch.from_numpy(np.require(part, requirements=["C", "W"])).to(self.device)
+            chunk = array[start : start + self.batch_size]
+            rows = len(chunk)
+            chunk = chunk if isinstance(chunk, np.ndarray) else self._decode_media(name, chunk, start)
+            compact = torch.from_numpy(np.require(chunk, requirements=["C", "W"])).to(self.device)
             batch[name] = expand[name](compact) if name in expand else compact
-        with _turn_of(self.model):
+        with _exclusive_evaluation(self.model):
             outputs = self.model(batch)
-        columns = predictions_of(self.outcomes, outputs, self.how)
+        columns = decode_batch(self.decoders, outputs, self.options)
         for name, column in columns.items():
             if len(column) != rows:
                 raise ConfigError(
@@ -348,7 +358,7 @@ class ModelRun:
                 )
         return columns
 
-    def _decoded(self, name: str, cells: pa.StructArray, start: int) -> np.ndarray:
+    def _decode_media(self, name: str, cells: pa.StructArray, start: int) -> np.ndarray:
         feature = cast("MediaFeature", self.features[name])
         decoder = feature.decoder(self.learned[name])
         out = np.empty((len(cells), *decoder.shape), decoder.dtype)
@@ -358,7 +368,7 @@ class ModelRun:
         return out
 
 
-def _check_run(inputs: Mapping[str, Feature], model: object, batch_size: object) -> None:
+def _check_predict_arguments(inputs: Mapping[str, Feature], model: object, batch_size: object) -> None:
     if not inputs:
         raise ConfigError("Preprocessor: all features are targets, so there is nothing to predict from")
     if not callable(model):
@@ -372,25 +382,25 @@ def _device(model: Model, device: Any) -> torch.device:
     import torch  # noqa: PLC0415 it takes seconds to import
 
     if device is None and isinstance(model, torch.nn.Module):
-        held = next((one for own in (model.parameters(), model.buffers()) for one in own), None)
-        device = None if held is None else held.device
-    from daskprep.loader.device import as_device, stream_of  # noqa: PLC0415 as above
+        tensor = next((one for tensors in (model.parameters(), model.buffers()) for one in tensors), None)
+        device = None if tensor is None else tensor.device
+    from daskprep.loader.device import as_device, make_cuda_stream  # noqa: PLC0415 as above
 
-    found = as_device(device) or torch.device("cpu")
-    stream_of(found)
-    return found
+    resolved = as_device(device) or torch.device("cpu")
+    make_cuda_stream(resolved)
+    return resolved
 
 
 @contextlib.contextmanager
-def _turn_of(model: Model) -> Iterator[None]:
+def _exclusive_evaluation(model: Model) -> Iterator[None]:
     """Let a model run alone, to evaluate; its modules are put back in the modes that they had."""
     import torch  # noqa: PLC0415 as above
 
-    turn = _OTHERS
-    with _MAKING, contextlib.suppress(TypeError):
-        turn = _TURNS.setdefault(model, threading.RLock())
+    lock = _FALLBACK_LOCK
+    with _MODEL_LOCKS_GUARD, contextlib.suppress(TypeError):
+        lock = _MODEL_LOCKS.setdefault(model, threading.RLock())
     # In inference mode, what a model keeps of the rows could not be trained with afterwards.
-    with turn, torch.no_grad():
+    with lock, torch.no_grad():
         if not isinstance(model, torch.nn.Module):
             yield
             return
@@ -405,13 +415,13 @@ def _turn_of(model: Model) -> Iterator[None]:
                 module.training = mode
 
 
-def _as_frame(columns: Mapping[str, Column], outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
+def _to_frame(columns: Mapping[str, PredictionColumn], decoders: Mapping[str, OutputDecoder]) -> pd.DataFrame:
     """Return columns as a frame; the types do not depend on the rows."""
-    types = {f"{name}_predictions": one.learned.get("cell_type") for name, one in outcomes.items()}
-    return pd.DataFrame({name: _series(column, types.get(name)) for name, column in columns.items()})
+    types = {f"{name}_predictions": one.learned.get("cell_type") for name, one in decoders.items()}
+    return pd.DataFrame({name: _to_series(column, types.get(name)) for name, column in columns.items()})
 
 
-def _series(column: Column, cell_type: str | None) -> pd.Series[Any]:
+def _to_series(column: PredictionColumn, cell_type: str | None) -> pd.Series[Any]:
     if isinstance(column, list):
         return pd.Series(column, dtype=object)
     if column.dtype != object:

@@ -13,17 +13,15 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from daskprep.assignment import Assignment, check_uses, sampled, split_of_rows
+from daskprep.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.column_types.styles import Style
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
-from daskprep.described import plain
-from daskprep.description import describe
-from daskprep.errors import ConfigError, MissingColumnError, hints_attributes, hints_parameters
+from daskprep.errors import ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints
 from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
-from daskprep.features.few_rows import encode_few
+from daskprep.features.few_rows import encode_small_frame
 from daskprep.features.fitting import (
     column_names,
     decode_arrays,
@@ -32,17 +30,19 @@ from daskprep.features.fitting import (
     tabulate_cross_fitted,
     tabulate_source,
 )
-from daskprep.features.given import FeatureParams, folded_like, made_features
 from daskprep.features.output import EncodedArrays
-from daskprep.features.surroundings import assigning_columns, fold_columns
+from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
+from daskprep.features.partition_context import assignment_columns, fold_columns
 from daskprep.features.table import learning_columns, source_columns
-from daskprep.predictions import Predicting
+from daskprep.parametrized import to_json_value
+from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
-from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared, rows_of
+from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared, wrap_single_row
 from daskprep.split import FixedSplit, Splitter
-from daskprep.state import Saved
+from daskprep.state import SerializationMixin
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
+from daskprep.summary_html import describe
 from daskprep.writing import Options, Recipe, fit_source, plan_source, write_source
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 _AUTO: Final = "auto"
 
 
-@hints_attributes(
+@with_attribute_hints(
     inverse_transform="decode(arrays) for the result of encode",
     partial_fit="fit, which reads files larger than memory",
     predict_proba="predict(frame, model, probabilities=True)",
     vocabulary='learned_["column"].vocabulary',
 )
-class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None):
+class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap_output_keys=None):
     """Fit and apply one feature for each column of a table that may be larger than memory.
 
     Parameters
@@ -113,7 +113,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
     array([1, 0], dtype=uint8)
     """
 
-    @hints_parameters
+    @with_parameter_hints
     def __init__(
         self,
         features: Mapping[str, Any] | Literal["auto"],
@@ -139,7 +139,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         self.fit_on = fit_on
         self.scratch = scratch
 
-    @hints_parameters
+    @with_parameter_hints
     def fit(self, frame: Any, y: Any = None, *, progress: bool | None = False) -> Self:
         """Fit every feature on the training rows.
 
@@ -156,17 +156,17 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             Whether to show progress bars. None: on terminals and in notebooks. The default is False, because a
             parameter search may fit a thousand times.
         """
-        goes_by = self._going_by(frame)
-        if self._guesses:
+        resolved = self._with_source_split(frame)
+        if self._is_auto:
             frame = as_source(frame, scratch=self.scratch)
-        features, _ = self._features_for(frame, goes_by.split, progress=progress)
-        source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
-        source = sampled(source, self.sample, self.sample_seed)
-        with Progress(progress) as shown:
-            learned, *folds = fit_source(goes_by._recipe(features, None), source, self._scratch, shown)
+        features, _ = self._resolve_features(frame, resolved.split, progress=progress)
+        source = as_source(frame, columns=resolved._columns(features), scratch=self.scratch)
+        source = take_sample(source, self.sample, self.sample_seed)
+        with Progress(progress) as bars:
+            learned, *folds = fit_source(resolved._recipe(features, None), source, self._scratch, bars)
         self._set_learned(features, learned, folds)
-        self._warn_of_labels()
-        self._warn_of_order(goes_by.split)
+        self._warn_about_missing_labels()
+        self._warn_about_time_order(resolved.split)
         return self
 
     def _set_learned(
@@ -178,7 +178,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         self.learned_: dict[str, Learned] = dict(learned)
         self.learned_by_fold_ = [dict(one) for one in folds]
         self.features_ = dict(features)
-        self.targets_ = self._targets_among(features)
+        self.targets_ = self._select_targets(features)
         self.feature_names_in_ = np.asarray(source_columns(self._inputs), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
 
@@ -218,10 +218,14 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         check_is_fitted(self)
         if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so there is nothing to transform")
-        source = as_source(rows_of(frame), columns=source_columns(features), scratch=self.scratch)
-        few = encode_few(features, self.learned_, source)
-        table = tabulate(features, self.learned_, few) if few else tabulate_source(features, self.learned_, source)
-        return self._contained(table, frame)
+        source = as_source(wrap_single_row(frame), columns=source_columns(features), scratch=self.scratch)
+        small_frame = encode_small_frame(features, self.learned_, source)
+        table = (
+            tabulate(features, self.learned_, small_frame)
+            if small_frame
+            else tabulate_source(features, self.learned_, source)
+        )
+        return self._wrap_output(table, frame)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, and return what `transform` returns; but training rows are cross-fitted, as datasets hold them.
@@ -233,12 +237,12 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             return self.transform(X)
         if self.sample is not None:
             raise ConfigError("Preprocessor: fit_transform does not cross-fit a sample: use sample=None, or fit_write")
-        goes_by = self._going_by(X)
-        source = as_source(X, columns=goes_by._columns(self.features_), scratch=self.scratch)
+        resolved = self._with_source_split(X)
+        source = as_source(X, columns=resolved._columns(self.features_), scratch=self.scratch)
         # A KFold without a fold has no validation rows: the state is that of all rows.
-        split = None if goes_by.split is None or goes_by.split.folds else goes_by.split
+        split = None if resolved.split is None or resolved.split.folds else resolved.split
         table = tabulate_cross_fitted(self.features_, self.learned_, list(self._inputs), source, split)
-        return self._contained(table, X)
+        return self._wrap_output(table, X)
 
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row per input row; a dict of cells is one row.
@@ -248,9 +252,9 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         without targets. No row is dropped: a missing value that a write would drop becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
-        rows = rows_of(frame)
-        features, source = self._new_rows(lambda columns: as_source(rows, columns=columns, scratch=self.scratch))
-        arrays = encode_few(features, self.learned_, source) or encode_source(features, self.learned_, source)
+        rows = wrap_single_row(frame)
+        features, source = self._open_new_rows(lambda columns: as_source(rows, columns=columns, scratch=self.scratch))
+        arrays = encode_small_frame(features, self.learned_, source) or encode_source(features, self.learned_, source)
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
     def cell_counts(self, frame: Any) -> pd.DataFrame:
@@ -275,8 +279,8 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         price     3        2           1       0
         """
         check_is_fitted(self)
-        rows = rows_of(frame)
-        features, source = self._new_rows(lambda columns: as_source(rows, columns=columns, scratch=self.scratch))
+        rows = wrap_single_row(frame)
+        features, source = self._open_new_rows(lambda columns: as_source(rows, columns=columns, scratch=self.scratch))
         return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
@@ -290,15 +294,15 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         With a `KFold`, the split is the number of the fold; with a balance, ask ``prep.fold(0).assign(frame)``.
         The keys are "split" and "repeats". Arrays are NumPy for pandas, and lazy Dask arrays for Dask frames and paths.
         """
-        features = self.features_ if hasattr(self, "learned_") else self._checked_features()
-        goes_by = self._going_by(frame)
+        features = self.features_ if hasattr(self, "learned_") else self._validate_features()
+        resolved = self._with_source_split(frame)
         if self.balance is not None:
             self._check_one_fold("assign")
-        assignment = Assignment(features, goes_by.split, self.balance, getattr(self, "learned_", None))
-        source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
+        assignment = Assignment(features, resolved.split, self.balance, getattr(self, "learned_", None))
+        source = as_source(frame, columns=resolved._columns(features), scratch=self.scratch)
         return assignment.arrays(source, self.sample, self.sample_seed)
 
-    @hints_parameters
+    @with_parameter_hints
     def fit_write(
         self,
         frame: Any,
@@ -360,11 +364,11 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch, shards)
         Folder.open(path, storage_options)  # an error, if path and rows are swapped
-        split = self._going_by(frame).split
-        features, frame = self._features_for(frame, split, memory, storage_options, progress=progress)
+        split = self._with_source_split(frame).split
+        features, frame = self._resolve_features(frame, split, memory, storage_options, progress=progress)
         return self._write(features, frame, path, options, memory, storage_options)
 
-    @hints_parameters
+    @with_parameter_hints
     def write(
         self,
         frame: Any,
@@ -425,15 +429,15 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
 
         check_is_fitted(self)
         self._check_one_fold("stream")
-        goes_by = self._going_by(frame)
+        resolved = self._with_source_split(frame)
         if prepare is not None:
             frame = prepared(frame, prepare, storage_options=storage_options)
-        features, source = self._new_rows(
+        features, source = self._open_new_rows(
             lambda columns: as_source(frame, columns=columns, storage_options=storage_options, scratch=self.scratch),
-            lambda features: [*assigning_columns(goes_by.split, self.balance), *fold_columns(features)],
+            lambda features: [*assignment_columns(resolved.split, self.balance), *fold_columns(features)],
         )
-        source = sampled(source, self.sample, self.sample_seed)
-        return Stream(goes_by._recipe(features, self.learned_), source, batch_size, **options)
+        source = take_sample(source, self.sample, self.sample_seed)
+        return Stream(resolved._recipe(features, self.learned_), source, batch_size, **options)
 
     def _check_one_fold(self, method: str) -> None:
         if self.split is not None and self.split.folds:
@@ -458,38 +462,40 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         """Learn features from a frame, or take those that were learned, and write it."""
         options.check()
         folder = Folder.open(path, storage_options)
-        goes_by = self._going_by(frame)
+        resolved = self._with_source_split(frame)
 
-        def read(columns: Sequence[str]) -> Source:
+        def open_source(columns: Sequence[str]) -> Source:
             options = {"storage_options": storage_options, "scratch": self._scratch}
-            return sampled(plan_source(frame, columns, memory, options), self.sample, self.sample_seed)
+            return take_sample(plan_source(frame, columns, memory, options), self.sample, self.sample_seed)
 
         if features is None:
-            assigning = assigning_columns(goes_by.split, self.balance)
-            chosen, source = self._new_rows(read, lambda features: [*assigning, *fold_columns(features)])
-            recipe = goes_by._recipe(chosen, self.learned_)
+            extra_columns = assignment_columns(resolved.split, self.balance)
+            usable_features, source = self._open_new_rows(
+                open_source, lambda features: [*extra_columns, *fold_columns(features)]
+            )
+            recipe = resolved._recipe(usable_features, self.learned_)
         else:
-            source = read(goes_by._columns(features))
-            recipe = goes_by._recipe(features, None)
-        written = write_source(recipe, source, folder, options)
+            source = open_source(resolved._columns(features))
+            recipe = resolved._recipe(features, None)
+        result = write_source(recipe, source, folder, options)
         dataset = open_dataset(path, storage_options=storage_options, trusted=True)
         dataset.clear_cache(unused=True)
-        if written is not None:
-            dataset.timings = written.seconds
+        if result is not None:
+            dataset.timings = result.seconds
         if features is not None:
             folds = list(dataset) if isinstance(dataset, FoldedDataset) else []
-            states = [one.learned for one in (dataset, *folds)] if written is None else written.states
+            states = [one.learned for one in (dataset, *folds)] if result is None else result.states
             self._set_learned(features, states[0], states[1:])
-            self._warn_of_labels()
-            self._warn_of_order(goes_by.split)
+            self._warn_about_missing_labels()
+            self._warn_about_time_order(resolved.split)
         else:
-            self._warn_of_other_rows(chosen, dataset)
+            self._warn_about_changed_rows(usable_features, dataset)
         return dataset
 
-    def _going_by(self, frame: Any) -> Preprocessor:
+    def _with_source_split(self, frame: Any) -> Preprocessor:
         """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""
-        check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        split = split_of_rows(frame, self.split)
+        check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
+        split = resolve_split(frame, self.split)
         if split is self.split:
             return self
         other = copy.copy(self)
@@ -497,22 +503,24 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         return other
 
     def _recipe(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> Recipe:
-        own = None if learned is None else {name: learned[name] for name in features}
-        describe = functools.partial(self._state, features)
-        return Recipe(features, self.split, self.balance, self.fit_on, own, describe, self._targets_among(features))
+        known_states = None if learned is None else {name: learned[name] for name in features}
+        make_state = functools.partial(self._state, features)
+        return Recipe(
+            features, self.split, self.balance, self.fit_on, known_states, make_state, self._select_targets(features)
+        )
 
-    def _new_rows(
+    def _open_new_rows(
         self,
-        read: Callable[[list[str]], Source],
-        others: Callable[[Mapping[str, Feature]], Iterable[str]] = lambda features: (),
+        open_source: Callable[[list[str]], Source],
+        extra_columns: Callable[[Mapping[str, Feature]], Iterable[str]] = lambda features: (),
     ) -> tuple[Mapping[str, Feature], Source]:
-        """Return features and what ``read(columns)`` gives: the inputs alone where a column of a target is missing."""
+        """Return features and what ``open_source(columns)`` gives: the inputs alone where a column of a target is missing."""
         try:
-            return self.features_, read(source_columns(self.features_, others(self.features_)))
+            return self.features_, open_source(source_columns(self.features_, extra_columns(self.features_)))
         except MissingColumnError:
             if len(self._inputs) == len(self.features_):
                 raise
-            return self._inputs, read(source_columns(self._inputs, others(self._inputs)))
+            return self._inputs, open_source(source_columns(self._inputs, extra_columns(self._inputs)))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` returns."""
@@ -522,13 +530,13 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
 
     def _columns(self, features: Mapping[str, Feature]) -> list[str]:
         """Return the columns that features, split and balance read, and those that features learn from besides."""
-        return source_columns(features, [*assigning_columns(self.split, self.balance), *learning_columns(features)])
+        return source_columns(features, [*assignment_columns(self.split, self.balance), *learning_columns(features)])
 
     @property
-    def _guesses(self) -> bool:
+    def _is_auto(self) -> bool:
         return isinstance(self.features, str) and self.features == _AUTO
 
-    def _features_for(
+    def _resolve_features(
         self,
         frame: Any,
         split: Splitter | None,
@@ -538,32 +546,32 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         progress: bool | None,
     ) -> tuple[dict[str, Feature], Any]:
         """Return the features to learn from a frame, given or guessed, and the frame, or the source of a stream."""
-        if not self._guesses:
-            return folded_like(self._checked_features(), split), frame
-        leave = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
+        if not self._is_auto:
+            return match_folds_to_split(self._validate_features(), split), frame
+        excluded = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
         if self.weight is not None:
-            leave[self.weight] = "is the weight of each row"
+            excluded[self.weight] = "is the weight of each row"
         source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
-        rows, targets = sampled(source, self.sample, self.sample_seed), self._target_names
-        with Progress(progress) as shown:
-            self.inferred_: InferredFeatures = infer_source(rows, targets, leave, self.style, progress=shown)
-        features = made_features(self.inferred_, self._target_names, self.weight)
-        return folded_like(features, split), source if isinstance(source, StreamSource) else frame
+        rows, targets = take_sample(source, self.sample, self.sample_seed), self._target_names
+        with Progress(progress) as bars:
+            self.inferred_: InferredFeatures = infer_source(rows, targets, excluded, self.style, progress=bars)
+        features = make_features(self.inferred_, self._target_names, self.weight)
+        return match_folds_to_split(features, split), source if isinstance(source, StreamSource) else frame
 
-    def _checked_features(self) -> dict[str, Feature]:
+    def _validate_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""
-        if self._guesses:
+        if self._is_auto:
             if not hasattr(self, "features_"):
                 raise ConfigError('Preprocessor: with features="auto", features are known after fit: call fit first')
-            return made_features(self.features_, self._target_names)
+            return make_features(self.features_, self._target_names)
         if self.style is not None:
             raise ConfigError(f'Preprocessor: style={self.style!r} is for features="auto": leave it out')
-        check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        features = made_features(self.features, self._target_names, self.weight)
-        crossed = [name for name, feature in features.items() if feature._cross_fit is not None]
-        if crossed and self.fit_on == "all" and self.split is not None:
+        check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
+        features = make_features(self.features, self._target_names, self.weight)
+        cross_fitted = [name for name, feature in features.items() if feature._cross_fit is not None]
+        if cross_fitted and self.fit_on == "all" and self.split is not None:
             raise ConfigError(
-                f'feature "{crossed[0]}" would encode validation rows by their own targets: use fit_on="train"'
+                f'feature "{cross_fitted[0]}" would encode validation rows by their own targets: use fit_on="train"'
             )
         return features
 
@@ -586,13 +594,13 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
 
     def to_config(self) -> dict[str, Any]:
         """Return the Ludwig-style configuration that `from_config` reads."""
-        features = {name: one for name, one in self._checked_features().items() if name != self.weight}
-        targets = self._targets_among(features)
-        sample, seed = plain(self.sample), plain(self.sample_seed)
+        features = {name: one for name, one in self._validate_features().items() if name != self.weight}
+        targets = self._select_targets(features)
+        sample, seed = to_json_value(self.sample), to_json_value(self.sample_seed)
         return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed, self.weight)
 
     def _repr_html_(self) -> str:
-        unknown = self._guesses and not hasattr(self, "features_")
-        features = {} if unknown else self._checked_features()
-        learned, targets = getattr(self, "learned_", {}), self._targets_among(features)
-        return describe(features, learned, self.split, self.balance, targets, plain(self.sample)).html()
+        unknown = self._is_auto and not hasattr(self, "features_")
+        features = {} if unknown else self._validate_features()
+        learned, targets = getattr(self, "learned_", {}), self._select_targets(features)
+        return describe(features, learned, self.split, self.balance, targets, to_json_value(self.sample)).html()

@@ -33,8 +33,8 @@ class Progress:
     def __init__(self, enabled: bool | None = None) -> None:
         if not isinstance(enabled, bool | None):
             raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
-        self.enabled = sys.stderr is not None and (_is_watched() if enabled is None else enabled)
-        self.part = ""  # of several that have the same stages, which one these belong to: shown before their names
+        self.enabled = sys.stderr is not None and (_is_interactive() if enabled is None else enabled)
+        self.prefix = ""  # of several that have the same stages, which one these belong to: shown before their names
         self.seconds: dict[str, float] = {}  # of the stages of each name together, shown or not
         self._stage: tuple[str, float] | None = None
         self._bar: Any = None
@@ -57,24 +57,24 @@ class Progress:
             return lambda rows=0: None
         self._close(leave=False)
         bar = self._bar = _bar_class()(
-            total=total, desc=f"{self.part}{name}", unit=f" {unit}", miniters=1, dynamic_ncols=True
+            total=total, desc=f"{self.prefix}{name}", unit=f" {unit}", miniters=1, dynamic_ncols=True
         )
-        started, seen = time.monotonic(), 0
+        started, rows_done = time.monotonic(), 0
 
         def advance(rows: int = 0) -> None:
-            nonlocal seen
-            seen += rows
-            if seen:
-                rate = seen / max(time.monotonic() - started, 1e-9)
-                bar.set_postfix_str(f"{seen:,} rows, {rate:,.0f} rows/s", refresh=False)
+            nonlocal rows_done
+            rows_done += rows
+            if rows_done:
+                rate = rows_done / max(time.monotonic() - started, 1e-9)
+                bar.set_postfix_str(f"{rows_done:,} rows, {rate:,.0f} rows/s", refresh=False)
             bar.update()
 
         return advance
 
     def _end_stage(self) -> None:
         if self._stage is not None:
-            name, began = self._stage
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+            name, started = self._stage
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
             self._stage = None
 
     def _close(self, *, leave: bool) -> None:
@@ -84,7 +84,7 @@ class Progress:
             self._bar = None
 
 
-def _is_watched() -> bool:
+def _is_interactive() -> bool:
     return sys.stderr.isatty() or _in_notebook()
 
 

@@ -16,31 +16,31 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.balance import balance_from_dict
-from daskprep.described import plain
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
-from daskprep.features import FEATURES, NAMED, Category, Feature, Learned
+from daskprep.features import FEATURES, USER_KINDS, Category, Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
-from daskprep.features.given import make_feature
-from daskprep.features.golden import check_rows, golden_rows
+from daskprep.features.golden import check_golden_rows, make_golden_rows
+from daskprep.features.parameter_values import make_feature
 from daskprep.features.parameters import SAVED_AS, check_fields, check_parameters
+from daskprep.parametrized import to_json_value
 from daskprep.serving import saved
-from daskprep.serving.large import FILE_KEY, with_vocabularies
+from daskprep.serving.vocabulary_files import FILE_KEY, load_vocabularies
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
-from daskprep.storage.urls import CachedName, ReceivedPath, check_own, path_text
+from daskprep.storage.urls import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
 METADATA = "metadata.json"
 # File systems allow 255 bytes: a letter takes up to 4, and digest, suffix and a temporary name's rest about 70.
-_COLUMN_CHARACTERS = 40
+_MAX_COLUMN_CHARACTERS = 40
 
 # Parameters, and facts that were learned, that name files, folders and URLs.
-_MODELS = frozenset({"pretrained_model_name_or_path"})
-_NAMING = _MODELS | {"base_dir", "lazy_cache_dir", "vocab_file"}
+_MODEL_PARAMETERS = frozenset({"pretrained_model_name_or_path"})
+_PATH_PARAMETERS = _MODEL_PARAMETERS | {"base_dir", "lazy_cache_dir", "vocab_file"}
 
 # Parameters that came later, and what was so before: left out then, they change no state and no version of a dataset.
-LATER: dict[str, Any] = dict.fromkeys((
+LATER_DEFAULTS: dict[str, Any] = dict.fromkeys((
     "order", "null_values", "written", "pixel_statistics", "pack_size", "pack_quality", "librosa_options",
     "hash_buckets", "columns", "clip_quantiles", "encoding", "target", "parts", "cyclic", "since",
     "handle_unknown",
@@ -50,12 +50,12 @@ LATER: dict[str, Any] = dict.fromkeys((
     "across_splits": True, "pre_emphasis": 0.97,
 }  # fmt: skip
 
-_PARAMETERS = {saved_as: name for name, saved_as in SAVED_AS.items()}
+_PARAMETER_NAMES = {saved_as: name for name, saved_as in SAVED_AS.items()}
 
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
-class Saved:
+class SerializationMixin:
     """The part of a Preprocessor that is kept as JSON."""
 
     if TYPE_CHECKING:
@@ -70,9 +70,9 @@ class Saved:
 
         def __init__(self, features: Any, **parameters: Any) -> None: ...
 
-        def _checked_features(self) -> dict[str, Feature]: ...
+        def _validate_features(self) -> dict[str, Feature]: ...
 
-        def _targets_among(self, features: Mapping[str, Feature]) -> tuple[str, ...]: ...
+        def _select_targets(self, features: Mapping[str, Feature]) -> tuple[str, ...]: ...
 
         def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None: ...
 
@@ -82,7 +82,7 @@ class Saved:
         The file also holds digests of the state and some encoded rows, which `load` checks.
         """
         check_is_fitted(self)
-        write_state(path_text(path, "file"), self.to_state(), golden_rows(self.features_, self.learned_))
+        write_state(path_text(path, "file"), self.to_state(), make_golden_rows(self.features_, self.learned_))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trusted: bool = False) -> Self:
@@ -109,23 +109,27 @@ class Saved:
         """Return the result of `to_dict` with vocabularies as objects, since they may have millions of tokens."""
         if hasattr(self, "learned_"):
             return self._state(self.features_, self.learned_)
-        return self._state(self._checked_features(), None)
+        return self._state(self._validate_features(), None)
 
     def _state(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> dict[str, Any]:
-        described = {}
+        feature_states = {}
         for name, feature in features.items():
-            described[name] = {"type": feature.kind, "params": feature_params(name, feature)}
+            feature_states[name] = {"type": feature.kind, "params": feature_params(name, feature)}
             if learned is not None:
-                described[name]["learned"] = learned[name].to_state()
-        targets = self._targets_among(features)
+                feature_states[name]["learned"] = learned[name].to_state()
+        targets = self._select_targets(features)
         return {
             "format": saved.PLAIN_FORMAT,
-            "features": described,
+            "features": feature_states,
             **({"targets": list(targets)} if targets else {}),
             **({} if self.weight is None else {"weight": self.weight}),
             "split": None if self.split is None else self.split.to_dict(),
             "balance": None if self.balance is None else self.balance.to_dict(),
-            **({} if self.sample is None else {"sample": plain(self.sample), "sample_seed": plain(self.sample_seed)}),
+            **(
+                {}
+                if self.sample is None
+                else {"sample": to_json_value(self.sample), "sample_seed": to_json_value(self.sample_seed)}
+            ),
             "fit_on": self.fit_on,
         }
 
@@ -135,9 +139,9 @@ class Saved:
 
         `trusted` is as for `load`.
         """
-        features, learned = restore(state if trusted else _marked(state, _MODELS, CachedName))
-        with saved.telling("the split, the balance or a feature"):
-            targets = saved.restored_targets(state, features)
+        features, learned = restore(state if trusted else _mark_paths(state, _MODEL_PARAMETERS, UntrustedModelName))
+        with saved.error_context("the split, the balance or a feature"):
+            targets = saved.read_targets(state, features)
             for one in map(features.__getitem__, targets):
                 if isinstance(one, Category) and one.handle_unknown is None:
                     one.handle_unknown = "unk"  # targets were saved so before there was a choice
@@ -158,35 +162,38 @@ class Saved:
 
 def feature_params(name: str, feature: Feature) -> dict[str, Any]:
     """Return a feature's parameters, JSON-ready, or raise ConfigError for one that JSON cannot hold."""
-    given: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
-    params = {key: plain(value, f'feature "{name}": {key}') for key, value in given.items()}
+    raw_parameters: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
+    params = {key: to_json_value(value, f'feature "{name}": {key}') for key, value in raw_parameters.items()}
     if params.get("handle_unknown") == "unk":
         params["handle_unknown"] = None  # as states were written before there was a choice
     params = {SAVED_AS.get(key, key): value for key, value in params.items()}
-    return {key: value for key, value in params.items() if key not in LATER or value != LATER[key]}
+    return {key: value for key, value in params.items() if key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]}
 
 
-def received(state: Mapping[str, Any]) -> dict[str, Any]:
+def mark_received_paths(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state with marks on the files, folders and URLs that it names: who uses one must refuse to."""
-    return _marked(state, _NAMING, ReceivedPath)
+    return _mark_paths(state, _PATH_PARAMETERS, UntrustedPath)
 
 
-def _marked(state: Mapping[str, Any], names: frozenset[str], mark: type[str]) -> dict[str, Any]:
+def _mark_paths(state: Mapping[str, Any], names: frozenset[str], path_type: type[str]) -> dict[str, Any]:
     """Return the state with the texts of some parameters marked, unless they have a mark already."""
 
-    def marked(values: Any) -> Any:
+    def mark_values(values: Any) -> Any:
         if not isinstance(values, Mapping) or names.isdisjoint(values):
             return values
-        return {key: mark(one) if key in names and type(one) is str else one for key, one in values.items()}
+        return {key: path_type(one) if key in names and type(one) is str else one for key, one in values.items()}
 
-    state = saved.verified(state)
-    features = {name: {part: marked(values) for part, values in one.items()} for name, one in state["features"].items()}
+    state = saved.verify(state)
+    features = {
+        name: {section: mark_values(values) for section, values in one.items()}
+        for name, one in state["features"].items()
+    }
     return {**state, "features": features}
 
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
     """Return the features of a state and what each learned, which is nothing if it was saved before the fit."""
-    state = saved.verified(state)
+    state = saved.verify(state)
     unlearned = [name for name, one in state["features"].items() if "learned" not in one]
     is_fitted = not unlearned
     if 0 < len(unlearned) < len(state["features"]):
@@ -195,25 +202,25 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
         )
     features, learned = {}, {}
     for name, one in state["features"].items():
-        with saved.telling(f'feature "{name}"'):
-            features[name] = _restored(name, one)
+        with saved.error_context(f'feature "{name}"'):
+            features[name] = _restore_feature(name, one)
             if is_fitted:
-                learned[name] = _learned(name, features[name], one["learned"])
+                learned[name] = _restore_learned(name, features[name], one["learned"])
         if is_fitted and "golden" in one:
-            check_rows(name, features[name], learned[name], one["golden"])
+            check_golden_rows(name, features[name], learned[name], one["golden"])
     return features, learned
 
 
-def _restored(name: str, state: Mapping[str, Any]) -> Feature:
+def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
     if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
-            f'feature "{name}": there is no type "{state.get("type")}".{did_you_mean(state.get("type"), NAMED)} '
+            f'feature "{name}": there is no type "{state.get("type")}".{did_you_mean(state.get("type"), USER_KINDS)} '
             "A type of your own must be entered in daskprep.features.FEATURES before loading"
         )
     try:
-        made: Any = FEATURES[state["type"]]
-        params = {_PARAMETERS.get(name, name): value for name, value in state["params"].items()}
-        feature: Feature = made(**{**_earlier(made), **params})
+        feature_type: Any = FEATURES[state["type"]]
+        params = {_PARAMETER_NAMES.get(name, name): value for name, value in state["params"].items()}
+        feature: Feature = feature_type(**{**_earlier_defaults(feature_type), **params})
         check_parameters(feature)
         # What it names beside itself need not be there to decode, and may not be looked at.
         if not _names_files(state["params"]):
@@ -225,17 +232,17 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
     return feature
 
 
-def _earlier(made: Any) -> dict[str, Any]:
+def _earlier_defaults(feature_type: Any) -> dict[str, Any]:
     """Return the parameters of a type that came later, as they were before, and are where a state lacks them."""
-    return {name: LATER[name] for name in inspect.signature(made).parameters if name in LATER}
+    return {name: LATER_DEFAULTS[name] for name in inspect.signature(feature_type).parameters if name in LATER_DEFAULTS}
 
 
-def _names_files(*parts: Mapping[str, Any]) -> bool:
-    return any(part.get(key) for part in parts for key in _NAMING)
+def _names_files(*sections: Mapping[str, Any]) -> bool:
+    return any(section.get(key) for section in sections for key in _PATH_PARAMETERS)
 
 
-def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
-    if feature.kind in saved.SIZED:
+def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
+    if feature.kind in saved.TYPES_WITH_LENGTH:
         saved.check_learned(state)
     learned = feature.learned_type.from_dict(state)
     try:
@@ -260,41 +267,43 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
 
     `golden` are rows that some cells of each feature become: who reads the file can tell that they still do.
     """
-    folder, name = _located(path)
-    slim, vocabularies = _without_vocabularies(state, f"{name}.vocab", Vocabulary.to_lists)
+    folder, name = _open_parent_folder(path)
+    slim, vocabularies = _extract_vocabularies(state, f"{name}.vocab", Vocabulary.to_lists)
     features = {
-        key: {**one, "digests": saved.digests_of(one["learned"]), "golden": golden[key]}
+        key: {**one, "digests": saved.compute_digests(one["learned"]), "golden": golden[key]}
         for key, one in slim["features"].items()
     }
-    slim = saved.with_digest({**slim, "format": saved.FORMAT, "features": features})
+    slim = saved.add_digest({**slim, "format": saved.FORMAT, "features": features})
     for file, content in vocabularies.items():
         folder.write(file, content)
     folder.write(name, _to_bytes(slim))
-    beside = folder / f"{name}.vocab"
-    beside.remove(*(file for file in beside.sizes() if f"{name}.vocab/{file}" not in vocabularies))
+    vocabulary_folder = folder / f"{name}.vocab"
+    vocabulary_folder.remove(
+        *(file for file in vocabulary_folder.sizes() if f"{name}.vocab/{file}" not in vocabularies)
+    )
 
 
 def read_state(path: str) -> dict[str, Any]:
     """Read what `write_state` wrote."""
     # What the user names may be a link; the vocabularies beside it are named by the file.
-    folder, name = _located(path, follows=True)
-    beside, _ = _located(path)
+    folder, name = _open_parent_folder(path, follow_links=True)
+    vocabulary_folder, _ = _open_parent_folder(path)
     size = folder.size(name)
     if size is None:
         is_dataset = (folder / name).size("manifest.json") is not None
         hint = "; it is a dataset: use Preprocessor.from_dataset(open_dataset(path))" if is_dataset else ""
         raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}{hint}")
-    if size > saved.LIMIT_BYTES:
-        raise CorruptDatasetError(f"{path} is larger than {saved.LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
-    return state_from_files(lambda file: (folder if file == name else beside).read(file), name)
+    if size > saved.MAX_BYTES:
+        raise CorruptDatasetError(f"{path} is larger than {saved.MAX_BYTES:,} bytes, which no saved Preprocessor is")
+    return state_from_files(lambda file: (folder if file == name else vocabulary_folder).read(file), name)
 
 
-def _located(path: str, *, follows: bool = False) -> tuple[Folder, str]:
+def _open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folder, str]:
     scheme, mark, inner = path.rpartition("://")
     parent, slash, name = inner.rpartition("/")
     if not name:
         raise ConfigError(f'"{path}" is not the name of a file: add one, such as prep.json')
-    return Folder.open(f"{scheme}{mark}{parent}" if mark else parent or slash or ".", follows=follows), name
+    return Folder.open(f"{scheme}{mark}{parent}" if mark else parent or slash or ".", follow_links=follow_links), name
 
 
 # -- the same in the folder of a dataset
@@ -305,84 +314,84 @@ def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
 
     They are in the format of `to_dict`: the manifest has their checksums, which stand in for digests and golden rows.
     """
-    slim, vocabularies = _without_vocabularies(state, "vocab", lambda vocabulary: {"vocabulary": vocabulary})
+    slim, vocabularies = _extract_vocabularies(state, "vocab", lambda vocabulary: {"vocabulary": vocabulary})
     return {METADATA: _to_bytes(slim), **vocabularies}
 
 
 def state_from_files(read: Callable[[str], bytes], name: str = METADATA) -> dict[str, Any]:
     """Put together what `state_files` gave; `read` returns the bytes of a file."""
     state = saved.parse_state(read(name), name)
-    with saved.telling(name):
-        restored: dict[str, Any] = with_vocabularies(saved.verified(state), name, read, _vocabulary)
+    with saved.error_context(name):
+        restored: dict[str, Any] = load_vocabularies(saved.verify(state), name, read, _read_vocabulary)
     return restored
 
 
 def _to_bytes(state: Mapping[str, Any]) -> bytes:
-    _check_own_names(state)
+    _check_path_parameters(state)
     # A line for each feature; indented throughout, it would take json ten times as long. The order of keys is that of
     # features and ids, and so the same for the same state.
-    lines = [f"{_json(key)}: {_json(value)}" for key, value in state.items() if key != "features"]
-    features = [f" {_json(name)}: {_json(feature)}" for name, feature in state["features"].items()]
+    lines = [f"{_to_json(key)}: {_to_json(value)}" for key, value in state.items() if key != "features"]
+    features = [f" {_to_json(name)}: {_to_json(feature)}" for name, feature in state["features"].items()]
     lines.append('"features": {\n' + ",\n".join(features) + "\n}")
     return ("{" + ",\n".join(lines) + "}\n").encode()
 
 
-def _check_own_names(state: Mapping[str, Any]) -> None:
+def _check_path_parameters(state: Mapping[str, Any]) -> None:
     """Raise ConfigError for names that came with a dataset that is not trusted: read again, they would be one's own."""
     for name, feature in state["features"].items():
-        for part in feature.values():
-            for key in sorted(_NAMING & part.keys()) if isinstance(part, Mapping) else ():
-                check_own(part[key], f'feature "{name}": {key}')
+        for section in feature.values():
+            for key in sorted(_PATH_PARAMETERS & section.keys()) if isinstance(section, Mapping) else ():
+                check_trusted_path(section[key], f'feature "{name}": {key}')
 
 
-def _json(value: Any) -> str:
-    if next(_vocabularies(value), None) is None:
+def _to_json(value: Any) -> str:
+    if next(_find_vocabularies(value), None) is None:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    fields = [f"{_json(key)}:{_json(one)}" for key, one in value.items() if not isinstance(one, Vocabulary)]
+    fields = [f"{_to_json(key)}:{_to_json(one)}" for key, one in value.items() if not isinstance(one, Vocabulary)]
     fields += [one.to_json()[1:-1] for one in value.values() if isinstance(one, Vocabulary)]
     return f"{{{','.join(fields)}}}"
 
 
-def _without_vocabularies(
+def _extract_vocabularies(
     state: Mapping[str, Any], folder: str, as_json: Callable[[Vocabulary], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the state with vocabularies as JSON, large ones replaced by the names of their files, and these files."""
-    large = [(place, one) for place, one in _vocabularies(state) if len(one) > LARGE_VOCABULARY]
+    large = [(key_path, one) for key_path, one in _find_vocabularies(state) if len(one) > LARGE_VOCABULARY]
     with ThreadPoolExecutor() as pool:
-        files = list(pool.map(lambda one: _vocabulary_file(one[0], one[1], folder), large))
-    names = {place: name for (place, _), (name, _) in zip(large, files, strict=True)}
+        files = list(pool.map(lambda one: _make_vocabulary_file(one[0], one[1], folder), large))
+    names = {key_path: name for (key_path, _), (name, _) in zip(large, files, strict=True)}
 
-    def slim(value: Any, place: Place = ()) -> Any:
+    def slim(value: Any, key_path: KeyPath = ()) -> Any:
         if not isinstance(value, Mapping):
             return value
         if not isinstance(vocabulary := value.get("vocabulary"), Vocabulary):
-            return {key: slim(one, (*place, key)) for key, one in value.items()}
-        kept = {FILE_KEY: names[place]} if place in names else as_json(vocabulary)
-        return {key: one for key, one in value.items() if key != "vocabulary"} | kept
+            return {key: slim(one, (*key_path, key)) for key, one in value.items()}
+        replacement = {FILE_KEY: names[key_path]} if key_path in names else as_json(vocabulary)
+        return {key: one for key, one in value.items() if key != "vocabulary"} | replacement
 
     return slim(state), dict(files)
 
 
-def _vocabularies(value: Any, place: Place = ()) -> Iterator[tuple[Place, Vocabulary]]:
+def _find_vocabularies(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Vocabulary]]:
     """Give every part of a state that has a vocabulary, by its place."""
     if not isinstance(value, Mapping):
         return
     if isinstance(value.get("vocabulary"), Vocabulary):
-        yield place, value["vocabulary"]
+        yield key_path, value["vocabulary"]
         return
     for key, one in value.items():
-        yield from _vocabularies(one, (*place, key))
+        yield from _find_vocabularies(one, (*key_path, key))
 
 
-def _vocabulary_file(place: Place, vocabulary: Vocabulary, folder: str) -> tuple[str, bytes]:
+def _make_vocabulary_file(key_path: KeyPath, vocabulary: Vocabulary, folder: str) -> tuple[str, bytes]:
     content = io.BytesIO()
     vocabulary.write_parquet(content)
     # Named by content, so that an older state beside it goes on naming what it was saved with.
     digest = hashlib.sha256(content.getbuffer()).hexdigest()[:16]
-    column = "-".join(part for part in place if part not in ("features", "learned"))
-    column = re.sub(r"[^\w.-]", "_", column)[:_COLUMN_CHARACTERS]
+    column = "-".join(part for part in key_path if part not in ("features", "learned"))
+    column = re.sub(r"[^\w.-]", "_", column)[:_MAX_COLUMN_CHARACTERS]
     return f"{folder}/{column}-{digest}.parquet", content.getvalue()
 
 
-def _vocabulary(name: str, content: bytes) -> dict[str, Any]:
+def _read_vocabulary(name: str, content: bytes) -> dict[str, Any]:
     return {"vocabulary": Vocabulary.read_parquet(io.BytesIO(content))}

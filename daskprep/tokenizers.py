@@ -28,16 +28,16 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError, DaskprepError, MissingPackageError, RejectedValueError, did_you_mean
-from daskprep.kernels import Array, Coded, Pieces
-from daskprep.serving.cutting import are_strings, json_items, matches, words
+from daskprep.kernels import Array, Spans, TokenCodes
+from daskprep.serving.text_tokenizers import are_strings, json_items, matches, words
 from daskprep.storage.safe_versions import require_safe
-from daskprep.storage.urls import CachedName, check_own, path_text
+from daskprep.storage.urls import UntrustedModelName, check_trusted_path, path_text
 
 BATCH_TEXTS = 4096  # texts handed to another package at once
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
 
 
-class Model(NamedTuple):
+class PretrainedModel(NamedTuple):
     """What a tokenizer of another package was trained to do."""
 
     encode: Callable[[list[str]], Iterable[Sequence[int]]]
@@ -66,14 +66,14 @@ class Tokenizer(ABC):
 
     def __call__(self, column: pa.StringArray) -> pa.ListArray:
         """Return the tokens of each row: list<dictionary<int32, string>>, null where the row is null."""
-        return _as_lists(self.code(column), kernels.null_mask(column) if column.null_count else None)
+        return _to_list_array(self.tokenize(column), kernels.null_mask(column) if column.null_count else None)
 
     @abstractmethod
-    def code(self, column: pa.StringArray) -> Coded:
+    def tokenize(self, column: pa.StringArray) -> TokenCodes:
         """Return the tokens of each row, of which a null row has none."""
 
     @property
-    def model(self) -> Model | None:
+    def model(self) -> PretrainedModel | None:
         """What was trained elsewhere, for a tokenizer that brings its own ids."""
         return None
 
@@ -86,35 +86,39 @@ class Tokenizer(ABC):
         return hashlib.sha256(json.dumps(self.parameters(), sort_keys=True).encode()).hexdigest()
 
 
-def _as_lists(coded: Coded, nulls: Array | None) -> pa.ListArray:
-    codes = pa.array(coded.codes)
-    return kernels.list_of(coded.rows, pa.DictionaryArray.from_arrays(codes, coded.values, safe=False), nulls)
+def _to_list_array(token_codes: TokenCodes, nulls: Array | None) -> pa.ListArray:
+    codes = pa.array(token_codes.codes)
+    return kernels.make_list_array(
+        token_codes.rows, pa.DictionaryArray.from_arrays(codes, token_codes.values, safe=False), nulls
+    )
 
 
-class PieceTokenizer(Tokenizer):
+class SpanTokenizer(Tokenizer):
     """A tokenizer that cuts the bytes of all rows at once, and by Python's rules what these cannot tell."""
 
-    def code(self, column: pa.StringArray) -> Coded:
-        return _recut(kernels.code_pieces(self._split(column)), self._cut)
+    def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        return _cut_non_ascii(kernels.encode_spans(self._split(column)), self._cut)
 
     @abstractmethod
-    def _split(self, column: pa.StringArray) -> Pieces:
+    def _split(self, column: pa.StringArray) -> Spans:
         """Cut every row into pieces, each of which ends where tokens end."""
 
     @abstractmethod
-    def _cut(self, piece: str) -> list[str]:
+    def _cut(self, text: str) -> list[str]:
         """Return the tokens of a piece, or of a whole row."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words(PieceTokenizer):
+class Words(SpanTokenizer):
     r"""Words and single punctuation marks: ``re.findall(r"\w+|[^\w\s]", text)``."""
 
-    def _split(self, column: pa.StringArray) -> Pieces:
-        return kernels.split_words(_settle_sigma(column) if self.lowercase else column, lowercase=self.lowercase)
+    def _split(self, column: pa.StringArray) -> Spans:
+        return kernels.split_words(
+            _lowercase_sigma_rows(column) if self.lowercase else column, lowercase=self.lowercase
+        )
 
-    def _cut(self, piece: str) -> list[str]:
-        return words(piece.lower() if self.lowercase else piece)
+    def _cut(self, text: str) -> list[str]:
+        return words(text.lower() if self.lowercase else text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,14 +132,14 @@ class Subwords(Words):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spaced(PieceTokenizer):
+class Spaced(SpanTokenizer):
     """What stands between white space: ``text.split()``."""
 
-    def _split(self, column: pa.StringArray) -> Pieces:
+    def _split(self, column: pa.StringArray) -> Spans:
         return kernels.split_spaces(column, lowercase=self.lowercase)
 
-    def _cut(self, piece: str) -> list[str]:
-        return piece.lower().split() if self.lowercase else piece.split()
+    def _cut(self, text: str) -> list[str]:
+        return text.lower().split() if self.lowercase else text.split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,19 +152,19 @@ class NGrams(Spaced):
         if self.ngram_size < 1:
             raise ConfigError(f"ngram_size is {self.ngram_size!r}; it must be 1 or more")
 
-    def code(self, column: pa.StringArray) -> Coded:
-        return _ngrams(super().code(column), self.ngram_size)
+    def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        return _add_ngrams(super().tokenize(column), self.ngram_size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Characters(Tokenizer):
     """Single characters (code points): ``list(text)``."""
 
-    def code(self, column: pa.StringArray) -> Coded:
+    def tokenize(self, column: pa.StringArray) -> TokenCodes:
         if not self.lowercase:
-            return kernels.code_characters(column)
-        column = _settle_sigma(column)
-        return _recut(kernels.code_characters(column, lowercase=True), lambda one: list(one.lower()))
+            return kernels.encode_characters(column)
+        column = _lowercase_sigma_rows(column)
+        return _cut_non_ascii(kernels.encode_characters(column, lowercase=True), lambda one: list(one.lower()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +173,10 @@ class Separated(Tokenizer):
 
     separator: str
 
-    def code(self, column: pa.StringArray) -> Coded:
-        rows, codes, values = kernels.code_pieces(kernels.split_at(column, self.separator))
-        values = pc.utf8_trim_whitespace(lowered(values) if self.lowercase else values)
-        return kernels.drop_blank_rows(Coded(rows, *kernels.merge_equal(codes, values)))
+    def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        rows, codes, values = kernels.encode_spans(kernels.split_at(column, self.separator))
+        values = pc.utf8_trim_whitespace(lowercase_strings(values) if self.lowercase else values)
+        return kernels.drop_blank_rows(TokenCodes(rows, *kernels.merge_equal(codes, values)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,27 +185,27 @@ class Whole(Tokenizer):
 
     strip: bool = False
 
-    def code(self, column: pa.StringArray) -> Coded:
-        rows, codes, values = kernels.code_rows(column)
-        values = lowered(values) if self.lowercase else values
+    def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        rows, codes, values = kernels.encode_rows(column)
+        values = lowercase_strings(values) if self.lowercase else values
         values = pc.utf8_trim_whitespace(values) if self.strip else values
-        return Coded(rows, *kernels.merge_equal(codes, values))
+        return TokenCodes(rows, *kernels.merge_equal(codes, values))
 
 
-def _settle_sigma(column: pa.StringArray) -> pa.StringArray:
+def _lowercase_sigma_rows(column: pa.StringArray) -> pa.StringArray:
     """Lower-case rows with a capital sigma: its small form, alone of all, depends on what is around it."""
-    return _lowered_at(column, kernels.rows_with(column, "Σ"))
+    return _lowercase_rows(column, kernels.find_rows_with(column, "Σ"))
 
 
-def lowered(values: pa.StringArray) -> pa.StringArray:
+def lowercase_strings(values: pa.StringArray) -> pa.StringArray:
     """Return texts as `str.lower` writes them; Arrow differs from it for a few letters."""
     small = pc.ascii_lower(values)
     if pc.all(pc.string_is_ascii(values), min_count=0).as_py():
         return small
-    return _lowered_at(small, kernels.non_ascii(values))
+    return _lowercase_rows(small, kernels.find_non_ascii(values))
 
 
-def _lowered_at(column: pa.StringArray, index: Array) -> pa.StringArray:
+def _lowercase_rows(column: pa.StringArray, index: Array) -> pa.StringArray:
     if not len(index):
         return column
     mask = np.zeros(len(column), bool)
@@ -210,66 +214,68 @@ def _lowered_at(column: pa.StringArray, index: Array) -> pa.StringArray:
     return pc.replace_with_mask(column, pa.array(mask), pa.array(small, column.type))
 
 
-def _recut(coded: Coded, cut: Callable[[str], list[str]]) -> Coded:
-    odd = kernels.non_ascii(coded.values)
-    return _replace(coded, odd, [cut(value) for value in coded.values.take(pa.array(odd)).to_pylist()])
+def _cut_non_ascii(token_codes: TokenCodes, cut: Callable[[str], list[str]]) -> TokenCodes:
+    index = kernels.find_non_ascii(token_codes.values)
+    return _replace_values(
+        token_codes, index, [cut(value) for value in token_codes.values.take(pa.array(index)).to_pylist()]
+    )
 
 
-def _replace(coded: Coded, index: Array, tokens: Sequence[Sequence[str]]) -> Coded:
+def _replace_values(token_codes: TokenCodes, index: Array, tokens: Sequence[Sequence[str]]) -> TokenCodes:
     """Put `tokens[k]` (none, one or many) in the place of value `index[k]`; those that stay are all ASCII."""
     if not len(index):
-        return coded
-    kept = np.ones(len(coded.values), bool)
-    kept[index] = False
+        return token_codes
+    unchanged = np.ones(len(token_codes.values), bool)
+    unchanged[index] = False
     flat = pa.array(list(chain.from_iterable(tokens)), pa.string()).dictionary_encode()
-    lengths = np.ones(len(kept), np.int32)
+    lengths = np.ones(len(unchanged), np.int32)
     lengths[index] = np.fromiter(map(len, tokens), np.int32, len(tokens))
-    is_kept = np.repeat(kept, lengths)
+    is_kept = np.repeat(unchanged, lengths)
     codes = np.empty(len(is_kept), np.int32)
-    codes[is_kept] = np.arange(kept.sum())
-    codes[~is_kept] = flat.indices.to_numpy() + kept.sum()
-    values = pa.concat_arrays([coded.values.filter(pa.array(kept)), flat.dictionary])
-    if kept.any() and len(kernels.non_ascii(flat.dictionary)) < len(flat.dictionary):
+    codes[is_kept] = np.arange(unchanged.sum())
+    codes[~is_kept] = flat.indices.to_numpy() + unchanged.sum()
+    values = pa.concat_arrays([token_codes.values.filter(pa.array(unchanged)), flat.dictionary])
+    if unchanged.any() and len(kernels.find_non_ascii(flat.dictionary)) < len(flat.dictionary):
         codes, values = kernels.merge_equal(codes, values)
-    return expand(coded, kernels.offsets_of(lengths), codes, values)
+    return expand(token_codes, kernels.offsets_from_lengths(lengths), codes, values)
 
 
-def expand(coded: Coded, offsets: Array, codes: Array, values: pa.StringArray) -> Coded:
+def expand(token_codes: TokenCodes, offsets: Array, codes: Array, values: pa.StringArray) -> TokenCodes:
     """Put `codes[offsets[k]:offsets[k + 1]]` in the place of code k; these are positions in `values`."""
     lengths = np.diff(offsets)
     if (lengths == 1).all():
-        return Coded(coded.rows, kernels.look_up(codes, coded.codes), values)
-    sizes = kernels.look_up(lengths, coded.codes)
-    before = kernels.offsets_of(sizes)
-    at = np.repeat(kernels.look_up(offsets, coded.codes) - before[:-1], sizes)
+        return TokenCodes(token_codes.rows, kernels.look_up(codes, token_codes.codes), values)
+    sizes = kernels.look_up(lengths, token_codes.codes)
+    before = kernels.offsets_from_lengths(sizes)
+    at = np.repeat(kernels.look_up(offsets, token_codes.codes) - before[:-1], sizes)
     at += np.arange(before[-1], dtype=np.int32)
-    return Coded(before.take(coded.rows), kernels.look_up(codes, at), values)
+    return TokenCodes(before.take(token_codes.rows), kernels.look_up(codes, at), values)
 
 
-def _ngrams(coded: Coded, n: int) -> Coded:
+def _add_ngrams(token_codes: TokenCodes, n: int) -> TokenCodes:
     """Follow the tokens of each row by their n-grams, joined by a space (which no token may hold)."""
-    tokens = len(coded.values)
-    row_of = np.repeat(np.arange(len(coded.rows) - 1), np.diff(coded.rows))
-    start, grams, values = np.arange(len(row_of)), coded.codes, coded.values
-    codes, rows, parts, known = [grams], [row_of], [values], tokens
-    longest = int(np.diff(coded.rows).max(initial=0))
+    tokens = len(token_codes.values)
+    row_of = np.repeat(np.arange(len(token_codes.rows) - 1), np.diff(token_codes.rows))
+    start, grams, values = np.arange(len(row_of)), token_codes.codes, token_codes.values
+    codes, rows, parts, value_count = [grams], [row_of], [values], tokens
+    longest = int(np.diff(token_codes.rows).max(initial=0))
     for size in range(2, min(n, longest) + 1):
         last = start + (size - 1)
-        fits = np.flatnonzero(row_of.take(start) == np.append(row_of, -1).take(last, mode="clip"))
-        start, last = start.take(fits), last.take(fits)
-        pairs = grams.take(fits).astype(np.int64) * tokens + coded.codes.take(last)
+        within_row = np.flatnonzero(row_of.take(start) == np.append(row_of, -1).take(last, mode="clip"))
+        start, last = start.take(within_row), last.take(within_row)
+        pairs = grams.take(within_row).astype(np.int64) * tokens + token_codes.codes.take(last)
         encoded = pa.array(pairs).dictionary_encode()
         head, tail = map(pa.array, np.divmod(encoded.dictionary.to_numpy(), max(tokens, 1)))
-        values = pc.binary_join_element_wise(values.take(head), coded.values.take(tail), " ")
+        values = pc.binary_join_element_wise(values.take(head), token_codes.values.take(tail), " ")
         grams = encoded.indices.to_numpy()
-        codes.append(grams + np.int32(known))
+        codes.append(grams + np.int32(value_count))
         rows.append(row_of.take(start))
         parts.append(values)
-        known += len(values)
+        value_count += len(values)
     row = np.concatenate(rows)
     order = np.argsort(row, kind="stable")
-    offsets = kernels.offsets_of(np.bincount(row, minlength=len(coded.rows) - 1))
-    return Coded(offsets, np.concatenate(codes).take(order), pa.concat_arrays(parts))
+    offsets = kernels.offsets_from_lengths(np.bincount(row, minlength=len(token_codes.rows) - 1))
+    return TokenCodes(offsets, np.concatenate(codes).take(order), pa.concat_arrays(parts))
 
 
 class RowTokenizer(Tokenizer):
@@ -278,19 +284,19 @@ class RowTokenizer(Tokenizer):
     lowers_texts: ClassVar[bool] = True
 
     def __call__(self, column: pa.StringArray) -> pa.ListArray:
-        return _as_lists(*self._cut_rows(column))
+        return _to_list_array(*self._cut_rows(column))
 
-    def code(self, column: pa.StringArray) -> Coded:
+    def tokenize(self, column: pa.StringArray) -> TokenCodes:
         return self._cut_rows(column)[0]
 
-    def _cut_rows(self, column: pa.StringArray) -> tuple[Coded, Array]:
+    def _cut_rows(self, column: pa.StringArray) -> tuple[TokenCodes, Array]:
         """Return the tokens, and which rows are null or cannot be read."""
-        rows = kernels.code_rows(column)
-        values = lowered(rows.values) if self.lowercase and self.lowers_texts else rows.values
+        rows = kernels.encode_rows(column)
+        values = lowercase_strings(rows.values) if self.lowercase and self.lowers_texts else rows.values
         tokens = list(self.cut(values.to_pylist()))
         nulls = kernels.null_mask(column)
         nulls[~nulls] = np.array([one is None for one in tokens], bool).take(rows.codes)
-        return _replace(rows, np.arange(len(tokens)), [one or [] for one in tokens]), nulls
+        return _replace_values(rows, np.arange(len(tokens)), [one or [] for one in tokens]), nulls
 
     @abstractmethod
     def cut(self, texts: list[str]) -> Iterable[list[str] | None]:
@@ -349,9 +355,9 @@ class Custom(RowTokenizer):
         return {**super().parameters(), "function": [source, *cells]}
 
     def cut(self, texts: list[str]) -> Iterable[list[str]]:
-        return map(self._tokens, texts)
+        return map(self._call_function, texts)
 
-    def _tokens(self, text: str) -> list[str]:
+    def _call_function(self, text: str) -> list[str]:
         try:
             tokens = self.function(text)
         except Exception as error:
@@ -380,7 +386,7 @@ class Spacy(RowTokenizer):
         import_package("spacy")
 
     def cut(self, texts: list[str]) -> Iterable[list[str]]:
-        nlp = _english(self.lemmatize)
+        nlp = _load_english(self.lemmatize)
         for doc in nlp.pipe(texts) if self.lemmatize else nlp.tokenizer.pipe(texts):
             yield [token.lemma_ if self.lemmatize else token.text for token in doc if self._is_kept(token)]
 
@@ -391,7 +397,7 @@ class Spacy(RowTokenizer):
 
 
 @lru_cache
-def _english(lemmatize: bool) -> Any:
+def _load_english(lemmatize: bool) -> Any:
     spacy = import_package("spacy")
     if not lemmatize:
         return spacy.blank("en")
@@ -428,55 +434,57 @@ class Pretrained(Tokenizer):
     def __post_init__(self) -> None:
         if not self.path:
             raise ConfigError("This tokenizer needs a file or a name: give pretrained_model_name_or_path")
-        check_own(self.path, "The tokenizer")
+        check_trusted_path(self.path, "The tokenizer")
         path_text(self.path, "tokenizer")
         if Path(self.path).suffix in {".json", ".model"} and not Path(self.path).is_file():
             raise ConfigError(f"There is no file {self.path} to load a tokenizer from")
         import_package(self.package)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> PretrainedModel:
         """What was trained; it is loaded once in a process, unless the file changes."""
         file = Path(self.path or "")
         file = file / "tokenizer.json" if file.is_dir() else file
         stamp = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
-        return _load(self.package, str(file if stamp else self.path), stamp, isinstance(self.path, CachedName))
+        return _load(self.package, str(file if stamp else self.path), stamp, isinstance(self.path, UntrustedModelName))
 
     def parameters(self) -> dict[str, Any]:
         return {**super().parameters(), "path": None, "content": self.model.digest}
 
-    def code(self, column: pa.StringArray) -> Coded:
-        model, rows = self.model, kernels.code_rows(column)
-        texts = lowered(rows.values) if self.lowercase else rows.values
+    def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        model, rows = self.model, kernels.encode_rows(column)
+        texts = lowercase_strings(rows.values) if self.lowercase else rows.values
         ids = list(model.encode(texts.to_pylist()))
-        offsets = kernels.offsets_of(np.fromiter(map(len, ids), np.int32, len(ids)))
+        offsets = kernels.offsets_from_lengths(np.fromiter(map(len, ids), np.int32, len(ids)))
         used, codes = np.unique(np.fromiter(chain.from_iterable(ids), np.int32), return_inverse=True)
-        values = pa.array([model.vocabulary[number] for number in used.tolist()], pa.string())
+        values = pa.array([model.vocabulary[token_id] for token_id in used.tolist()], pa.string())
         return expand(rows, offsets, codes.astype(np.int32), values)
 
 
 @lru_cache(maxsize=8)
-def _load(package: str, path: str, stamp: object, cached_alone: bool) -> Model:
+def _load(package: str, path: str, stamp: object, cache_only: bool) -> PretrainedModel:
     if package == "tokenizers" and stamp is None:
-        return _from_transformers(path, cached_alone)
+        return _from_transformers(path, cache_only)
     try:
-        return _sentence_piece(path) if package == "sentencepiece" else _hugging_face(path)
+        return _load_sentencepiece(path) if package == "sentencepiece" else _load_tokenizer_json(path)
     except DaskprepError:
         raise
     except Exception as error:  # both packages raise errors without a common base
         raise ConfigError(f'no tokenizer can be loaded from "{path}": {error}') from error
 
 
-def _sentence_piece(path: str) -> Model:
+def _load_sentencepiece(path: str) -> PretrainedModel:
     library = import_package("sentencepiece")
     require_safe("sentencepiece")
     model = library.SentencePieceProcessor(model_file=path)
-    vocabulary = [model.id_to_piece(number) for number in range(model.get_piece_size())]
-    pad_id, unk_id = (None if number < 0 else number for number in (model.pad_id(), model.unk_id()))
-    return Model(model.encode, vocabulary, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest())
+    vocabulary = [model.id_to_piece(token_id) for token_id in range(model.get_piece_size())]
+    pad_id, unk_id = (None if token_id < 0 else token_id for token_id in (model.pad_id(), model.unk_id()))
+    return PretrainedModel(
+        model.encode, vocabulary, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    )
 
 
-def _hugging_face(path: str) -> Model:
+def _load_tokenizer_json(path: str) -> PretrainedModel:
     backend = import_package("tokenizers").Tokenizer.from_file(path)
     config = json.loads(backend.to_str())
     padding, model = config["padding"] or {}, config["model"]
@@ -486,14 +494,14 @@ def _hugging_face(path: str) -> Model:
     return _from_backend(backend, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest())
 
 
-def _from_transformers(name: str, cached_alone: bool) -> Model:
+def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
     load = import_package("transformers").AutoTokenizer.from_pretrained
     require_safe("transformers")
     try:
         # Without a value, transformers asks on the terminal whether to run the code of a model that has some.
-        loaded = load(name, local_files_only=cached_alone, trust_remote_code=False)
+        loaded = load(name, local_files_only=cache_only, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        if cached_alone:
+        if cache_only:
             raise ConfigError(
                 f'the tokenizer "{name}", which a saved Preprocessor names, is not a local folder and not in the cache '
                 "of Hugging Face. Download it first, or pass trusted=True to the call that loads the Preprocessor, if "
@@ -507,19 +515,19 @@ def _from_transformers(name: str, cached_alone: bool) -> Model:
     return _from_backend(backend, loaded.pad_token_id, loaded.unk_token_id, digest)
 
 
-def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: str) -> Model:
+def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: str) -> PretrainedModel:
     backend.no_padding()
     backend.no_truncation()
     ids = backend.get_vocab(with_added_tokens=True)
-    vocabulary = [f"[no token {number}]" for number in range(max(ids.values(), default=-1) + 1)]
-    for token, number in ids.items():
-        vocabulary[number] = token
+    vocabulary = [f"[no token {token_id}]" for token_id in range(max(ids.values(), default=-1) + 1)]
+    for token, token_id in ids.items():
+        vocabulary[token_id] = token
 
     def encode(texts: list[str]) -> Iterable[Sequence[int]]:
         for begin in range(0, len(texts), BATCH_TEXTS):
             yield from (one.ids for one in backend.encode_batch(texts[begin : begin + BATCH_TEXTS]))
 
-    return Model(encode, vocabulary, pad_id, unk_id, digest)
+    return PretrainedModel(encode, vocabulary, pad_id, unk_id, digest)
 
 
 TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
@@ -546,12 +554,12 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
     "english_lemmatize_filter": partial(Spacy, lemmatize=True, remove_numbers=True),
     "english_lemmatize_remove_stopwords": partial(Spacy, lemmatize=True, remove_stopwords=True),
 }
-_OWN = dict(TOKENIZERS)
+_BUILTIN = dict(TOKENIZERS)
 
 
-def is_own(name: object) -> bool:
+def is_builtin_tokenizer(name: object) -> bool:
     """Tell whether a tokenizer is named by a name that nobody gave to another."""
-    return isinstance(name, str) and TOKENIZERS.get(name) is _OWN.get(name)
+    return isinstance(name, str) and TOKENIZERS.get(name) is _BUILTIN.get(name)
 
 
 def get_tokenizer(

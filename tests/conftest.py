@@ -17,7 +17,7 @@ from hypothesis import settings
 from jsonschema import Draft202012Validator
 
 from daskprep import state
-from daskprep.partitions import feeding, graphs, passes, schedulers, tuple_tasks
+from daskprep.partitions import executors, graphs, passes, schedulers, tuple_tasks
 from daskprep.serving.saved import FORMAT
 from daskprep.storage import retries
 from tests.browser import CHROMIUM, Browser
@@ -82,8 +82,8 @@ def task_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Build graphs of Dask's own tasks, and again of the tuples that stand in where these are gone."""
     if request.param == "tasks":
         return
-    for module in (feeding, graphs, passes, schedulers):
-        for name in ("DataNode", "List", "Task", "TaskRef", "result_of"):
+    for module in (executors, graphs, passes, schedulers):
+        for name in ("DataNode", "List", "Task", "TaskRef", "reference_future"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(tuple_tasks, name))
 
@@ -93,7 +93,7 @@ def _without_pauses() -> Iterator[None]:
     """Ask storage again at once; in processes that a test starts, pauses stay."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retries, "_FIRST_PAUSE", 0.001)
-        patch.setattr(retries, "_LONGEST_PAUSE", 0.01)
+        patch.setattr(retries, "_MAX_PAUSE", 0.01)
         yield
 
 

@@ -30,7 +30,7 @@ from daskprep.features.text import LearnedText
 from daskprep.features.tokens import LearnedTokens
 from daskprep.serving.saved import FORMAT
 from daskprep.split import SPLITS
-from daskprep.state import LATER
+from daskprep.state import LATER_DEFAULTS
 
 DOCS = Path(__file__).parents[1] / "docs"
 SCHEMA, VECTORS = DOCS / "saved-format.schema.json", DOCS / "saved-format-vectors.json"
@@ -76,10 +76,10 @@ def learned_schema(kind: type[Learned]) -> Json:
     names = [field.name for field in dataclasses.fields(kind) if field.name != "vocabulary"]
     properties = {name: schema_of(hints[name]) for name in names}
     if not issubclass(kind, LearnedTokens):
-        return object_of(properties, ["seen", "written", *kind.later])
+        return object_of(properties, ["seen", "written", *kind.added_fields])
     either = {"oneOf": [{"required": list(VOCABULARY)}, {"required": list(LARGE)}]}
     return {
-        **object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE, *kind.later]),
+        **object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE, *kind.added_fields]),
         **either,
     }
 
@@ -172,7 +172,7 @@ def schema() -> Json:
             **{
                 name: object_of(
                     {SAVED_AS.get(key, key): schema_of(one) for key, one in annotations_of(feature).items()},
-                    list(LATER),
+                    list(LATER_DEFAULTS),
                 )
                 for name, feature in FEATURES.items()
             },

@@ -13,8 +13,14 @@ import pytest
 import daskprep as dp
 from daskprep import classes
 from daskprep.assignment import Assignment
-from daskprep.features.surroundings import Rows, ask, survey, told_by_numbers, unread
-from daskprep.features.table import Parsed, Surroundings
+from daskprep.features.partition_context import (
+    PartitionReader,
+    contexts_from_row_counts,
+    make_columnless_rows,
+    plan_contexts,
+    run_pass,
+)
+from daskprep.features.table import Parsed, PartitionContext
 from daskprep.sources import Source
 from daskprep.split import DROPPED, TRAIN
 
@@ -81,35 +87,35 @@ SURVEYS: list[tuple[Any, Any, bool, list[set[str]]]] = [
 @pytest.mark.parametrize(("features", "split", "counted", "passes"), SURVEYS)
 def test_a_survey_reads_what_it_must_know_and_no_more(table, features, split, counted, passes):
     source = Pieces(table, counted=counted)
-    told = survey(Rows(source), features, split)
+    contexts = plan_contexts(PartitionReader(source), features, split)
     assert source.passes == passes
-    assert [one.number for one in told] == list(range(source.npartitions))
-    assert all((one.rows is None) == (split is None) for one in told)
+    assert [one.number for one in contexts] == list(range(source.npartitions))
+    assert all((one.assignment is None) == (split is None) for one in contexts)
 
 
 def test_a_split_that_looks_twice_is_given_the_rows_that_are_kept(table, monkeypatch):
-    monkeypatch.setattr(classes, "LARGEST_BUCKET_COUNT", 16)
+    monkeypatch.setattr(classes, "MAX_BUCKETS", 16)
     source = Pieces(table)
-    told = survey(Rows(source), DROPPING, dp.DatetimeSplit("day"))
+    contexts = plan_contexts(PartitionReader(source), DROPPING, dp.DatetimeSplit("day"))
     assert source.passes == [{"age", "day"}] * 2
-    splits = np.concatenate([splits_of(one, piece) for one, piece in zip(told, source.tables, strict=True)])
+    splits = np.concatenate([splits_of(one, piece) for one, piece in zip(contexts, source.tables, strict=True)])
     kept = splits[splits != DROPPED]
     assert len(kept) == len(table) - table["age"].null_count
     assert (np.diff(kept.astype(int)) >= 0).all()
 
 
-def splits_of(told: Surroundings, piece: pa.Table) -> np.ndarray:
+def splits_of(context: PartitionContext, piece: pa.Table) -> np.ndarray:
     dropping = {"age": DROPPING["age"]}
     parsed = Parsed(len(piece), {"age": piece["age"].combine_chunks()}, {})
-    return Assignment(dropping).assign(told, parsed, piece)[0]
+    return Assignment(dropping).assign(context, parsed, piece)[0]
 
 
 def test_a_question_is_asked_of_what_features_read_and_of_columns(table):
-    def question(told: Surroundings, parsed: Parsed, rows: pa.Table) -> Any:
-        return told.number, list(parsed.columns), rows.column_names, parsed.rows
+    def question(context: PartitionContext, parsed: Parsed, rows: pa.Table) -> Any:
+        return context.number, list(parsed.columns), rows.column_names, parsed.rows
 
     source = Pieces(table)
-    found = ask(Rows(source), "test", question, FILLING, ["day", "city"])
+    found = run_pass(PartitionReader(source), "test", question, FILLING, ["day", "city"])
     assert found[0] == (0, ["area", "city"], ["area", "city", "day"], PARTITION_ROWS)
     assert [number for number, *_ in found] == list(range(source.npartitions))
 
@@ -127,10 +133,10 @@ COUNTS: list[tuple[Any, Any, Any, bool, int]] = [
 @pytest.mark.parametrize(("features", "split", "balance", "counted", "passes"), COUNTS)
 def test_rows_are_counted_as_they_are_assigned(table, features, split, balance, counted, passes):
     source = Pieces(table, counted=counted)
-    assignment, rows = Assignment(features, split, balance), Rows(source)
-    told = assignment.told(rows)
+    assignment, rows = Assignment(features, split, balance), PartitionReader(source)
+    contexts = assignment.make_contexts(rows)
     source.reads.clear()
-    _, found = assignment.counted(rows, told)
+    _, found = assignment.count_partitions(rows, contexts)
     assert len(source.passes) == passes
     assigned = dp.Preprocessor(features, split=split, balance=balance).assign(table.to_pandas())
     totals = [assigned["repeats"][assigned["split"] == code].sum() for code in range(3)]
@@ -141,32 +147,34 @@ def test_rows_are_counted_as_they_are_assigned(table, features, split, balance, 
 def test_columns_are_completed_by_what_other_partitions_hold(table):
     fitted = dp.Preprocessor(FILLING).fit(table.to_pandas())
     source = Pieces(table)
-    assignment, rows = Assignment(FILLING, learned=fitted.learned_), Rows(source)
-    told, _ = assignment.counted(rows, assignment.told(rows), {"area": FILLING["area"]})
+    assignment, rows = Assignment(FILLING, learned=fitted.learned_), PartitionReader(source)
+    contexts, _ = assignment.count_partitions(rows, assignment.make_contexts(rows), {"area": FILLING["area"]})
     assert source.passes == [{"area"}]
     area = table["area"].to_pandas()
     before = [area[: number * PARTITION_ROWS].dropna() for number in range(1, source.npartitions)]
-    assert [one.carries["area"][0] for one in told[1:]] == [known.iloc[-1] for known in before]
+    assert [one.border_values["area"][0] for one in contexts[1:]] == [known.iloc[-1] for known in before]
 
 
 def test_what_is_kept_of_a_partition_is_what_was_assigned(table):
     source = Pieces(table)
-    assignment, rows = Assignment(DROPPING), Rows(source)
+    assignment, rows = Assignment(DROPPING), PartitionReader(source)
 
-    def keep(told: Surroundings, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
+    def store_rejects(context: PartitionContext, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
         assert (splits == np.where(parsed.columns["age"].is_valid(), TRAIN, DROPPED)).all()
         assert (repeats == (splits == TRAIN)).all()
         return int((splits == DROPPED).sum())
 
-    _, found = assignment.counted(rows, assignment.told(rows), keep=keep)
+    _, found = assignment.count_partitions(rows, assignment.make_contexts(rows), store_rejects=store_rejects)
     assert sum(one.rejects for one in found) == table["age"].null_count
 
 
 @pytest.mark.parametrize("split", [None, dp.RandomSplit()])
 def test_numbers_of_rows_alone_assign_as_rows_do(table, split):
     counts = [PARTITION_ROWS, 0, 20]
-    told = told_by_numbers(counts, split)
-    found = [Assignment({}).assign(one, *unread(rows)) for one, rows in zip(told, counts, strict=True)]
+    contexts = contexts_from_row_counts(counts, split)
+    found = [
+        Assignment({}).assign(one, *make_columnless_rows(rows)) for one, rows in zip(contexts, counts, strict=True)
+    ]
     assert [len(splits) for splits, _ in found] == counts
     expected = dp.Preprocessor(PLAIN, split=split).assign(table[: sum(counts)].to_pandas())
     assert np.concatenate([splits for splits, _ in found]).tolist() == expected["split"].tolist()

@@ -24,11 +24,11 @@ from daskprep.classes import (
     encode_classes,
     find_column,
     find_ranks,
+    integer_weights,
     largest_remainder,
-    rejected_rows,
+    rejected_rows_error,
     share_classes,
     show_classes,
-    whole_weights,
 )
 from daskprep.errors import ColumnError, RejectedValueError
 
@@ -123,10 +123,10 @@ def test_the_first_20_columns_are_named():
 
 def test_rejected_rows_are_shown_with_their_numbers():
     examples = [(0, '"a"'), (7, '"b"')]
-    error = rejected_rows("x", 2, examples, "a time")
+    error = rejected_rows_error("x", 2, examples, "a time")
     assert isinstance(error, RejectedValueError)
     assert 'Split column "x": 2 row(s) without a time: "a" in row 0, "b" in row 7. ' in str(error)
-    assert '"b" in row 7, .... ' in str(rejected_rows("x", 3, examples, "a time"))
+    assert '"b" in row 7, .... ' in str(rejected_rows_error("x", 3, examples, "a time"))
 
 
 def test_classes_are_shown_in_quotes():
@@ -134,7 +134,7 @@ def test_classes_are_shown_in_quotes():
 
 
 def test_too_many_classes_are_refused(monkeypatch):
-    monkeypatch.setattr(daskprep.classes, "LARGEST_CLASS_COUNT", 3)
+    monkeypatch.setattr(daskprep.classes, "MAX_CLASSES", 3)
     table = pa.table({"x": range(4)})
     assert len(count_classes(table[:3], "x", None).classes) == 3
     with pytest.raises(ColumnError, match='"x" has more than 3 classes'):
@@ -198,7 +198,7 @@ def test_positions_are_the_same_for_few_and_for_many_rows_a_class(monkeypatch):
     rows = np.random.default_rng(0).choice(["a", "b", "c"], 9_000).tolist()
     everything = [[True] * len(rows)]
     many = positions_of([rows], everything, 1)
-    monkeypatch.setattr(daskprep.classes, "_FEW_ROWS", 10**9)
+    monkeypatch.setattr(daskprep.classes, "_MIN_ROWS_PER_CALL", 10**9)
     assert positions_of([rows], everything, 1) == many
 
 
@@ -251,7 +251,7 @@ def same(a, b):
 
 @pytest.fixture
 def four_buckets(monkeypatch):
-    monkeypatch.setattr(daskprep.classes, "LARGEST_BUCKET_COUNT", 4)
+    monkeypatch.setattr(daskprep.classes, "MAX_BUCKETS", 4)
 
 
 def test_ordered_counts_widen_as_little_as_possible(four_buckets):
@@ -266,7 +266,7 @@ def test_ordered_counts_widen_as_little_as_possible(four_buckets):
 @given(parts=st.lists(numbers, min_size=3, max_size=3), limit=st.integers(2, 9))
 def test_ordered_counts_add_in_any_order(parts, limit):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(daskprep.classes, "LARGEST_BUCKET_COUNT", limit)
+        patch.setattr(daskprep.classes, "MAX_BUCKETS", limit)
         a, b, c = (OrderedCounts.of(np.array(part, dtype=np.int64)) for part in parts)
         whole = OrderedCounts.of(np.array(list(chain(*parts)), dtype=np.int64))
         assert same((a + b) + c, whole)
@@ -286,7 +286,7 @@ def test_find_ranks_is_what_sorting_gives(rows, borders, limit, data):
         return [[OrderedCounts.of(part[part >> s == b]) for s, b in windows] for part in parts]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(daskprep.classes, "LARGEST_BUCKET_COUNT", limit)
+        patch.setattr(daskprep.classes, "MAX_BUCKETS", limit)
         found = find_ranks(ranks, [OrderedCounts.of(part) for part in parts], recount)
     order = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
     owner = np.repeat(np.arange(len(parts)), [part.size for part in parts])
@@ -397,7 +397,7 @@ def test_largest_remainder_takes_short_integers():
     ],
 )
 def test_whole_weights_are_the_fractions_that_were_meant(probabilities, weights):
-    found = whole_weights(probabilities)
+    found = integer_weights(probabilities)
     assert found.dtype == np.int64
     assert found.tolist() == weights
 

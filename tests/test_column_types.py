@@ -289,7 +289,7 @@ def test_an_auto_preprocessor_is_saved_with_the_features_it_found(tmp_path):
     prep.save(tmp_path / "prep.json")
     loaded = dp.Preprocessor.load(tmp_path / "prep.json")
     assert json.dumps(loaded.to_dict()) == json.dumps(prep.to_dict())
-    assert kinds(dp.Preprocessor.from_config(prep.to_config())._checked_features()) == EXPECTED
+    assert kinds(dp.Preprocessor.from_config(prep.to_config())._validate_features()) == EXPECTED
     assert pickle.loads(pickle.dumps(prep)).inferred_.reasons == prep.inferred_.reasons
 
 
@@ -326,7 +326,7 @@ def test_facts_of_parts_are_those_of_the_whole():
     whole = column_facts(pa.array(cells))
     parts = sum((column_facts(pa.array(cells[i : i + 7])) for i in range(0, ROWS, 7)), ColumnFacts())
     assert parts == whole
-    assert (whole.rows, whole.numbers, whole.text.led_by_zero, whole.lists, whole.text.dates) == (400, 89, 44, 44, 45)
+    assert (whole.rows, whole.numbers, whole.text.leading_zeros, whole.lists, whole.text.dates) == (400, 89, 44, 44, 45)
 
 
 def test_distinct_values_merge_to_the_same_in_any_grouping():

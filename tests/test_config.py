@@ -26,9 +26,9 @@ from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
 from daskprep.ludwig import (
     DROPPED_PARAMETERS,
-    ENCODERS_OF_TEXT,
     IGNORED_PARAMETERS,
     IGNORED_SETTINGS,
+    TEXT_ENCODERS,
 )
 from daskprep.preprocessor import Preprocessor
 from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
@@ -762,7 +762,7 @@ def test_a_preprocessor_is_made_from_a_configuration_and_back():
 
 def test_the_page_for_ludwig_users_has_every_key_that_is_ignored():
     page = (Path(__file__).parent.parent / "docs" / "ludwig.md").read_text(encoding="utf-8")
-    for key in [*IGNORED_PARAMETERS, *DROPPED_PARAMETERS, *IGNORED_SETTINGS, *ENCODERS_OF_TEXT]:
+    for key in [*IGNORED_PARAMETERS, *DROPPED_PARAMETERS, *IGNORED_SETTINGS, *TEXT_ENCODERS]:
         assert f"`{key}`" in page, key
 
 

@@ -21,7 +21,7 @@ from distributed import Client, worker_client
 
 import daskprep
 from daskprep import partitions
-from daskprep.partitions import dask_internals, feeding, graphs, schedulers, tuple_tasks
+from daskprep.partitions import dask_internals, executors, graphs, schedulers, tuple_tasks
 
 DOCUMENTED = {
     "dask",
@@ -82,7 +82,9 @@ def a_graph():
     return {
         "x": data("x", (print, "y")),
         ("y", 0): task(("y", 0), joined, "x", ("y", 0), [reference]),
-        "z": task("z", joined, reference("x"), "x", graphs.references(["x", ("y", 0)]), reference(("y", 0)), None),
+        "z": task(
+            "z", joined, reference("x"), "x", graphs.reference_results(["x", ("y", 0)]), reference(("y", 0)), None
+        ),
         "w": task("w", joined),
     }
 
@@ -98,18 +100,18 @@ def test_references_are_replaced_and_nothing_else_is(scheduler, client):
 
 @pytest.mark.usefixtures("task_kind")
 def test_tasks_are_made_by_what_they_refer_to():
-    found = dask_internals.tasks_behind(a_graph(), "z")
+    found = dask_internals.find_upstream_tasks(a_graph(), "z")
     assert found - {"x"} == {"z", ("y", 0)}  # "x" is a value, which may be a task
 
 
 def test_values_in_a_graph_are_no_tasks():
     graph = {"x": dask_internals.DataNode("x", 1), "y": [1]}
-    assert [dask_internals.tasks_behind(graph, key) for key in graph] == [set(), set()]
+    assert [dask_internals.find_upstream_tasks(graph, key) for key in graph] == [set(), set()]
 
 
 @pytest.mark.usefixtures("task_kind")
 def test_arrays_of_blocks_are_read_where_they_are_used():
-    arrays = partitions.blocks(
+    arrays = partitions.build_chunked_array(
         "double",
         lambda factor, number: np.full(2, factor * number),
         2,
@@ -123,7 +125,7 @@ def test_arrays_of_blocks_are_read_where_they_are_used():
 @pytest.mark.usefixtures("task_kind")
 def test_a_task_may_refer_to_what_a_cluster_holds(client):
     (future,) = client.get({"held": graphs.DataNode("held", [1, 2])}, ["held"], sync=False)
-    assert client.get({"sum": graphs.Task("sum", sum, feeding.result_of(future))}, "sum") == 3
+    assert client.get({"sum": graphs.Task("sum", sum, executors.reference_future(future))}, "sum") == 3
 
 
 PROGRAM = """if True:
@@ -213,10 +215,10 @@ def test_the_scheduler_is_that_of_compute(client, chosen):
 
 
 def test_an_executor_and_its_size_are_found():
-    assert dask_internals.executor_of(dask.threaded.get) is None
+    assert dask_internals.find_executor(dask.threaded.get) is None
     with ThreadPoolExecutor(3) as pool, dask.config.set(scheduler=pool):
         for get in (dask_internals.chosen_scheduler(), dask_internals._public_scheduler()):
-            assert dask_internals.executor_of(get) == (pool, 3)
+            assert dask_internals.find_executor(get) == (pool, 3)
 
 
 def test_there_is_a_core():
@@ -225,11 +227,11 @@ def test_there_is_a_core():
 
 def test_workers_answer_by_address_or_with_their_error(client):
     (address,) = client.scheduler_info()["workers"]
-    assert dask_internals.ask_workers(client, int, "7", seconds=60) == {address: 7}
-    (error,) = dask_internals.ask_workers(client, int, "x", seconds=60).values()
+    assert dask_internals.call_workers(client, int, "7", seconds=60) == {address: 7}
+    (error,) = dask_internals.call_workers(client, int, "x", seconds=60).values()
     assert isinstance(error, ValueError)
     with pytest.raises(TimeoutError):
-        dask_internals.ask_workers(client, asyncio.sleep, 1, seconds=0.01)
+        dask_internals.call_workers(client, asyncio.sleep, 1, seconds=0.01)
 
 
 @pytest.fixture(params=["thread_state", "get_worker"])
@@ -251,9 +253,9 @@ def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded, stat
 
     def outer():
         if not has_seceded:
-            with dask_internals.seceded():
+            with dask_internals.secede_while_waiting():
                 return waits()
-        with worker_client(), dask_internals.seceded():
+        with worker_client(), dask_internals.secede_while_waiting():
             return waits()
 
     assert client.submit(outer, pure=False).result(timeout=120) == "outer"
@@ -261,5 +263,5 @@ def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded, stat
 
 @pytest.mark.usefixtures("state_of_tasks")
 def test_who_waits_outside_of_tasks_does_not_secede(client):
-    with dask_internals.seceded():
+    with dask_internals.secede_while_waiting():
         assert client.submit(int, "7").result() == 7

@@ -13,7 +13,6 @@ import pytest
 
 from daskprep.balance import Oversample
 from daskprep.cli.program import main
-from daskprep.description import describe, facts
 from daskprep.features import FEATURES, Binary, Category, Learned, Number, Sequence, TargetEncoding
 from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
@@ -23,6 +22,7 @@ from daskprep.features.sequence import LearnedSequence
 from daskprep.features.text import LearnedText
 from daskprep.preprocessor import Preprocessor
 from daskprep.split import RandomSplit, StratifiedSplit
+from daskprep.summary_html import describe, describe_learned
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 SCRIPT = "<script>alert('&')</script>"
@@ -151,44 +151,46 @@ def test_a_feature_that_learned_nothing_yet_has_empty_cells():
 
 def test_facts_of_a_number_are_those_it_learned():
     learned = LearnedNumber(rows=3, fill_value=0.0, mean=2.0, std=1 / 3, min=-1e30, max=1234567.0)
-    assert facts(learned) == ["mean 2", "std 0.333333", "min -1e+30", "max 1234567"]
+    assert describe_learned(learned) == ["mean 2", "std 0.333333", "min -1e+30", "max 1234567"]
 
 
 def test_facts_of_a_binary_are_its_labels():
-    assert facts(LearnedBinary(bool2str=("no", "yes"))) == ["False: 'no'", "True: 'yes'"]
-    assert facts(LearnedBinary(above_zero=True)) == ["False: 0 and below", "True: above 0"]
+    assert describe_learned(LearnedBinary(bool2str=("no", "yes"))) == ["False: 'no'", "True: 'yes'"]
+    assert describe_learned(LearnedBinary(above_zero=True)) == ["False: 0 and below", "True: above 0"]
 
 
 def test_facts_of_tokens_are_the_most_frequent_ones():
     counts = {"a": 9_000, "b": 8, "c": 7, "d": 6, "e": 5, "f": 4}
     learned = LearnedCategory(vocabulary=vocabulary_of(counts))
-    assert facts(learned) == ["vocabulary of 7: 'a' 9,000, 'b' 8, 'c' 7, 'd' 6, 'e' 5"]
+    assert describe_learned(learned) == ["vocabulary of 7: 'a' 9,000, 'b' 8, 'c' 7, 'd' 6, 'e' 5"]
 
 
 def test_the_most_frequent_tokens_of_a_ready_vocabulary_are_searched():
     # Its order is its own, special symbols may be frequent and in the middle, and most tokens never occur.
     tokens = ["z", "<UNK>", "y", "x", "w", "<PAD>", *(f"t{i}" for i in range(1000)), "last"]
-    specials = SpecialSymbols.found_in(tokens, {"padding": "<PAD>", "unknown": "<UNK>"})
+    specials = SpecialSymbols.locate_in(tokens, {"padding": "<PAD>", "unknown": "<UNK>"})
     frequencies = np.zeros(len(tokens), np.int64)
     frequencies[[0, 1, 2, 3, 5, -1]] = [1, 99, 3, 3, 99, 3]
     learned = LearnedCategory(vocabulary=Vocabulary(pa.array(tokens), frequencies, specials))
-    assert facts(learned) == ["vocabulary of 1,007: 'y' 3, 'x' 3, 'last' 3, 'z' 1"]
+    assert describe_learned(learned) == ["vocabulary of 1,007: 'y' 3, 'x' 3, 'last' 3, 'z' 1"]
 
 
 def test_ties_go_by_id():
     learned = LearnedCategory(vocabulary=vocabulary_of(dict.fromkeys("gfedcba", 1)))
-    assert facts(learned) == ["vocabulary of 8: 'g' 1, 'f' 1, 'e' 1, 'd' 1, 'c' 1"]
+    assert describe_learned(learned) == ["vocabulary of 8: 'g' 1, 'f' 1, 'e' 1, 'd' 1, 'c' 1"]
 
 
 def test_an_empty_vocabulary_is_described():
-    assert facts(LearnedCategory(vocabulary=vocabulary_of({}))) == ["vocabulary of 1"]
+    assert describe_learned(LearnedCategory(vocabulary=vocabulary_of({}))) == ["vocabulary of 1"]
 
 
 def test_facts_of_words_and_characters_are_told_apart():
     level = LearnedSequence(vocabulary=vocabulary_of({"a": 2}), max_sequence_length=9, max_sequence_length_99ptile=7)
     shared = ["vocabulary of 2: 'a' 2", "length 9", "99 % are within 7"]
-    assert facts(level) == shared
-    assert facts(LearnedText(word=level, char=level)) == [f"{name}: {', '.join(shared)}" for name in ("word", "char")]
+    assert describe_learned(level) == shared
+    assert describe_learned(LearnedText(word=level, char=level)) == [
+        f"{name}: {', '.join(shared)}" for name in ("word", "char")
+    ]
 
 
 def test_tables_of_a_target_encoding_are_no_facts():
@@ -203,7 +205,7 @@ def test_a_type_of_ones_own_is_described_by_its_fields():
         number_of_parts: int
         table: dict
 
-    assert facts(LearnedOdd(rows=3, number_of_parts=4_000, table={})) == ["number of parts 4,000"]
+    assert describe_learned(LearnedOdd(rows=3, number_of_parts=4_000, table={})) == ["number of parts 4,000"]
 
 
 def test_a_large_vocabulary_is_not_turned_into_python_objects(monkeypatch):

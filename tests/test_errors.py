@@ -11,7 +11,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import daskprep as dp
-from daskprep.errors import MOST_CHARACTERS, ConfigError, DaskprepError, StorageFullError, warn
+from daskprep.errors import MAX_MESSAGE_CHARACTERS, ConfigError, DaskprepError, StorageFullError, warn
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_messages_are_short_for_long_names_and_many_columns(prep):
     ):
         with pytest.raises(DaskprepError) as caught:
             fit()
-        assert len(str(caught.value)) <= MOST_CHARACTERS
+        assert len(str(caught.value)) <= MAX_MESSAGE_CHARACTERS
 
 
 def test_warnings_are_short_for_a_table_of_3000_odd_columns(tmp_path):
@@ -124,14 +124,14 @@ def test_warnings_are_short_for_a_table_of_3000_odd_columns(tmp_path):
         list(dp.Preprocessor(features, split=None).fit(frame).stream(frame, 1))
     said = [str(one.message) for one in caught]
     assert len(said) >= 4
-    assert MOST_CHARACTERS - 1 <= max(map(len, said)) <= MOST_CHARACTERS
+    assert MAX_MESSAGE_CHARACTERS - 1 <= max(map(len, said)) <= MAX_MESSAGE_CHARACTERS
 
 
 def test_a_long_message_keeps_its_start_and_its_end():
     message = str(ConfigError("what is wrong: " + "x" * 10_000 + "; what to do"))
     assert message.startswith("what is wrong: xx")
     assert message.endswith("xx; what to do")
-    assert len(message) <= MOST_CHARACTERS
+    assert len(message) <= MAX_MESSAGE_CHARACTERS
 
 
 def test_errors_of_the_system_keep_their_number_and_pickle():

@@ -56,7 +56,7 @@ def test_partitions_never_show(data, borders, limit):
     days = np.array([group for _, group in cells]).astype("datetime64[D]")
     table = pa.table({"x": [name for name, _ in cells], "y": groups, "t": days})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classes, "LARGEST_BUCKET_COUNT", limit)
+        patch.setattr(classes, "MAX_BUCKETS", limit)
         for folds in KINDS:
             whole = assign(folds, [table], [kept])
             cut = assign(folds, pieces(table, borders), pieces(kept, borders))
@@ -100,7 +100,7 @@ def test_stratified_folds_differ_by_one_row_in_each_class(cells, k, borders):
 def test_folds_by_time_are_pieces_of_the_sorted_rows(days, k, borders, limit):
     table = pa.table({"t": np.array(days).astype("datetime64[D]")})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classes, "LARGEST_BUCKET_COUNT", limit)
+        patch.setattr(classes, "MAX_BUCKETS", limit)
         found = assign(KFold(k, time="t"), pieces(table, borders))
     order = np.argsort(days, kind="stable")
     expected = np.concatenate([np.full(len(part), fold) for fold, part in enumerate(np.array_split(order, k))])
@@ -158,7 +158,7 @@ shares_of = st.lists(st.integers(0, 5), min_size=2, max_size=3).filter(lambda pa
 def test_shares_are_as_near_as_whole_groups_allow(sizes, parts):
     shares = [part / sum(parts) for part in parts]
     units = units_of(np.repeat(np.arange(len(sizes)), sizes))
-    places = units.share(shares)
+    places = units.assign_units(shares)
     rows = units.rows[0]
     lacks = [share * rows.sum() - rows[places == split].sum() for split, share in enumerate(shares)]
     for split in range(len(shares)):
@@ -180,7 +180,7 @@ def test_class_shares_keep_to_the_bound_that_whole_groups_allow(cells, parts):
     groups, strata = zip(*cells, strict=True)
     units = units_of(list(groups), list(strata))
     assert units.rows[0].tolist() == units.rows[1:].sum(axis=0).tolist()
-    places = units.share(shares)
+    places = units.assign_units(shares)
     found, (least, most) = squares_of(units, places, shares), least_and_most(units, shares)
     assert least <= found <= most
     for unit, other in product(range(units.units.size), range(len(shares))):
@@ -212,7 +212,7 @@ def test_groups_are_shared_out_as_scikit_learn_does_or_better():
 def test_many_groups_are_counted_in_little_memory():
     groups = np.random.default_rng(0).integers(0, 10**6, 100_000)
     counted = count_groups(pa.table({"g": groups}), "g", None, 1, None)
-    assert counted.counts[0].buckets.size <= classes.LARGEST_BUCKET_COUNT
+    assert counted.counts[0].buckets.size <= classes.MAX_BUCKETS
     found = assign(KFold(4, group="g"), [pa.table({"g": groups})])
     assert max(sizes(found, 4)) - min(sizes(found, 4)) <= 10
     assert len(set(zip(groups.tolist(), found.tolist(), strict=True))) == len(set(groups.tolist()))
@@ -239,7 +239,7 @@ def test_no_group_is_in_two_splits(groups, borders):
 
 
 def test_units_hold_the_rows_of_each_class_whatever_the_order_of_partitions(monkeypatch):
-    monkeypatch.setattr(classes, "LARGEST_BUCKET_COUNT", 7)
+    monkeypatch.setattr(classes, "MAX_BUCKETS", 7)
     tables = [pa.table({"g": range(40), "c": list(names)}) for names in ("c" * 30 + "b" * 10, "a" * 20 + "b" * 20)]
     parts = [count_groups(table, "g", "c", 1, None) for table in tables]
     units = GroupUnits.of(parts, "c")
@@ -343,4 +343,4 @@ def test_counts_of_numbers_add_up():
 def test_groups_of_one_class_go_where_groups_without_classes_go(rows, k):
     groups = np.repeat(np.arange(len(rows)), rows)
     alone, together = units_of(groups), units_of(groups, np.zeros(len(groups), int))
-    assert alone.share([1 / k] * k).tolist() == together.share([1 / k] * k).tolist()
+    assert alone.assign_units([1 / k] * k).tolist() == together.assign_units([1 / k] * k).tolist()

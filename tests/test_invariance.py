@@ -196,7 +196,7 @@ def test_rows_only_count_once_they_are_assigned_to_training(table):
     # Neighbours fill gaps across splits, and dropped rows are in none: features that do either learn more than this.
     # All rows are put into the folds of target encodings, so that training rows alone are in others.
     own = {name: f for name, f in prep.features_.items() if f._cross_fit is None}
-    alone = {name: f for name, f in own.items() if f.around is None and not drops_missing(f)}
+    alone = {name: f for name, f in own.items() if f.imputer is None and not drops_missing(f)}
     again = dp.Preprocessor(alone).fit(training)
     assert {n: one.to_dict() for n, one in again.learned_.items()} == {n: prep.learned_[n].to_dict() for n in alone}
 

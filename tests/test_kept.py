@@ -17,12 +17,12 @@ import daskprep as dp
 from daskprep.errors import ColumnError
 from daskprep.features import Learned
 from daskprep.sources import as_source
-from daskprep.sources.delimited import DelimitedPiece
+from daskprep.sources.delimited import DelimitedFragment
 from daskprep.storage import Folder
-from daskprep.storage.kept import Kept, packed, unpacked
+from daskprep.storage.checkpoint import Checkpoint, deserialize, serialize
 from daskprep.summaries import TokenCounts
 from daskprep.writing.plan import SavedLearned
-from daskprep.writing.scratch import ScratchPiece
+from daskprep.writing.scratch import ScratchFragment
 
 pytestmark = pytest.mark.filterwarnings("ignore:column")
 
@@ -73,14 +73,14 @@ def source_of(file):
 @pytest.fixture
 def reads(file, monkeypatch):
     """Note which partitions are read, and end the work before the one of that number."""
-    kind, found = type(source_of(file).pieces[0]), {"read": [], "until": None}
+    kind, found = type(source_of(file).fragments[0]), {"read": [], "until": None}
     original = kind.read_stored
 
-    def read(piece, columns):
+    def read(fragment, columns):
         if found["until"] is not None and len(found["read"]) >= found["until"]:
             raise Killed
         found["read"].append(1)
-        return original(piece, columns)
+        return original(fragment, columns)
 
     monkeypatch.setattr(kind, "read_stored", read)
     return found
@@ -124,11 +124,11 @@ def test_a_fit_of_text_goes_on_from_parsed_rows(file, tmp_path, monkeypatch):
         """Return how often something is read; the work is ended before the one of that number."""
         original, found = getattr(kind, name), []
 
-        def read(piece, columns):
+        def read(fragment, columns):
             if until is not None and len(found) >= until:
                 raise Killed
             found.append(1)
-            return original(piece, columns)
+            return original(fragment, columns)
 
         with monkeypatch.context() as patch, suppress(Killed):
             patch.setattr(kind, name, read)
@@ -136,12 +136,12 @@ def test_a_fit_of_text_goes_on_from_parsed_rows(file, tmp_path, monkeypatch):
         return len(found)
 
     each = whole // 8  # eight tasks, and maybe one more of the rest
-    assert fit_until(DelimitedPiece, "read_stored", 20) == 20
-    assert fit_until(ScratchPiece, "read", 3 * each) == 3 * each
+    assert fit_until(DelimitedFragment, "read_stored", 20) == 20
+    assert fit_until(ScratchFragment, "read", 3 * each) == 3 * each
     assert not list(scratch.rglob("*.tmp"))
     first = max(scratch.rglob("parsed-*.scratch"))
     first.unlink()
-    assert 0 < fit_until(DelimitedPiece, "read_stored", None) <= each
+    assert 0 < fit_until(DelimitedFragment, "read_stored", None) <= each
     assert not list(scratch.iterdir())
 
 
@@ -206,19 +206,19 @@ def test_frames_are_fitted_anew(tmp_path):
     ],
 )
 def test_values_come_back_as_they_were(value):
-    data = b"".join(bytes(memoryview(buffer)) for buffer in packed(value))
-    back = unpacked(data)
+    data = b"".join(bytes(memoryview(buffer)) for buffer in serialize(value))
+    back = deserialize(data)
     assert type(back) is type(value)
     if isinstance(value, TokenCounts):
-        assert back.ranked()[0].equals(value.ranked()[0])
-        assert back.ranked()[1].tolist() == value.ranked()[1].tolist()
+        assert back.rank()[0].equals(value.rank()[0])
+        assert back.rank()[1].tolist() == value.rank()[1].tolist()
     else:
         assert back == value
 
 
 def test_arrays_come_back_as_they_were():
     values = [np.arange(6, dtype=np.int16).reshape(2, 3), pa.array(["a", None]), pa.timestamp("us"), np.zeros(0)]
-    array, column, kind, nothing = unpacked(b"".join(bytes(memoryview(buffer)) for buffer in packed(values)))
+    array, column, kind, nothing = deserialize(b"".join(bytes(memoryview(buffer)) for buffer in serialize(values)))
     assert (array.dtype, array.tolist()) == (np.int16, [[0, 1, 2], [3, 4, 5]])
     assert array.flags.writeable
     assert (column, kind) == (values[1], values[2])
@@ -234,7 +234,7 @@ def test_other_processes_find_what_was_learned_in_scratch(file, tmp_path):
     features = {**preprocessor().features, "c": dp.TargetEncoding(target="flag"), "series": "vector"}
     learned = dp.Preprocessor(features).fit(source_of(file)).learned_
     saved = saved_learned(tmp_path, learned)
-    assert saved.is_kept()
+    assert saved.save_checkpoint()
     # In the folder of the version is nothing yet.
     found = dict(pickle.loads(pickle.dumps(saved)))
     assert {name: (type(one), one.to_dict()) for name, one in found.items()} == {
@@ -248,17 +248,17 @@ class OwnLearned(Learned):
 
 
 def test_what_was_learned_is_only_kept_if_all_of_it_can_be(tmp_path):
-    assert not saved_learned(tmp_path, {"a": dp.Date.learned_type(rows=1), "b": OwnLearned(rows=1)}).is_kept()
+    assert not saved_learned(tmp_path, {"a": dp.Date.learned_type(rows=1), "b": OwnLearned(rows=1)}).save_checkpoint()
     assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_what_has_no_known_class_is_not_kept_and_no_class_is_looked_for(tmp_path):
-    kept, made = Kept(Folder.open(tmp_path), "scan"), []
+    kept, made = Checkpoint(Folder.open(tmp_path), "scan"), []
 
     def make():
         made.append(1)
         return [ColumnError("a")]
 
-    assert str(kept.result(range(2), make)[0]) == str(kept.result(range(2), make)[0]) == "a"
+    assert str(kept.get_or_compute(range(2), make)[0]) == str(kept.get_or_compute(range(2), make)[0]) == "a"
     assert len(made) == 2
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskprep import kernels
-from daskprep.kernels import Coded
+from daskprep.kernels import TokenCodes
 from daskprep.serving.base import smallest_uint
 
 ROWS = st.lists(st.none() | st.text(max_size=40), max_size=20)
@@ -27,18 +27,18 @@ def sliced(rows: list[str | None], kind: pa.DataType | None = None) -> pa.Array:
     return column.slice(2, len(rows))
 
 
-def rows_of(coded: Coded) -> list[list[str]]:
-    values = coded.values.to_pylist()
+def rows_of(token_codes: TokenCodes) -> list[list[str]]:
+    values = token_codes.values.to_pylist()
     assert len(set(values)) == len(values)
-    edges = coded.rows.tolist()
-    return [[values[code] for code in coded.codes[a:b]] for a, b in pairwise(edges)]
+    edges = token_codes.rows.tolist()
+    return [[values[code] for code in token_codes.codes[a:b]] for a, b in pairwise(edges)]
 
 
 @pytest.fixture(params=["large blocks", "tiny blocks"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "tiny blocks":
         monkeypatch.setattr(kernels, "BLOCK_BYTES", 16)
-        monkeypatch.setattr(kernels, "BLOCK_PIECES", 8)
+        monkeypatch.setattr(kernels, "BLOCK_SPANS", 8)
         monkeypatch.setattr(kernels, "BLOCK_ROWS", 2)
 
 
@@ -48,7 +48,7 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("rows", [[], [None], [""], ["", None, "a", "bcd", "é"]])
 def test_string_views_of_slices_and_nulls(rows, kind):
-    offsets, data = kernels.string_views(sliced(rows, kind) if kind != pa.string_view() else pa.array(rows, kind))
+    offsets, data = kernels.string_buffers(sliced(rows, kind) if kind != pa.string_view() else pa.array(rows, kind))
     texts = [bytes(data[a:b]).decode() for a, b in pairwise(offsets)]
     assert texts == [row or "" for row in rows]
     assert offsets[0] == 0
@@ -58,12 +58,12 @@ def test_string_views_skip_bytes_hidden_below_a_null():
     _, offsets, data = pa.array(["a", "hidden", "b"]).buffers()
     hidden = pa.Array.from_buffers(pa.string(), 3, [pa.py_buffer(b"\x05"), offsets, data])
     assert hidden.to_pylist() == ["a", None, "b"]
-    assert bytes(kernels.string_views(hidden)[1]) == b"ab"
+    assert bytes(kernels.string_buffers(hidden)[1]) == b"ab"
 
 
 def test_strings_undo_string_views():
     column = sliced(["a", "", "bcd"])
-    assert kernels.strings(*kernels.string_views(column)).equals(column)
+    assert kernels.make_string_array(*kernels.string_buffers(column)).equals(column)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int8()), pa.large_list(pa.int8()), pa.list_(pa.int8(), 2)])
@@ -76,9 +76,9 @@ def test_list_offsets_belong_to_flatten(kind):
 
 
 def test_list_of_marks_null_rows():
-    lists = kernels.list_of(np.array([0, 2, 2, 3]), pa.array([1, 2, 3]), np.array([False, True, False]))
+    lists = kernels.make_list_array(np.array([0, 2, 2, 3]), pa.array([1, 2, 3]), np.array([False, True, False]))
     assert lists.to_pylist() == [[1, 2], None, [3]]
-    assert kernels.list_of(np.array([0]), pa.array([], pa.int8())).to_pylist() == []
+    assert kernels.make_list_array(np.array([0]), pa.array([], pa.int8())).to_pylist() == []
 
 
 @pytest.mark.parametrize(("n", "dtype"), [(0, "u1"), (1, "u1"), (256, "u1"), (257, "u2"), (65537, "u4"), (2**40, "u8")])
@@ -90,7 +90,7 @@ def test_smallest_uint_holds_ids_below(n, dtype):
 def test_look_up_is_indexing(index, block):
     table = np.arange(10, 20, dtype=np.int16)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "BLOCK_PIECES", block)
+        patch.setattr(kernels, "BLOCK_SPANS", block)
         found = kernels.look_up(table, np.array(index, np.int32))
     assert found.tolist() == [table[i] for i in index]
     assert found.dtype == table.dtype
@@ -98,17 +98,17 @@ def test_look_up_is_indexing(index, block):
 
 @given(ROWS)
 def test_rows_with_a_character(rows):
-    assert kernels.rows_with(sliced(rows), "Σ").tolist() == [i for i, row in enumerate(rows) if "Σ" in (row or "")]
+    assert kernels.find_rows_with(sliced(rows), "Σ").tolist() == [i for i, row in enumerate(rows) if "Σ" in (row or "")]
 
 
 def test_rows_with_a_character_at_the_end_and_its_first_byte_alone():
-    assert kernels.rows_with(pa.array(["Ξ", "aΣ", "", "Σ"]), "Σ").tolist() == [1, 3]
+    assert kernels.find_rows_with(pa.array(["Ξ", "aΣ", "", "Σ"]), "Σ").tolist() == [1, 3]
 
 
 @given(ROWS)
 def test_non_ascii_finds_nul_too(rows):
     odd = [i for i, row in enumerate(rows) if row and (not row.isascii() or "\0" in row)]
-    assert kernels.non_ascii(sliced(rows)).tolist() == odd
+    assert kernels.find_non_ascii(sliced(rows)).tolist() == odd
 
 
 # -- pieces
@@ -121,30 +121,30 @@ def test_split_ascii_as_python_does(lowercase):
     rows = ["abcdefgh abcdefgh  abcdefgh", "abcdefghijklmnop  abcdefghijklmnop", None, "", " \x1c\t"]
     rows += ["Don't  STOP_me1!", "a\x1fb", ascii_characters, *ascii_characters]
     lowered = [(row or "").lower() if lowercase else row or "" for row in rows]
-    words = kernels.code_pieces(kernels.split_words(sliced(rows), lowercase=lowercase))
+    words = kernels.encode_spans(kernels.split_words(sliced(rows), lowercase=lowercase))
     assert rows_of(words) == [re.findall(r"\w+|[^\w\s]", row) for row in lowered]
-    spaced = kernels.code_pieces(kernels.split_spaces(sliced(rows), lowercase=lowercase))
+    spaced = kernels.encode_spans(kernels.split_spaces(sliced(rows), lowercase=lowercase))
     assert rows_of(spaced) == [row.split() for row in lowered]
-    assert rows_of(kernels.code_characters(sliced(rows), lowercase=lowercase)) == list(map(list, lowered))
+    assert rows_of(kernels.encode_characters(sliced(rows), lowercase=lowercase)) == list(map(list, lowered))
 
 
 @given(ROWS)
 def test_pieces_of_words_end_where_tokens_end(rows):
-    coded = kernels.code_pieces(kernels.split_words(sliced(rows)))
+    token_codes = kernels.encode_spans(kernels.split_words(sliced(rows)))
     pattern = re.compile(r"\w+|[^\w\s]")
-    cut_again = [[token for piece in row for token in pattern.findall(piece)] for row in rows_of(coded)]
+    cut_again = [[token for piece in row for token in pattern.findall(piece)] for row in rows_of(token_codes)]
     assert cut_again == [pattern.findall(row or "") for row in rows]
 
 
 @given(ROWS)
 def test_split_at_keeps_empty_pieces(rows):
-    coded = kernels.code_pieces(kernels.split_at(sliced(rows), ","))
-    assert rows_of(coded) == [(row or "").split(",") for row in rows]
+    token_codes = kernels.encode_spans(kernels.split_at(sliced(rows), ","))
+    assert rows_of(token_codes) == [(row or "").split(",") for row in rows]
 
 
 @given(ROWS)
 def test_characters(rows):
-    assert rows_of(kernels.code_characters(sliced(rows))) == [list(row or "") for row in rows]
+    assert rows_of(kernels.encode_characters(sliced(rows))) == [list(row or "") for row in rows]
 
 
 def test_splitters_leave_their_input_alone():
@@ -153,7 +153,7 @@ def test_splitters_leave_their_input_alone():
     for split in (kernels.split_words, kernels.split_spaces):
         split(column, lowercase=True)
     kernels.split_at(column, ",")
-    kernels.code_characters(column, lowercase=True)
+    kernels.encode_characters(column, lowercase=True)
     assert column.to_pylist() == before
 
 
@@ -163,31 +163,31 @@ def test_splitters_leave_their_input_alone():
 @pytest.mark.usefixtures("blocks")
 def test_distinct_tokens_of_every_length():
     rows = ["x" * n + end for n in range(40) for end in ("", "y", "\0", "é")] * 3
-    coded = kernels.code_rows(pa.array(rows))
-    assert rows_of(coded) == [[row] for row in rows]
-    assert len(coded.values) == len(set(rows))
+    token_codes = kernels.encode_rows(pa.array(rows))
+    assert rows_of(token_codes) == [[row] for row in rows]
+    assert len(token_codes.values) == len(set(rows))
 
 
 @given(st.lists(st.none() | TOKENS | st.text(max_size=20)))
 def test_code_rows_gives_no_token_to_a_null(rows):
-    coded = kernels.code_rows(sliced(rows))
-    assert rows_of(coded) == [[] if row is None else [row] for row in rows]
-    assert coded.codes.dtype == np.int32
+    token_codes = kernels.encode_rows(sliced(rows))
+    assert rows_of(token_codes) == [[] if row is None else [row] for row in rows]
+    assert token_codes.codes.dtype == np.int32
 
 
 def test_code_rows_of_short_and_long_rows_in_any_proportion():
     for long, short in ((100, 7), (7, 100)):
         rows = [f"token number {number % 7}" for number in range(long)] + [str(number % 7) for number in range(short)]
-        coded = kernels.code_rows(pa.array(rows))
-        assert rows_of(coded) == [[row] for row in rows]
-        assert len(coded.values) == 14
+        token_codes = kernels.encode_rows(pa.array(rows))
+        assert rows_of(token_codes) == [[row] for row in rows]
+        assert len(token_codes.values) == 14
 
 
 def test_number_sends_collisions_on(monkeypatch):
     monkeypatch.setattr(kernels, "MAX_SLOT_BITS", 3)
-    monkeypatch.setattr(kernels, "BLOCK_PIECES", 64)
+    monkeypatch.setattr(kernels, "BLOCK_SPANS", 64)
     keys = np.random.default_rng(0).integers(0, 300, 5000).astype(np.uint64)
-    codes, found = kernels._number(keys)
+    codes, found = kernels._encode_keys(keys)
     assert np.array_equal(found.take(codes), keys)
     assert len(np.unique(found)) == len(found) == len(np.unique(keys))
 
@@ -201,11 +201,11 @@ def test_merge_equal_joins_codes():
 @given(st.lists(st.lists(st.sampled_from(["", "a", "b"]), max_size=3)))
 def test_drop_blank_rows(rows):
     encoded = pa.array([token for row in rows for token in row], pa.string()).dictionary_encode()
-    offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
-    coded = kernels.drop_blank_rows(Coded(offsets, encoded.indices.to_numpy(), encoded.dictionary))
+    offsets = kernels.offsets_from_lengths(np.array([len(row) for row in rows], int))
+    token_codes = kernels.drop_blank_rows(TokenCodes(offsets, encoded.indices.to_numpy(), encoded.dictionary))
     expected = [[] if row == [""] else row for row in rows]
-    assert rows_of(coded) == expected
-    assert set(coded.values.to_pylist()) == {token for row in expected for token in row}
+    assert rows_of(token_codes) == expected
+    assert set(token_codes.values.to_pylist()) == {token for row in expected for token in row}
 
 
 # -- pad
@@ -238,7 +238,7 @@ def padded(row, length, side, fill, start, stop, keeps_end=False):
 @settings(max_examples=300)
 def test_pad(rows, length, side, start, stop, block, keeps_end):
     table = np.array([10, 11, 12, 13, 14, 15], np.uint8)
-    offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
+    offsets = kernels.offsets_from_lengths(np.array([len(row) for row in rows], int))
     codes = np.array([code for row in rows for code in row], np.int32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "BLOCK_ROWS", block)
@@ -268,7 +268,7 @@ def test_pad_rows_that_do_not_begin_at_zero():
     st.booleans(),
 )
 def test_pad_values(rows, length, side, keeps_end):
-    offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
+    offsets = kernels.offsets_from_lengths(np.array([len(row) for row in rows], int))
     values = np.array([value for row in rows for value in row], np.float32)
     out = kernels.pad(offsets, values, length, side=side, fill=0.5, keeps_end=keeps_end)
     expected = [padded(row, length, side, 0.5, None, None, keeps_end) for row in rows]

@@ -22,8 +22,8 @@ from daskprep import partitions, sources
 from daskprep.errors import ColumnError
 from daskprep.features.fitting import encode_source
 from daskprep.sources import as_source
+from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
-from daskprep.storage.kept import Kept
 
 ROWS = 40
 
@@ -70,7 +70,7 @@ def test_a_random_split_of_parquet_takes_its_census_from_the_footers(table, tmp_
     table.to_parquet(tmp_path / "part.parquet", row_group_size=10)
     source = as_source(str(tmp_path / "part.parquet"), partition_bytes=1)
     wanted = []
-    kind = type(source.pieces[0])
+    kind = type(source.fragments[0])
     original = kind.read
     monkeypatch.setattr(kind, "read", lambda self, columns: wanted.append(list(columns)) or original(self, columns))
     with dask.config.set(scheduler="sync"):
@@ -139,16 +139,16 @@ def test_lazy_arrays_may_have_several_columns(table):
 
 @with_both_kinds
 @pytest.mark.parametrize("labels", [(), ("c",)])
-def test_lazy_frames_hold_what_partitions_give(table, tmp_path, labels):
+def test_lazy_frames_hold_what_partitions_give(table, tmp_path, leading_columns):
     def doubled(factor, i, part):
         return pd.DataFrame({"y": factor * part["x"].to_numpy(), "i": i})
 
     empty = doubled(2.0, 0, pa.table({"x": pa.array([], pa.float64())}))
     for given in (dd.from_pandas(table, npartitions=5), as_file(table, tmp_path)):
         source = as_source(given)
-        own = list(labels) if source.is_dask else []
+        own = list(leading_columns) if source.is_dask else []
         work = partitions.Pass(source, doubled, ["x"], 2.0, range(source.npartitions))
-        lazy = partitions.frames(work, meta=empty, labels=own)
+        lazy = partitions.build_frame(work, meta=empty, leading_columns=own)
         assert lazy.npartitions == source.npartitions
         assert lazy.divisions == (given.divisions if source.is_dask else (None,) * (source.npartitions + 1))
         assert {"predict", "state-predict"} <= {key_split(key) for key in lazy.__dask_graph__()}
@@ -268,7 +268,7 @@ def test_each_tells_every_result_once_in_the_calling_thread(source):
     def number(shared, i, table):
         return shared, i, table.num_rows
 
-    results = partitions.each(
+    results = partitions.map_partitions(
         partitions.Pass(source, number, ["x"], "shared", range(source.npartitions)), "number", advance=advance
     )
     assert [result[:2] for result in results] == [("shared", i) for i in range(source.npartitions)]
@@ -280,7 +280,9 @@ def test_each_tells_every_result_once_in_the_calling_thread(source):
 def test_results_are_told_while_other_tasks_wait():
     log = []
     with dask.config.set(scheduler="sync"):
-        partitions.run("log", lambda shared, i: log.append("run"), None, range(3), advance=lambda _: log.append("told"))
+        partitions.run_tasks(
+            "log", lambda shared, i: log.append("run"), None, range(3), advance=lambda _: log.append("told")
+        )
     assert log == ["run", "told"] * 3
 
 
@@ -289,19 +291,19 @@ def test_results_are_told_while_other_tasks_wait():
 def test_run_is_the_same_on_every_scheduler(scheduler):
     told = []
     with dask.config.set(scheduler=scheduler, num_workers=2):
-        results = partitions.run("add", lambda shared, i: shared + i, 10, [3, 1, 2], advance=told.append)
+        results = partitions.run_tasks("add", lambda shared, i: shared + i, 10, [3, 1, 2], advance=told.append)
     assert results == [13, 11, 12]
     assert sorted(told) == [11, 12, 13]
 
 
 def test_run_of_nothing_is_nothing():
-    assert partitions.run("nothing", None, None, []) == []
+    assert partitions.run_tasks("nothing", None, None, []) == []
 
 
 def test_a_scheduler_without_callbacks_tells_at_the_end():
     told = []
     with dask.config.set(scheduler=dask.core.get):
-        partitions.run("double", lambda shared, i: 2 * i, None, [1, 2], advance=told.append)
+        partitions.run_tasks("double", lambda shared, i: 2 * i, None, [1, 2], advance=told.append)
     assert told == [2, 4]
 
 
@@ -312,7 +314,7 @@ def test_an_error_of_a_task_arrives_unchanged(scheduler):
         raise ColumnError(f'column "x": {shared}')
 
     with dask.config.set(scheduler=scheduler, num_workers=2), pytest.raises(ColumnError) as caught:
-        partitions.run("fail", fail, "is odd", range(3), advance=print)
+        partitions.run_tasks("fail", fail, "is odd", range(3), advance=print)
     assert type(caught.value) is ColumnError
     assert str(caught.value) == 'column "x": is odd'
 
@@ -327,7 +329,7 @@ def test_after_an_error_nothing_starts_and_nothing_runs():
         ended.append(i)
 
     with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ColumnError, match="odd"):
-        partitions.run("work", work, None, range(16))
+        partitions.run_tasks("work", work, None, range(16))
     assert len(ended) == 1
 
 
@@ -342,7 +344,9 @@ def test_in_memory_the_first_error_in_order_is_raised(table, monkeypatch):
             raise ColumnError(f"partition {i}")
 
     with pytest.raises(ColumnError, match="partition 0"):
-        partitions.each(partitions.Pass(source, fail, ["x"], None, [0, 1, *range(2, source.npartitions)]), "fail")
+        partitions.map_partitions(
+            partitions.Pass(source, fail, ["x"], None, [0, 1, *range(2, source.npartitions)]), "fail"
+        )
     assert len(started) < 50
 
 
@@ -359,7 +363,7 @@ def test_an_interrupt_starts_no_more_threads(monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        partitions.schedulers.on_threads(call, 100, interrupt)
+        partitions.schedulers.run_on_threads(call, 100, interrupt)
     assert len(calls) <= 3
 
 
@@ -376,7 +380,7 @@ def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
         return [key, *sorted(chain(*values))]
 
     numbers = range(source.npartitions)
-    folded = partitions.fold(
+    folded = partitions.map_reduce(
         partitions.Pass(source, lambda shared, i, table: (i, {"a": [i], "b": [-i]}), ["x"], None, numbers),
         "scan",
         merge=merge,
@@ -403,14 +407,14 @@ def test_partitions_in_memory_are_merged_in_a_tree(table, monkeypatch, count, si
         return None, {"key": i}
 
     work = partitions.Pass(as_source(table[:count]), number, ["x"], None, range(count))
-    folded = partitions.fold(work, "scan", merge=merge, finish=lambda key, values: merge(values), keys=["key"])
+    folded = partitions.map_reduce(work, "scan", merge=merge, finish=lambda key, values: merge(values), keys=["key"])
     assert folded == {"key": sum(range(count))}
     assert sorted(found) == sorted([1] * count + sizes)
 
 
 def test_results_that_are_kept_are_taken_however_many_threads_there_are(table, tmp_path, monkeypatch):
     monkeypatch.setattr(partitions.passes, "_TASKS_PER_THREAD", 2)
-    source, kept, read = as_file(table, tmp_path), Kept(Folder.open(tmp_path), "rows"), []
+    source, checkpoint, read = as_file(table, tmp_path), Checkpoint(Folder.open(tmp_path), "rows"), []
 
     def rows(shared, i, part):
         read.append(i)
@@ -420,7 +424,7 @@ def test_results_that_are_kept_are_taken_however_many_threads_there_are(table, t
         monkeypatch.setattr(partitions.passes, "worker_threads", lambda threads=threads: (1, threads))
         work = partitions.Pass(source, rows, ["x"], None, range(10))
         with dask.config.set(scheduler="sync"):
-            assert partitions.each(work, "rows", kept=kept) == [4] * 10
+            assert partitions.map_partitions(work, "rows", checkpoint=checkpoint) == [4] * 10
     assert sorted(read) == list(range(10))
 
 
@@ -428,7 +432,7 @@ def test_tasks_without_partitions_keep_freed_memory_too(monkeypatch):
     asked = []
     monkeypatch.setattr(partitions.passes, "keep_freed_memory", lambda: asked.append(1))
     with dask.config.set(scheduler="sync"):
-        assert partitions.run("add", lambda shared, i: shared + i, 1, [1, 2]) == [2, 3]
+        assert partitions.run_tasks("add", lambda shared, i: shared + i, 1, [1, 2]) == [2, 3]
     assert asked
 
 
@@ -460,7 +464,7 @@ def test_a_task_holds_one_partition_at_a_time(table):
     class Rows:
         pass
 
-    class Piece:
+    class Fragment:
         def read(self, columns):
             rows = Rows()
             alive.add(rows)
@@ -470,33 +474,33 @@ def test_a_task_holds_one_partition_at_a_time(table):
     def small(shared, i, rows):
         return i, {"key": [i]}
 
-    merging = partitions.passes.Merging(lambda values: list(chain(*values)))
-    given = list(enumerate(Piece() for _ in range(5)))
-    told, merged = partitions.passes.on_pieces(small, None, given, ["x"], merging, range(5), None)
+    merger = partitions.passes.Merger(lambda values: list(chain(*values)))
+    given = list(enumerate(Fragment() for _ in range(5)))
+    told, merged = partitions.passes.run_on_fragments(small, None, given, ["x"], merger, range(5), None)
     assert (list(told), merged) == ([0, 1, 2, 3, 4], {"key": [0, 1, 2, 3, 4]})
     assert most == [1] * 5
 
 
 def test_what_the_first_partition_gives_is_bounded_too():
-    merging = partitions.passes.Merging(lambda values: ("bounded", *values))
-    assert merging(iter([("told", {"key": 1})])) == [["told"], {"key": ("bounded", 1)}]
-    assert merging(iter([(0, {"key": 1}), (1, {"key": 2})])) == [[0, 1], {"key": ("bounded", ("bounded", 1), 2)}]
+    merger = partitions.passes.Merger(lambda values: ("bounded", *values))
+    assert merger(iter([("told", {"key": 1})])) == [["told"], {"key": ("bounded", 1)}]
+    assert merger(iter([(0, {"key": 1}), (1, {"key": 2})])) == [[0, 1], {"key": ("bounded", ("bounded", 1), 2)}]
 
 
 @pytest.mark.parametrize(
     ("count", "threads", "tasks"), [(0, 1, 0), (15, 1, 15), (16, 1, 8), (20_001, 2, 17), (6_400, 0, 64)]
 )
 def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
-    runs = partitions.passes.groups(count, threads)
+    runs = partitions.passes.group_partitions(count, threads)
     assert len(runs) == tasks
-    assert len(partitions.passes.groups(count, threads, size=3)) == -(-count // 3)
+    assert len(partitions.passes.group_partitions(count, threads, size=3)) == -(-count // 3)
     assert list(chain(*runs)) == list(range(count))
 
 
 @with_both_kinds
 def test_many_columns_are_merged_in_chunks(source):
     keys = [f"x{i}" for i in range(200)]
-    folded = partitions.fold(
+    folded = partitions.map_reduce(
         partitions.Pass(
             source, lambda shared, i, table: (None, dict.fromkeys(keys, i)), ["x"], None, range(source.npartitions)
         ),
@@ -506,7 +510,12 @@ def test_many_columns_are_merged_in_chunks(source):
         keys=keys,
     )
     assert folded == dict.fromkeys(keys, sum(range(source.npartitions)))
-    assert [len(chunk) for chunk in partitions.passes.cut(keys, partitions.passes._CHUNK_KEYS)] == [64, 64, 64, 8]
+    assert [len(chunk) for chunk in partitions.passes.split_batches(keys, partitions.passes._CHUNK_KEYS)] == [
+        64,
+        64,
+        64,
+        8,
+    ]
 
 
 def test_worker_threads_follow_the_configuration():
@@ -541,7 +550,7 @@ def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
     told = []
     for frame in (as_file(table, tmp_path), dd.from_pandas(table, npartitions=10).persist()):
         source = as_source(frame)
-        rows = partitions.each(
+        rows = partitions.map_partitions(
             partitions.Pass(source, lambda shared, i, part: part.num_rows, ["x"], None, range(10)),
             "rows",
             advance=told.append,
@@ -560,7 +569,7 @@ def test_an_error_on_a_cluster_arrives_unchanged_and_cancels_the_rest(cluster, t
         raise ColumnError(f'column "x": {folder}')
 
     with pytest.raises(ColumnError) as caught:
-        partitions.run("fail", fail, tmp_path, range(200), advance=print)
+        partitions.run_tasks("fail", fail, tmp_path, range(200), advance=print)
     assert str(caught.value) == f'column "x": {tmp_path}'
     assert len(list(tmp_path.iterdir())) < 200
 
@@ -570,7 +579,7 @@ def test_a_scheduler_that_was_chosen_goes_before_a_cluster(cluster):
     ran = []
     with dask.config.set(scheduler="threads"):
         assert not partitions.is_distributed()
-        partitions.run("here", lambda shared, i: ran.append(i), None, [1], advance=print)
+        partitions.run_tasks("here", lambda shared, i: ran.append(i), None, [1], advance=print)
     assert ran == [1]
 
 
@@ -579,7 +588,7 @@ def test_a_scheduler_that_was_chosen_goes_before_a_cluster(cluster):
 def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
     told = []
     source = as_source(dd.from_pandas(table, npartitions=20))
-    folded = partitions.fold(
+    folded = partitions.map_reduce(
         partitions.Pass(
             source,
             lambda shared, i, part: (part.num_rows, dict.fromkeys([1000, 2000], part["x"].to_pylist())),
@@ -599,7 +608,7 @@ def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
 
 @pytest.mark.cluster
 def test_workers_keep_memory_that_dask_would_give_back(cluster):
-    assert partitions.on_every_worker(partitions.graphs.keep_freed_memory) == [True, True]
+    assert partitions.run_on_every_worker(partitions.graphs.keep_freed_memory) == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -615,7 +624,7 @@ def test_what_users_set_of_the_allocator_stays(environment, monkeypatch):
 def test_tasks_of_a_cluster_may_run_tasks(cluster):
     def outer(i):
         told = []
-        return partitions.run("inner", lambda shared, j: i + j, None, [0, 1], advance=told.append), sorted(told)
+        return partitions.run_tasks("inner", lambda shared, j: i + j, None, [0, 1], advance=told.append), sorted(told)
 
     assert cluster.gather(cluster.map(outer, [10, 20, 30])) == [([i, i + 1], [i, i + 1]) for i in (10, 20, 30)]
 
@@ -628,10 +637,12 @@ def test_chained_tasks_get_what_they_need():
         return {"a": source, "b": -source}
 
     told = []
-    given = partitions.chained("make", both, [3, 5], "use", lambda *got: got, list("wxyz"), needs, advance=told.append)
+    given = partitions.run_two_stages(
+        "make", both, [3, 5], "use", lambda *got: got, list("wxyz"), needs, advance=told.append
+    )
     assert given == [("w", [3]), ("x", [-3, 5]), ("y", []), ("z", [-5, 3, -5])]
     assert sorted(told) == given
-    assert partitions.chained("make", both, [3, 5], "use", lambda *got: got, [], []) == []
+    assert partitions.run_two_stages("make", both, [3, 5], "use", lambda *got: got, [], []) == []
 
 
 @with_both_kinds
@@ -654,7 +665,7 @@ def test_chained_tasks_forget_what_nothing_needs_any_more(scheduler):
 
     needs = [[(number, "one"), (number + 1, "one")] for number in range(49)]
     with dask.config.set(scheduler=scheduler, num_workers=2):
-        assert partitions.chained("make", make, range(50), "use", use, range(49), needs) == list(range(49))
+        assert partitions.run_two_stages("make", make, range(50), "use", use, range(49), needs) == list(range(49))
     assert max(most) <= 12
 
 
@@ -693,19 +704,21 @@ def test_a_list_that_travels_is_unpickled_where_it_is_looked_into(makes):
     assert Unpickled.seen == isinstance(given, Unpickled)
 
 
-@pytest.mark.parametrize("run", [partitions.passes.with_each, partitions.passes.on_pieces])
+@pytest.mark.parametrize("run", [partitions.passes.call_each, partitions.passes.run_on_fragments])
 def test_what_tasks_give_for_many_partitions_travels_as_one_frame(run):
     def answer(*given):
         return np.arange(given[1])
 
-    class Piece:
+    class Fragment:
         def read(self, columns):
             return None
 
-    if run is partitions.passes.with_each:
+    if run is partitions.passes.call_each:
         found = run(answer, None, range(50))
     else:
-        [found] = run(answer, None, [(i, Piece()) for i in range(50)], [], partitions.passes._listed, range(50), None)
+        [found] = run(
+            answer, None, [(i, Fragment()) for i in range(50)], [], partitions.passes._gather_list, range(50), None
+        )
     assert [len(one) for one in found] == list(range(50))
     _, frames = serialize(found)
     assert len(frames) == 1
@@ -714,8 +727,8 @@ def test_what_tasks_give_for_many_partitions_travels_as_one_frame(run):
 def test_what_tasks_share_travels_once(table, tmp_path, monkeypatch):
     shared, apart = np.arange(1000), [[(i, str(i)) for i in range(start, start + 50)] for start in (0, 50, 100)]
     monkeypatch.setattr(partitions.passes, "is_distributed", lambda: True)
-    assert [type(one) for one in partitions.passes._to_travel(apart)] == [partitions.pickled.Pickled] * 3
+    assert [type(one) for one in partitions.passes._pickle_for_cluster(apart)] == [partitions.pickled.Pickled] * 3
     repeated = [[(shared, i) for i in range(50)] for _ in range(3)]
-    assert partitions.passes._to_travel(repeated) is repeated
+    assert partitions.passes._pickle_for_cluster(repeated) is repeated
     monkeypatch.setattr(partitions.passes, "is_distributed", lambda: False)
-    assert partitions.passes._to_travel(apart) is apart
+    assert partitions.passes._pickle_for_cluster(apart) is apart

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, RejectedValueError
-from daskprep.serving.saved import digests_of, with_digest
+from daskprep.serving.saved import add_digest, compute_digests
 
 
 @pytest.fixture
@@ -96,8 +96,8 @@ def test_a_vocabulary_file_elsewhere_is_not_read(prep, tmp_path, name):
     prep.save(tmp_path / "prep.json")
     state = json.loads((tmp_path / "prep.json").read_text())
     learned = {"vocabulary_file": name}
-    state["features"]["city"] |= {"learned": learned, "digests": digests_of(learned)}
-    (tmp_path / "prep.json").write_text(json.dumps(with_digest(state)))
+    state["features"]["city"] |= {"learned": learned, "digests": compute_digests(learned)}
+    (tmp_path / "prep.json").write_text(json.dumps(add_digest(state)))
     with pytest.raises(CorruptDatasetError, match="outside"):
         dp.Preprocessor.load(tmp_path / "prep.json")
 

@@ -23,8 +23,8 @@ from sklearn.base import clone
 import daskprep as dp
 from daskprep import classes
 from daskprep.classes import RowCounts, largest_remainder
-from daskprep.described import Described, plain, with_parameters
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.parametrized import Parametrized, to_json_value, with_parameters
 from daskprep.split import (
     DROPPED,
     SPLITS,
@@ -218,10 +218,10 @@ def test_a_census_reads_the_column_that_it_counts():
 
 
 def test_a_split_says_why_it_leaves_out_rows_and_how_many_folds_it_has():
-    assert [split.leaves_out for split in EXAMPLES if split.type != "datetime"] == [None] * 6
+    assert [split.exclusion_reason for split in EXAMPLES if split.type != "datetime"] == [None] * 6
     assert [split.folds for split in EXAMPLES] == [0] * 8
-    assert DatetimeSplit("x").leaves_out is None
-    assert DatetimeSplit("x", gap="7 days").leaves_out == "within the gap of 7 days behind the split before"
+    assert DatetimeSplit("x").exclusion_reason is None
+    assert DatetimeSplit("x", gap="7 days").exclusion_reason == "within the gap of 7 days behind the split before"
 
 
 def test_two_probabilities_are_train_and_test():
@@ -512,7 +512,7 @@ def sorted_split(times, probabilities):
 def test_datetime_cuts_where_sorting_would(times, borders, limit, probabilities):
     column = pa.array(times).cast(pa.timestamp("ns"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classes, "LARGEST_BUCKET_COUNT", limit)
+        patch.setattr(classes, "MAX_BUCKETS", limit)
         assigned = assign(DatetimeSplit("x", probabilities), tables_of(column, borders))
     three = probabilities if len(probabilities) == 3 else (probabilities[0], 0.0, probabilities[1])
     assert np.array_equal(assigned, sorted_split(times, three))
@@ -533,8 +533,8 @@ def test_datetime_reads_once_if_times_are_few_and_again_if_they_are_many():
 def test_datetime_holds_a_bounded_census():
     times = np.random.default_rng(0).integers(0, 2**50, 200_000)
     census = DatetimeSplit("x").census(pa.table({"x": pa.array(times).cast(pa.timestamp("us"))}))
-    assert len(pickle.dumps(census)) < 2 * 8 * classes.LARGEST_BUCKET_COUNT + 2_000
-    assert (census + census).counts.buckets.size <= classes.LARGEST_BUCKET_COUNT
+    assert len(pickle.dumps(census)) < 2 * 8 * classes.MAX_BUCKETS + 2_000
+    assert (census + census).counts.buckets.size <= classes.MAX_BUCKETS
 
 
 @pytest.mark.parametrize("rows", [9, 11])
@@ -688,7 +688,7 @@ def test_datetime_refuses_columns_that_are_no_times():
 def test_datetime_leaves_out_rows_within_the_gap(days, borders, limit, unit, gap):
     column = pa.array(np.array(days).astype("datetime64[D]")).cast(pa.timestamp(unit))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classes, "LARGEST_BUCKET_COUNT", limit)
+        patch.setattr(classes, "MAX_BUCKETS", limit)
         assigned = assign(DatetimeSplit("x", (0.5, 0.25, 0.25), gap=f"{gap} days"), tables_of(column, borders))
     expected = sorted_split(days, (0.5, 0.25, 0.25))
     last = {split: np.array(days)[expected == split].max(initial=-99) for split in (TRAIN, VALIDATION)}
@@ -761,7 +761,7 @@ def test_a_split_of_ones_own_names_the_closest_parameter():
 
 
 def test_what_parameters_describe_is_equal_to_itself_alone_and_suggests_names():
-    made = with_parameters(type("Made", (Described,), {"__annotations__": {"size": int}, "size": 1, "type": "made"}))
+    made = with_parameters(type("Made", (Parametrized,), {"__annotations__": {"size": int}, "size": 1, "type": "made"}))
     assert made(2) != made(2)
     assert [repr(made(size=size)) for size in (1, 2)] == ["Made()", "Made(size=2)"]
     assert made(size=2).to_dict() == {"type": "made", "size": 2}
@@ -770,10 +770,10 @@ def test_what_parameters_describe_is_equal_to_itself_alone_and_suggests_names():
 
 
 def test_numbers_of_numpy_become_those_of_python():
-    assert [type(plain(given)) for given in (np.int8(1), np.float32(0.5), 2, None, "a")] == [
+    assert [type(to_json_value(given)) for given in (np.int8(1), np.float32(0.5), 2, None, "a")] == [
         int, float, int, type(None), str,
     ]  # fmt: skip
-    assert (plain(np.int8(7)), plain(0.5)) == (7, 0.5)
+    assert (to_json_value(np.int8(7)), to_json_value(0.5)) == (7, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_the_tokens_of_a_row_do_not_depend_on_blocks(name, monkeypatch):
     rows = ["A b, c_d \u00c9\u2019s", None, "", "x" * 50, "\u039f\u0394\u039f\u03a3 1,2"] * 20
     whole = make(name, lowercase=True)(pa.array(rows)).to_pylist()
     monkeypatch.setattr(kernels, "BLOCK_BYTES", 32)
-    monkeypatch.setattr(kernels, "BLOCK_PIECES", 16)
+    monkeypatch.setattr(kernels, "BLOCK_SPANS", 16)
     assert make(name, lowercase=True)(pa.array(rows)).to_pylist() == whole
 
 
@@ -365,10 +365,10 @@ def fake_spacy() -> types.SimpleNamespace:
 def test_english(name, expected, monkeypatch):
     from daskprep import tokenizers
 
-    tokenizers._english.cache_clear()
+    tokenizers._load_english.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", fake_spacy())
     tokens = get_tokenizer(name, lowercase=True)(pa.array(["The 300 cats  weren't at 5.20!", None, ""]))
-    tokenizers._english.cache_clear()
+    tokenizers._load_english.cache_clear()
     check(tokens)
     assert tokens.to_pylist() == [expected, None, []]
 

@@ -34,7 +34,7 @@ def learned(text: str, specials: SpecialSymbols = PLAIN, **cut: int) -> dict[str
 @pytest.fixture
 def index_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look tokens up in an index however few there are."""
-    monkeypatch.setattr(vocabulary, "INDEXED_VOCABULARY", 0)
+    monkeypatch.setattr(vocabulary, "MIN_INDEXED_TOKENS", 0)
 
 
 # Special symbols
@@ -170,7 +170,7 @@ def test_listed_tokens_keep_their_order_behind_the_special_symbols() -> None:
 
 
 def test_special_symbols_of_a_ready_vocabulary_stay_in_place() -> None:
-    specials = SpecialSymbols.found_in(READY, {"unknown": "[UNK]", "padding": "[PAD]", "stop": "[PAD]"})
+    specials = SpecialSymbols.locate_in(READY, {"unknown": "[UNK]", "padding": "[PAD]", "stop": "[PAD]"})
     assert (specials.padding_id, specials.stop_id, specials.unknown_id, specials.start_id) == (0, 0, 2, None)
     assert specials == SpecialSymbols(("padding", "stop", "unknown"), ("[PAD]", "[PAD]", "[UNK]"), (0, 0, 2))
     known = Vocabulary.from_tokens(READY, None, specials)
@@ -179,15 +179,15 @@ def test_special_symbols_of_a_ready_vocabulary_stay_in_place() -> None:
 
 
 def test_a_ready_vocabulary_needs_no_special_symbols() -> None:
-    known = Vocabulary.from_tokens(READY, None, SpecialSymbols.found_in(READY, {}))
+    known = Vocabulary.from_tokens(READY, None, SpecialSymbols.locate_in(READY, {}))
     assert known.tokens.to_pylist() == READY
     assert known.to_dict()["special_symbols"] == {}
 
 
 def test_special_symbols_must_be_found() -> None:
     with pytest.raises(ConfigError, match=r"stop symbol '\[SEP\]' is not in the vocabulary of 4 tokens"):
-        SpecialSymbols.found_in(READY, {"stop": "[SEP]"})
-    specials = SpecialSymbols.found_in(READY, {"unknown": "[UNK]"})
+        SpecialSymbols.locate_in(READY, {"stop": "[SEP]"})
+    specials = SpecialSymbols.locate_in(READY, {"unknown": "[UNK]"})
     with pytest.raises(ConfigError, match="has other tokens: find them in this vocabulary"):
         Vocabulary.from_tokens(["a", "b", "c"], None, specials)
 
@@ -206,7 +206,7 @@ def test_ids_are_places_in_the_vocabulary(indexed: int, known: set[str], asked: 
     words = Vocabulary.from_tokens(sorted(known), None, PLAIN)
     expected = [words.to_dict()["str2idx"].get(token, 1) for token in asked]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary, "INDEXED_VOCABULARY", indexed)
+        patch.setattr(vocabulary, "MIN_INDEXED_TOKENS", indexed)
         assert words.ids(pa.array(asked, pa.string()).slice(skipped)).tolist() == expected[skipped:]
 
 
@@ -230,27 +230,27 @@ def test_a_digest_tells_tokens_apart() -> None:
     lists = [["ab", "c"], ["a", "bc"], ["ab", "d"], ["ab", "c", ""], ["ab"], []]
     arrays = [pa.array(tokens, pa.string()) for tokens in lists]
     arrays += [pa.array(["x", "ab", "c"]).slice(1), pa.array(["ab", "c", "x"]).slice(0, 2)]
-    assert len({token_index.content_digest(array) for array in arrays}) == len(arrays)
-    assert token_index.content_digest(pa.array(["ab", "c"])) == token_index.content_digest(arrays[0])
+    assert len({token_index.digest_tokens(array) for array in arrays}) == len(arrays)
+    assert token_index.digest_tokens(pa.array(["ab", "c"])) == token_index.digest_tokens(arrays[0])
 
 
 @pytest.mark.parametrize("indexed", [0, 10**9])
 def test_a_missing_token_counts_as_unknown(indexed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "INDEXED_VOCABULARY", indexed)
+    monkeypatch.setattr(vocabulary, "MIN_INDEXED_TOKENS", indexed)
     known = Vocabulary.from_tokens(["", "a"], None, PLAIN)
     assert known.ids(pa.array(["a", None, ""])).tolist() == [3, 1, 2]
 
 
 @pytest.mark.usefixtures("index_all")
 def test_one_index_serves_equal_vocabularies_of_a_process() -> None:
-    token_index.kept_index.cache_clear()
+    token_index.get_cached_index.cache_clear()
     known = Vocabulary.learn(counted("x y z"), PLAIN)
     data = pickle.dumps(known)
     for _ in range(3):
         assert pickle.loads(data).ids(pa.array(["x"])).tolist() == [2]
     other = Vocabulary(known.tokens[:4], known.frequencies[:4], PLAIN)
     assert other.ids(pa.array(["z"])).tolist() == [1]
-    assert token_index.kept_index.cache_info().misses == 2
+    assert token_index.get_cached_index.cache_info().misses == 2
     assert len(pickle.dumps(known)) == len(data)
 
 
@@ -264,7 +264,7 @@ def test_ids_have_the_smallest_type(size: int, dtype: type[np.unsignedinteger[An
 
 
 def test_without_an_unknown_symbol_an_unknown_token_is_an_error() -> None:
-    known = Vocabulary.from_tokens(READY, None, SpecialSymbols.found_in(READY, {"padding": "[PAD]"}))
+    known = Vocabulary.from_tokens(READY, None, SpecialSymbols.locate_in(READY, {"padding": "[PAD]"}))
     with pytest.raises(RejectedValueError, match="Token 'new' is not in the vocabulary of 4 tokens"):
         known.ids(pa.array(["hello", "new"]))
     with pytest.raises(RejectedValueError, match="Id 9 is none of the vocabulary's: expected 0 to 3"):
@@ -283,15 +283,15 @@ def test_decode_is_the_inverse_of_ids() -> None:
 
 
 READY_VOCABULARY = Vocabulary.from_tokens(
-    READY, counted("hello hello"), SpecialSymbols.found_in(READY, {"unknown": "[UNK]", "padding": "[PAD]"})
+    READY, counted("hello hello"), SpecialSymbols.locate_in(READY, {"unknown": "[UNK]", "padding": "[PAD]"})
 )
-SHARED = Vocabulary.from_tokens(READY, None, SpecialSymbols.found_in(READY, {"padding": "[PAD]", "stop": "[PAD]"}))
+SHARED = Vocabulary.from_tokens(READY, None, SpecialSymbols.locate_in(READY, {"padding": "[PAD]", "stop": "[PAD]"}))
 STORED = [
     Vocabulary.learn(counted("b b a é 😀"), SpecialSymbols.for_tokens(start_stop=True)),
     Vocabulary.learn(counted(""), SpecialSymbols.for_category()),
     READY_VOCABULARY,
     SHARED,
-    Vocabulary.from_tokens([], None, SpecialSymbols.found_in([], {})),
+    Vocabulary.from_tokens([], None, SpecialSymbols.locate_in([], {})),
 ]
 
 
@@ -432,7 +432,7 @@ def test_damaged_lists_are_noticed(frequencies: dict[str, list[Any]]) -> None:
 
 def test_tokens_with_an_id_of_their_own_are_held() -> None:
     known = Vocabulary.learn(counted("a a b"), PLAIN, most_common=1)
-    assert known.holds(pa.array(["<PAD>", "a", "b", None])).tolist() == [True, True, False, False]
+    assert known.contains(pa.array(["<PAD>", "a", "b", None])).tolist() == [True, True, False, False]
 
 
 def test_vocabularies_differ_in_tokens_frequencies_or_symbols() -> None:

@@ -37,19 +37,19 @@ def threads() -> Iterator[Client]:
 
 
 def test_every_worker_answers(threads):
-    assert partitions.on_every_worker(int, "7") == [7, 7]
+    assert partitions.run_on_every_worker(int, "7") == [7, 7]
 
 
 def test_a_worker_that_lacks_a_package_is_named(threads):
     with pytest.raises(WorkerError, match=r"worker inproc://.*daskprep_of_tomorrow.*same versions"):
-        partitions.on_every_worker(Elsewhere())
+        partitions.run_on_every_worker(Elsewhere())
 
 
 def test_a_task_that_lacks_a_package_says_so(threads):
     with pytest.raises(WorkerError, match=r"a worker cannot import .*of_tomorrow.*same versions"):
-        partitions.run("lacking", _import_it, None, [0])
+        partitions.run_tasks("lacking", _import_it, None, [0])
     with pytest.raises(WorkerError, match=r"a worker cannot import .*of_tomorrow.*same versions"):
-        partitions.run("lacking", _import_it, None, [0], advance=print)
+        partitions.run_tasks("lacking", _import_it, None, [0], advance=print)
 
 
 def _import_it(shared: Any, argument: Any) -> None:
@@ -60,14 +60,14 @@ def test_a_worker_of_another_version_is_named(threads, monkeypatch):
     versions = iter(["2.0"])
     monkeypatch.setattr(schedulers, "_version", lambda: next(versions, "1.0"))
     with pytest.raises(WorkerError, match=r"daskprep is 1\.0 on .*, and 2\.0 here: workers need"):
-        partitions.on_every_worker(int)
+        partitions.run_on_every_worker(int)
 
 
 def test_a_worker_that_is_silent_is_not_waited_for(threads, monkeypatch):
-    monkeypatch.setattr(schedulers, "_ANSWER_SECONDS", 0.01)
-    monkeypatch.setattr(schedulers, "_answer", _think)
+    monkeypatch.setattr(schedulers, "_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(schedulers, "_call_if_same_version", _think)
     with pytest.raises(WorkerError, match="did not all answer within"):
-        partitions.on_every_worker(int)
+        partitions.run_on_every_worker(int)
 
 
 async def _think(*_: Any) -> None:
@@ -76,7 +76,7 @@ async def _think(*_: Any) -> None:
 
 def test_errors_of_ours_come_as_they_are(threads):
     with pytest.raises(ColumnError, match="city"):
-        partitions.on_every_worker(_refuse)
+        partitions.run_on_every_worker(_refuse)
 
 
 def _refuse() -> None:
@@ -100,7 +100,7 @@ def mortals() -> Iterator[Client]:
 
 @pytest.mark.cluster
 def test_a_worker_that_dies_during_a_check_is_named(mortals, monkeypatch, tmp_path):
-    monkeypatch.setattr(write, "_seen", _die)
+    monkeypatch.setattr(write, "_check_visible", _die)
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "x.parquet")
     with pytest.raises(WorkerError, match=r"worker tcp://.* did not answer .*its log says why"):
@@ -111,4 +111,4 @@ def test_a_worker_that_dies_during_a_check_is_named(mortals, monkeypatch, tmp_pa
 @pytest.mark.cluster
 def test_workers_that_are_killed_again_and_again_are_an_error_of_ours(mortals):
     with pytest.raises(WorkerError, match=r"killed for memory.*partition_bytes"):
-        partitions.run("dying", _die, None, [0])
+        partitions.run_tasks("dying", _die, None, [0])

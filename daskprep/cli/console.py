@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskprep.display.words import count, printable
+from daskprep.display.words import escape_unprintable, format_count
 
 if TYPE_CHECKING:
     from daskprep.dataset import Dataset
     from daskprep.display.tables import Description
 
-_RESUME = "finished work is kept: run the same command again to resume"
+_RESUME_NOTE = "finished work is kept: run the same command again to resume"
 # Remedies in messages of the package, and the options that do the same on the command line; not parameters of a
 # feature, as in Number(null_values=["?"]).
-_NAMES = (
+_OPTION_NAMES = (
     "names|comment|decimal|thousands|delimiter|quote|format|partitions|memory|weight|style|skip_rows|partition_bytes|"
     "null_values|targets|storage_options|base_dir|cache_dir|cache_limit|scheduler|workers"
 )
-_FLAGS = {
+_FLAG_REPLACEMENTS = {
     r"read_files\(\.\.\., ([^)]*)\)": r"\1",
     r"\b(partition_bytes|null_values|memory) (?:of|to) (?:read_files|fit_write)": r"--\1",
     r" to read_files\b": "",
@@ -38,7 +38,7 @@ _FLAGS = {
     r'\b(decimal|thousands)=\{"([^"]+)": ("[^"]+")\}': r"--\1 \2=\3",
     r'(?<![\w(?&])encoding=(?!"bins"|"piecewise_linear"|None)': "--encoding ",
     r"\bcredentials in storage_options": "credentials in --storage-option",
-    rf"(?<![\w(?&])({_NAMES})=": r"--\1 ",
+    rf"(?<![\w(?&])({_OPTION_NAMES})=": r"--\1 ",
     r"(--[a-z]+)_(?=[a-z])": r"\1-",
     r"(--(?:null-value|target|storage-option))s\b": r"\1",
     # What has no option is said of the configuration, and of the command that does it.
@@ -52,15 +52,15 @@ _FLAGS = {
 _COLOURS = {"error": "red", "warning": "yellow", "interrupted": "yellow"}
 
 
-def say(kind: str, message: object) -> None:
+def print_message(kind: str, message: object) -> None:
     """Print a line on standard error, above a progress bar if there is one; in colour on a terminal."""
     is_plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
     shown = kind if is_plain else click.style(kind, fg=_COLOURS.get(kind), bold=True)
-    line, bars = f"{shown}: {line_of(message)}", sys.modules.get("tqdm")
-    if bars is None:
+    line, tqdm_module = f"{shown}: {format_line(message)}", sys.modules.get("tqdm")
+    if tqdm_module is None:
         click.echo(line, err=True)
     else:
-        bars.tqdm.write(line, file=sys.stderr)
+        tqdm_module.tqdm.write(line, file=sys.stderr)
 
 
 def show(*descriptions: Description) -> None:
@@ -69,21 +69,21 @@ def show(*descriptions: Description) -> None:
     click.echo("\n\n".join(one.text(width) for one in descriptions))
 
 
-def show_written(dataset: Dataset) -> None:
+def show_write_result(dataset: Dataset) -> None:
     """Print what a write wrote, or that it had nothing to do."""
     if dataset.timings is None:
         click.echo("unchanged: this dataset was written before from the same data and configuration")
     show(dataset.description)
     if left_out := len(dataset.rejects()["row_id"].unique()):
-        click.echo(f"{count(left_out, 'row')} left out; Dataset.rejects() in Python lists them with the reasons")
+        click.echo(f"{format_count(left_out, 'row')} left out; Dataset.rejects() in Python lists them with the reasons")
 
 
-def line_of(message: object) -> str:
+def format_line(message: object) -> str:
     """Return a message, with the notes of an error, as one line that any terminal can show."""
     lines = [*str(message).splitlines(), *getattr(message, "__notes__", ())]
-    text = printable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
-    for python, flag in _FLAGS.items():
-        text = re.sub(python, flag, text)
+    text = escape_unprintable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
+    for pattern, replacement in _FLAG_REPLACEMENTS.items():
+        text = re.sub(pattern, replacement, text)
     return text
 
 
@@ -91,7 +91,7 @@ def line_of(message: object) -> str:
 def warnings_as_lines() -> Iterator[None]:
     """Show warnings without their place in the code, which means nothing on the command line."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: say("warning", message)
+        warnings.showwarning = lambda message, *_, **__: print_message("warning", message)
         yield
 
 
@@ -101,5 +101,5 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note(_RESUME)
+        interrupt.add_note(_RESUME_NOTE)
         raise

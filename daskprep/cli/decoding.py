@@ -11,7 +11,7 @@ import click
 from daskprep.cli import options
 
 if TYPE_CHECKING:
-    from daskprep.cli.row_files import Kind
+    from daskprep.cli.row_files import RowFormat
 
 
 @click.command(short_help="Print rows as human-readable values.")
@@ -30,7 +30,7 @@ def decode(
     split: str,
     rows: int | None,
     columns: Sequence[str],
-    kind: Kind | None,
+    kind: RowFormat | None,
     output: str | None,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
@@ -45,11 +45,11 @@ def decode(
     line. CSV holds lists as JSON. Images and audio are printed as paths or sizes; Parquet holds their bytes.
     """
     output = None if output == "-" else output
-    endings: dict[str, Kind] = {".json": "json", ".parquet": "parquet"}
-    kind = kind or endings.get(Path(output or "").suffix.lower(), "csv")
+    kinds_by_suffix: dict[str, RowFormat] = {".json": "json", ".parquet": "parquet"}
+    kind = kind or kinds_by_suffix.get(Path(output or "").suffix.lower(), "csv")
     if kind == "parquet" and output is None:
         raise click.UsageError("Parquet cannot be printed: give -o FILE")
-    opened = options.opened(dataset, fold=fold, whole=False, storage_options=storage_options)
-    from daskprep.cli.row_files import decoded_tables, write_rows
+    opened = options.opened(dataset, fold=fold, allow_folded=False, storage_options=storage_options)
+    from daskprep.cli.row_files import decode_tables, write_rows
 
-    write_rows(decoded_tables(opened[split], columns, rows), kind, output, storage_options)
+    write_rows(decode_tables(opened[split], columns, rows), kind, output, storage_options)

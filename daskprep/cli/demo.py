@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 import daskprep as dp
-from daskprep.cli.console import show_written
-from daskprep.display.words import printable
+from daskprep.cli.console import show_write_result
+from daskprep.display.words import escape_unprintable
 
 _ROWS = 600
 _CITIES = ["Oslo", "Rome", "Lagos", "Lima", "Hanoi"]
@@ -42,34 +42,34 @@ def demo(folder: Path | None) -> None:
     With a FOLDER, you can run the printed commands again.
     """
     if folder is not None and folder.exists() and any(folder.iterdir()):
-        raise click.UsageError(f"{printable(str(folder))} is not empty: choose a new folder")
+        raise click.UsageError(f"{escape_unprintable(str(folder))} is not empty: choose a new folder")
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
-            _show(Path(temporary))
+            _run_demo(Path(temporary))
         return
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        _show(folder)
+        _run_demo(folder)
     except BaseException:
         # Else the same command would find a folder that is not empty.
         shutil.rmtree(folder)
         raise
 
 
-def _show(folder: Path) -> None:
-    from daskprep.cli.row_files import decoded_tables, write_rows
+def _run_demo(folder: Path) -> None:
+    from daskprep.cli.row_files import decode_tables, write_rows
     from daskprep.storage import Folder
 
     data, config, path = folder / "listings.csv", folder / "listings.yaml", folder / "listings.dp"
-    made = Folder.open(folder)
-    made.write(data.name, _rows().encode())
-    made.write(config.name, _CONFIG.encode())
+    storage_folder = Folder.open(folder)
+    storage_folder.write(data.name, _make_rows().encode())
+    storage_folder.write(config.name, _CONFIG.encode())
     click.echo(f"{_ROWS} rows in {data}, described by {config}:\n\n{_CONFIG}")
     click.echo(f"$ daskprep preprocess {config} {data} -o {path}")
     dataset = dp.Preprocessor.from_config(config).fit_write(data, path)
-    show_written(dataset)
+    show_write_result(dataset)
     click.echo(f"\n$ daskprep decode {path} --rows 3")
-    write_rows(decoded_tables(dataset["train"], rows=3), "csv", None)
+    write_rows(decode_tables(dataset["train"], rows=3), "csv", None)
     click.echo()
     click.echo(f'>>> loader = daskprep.open_dataset("{path}")["train"].loader(batch_size=64)')
     click.echo(">>> inputs, sold = next(iter(loader))")
@@ -80,14 +80,14 @@ def _show(folder: Path) -> None:
         break
 
 
-def _rows() -> str:
+def _make_rows() -> str:
     """Return rows with missing cells as CSV, the same each time."""
-    chance = random.Random(0)  # noqa: S311 made-up rows are no secret
+    generator = random.Random(0)  # noqa: S311 made-up rows are no secret
     lines = ["price,city,review,listed,sold"]
     for _ in range(_ROWS):
-        price = "" if chance.random() < 0.1 else f"{chance.lognormvariate(4, 0.5):.2f}"
-        review = " ".join(chance.choices(_WORDS, k=chance.randint(0, 12))).capitalize()
-        day = f"2024-{chance.randint(1, 12):02}-{chance.randint(1, 28):02}"
-        sold = "yes" if chance.random() < 0.3 else "no"
-        lines.append(",".join([price, chance.choice(_CITIES), review, day, sold]))
+        price = "" if generator.random() < 0.1 else f"{generator.lognormvariate(4, 0.5):.2f}"
+        review = " ".join(generator.choices(_WORDS, k=generator.randint(0, 12))).capitalize()
+        day = f"2024-{generator.randint(1, 12):02}-{generator.randint(1, 28):02}"
+        sold = "yes" if generator.random() < 0.3 else "no"
+        lines.append(",".join([price, generator.choice(_CITIES), review, day, sold]))
     return "\n".join([*lines, ""])

@@ -11,7 +11,7 @@ import click
 
 import daskprep as dp
 from daskprep.cli import options
-from daskprep.cli.console import line_of
+from daskprep.cli.console import format_line
 
 if TYPE_CHECKING:
     from daskprep.column_types import InferredFeatures
@@ -30,7 +30,7 @@ def infer(
     *,
     targets: Sequence[str],
     style: Literal["network", "linear", "trees"] | None,
-    reading: Mapping[str, Any],
+    read_options: Mapping[str, Any],
     workers: AbstractContextManager[None],
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
@@ -47,31 +47,31 @@ def infer(
     from daskprep.sources import as_source
 
     with workers:
-        source = as_source(options.one_or_list(data), storage_options=storage_options, **reading)
-        found = dp.infer_features(source, targets=targets, style=style, progress=progress)
-    click.echo(_as_yaml(found, targets), nl=False)
+        source = as_source(options.one_or_list(data), storage_options=storage_options, **read_options)
+        inferred = dp.infer_features(source, targets=targets, style=style, progress=progress)
+    click.echo(_as_yaml(inferred, targets), nl=False)
 
 
-def _as_yaml(found: InferredFeatures, targets: Sequence[str]) -> str:
+def _as_yaml(inferred: InferredFeatures, targets: Sequence[str]) -> str:
     """Return a configuration with a comment for each column."""
     from daskprep.config import write_config
 
-    config = write_config(found, dp.RandomSplit(), targets=list(dict.fromkeys(targets)))
-    skipped = [f"# Left out: {line_of(f'{name}: {reason}')}\n" for name, reason in found.skipped.items()]
+    config = write_config(inferred, dp.RandomSplit(), targets=list(dict.fromkeys(targets)))
+    skipped = [f"# Left out: {format_line(f'{name}: {reason}')}\n" for name, reason in inferred.skipped.items()]
     parts = []
     for key in ("input_features", "output_features"):
-        entries = [_commented(entry, found.reasons[entry["name"]]) for entry in config.get(key, [])]
+        entries = [_comment_entry(entry, inferred.reasons[entry["name"]]) for entry in config.get(key, [])]
         parts += [f"{key}:\n", *entries] if entries else [f"{key}: []\n"] * (key in config)
     parts += [*skipped, "# Which rows are for training; split: null trains on all of them.\n"]
-    return "".join([*parts, _dumped({"preprocessing": config["preprocessing"]})])
+    return "".join([*parts, _dump_yaml({"preprocessing": config["preprocessing"]})])
 
 
-def _commented(entry: Mapping[str, Any], reason: str) -> str:
+def _comment_entry(entry: Mapping[str, Any], reason: str) -> str:
     # A comment ends where its line does, and YAML knows more ends of lines than one.
-    return textwrap.indent(f"# {line_of(reason)}\n{_dumped([entry])}", "  ")
+    return textwrap.indent(f"# {format_line(reason)}\n{_dump_yaml([entry])}", "  ")
 
 
-def _dumped(value: Any) -> str:
+def _dump_yaml(value: Any) -> str:
     import yaml
 
     return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))

@@ -52,19 +52,19 @@ def inspect(
     """
     if as_json and page is not None:
         raise click.UsageError("give --json or --html, not both")
-    whole = not as_json and page is None
-    how = {"storage_options": storage_options, "base_dir": base_dir, "trusted": trusted}
-    opened = options.opened(dataset, fold=fold, whole=whole, **how)
+    allow_folded = not as_json and page is None
+    open_options = {"storage_options": storage_options, "base_dir": base_dir, "trusted": trusted}
+    opened = options.opened(dataset, fold=fold, allow_folded=allow_folded, **open_options)
     if page is not None:
-        from daskprep.cli.row_files import opened_file
+        from daskprep.cli.row_files import open_output
 
-        with opened_file(page, storage_options) as file:
+        with open_output(page, storage_options) as file:
             file.write(opened.report().html.encode())
         click.echo(f"wrote {page}", err=True)
     elif as_json:
         click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        from daskprep.description import describe
+        from daskprep.summary_html import describe
 
         prep = dp.Preprocessor.from_dataset(opened)
         learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets, prep.sample)
@@ -87,13 +87,13 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
         "split": None if prep.split is None else prep.split.to_dict(),
         "balance": None if prep.balance is None else prep.balance.to_dict(),
         "targets": list(dataset.targets),
-        "features": {name: _feature(dataset, name) for name in dataset.features},
+        "features": {name: _describe_feature(dataset, name) for name in dataset.features},
         "outputs": {one.name: {"dtype": one.dtype, "shape": list(one.shape)} for one in layout.outputs},
-        "vocabularies": dict(_vocabularies(dataset)),
+        "vocabularies": dict(_describe_vocabularies(dataset)),
     }
 
 
-def _feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
+def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
     from daskprep.features.base import all_outputs, rows_seen
 
     feature, learned = dataset.features[name], dataset.learned[name]
@@ -106,27 +106,29 @@ def _feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
         "missing_rate": learned.missing / max(rows_seen(feature, learned), 1),
         "unreadable": learned.invalid,
         "unreadable_samples": list(learned.invalid_samples),
-        "fill_value": _plain(learned.fill_value),
-        "learned": _facts(learned),
+        "fill_value": _to_json_value(learned.fill_value),
+        "learned": _select_learned_values(learned),
     }
 
 
-def _facts(learned: Learned) -> dict[str, Any]:
+def _select_learned_values(learned: Learned) -> dict[str, Any]:
     """Return the numbers and texts that this type of feature learned; vocabularies stand elsewhere."""
     from daskprep.features import Learned as Common
 
     own = {field.name for field in dataclasses.fields(learned)} - {field.name for field in dataclasses.fields(Common)}
     values = {name: getattr(learned, name) for name in sorted(own)}
-    return {name: _plain(value) for name, value in values.items() if isinstance(value, bool | int | float | str)}
+    return {
+        name: _to_json_value(value) for name, value in values.items() if isinstance(value, bool | int | float | str)
+    }
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def _vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
+def _describe_vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
     """Give size and first tokens, which are the most frequent but for special symbols, of each vocabulary."""
     for output in dataset.layout.outputs:
         with suppress(ConfigError):  # it has none

@@ -20,7 +20,7 @@ from daskprep.errors import ConfigError, did_you_mean
 _CONNECT_SECONDS = 10
 _SPLITS = ("train", "validation", "test")
 # Options of `read_files` that are given as they are.
-_READING = (
+_READ_OPTIONS = (
     "format", "encoding", "delimiter", "skip_rows", "comment", "null_values", "decimal", "thousands",
     "partition_bytes", "partitions",
 )  # fmt: skip
@@ -29,20 +29,20 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _read_storage_options(
-    context: click.Context, option: click.Parameter, given: Sequence[str]
+    context: click.Context, option: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, Any] | None:
     del context, option
     options = {}
-    for one in given:
+    for one in pairs:
         key, mark, value = one.partition("=")
         if not key or not mark:
             # The value may be a secret, so it is not repeated.
             raise click.BadParameter("expected KEY=VALUE, such as anon=true")
-        options[key] = _value(key, value)
+        options[key] = _parse_value(key, value)
     return options or None
 
 
-def _value(key: str, text: str) -> Any:
+def _parse_value(key: str, text: str) -> Any:
     """Return true, false, null, objects and lists as JSON has them; a number may be a secret, and stays text."""
     if text not in ("true", "false", "null") and not text.startswith(("{", "[")):
         return text
@@ -52,7 +52,7 @@ def _value(key: str, text: str) -> Any:
         raise click.BadParameter(f"the value of {key} starts like JSON but is not valid: {error}") from error
 
 
-def _near(path: str) -> str:
+def _suggest_path(path: str) -> str:
     try:
         return did_you_mean(Path(path).name, [one.name for one in Path(path).parent.iterdir()])
     except OSError:
@@ -84,15 +84,15 @@ style = click.option(
 dataset = click.argument("dataset", metavar="DATASET", type=click.Path())
 
 
-def _by_column(context: click.Context, option: click.Parameter, given: Sequence[str]) -> Any:
+def _parse_by_column(context: click.Context, option: click.Parameter, option_values: Sequence[str]) -> Any:
     """Return what is given for all columns, or by column where it is given as COLUMN=TEXT."""
     del context
-    found: dict[str, Any] = {}
-    for column, _, text in (one.rpartition("=") for one in given):
-        found[column] = [*found.get(column, []), text] if option.name == "null_values" else text
-    if "" in found and len(found) > 1:
+    texts_by_column: dict[str, Any] = {}
+    for column, _, text in (one.rpartition("=") for one in option_values):
+        texts_by_column[column] = [*texts_by_column.get(column, []), text] if option.name == "null_values" else text
+    if "" in texts_by_column and len(texts_by_column) > 1:
         raise click.BadParameter("give it for all columns, or as COLUMN=TEXT each time")
-    return found.get("", found) or None
+    return texts_by_column.get("", texts_by_column) or None
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg] # of which click 8.1 has none
@@ -101,10 +101,10 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # of which click 8.1 has
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from daskprep.writing.memory import bytes_of
+        from daskprep.writing.memory import parse_bytes
 
         try:
-            return bytes_of(value)
+            return parse_bytes(value)
         except ConfigError as error:
             raise click.BadParameter(f'expected bytes such as "2GB" or "500MB", not {value!r}') from error
 
@@ -112,7 +112,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # of which click 8.1 has
 def files(command: _Command) -> _Command:
     """Add the options of `read_files`; the command gets those that are given."""
     character: dict[str, Any] = {"metavar": "CHARACTER"}
-    by_column: dict[str, Any] = {"multiple": True, "callback": _by_column}
+    by_column: dict[str, Any] = {"multiple": True, "callback": _parse_by_column}
     options = [
         click.option(
             "--format",
@@ -140,14 +140,14 @@ def files(command: _Command) -> _Command:
     ]
 
     @functools.wraps(command)
-    def run(*, no_header: bool, names: str | None, quote: str | None, **given: Any) -> Any:
-        reading = {name: value for name in _READING if (value := given.pop(name)) is not None}
-        reading |= {"header": None} if no_header else {}
-        reading |= {} if names is None else {"names": names.split(",")}
-        reading |= {} if quote is None else {"quote": quote or None}
-        return command(reading=reading, **given)
+    def run(*, no_header: bool, names: str | None, quote: str | None, **parameters: Any) -> Any:
+        read_options = {name: value for name in _READ_OPTIONS if (value := parameters.pop(name)) is not None}
+        read_options |= {"header": None} if no_header else {}
+        read_options |= {} if names is None else {"names": names.split(",")}
+        read_options |= {} if quote is None else {"quote": quote or None}
+        return command(read_options=read_options, **parameters)
 
-    return cast("_Command", functools.reduce(lambda made, option: option(made), reversed(options), run))
+    return cast("_Command", functools.reduce(lambda decorated, option: option(decorated), reversed(options), run))
 
 
 def workers(command: _Command) -> _Command:
@@ -163,8 +163,8 @@ def workers(command: _Command) -> _Command:
         "--scheduler", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."
     )
     @functools.wraps(command)
-    def run(*, scheduler: str | None, workers: int | None, **given: Any) -> Any:
-        return command(workers=_on_workers(scheduler, workers), **given)
+    def run(*, scheduler: str | None, workers: int | None, **parameters: Any) -> Any:
+        return command(workers=_on_workers(scheduler, workers), **parameters)
 
     return cast("_Command", run)
 
@@ -179,7 +179,7 @@ def _on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
         return
     from distributed import Client, LocalCluster
 
-    _hush()
+    _silence_loggers()
     if scheduler is None:
         # Without an address, distributed 2026.8 takes port 8787, and warns if another cluster has it.
         dashboard = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
@@ -198,7 +198,7 @@ def _on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
         yield
 
 
-def _hush(level: int = logging.ERROR) -> None:
+def _silence_loggers(level: int = logging.ERROR) -> None:
     # What they say of their own end is nothing that who gives a command has to know.
     logging.getLogger("distributed").setLevel(level)
     # Ctrl-C may come before there is what distributed 2026.8 then cancels: a traceback of tornado's.
@@ -207,7 +207,7 @@ def _hush(level: int = logging.ERROR) -> None:
 
 def _prepare_worker() -> None:
     # An error where a scheduler that was stopped misses a heartbeat; errors of tasks are raised, not logged.
-    _hush(logging.CRITICAL)
+    _silence_loggers(logging.CRITICAL)
     # A terminal sends Ctrl-C to workers as well; they are ended by who started them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -220,11 +220,11 @@ def rows(command: _Command) -> _Command:
 
     @click.argument("data", nargs=-1, type=click.Path())
     @functools.wraps(command)
-    def run(*, data: Sequence[str], **given: Any) -> Any:
-        found = {name: one_or_list(paths) for name in _SPLITS if (paths := given.pop(name))}
-        if data and found:
-            raise click.UsageError(f"give either DATA or --{next(iter(found))}, not both")
-        return command(rows=one_or_list(data) if data else found or None, **given)
+    def run(*, data: Sequence[str], **parameters: Any) -> Any:
+        files_by_split = {name: one_or_list(paths) for name in _SPLITS if (paths := parameters.pop(name))}
+        if data and files_by_split:
+            raise click.UsageError(f"give either DATA or --{next(iter(files_by_split))}, not both")
+        return command(rows=one_or_list(data) if data else files_by_split or None, **parameters)
 
     for name in reversed(_SPLITS):
         text = f"Files of the {name} split, instead of DATA. Repeatable."
@@ -232,26 +232,26 @@ def rows(command: _Command) -> _Command:
     return cast("_Command", run)
 
 
-def opened(path: str, *, fold: int | None = None, whole: bool = True, **options: Any) -> dp.Dataset:
-    """Return the dataset at a path, or a fold of it; unless `whole`, one without folds."""
+def opened(path: str, *, fold: int | None = None, allow_folded: bool = True, **options: Any) -> dp.Dataset:
+    """Return the dataset at a path, or a fold of it; unless `allow_folded`, one without folds."""
     check_paths(path, "dataset")
     dataset = dp.open_dataset(path, **options)
     if isinstance(dataset, dp.FoldedDataset):
         if fold is not None:
             return dataset.fold(fold)
-        if not whole:
+        if not allow_folded:
             raise click.UsageError(f"{path} has {dataset.folds} folds: choose one, as in --fold 0")
     elif fold is not None:
         raise click.UsageError(f"{path} has no folds: leave --fold out")
     return dataset
 
 
-def check_paths(paths: Any, what: str = "file or folder") -> None:
+def check_paths(paths: Any, noun: str = "file or folder") -> None:
     """Raise ConfigError for the first local path where nothing is, before what reads it is imported."""
-    for given in paths.values() if isinstance(paths, dict) else [paths]:
-        for path in [given] if isinstance(given, str) else given or ():
+    for group in paths.values() if isinstance(paths, dict) else [paths]:
+        for path in [group] if isinstance(group, str) else group or ():
             if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):
-                raise ConfigError(f'there is no {what} "{path}": check the path.{_near(path)}')
+                raise ConfigError(f'there is no {noun} "{path}": check the path.{_suggest_path(path)}')
 
 
 def one_or_list(paths: Sequence[str]) -> str | list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from daskprep.assignment import sampled
-from daskprep.display.words import count, size
+from daskprep.assignment import take_sample
+from daskprep.display.words import format_bytes, format_count
 from daskprep.errors import ColumnError
 from daskprep.preprocessor import Preprocessor
 from daskprep.sources import Source, TableSource
-from daskprep.writing.memory import Ceiling
+from daskprep.writing.memory import MemoryLimit
 from daskprep.writing.plan import choose_layout
 
 _SAMPLE_ROWS = 10_000
@@ -17,34 +17,37 @@ _SAMPLE_ROWS = 10_000
 
 def plan_lines(prep: Preprocessor, source: Source, output: str | None) -> list[str]:
     """Return the plan of a write as lines of text: one partition is read, and its first rows are learned from."""
-    source = sampled(source, prep.sample, prep.sample_seed)
-    sizes = [piece.nbytes for piece in source.pieces]
-    number, sample = _first_rows(source)
+    source = take_sample(source, prep.sample, prep.sample_seed)
+    sizes = [fragment.nbytes for fragment in source.fragments]
+    number, sample = _read_first_rows(source)
     if source.row_counts is not None:
-        rows, about, told = sum(source.row_counts), "", ""
+        rows, qualifier, note = sum(source.row_counts), "", ""
     else:
         rows = round(sample.num_rows * sum(sizes) / max(sizes[number], 1))
-        about, told = "about ", ", estimated from one partition"
-    prep = Preprocessor(prep._given_features).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
+        qualifier, note = "about ", ", estimated from one partition"
+    prep = Preprocessor(prep._feature_specs).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
     # As if all were training rows, as far as a few tell how long they are.
     layout = choose_layout(prep.features_, prep.learned_, {"train": rows})
-    ceiling, stored = Ceiling.of(1), rows * layout.row_bytes
-    files, blocks = count(len(source.files), f"{source.format} file".strip()), count(layout.blocks("train"), "block")
-    partitions = f"{count(source.npartitions, 'partition')} of up to {size(max(sizes))}"
+    limit, stored_bytes = MemoryLimit.of(1), rows * layout.row_bytes
+    files, blocks = (
+        format_count(len(source.files), f"{source.format} file".strip()),
+        format_count(layout.blocks("train"), "block"),
+    )
+    partitions = f"{format_count(source.npartitions, 'partition')} of up to {format_bytes(max(sizes))}"
     return [
-        f"reads    {files}: {size(sum(sizes))} of rows in memory, in {partitions}",
-        f"rows     {about}{rows:,}{told}; before rows are dropped or balanced",
+        f"reads    {files}: {format_bytes(sum(sizes))} of rows in memory, in {partitions}",
+        f"rows     {qualifier}{rows:,}{note}; before rows are dropped or balanced",
         f"writes   {output or 'nothing, because -o is not given'}",
-        f"dataset  about {size(stored)} before compression: {layout.row_bytes:,} bytes a row, "
-        f"in {blocks} of {count(layout.block_rows, 'row')}",
-        f"scratch  up to about {size(sum(sizes) + stored)} more until the dataset is complete",
-        f"memory   up to {size(ceiling.needed(max(sizes)))} for {count(ceiling.threads, 'thread')} of "
-        f"{count(ceiling.processes, 'process', 'processes')}; --memory sets a limit",
+        f"dataset  about {format_bytes(stored_bytes)} before compression: {layout.row_bytes:,} bytes a row, "
+        f"in {blocks} of {format_count(layout.block_rows, 'row')}",
+        f"scratch  up to about {format_bytes(sum(sizes) + stored_bytes)} more until the dataset is complete",
+        f"memory   up to {format_bytes(limit.required_bytes(max(sizes)))} for {format_count(limit.threads, 'thread')} of "
+        f"{format_count(limit.processes, 'process', 'processes')}; --memory sets a limit",
         "Nothing was written.",
     ]
 
 
-def _first_rows(source: Source) -> tuple[int, pa.Table]:
+def _read_first_rows(source: Source) -> tuple[int, pa.Table]:
     """Return the first partition that has rows."""
     for number in range(source.npartitions):
         table = source.read(number, source.columns)

@@ -13,7 +13,7 @@ import click
 
 import daskprep as dp
 from daskprep.cli import options
-from daskprep.cli.console import resumable, say, show, show_written
+from daskprep.cli.console import print_message, resumable, show, show_write_result
 
 
 @click.command(short_help="Fit on files and write a dataset.")
@@ -46,13 +46,13 @@ def preprocess(
     targets: Sequence[str],
     style: Literal["network", "linear", "trees"] | None,
     weight: str | None,
-    reading: Mapping[str, Any],
+    read_options: Mapping[str, Any],
     workers: AbstractContextManager[None],
     skip_save: bool,
     dry_run: bool,
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
-    **how: Any,
+    **write_options: Any,
 ) -> None:
     """Fit the features of CONFIG on DATA, and write a dataset.
 
@@ -77,69 +77,71 @@ def preprocess(
         raise click.UsageError("give either --sample-ratio or --sample-size")
     options.check_paths(rows)
     options.check_paths([] if config in ("auto", "-") else config)
-    output = output or _beside(rows)
+    output = output or _default_output(rows)
     if output is None and not skip_save and not dry_run:
         raise click.UsageError("give -o DATASET, since DATA is not a single file; or --skip-save or --dry-run")
-    from daskprep.description import describe
+    from daskprep.summary_html import describe
     from daskprep.writing import plan_source
 
-    reading = {**reading, "storage_options": storage_options}
+    read_options = {**read_options, "storage_options": storage_options}
     with workers:
-        prep = _preprocessor(config, rows, targets, style, weight, reading, progress)
+        prep = _make_preprocessor(config, rows, targets, style, weight, read_options, progress)
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
-        goes_by = prep._going_by(rows)
-        source = plan_source(rows, goes_by._columns(prep._checked_features()), memory, reading)
+        resolved = prep._with_source_split(rows)
+        source = plan_source(rows, resolved._columns(prep._validate_features()), memory, read_options)
         if dry_run:
             from daskprep.cli.planning import plan_lines
 
             click.echo("\n".join([*plan_lines(prep, source, output), ""]))
-            show(describe(prep._given_features, {}, goes_by.split, prep.balance, prep._target_names, prep.sample))
+            show(describe(prep._feature_specs, {}, resolved.split, prep.balance, prep._target_names, prep.sample))
         elif output is None or skip_save:
             prep.fit(source, progress=progress)
-            show(describe(prep.features_, prep.learned_, goes_by.split, prep.balance, prep.targets_, prep.sample))
+            show(describe(prep.features_, prep.learned_, resolved.split, prep.balance, prep.targets_, prep.sample))
         else:
             with resumable():
-                dataset = prep.fit_write(source, output, progress=progress, storage_options=storage_options, **how)
+                dataset = prep.fit_write(
+                    source, output, progress=progress, storage_options=storage_options, **write_options
+                )
             if progress is None:
-                show_written(dataset)
+                show_write_result(dataset)
 
 
-def _beside(rows: Any) -> str | None:
+def _default_output(rows: Any) -> str | None:
     """Return where the dataset of one file or folder is written unless it is said."""
-    from daskprep.sources.file_source import is_known
+    from daskprep.sources.file_source import has_known_format
 
     if not isinstance(rows, str) or not Path(rows).name.strip(".") or set(rows) & set("*?["):
         return None
-    given = rows.rstrip("/")
-    stem = re.sub(r"\.\w+(\.(gz|zst|bz2))?$", "", given) if is_known(given) else given
+    path = rows.rstrip("/")
+    stem = re.sub(r"\.\w+(\.(gz|zst|bz2))?$", "", path) if has_known_format(path) else path
     return f"{stem}.dp"
 
 
-def _preprocessor(
+def _make_preprocessor(
     config: str,
     rows: Any,
     targets: Sequence[str],
     style: Literal["network", "linear", "trees"] | None,
     weight: str | None,
-    reading: Mapping[str, Any],
+    read_options: Mapping[str, Any],
     progress: bool | None,
 ) -> dp.Preprocessor:
     if config == "auto":
         from daskprep.sources import as_source
 
-        found = dp.infer_features(as_source(rows, **reading), targets=targets, style=style, progress=progress)
+        inferred = dp.infer_features(as_source(rows, **read_options), targets=targets, style=style, progress=progress)
         for name in targets:
-            if (positive := getattr(found[name], "positive", None)) is not None:
+            if (positive := getattr(inferred[name], "positive", None)) is not None:
                 line = f'target "{name}": {positive!r} is taken as the positive label; to choose, set "positive" of it'
-                say("warning", f"{line} in the configuration that daskprep infer writes")
-        features = {name: feature for name, feature in found.items() if name != weight}
+                print_message("warning", f"{line} in the configuration that daskprep infer writes")
+        features = {name: feature for name, feature in inferred.items() if name != weight}
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit(), weight=weight)
     if style is not None:
         raise click.UsageError('--style is for "auto": in a configuration, give the parameters of each feature')
     if targets:
         raise click.UsageError('--target is for "auto": in a configuration, list targets under output_features')
     # A text would be taken for YAML where its end is not that of a file's name.
-    given = sys.stdin.read() if config == "-" else config if "://" in config else Path(config)
-    prep = dp.Preprocessor.from_config(given)
+    config_source = sys.stdin.read() if config == "-" else config if "://" in config else Path(config)
+    prep = dp.Preprocessor.from_config(config_source)
     return prep if weight is None else prep.set_params(weight=weight)

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from daskprep import __version__
-from daskprep.cli.console import say, warnings_as_lines
+from daskprep.cli.console import print_message, warnings_as_lines
 from daskprep.cli.decoding import decode
 from daskprep.cli.demo import demo
 from daskprep.cli.inferring import infer
@@ -21,8 +21,8 @@ from daskprep.errors import DaskprepError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-_COMPLETE = "_DASKPREP_COMPLETE"
-_MEANT = {"report": "inspect --html", "write": "preprocess", "encode": "preprocess"}
+_COMPLETION_VARIABLE = "_DASKPREP_COMPLETE"
+_SUGGESTED_COMMANDS = {"report": "inspect --html", "write": "preprocess", "encode": "preprocess"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,22 +36,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments : sequence of str, optional
         The arguments after the name of the program; None: those of this process.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    command_line = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with warnings_as_lines():
         try:
-            status = program.main(given, prog_name="daskprep", complete_var=_COMPLETE, standalone_mode=False)
+            status = program.main(
+                command_line, prog_name="daskprep", complete_var=_COMPLETION_VARIABLE, standalone_mode=False
+            )
         except click.Abort as abort:
             if sys.stderr.isatty():
                 click.echo(err=True)  # the terminal has put ^C at the end of a line
-            say("interrupted", "; ".join(getattr(abort.__cause__, "__notes__", ())) or "stopped by Ctrl-C")
+            print_message("interrupted", "; ".join(getattr(abort.__cause__, "__notes__", ())) or "stopped by Ctrl-C")
             return INTERRUPTED
         except click.UsageError as error:
             path = "daskprep" if error.ctx is None else error.ctx.command_path
             message = error.format_message().replace("?.", "?").rstrip(".")
-            say("error", f"{message}{'' if message.endswith('?') else '.'} See: {path} --help")
+            print_message("error", f"{message}{'' if message.endswith('?') else '.'} See: {path} --help")
             return MISUSED
         except (DaskprepError, OSError, ImportError) as error:
-            say("error", error)
+            print_message("error", error)
             return FAILED
     return status if isinstance(status, int) else 0
 
@@ -62,7 +64,7 @@ def _print_completion(context: click.Context, option: click.Parameter, shell: st
         return
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(program, {}, "daskprep", _COMPLETE).source())
+    click.echo(kind(program, {}, "daskprep", _COMPLETION_VARIABLE).source())
     context.exit()
 
 
@@ -74,8 +76,8 @@ class _Program(click.Group):
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args[0] in _MEANT:
-            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?", ctx)
+        if args[0] in _SUGGESTED_COMMANDS:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {_SUGGESTED_COMMANDS[args[0]]!r}?", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

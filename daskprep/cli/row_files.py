@@ -20,23 +20,23 @@ from daskprep.dataset import Split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features.base import all_outputs
-from daskprep.features.checking import decode_column, missing_again
+from daskprep.features.checking import decode_column, mask_missing
 from daskprep.serving.base import MISSING
 from daskprep.storage import Folder
-from daskprep.storage.files import Appended
+from daskprep.storage.files import CallbackWriter
 
-Kind = Literal["csv", "json", "parquet"]
+RowFormat = Literal["csv", "json", "parquet"]
 
 
-def decoded_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
+def decode_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
     """Yield decoded rows block by block, at least one table."""
-    names = _features(split.dataset, columns)
+    names = _select_features(split.dataset, columns)
     stop = len(split) if rows is None else min(rows, len(split))
     for block in range(max(1, -(-stop // split.layout.block_rows))):
-        yield _decoded(split, names, block, stop)
+        yield _decode_block(split, names, block, stop)
 
 
-def _features(dataset: StoredDataset, columns: Sequence[str]) -> list[str]:
+def _select_features(dataset: StoredDataset, columns: Sequence[str]) -> list[str]:
     for name in columns:
         if name not in dataset.features:
             known = list(dataset.features)
@@ -47,7 +47,7 @@ def _features(dataset: StoredDataset, columns: Sequence[str]) -> list[str]:
     return list(columns or dataset.features)
 
 
-def _decoded(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Table:
+def _decode_block(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Table:
     """Return the rows of a block that come before `stop`, one column for each feature."""
     dataset, rows = split.dataset, split.layout.block_range(split.name, block)
     rows = rows[: max(stop - rows.start, 0)]
@@ -57,24 +57,24 @@ def _decoded(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Ta
     columns = {}
     for name in names:
         feature, learned = dataset.features[name], dataset.learned[name]
-        given = {suffix: arrays[name + suffix] for suffix in all_outputs(feature) if name + suffix in arrays}
+        feature_arrays = {suffix: arrays[name + suffix] for suffix in all_outputs(feature) if name + suffix in arrays}
         if name in stored:
             cells = split.media(name).cells(split.block(name, block))[: len(rows)]
-            columns[name] = missing_again(cells, given.get(MISSING))
+            columns[name] = mask_missing(cells, feature_arrays.get(MISSING))
             continue
-        columns[name] = decode_column(feature, given, learned)
+        columns[name] = decode_column(feature, feature_arrays, learned)
     return pa.table(columns)
 
 
 def write_rows(
-    tables: Iterable[pa.Table], kind: Kind, output: str | None, storage_options: Mapping[str, Any] | None = None
+    tables: Iterable[pa.Table], kind: RowFormat, output: str | None, storage_options: Mapping[str, Any] | None = None
 ) -> None:
     """Write tables one after the other, on standard output if `output` is None, which is no place for Parquet."""
     write_text = _write_csv if kind == "csv" else _write_json
     if output is None:
         write_text(tables, sys.stdout)
         return
-    with opened_file(output, storage_options) as file:
+    with open_output(output, storage_options) as file:
         if kind == "parquet":
             _write_parquet(tables, file)
             return
@@ -98,36 +98,36 @@ def _write_csv(tables: Iterable[pa.Table], file: TextIO) -> None:
             writer.writerow(table.column_names)
         writer.writerows(
             [json.dumps(cell, ensure_ascii=False) if isinstance(cell, list) else cell for cell in row]
-            for row in _rows(table)
+            for row in _iterate_rows(table)
         )
 
 
 def _write_json(tables: Iterable[pa.Table], file: TextIO) -> None:
     separator = "[\n"
     for table in tables:
-        for row in _rows(table):
+        for row in _iterate_rows(table):
             values = dict(zip(table.column_names, row, strict=True))
             file.write(separator + json.dumps(values, ensure_ascii=False, allow_nan=False))
             separator = ",\n"
     file.write("[]\n" if separator == "[\n" else "\n]\n")
 
 
-def _rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
-    return zip(*(_readable(column.combine_chunks()).to_pylist() for column in table.columns), strict=True)
+def _iterate_rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
+    return zip(*(_to_text_types(column.combine_chunks()).to_pylist() for column in table.columns), strict=True)
 
 
-def _readable(column: pa.Array) -> pa.Array:
+def _to_text_types(column: pa.Array) -> pa.Array:
     """Return a column in types that CSV and JSON have."""
     if pa.types.is_floating(column.type):
         # The shortest text of a float32 is that of the number as it came.
         numbers = column if column.type == pa.float64() else column.cast(pa.string()).cast(pa.float64())
         return pc.if_else(pc.is_finite(numbers), numbers, None)
     if isinstance(column, pa.ListArray | pa.LargeListArray):
-        return type(column).from_arrays(column.offsets, _readable(column.values))
+        return type(column).from_arrays(column.offsets, _to_text_types(column.values))
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.string())
     if pa.types.is_struct(column.type):
-        sizes = _readable(pc.struct_field(column, "bytes"))
+        sizes = _to_text_types(pc.struct_field(column, "bytes"))
         return pc.coalesce(pc.struct_field(column, "path"), sizes)
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         sizes = pc.binary_length(column).cast(pa.string())
@@ -136,7 +136,7 @@ def _readable(column: pa.Array) -> pa.Array:
 
 
 @contextmanager
-def opened_file(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
+def open_output(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
     """Give a file at a path or URL that is there once the block ends, and not at all if it ends with an exception."""
     path = Path(output)
     # No other file may take the place of a pipe, a device, or a link such as /dev/stdout.
@@ -146,5 +146,5 @@ def opened_file(output: str, storage_options: Mapping[str, Any] | None = None) -
         return
     folder, slash, name = output.rpartition("/")
     writer = Folder.open(folder or slash or ".", storage_options).writer(name)
-    with writer as append, io.BufferedWriter(Appended(append)) as file:
+    with writer as append, io.BufferedWriter(CallbackWriter(append)) as file:
         yield file

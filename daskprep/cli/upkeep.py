@@ -11,7 +11,7 @@ import click
 import daskprep as dp
 from daskprep.cli import options
 from daskprep.cli.console import resumable
-from daskprep.display.words import count, printable
+from daskprep.display.words import escape_unprintable, format_count
 from daskprep.errors import ConfigError, CorruptDatasetError
 
 
@@ -31,14 +31,14 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, progress:
     opened = options.opened(dataset, storage_options=storage_options)
     damaged = opened.damaged()
     for one in damaged:
-        click.echo(printable(f"{one.file} {one.problem}"))
+        click.echo(escape_unprintable(f"{one.file} {one.problem}"))
     if damaged:
-        files = count(len(damaged), "file")
+        files = format_count(len(damaged), "file")
         raise CorruptDatasetError(
             f"{opened.url}: {files} damaged; to write them again, run: daskprep repair {dataset} DATA"
         )
     if progress is None:
-        click.echo(f"{count(len(opened.manifest.files), 'file')} verified")
+        click.echo(f"{format_count(len(opened.manifest.files), 'file')} verified")
 
 
 @click.command(short_help="Rewrite damaged files from the source.")
@@ -54,7 +54,7 @@ def repair(
     rows: Any,
     *,
     trusted: bool,
-    reading: Mapping[str, Any],
+    read_options: Mapping[str, Any],
     workers: AbstractContextManager[None],
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
@@ -71,16 +71,16 @@ def repair(
     options.check_paths(dataset, "dataset")
     options.check_paths(rows)
     with workers, resumable():
-        if rows and reading:
+        if rows and read_options:
             from daskprep.sources import as_source
 
-            rows = as_source(rows, storage_options=storage_options, **reading)
+            rows = as_source(rows, storage_options=storage_options, **read_options)
         repaired = dp.repair(dataset, rows, progress=progress, storage_options=storage_options, trusted=trusted)
     if progress is None:
         for one in repaired.repaired:
-            click.echo(printable(f"repaired {one.file}, which {one.problem}"))
-        total, mended = count(len(repaired.manifest.files), "file"), len(repaired.repaired)
-        click.echo(f"{mended or 'nothing'} repaired: {total} verified")
+            click.echo(escape_unprintable(f"repaired {one.file}, which {one.problem}"))
+        total, num_repaired = format_count(len(repaired.manifest.files), "file"), len(repaired.repaired)
+        click.echo(f"{num_repaired or 'nothing'} repaired: {total} verified")
 
 
 @click.command(short_help="Decode images and audio before training.")
@@ -106,7 +106,7 @@ def cache(
     workers: AbstractContextManager[None],
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
-    **where: Any,
+    **cache_options: Any,
 ) -> None:
     """Decode the images and audio of a DATASET into a cache, so that the first epoch is as fast as later ones.
 
@@ -127,6 +127,6 @@ def cache(
             f"{opened.url} has no images or audio that are decoded while loading: there is nothing to cache"
         )
     with workers, resumable():
-        opened.cache_media(splits=splits or None, columns=columns or None, progress=progress, **where)
+        opened.cache_media(splits=splits or None, columns=columns or None, progress=progress, **cache_options)
     if progress is None:
         click.echo(f"{', '.join(columns or (one.name for one in opened.layout.cells))}: decoded and cached")

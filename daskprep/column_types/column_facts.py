@@ -14,7 +14,7 @@ from daskprep.column_types.text_facts import IMAGE_SUFFIXES, SOUND_SUFFIXES, num
 from daskprep.features import Audio, Image
 from daskprep.features.cells import one_array
 from daskprep.features.tokens import rows_with_repeats
-from daskprep.kernels import Coded, list_offsets
+from daskprep.kernels import TokenCodes, list_offsets
 from daskprep.media.audio import SIGNATURES
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import DistinctValues, Lengths
@@ -22,7 +22,7 @@ from daskprep.summaries.column_facts import ColumnFacts
 
 _HEAD_BYTES = 16
 _SAMPLE = 1 << 11
-_MOST_DECLARED = 1_000
+_MAX_DECLARED = 1_000
 _IMAGE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM.{4}\0\0\0\0|GIF8[79]a|II[*+]\0|MM\0[*+]|RIFF....WEBP|P[1-7fF]\s"
     rb"|\x93NUMPY",
@@ -42,23 +42,23 @@ def _present_facts(cells: pa.Array) -> ColumnFacts:
     if pt.is_dictionary(kind):
         return _dictionary_facts(cells)
     if pt.is_boolean(kind):
-        return ColumnFacts(len(cells), booleans=len(cells), distinct=DistinctValues.of(*_counted(as_text(cells))))
+        return ColumnFacts(len(cells), booleans=len(cells), distinct=DistinctValues.of(*_count_values(as_text(cells))))
     if pt.is_string(kind):
-        return text_facts(*_counted(cells))
+        return text_facts(*_count_values(cells))
     if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind):
-        return number_facts(*_counted(cells))
+        return number_facts(*_count_values(cells))
     if pt.is_timestamp(kind) or pt.is_date(kind):
-        values, counts = _counted(cells)
+        values, counts = _count_values(cells)
         micros = values.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
         return ColumnFacts(len(cells), times=len(cells), distinct=DistinctValues.of(micros, counts, values))
     if pt.is_binary(kind):
         return _bytes_facts(cells)
     if pt.is_list(kind):
         return _list_facts(cells)
-    return _struct_facts(cells) if pt.is_struct(kind) else _other(cells)
+    return _struct_facts(cells) if pt.is_struct(kind) else _other_facts(cells)
 
 
-def _counted(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
+def _count_values(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Return values and how often each occurs; where most are distinct, the cells as they are.
 
     Facts are the same either way: they add up over cells, and `DistinctValues` merges equal ones.
@@ -71,8 +71,8 @@ def _counted(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
     return counted.field("values"), counted.field("counts").to_numpy()
 
 
-def _other(cells: pa.Array) -> ColumnFacts:
-    return ColumnFacts(len(cells), others=+Counter({str(cells.type): len(cells)}))
+def _other_facts(cells: pa.Array) -> ColumnFacts:
+    return ColumnFacts(len(cells), unsupported=+Counter({str(cells.type): len(cells)}))
 
 
 def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
@@ -80,12 +80,12 @@ def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
     used = np.flatnonzero(counts)
     values, counts = cells.dictionary.take(pa.array(used)), counts[used]
     if pt.is_string(values.type) and not values.null_count:
-        return text_facts(values, counts) + ColumnFacts(declared=_declared(cells))
+        return text_facts(values, counts) + ColumnFacts(declared_orders=_count_declared_order(cells))
     return column_facts(cells.dictionary_decode())
 
 
-def _declared(cells: pa.DictionaryArray) -> Counter[tuple[str, ...]]:
-    if not cells.type.ordered or not 0 < len(cells.dictionary) <= _MOST_DECLARED:
+def _count_declared_order(cells: pa.DictionaryArray) -> Counter[tuple[str, ...]]:
+    if not cells.type.ordered or not 0 < len(cells.dictionary) <= _MAX_DECLARED:
         return Counter()
     return +Counter({tuple(pc.utf8_trim_whitespace(cells.dictionary).to_pylist()): len(cells)})
 
@@ -97,17 +97,17 @@ def _bytes_facts(cells: pa.Array) -> ColumnFacts:
     if not len(rest):
         return facts
     try:
-        return facts + text_facts(*_counted(rest.cast(pa.string())))
+        return facts + text_facts(*_count_values(rest.cast(pa.string())))
     except pa.ArrowInvalid:
-        return facts + _other(rest)
+        return facts + _other_facts(rest)
 
 
 def _media_facts(data: pa.Array, images: np.ndarray, sounds: np.ndarray) -> ColumnFacts:
-    found = [int(mask.sum()) for mask in (images, sounds)]
+    counts = [int(mask.sum()) for mask in (images, sounds)]
     samples = [
         kind.summarize(kind.parse(data.filter(pa.array(mask)))) for kind, mask in ((Image(), images), (Audio(), sounds))
     ]
-    return ColumnFacts(sum(found), images=found[0], sounds=found[1], images_in=samples[0], sounds_in=samples[1])
+    return ColumnFacts(sum(counts), images=counts[0], audio=counts[1], image_sample=samples[0], audio_sample=samples[1])
 
 
 def _signatures(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -120,19 +120,19 @@ def _signatures(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 def _struct_facts(cells: pa.StructArray) -> ColumnFacts:
     names = {field.name for field in cells.type}
     if {"array", "sampling_rate"} <= names:
-        return ColumnFacts(len(cells), sounds=len(cells))
+        return ColumnFacts(len(cells), audio=len(cells))
     if not names & {"bytes", "path"}:
-        return _other(cells)
+        return _other_facts(cells)
     # Of a Hugging Face cell with both the path may be that of another machine: what is in the bytes decides.
     data, path = (_field(cells, name) for name in ("bytes", "path"))
     images, sounds = _signatures(data.cast(pa.large_binary()))
-    bare = ~(images | sounds)
-    images |= bare & _ends_like(path, IMAGE_SUFFIXES)
-    sounds |= bare & _ends_like(path, SOUND_SUFFIXES)
-    gone = np.array(data.is_null(), bool) & np.array(path.is_null(), bool)
-    others = cells.filter(pa.array(~(images | sounds | gone)))
-    missing = int(gone.sum())
-    return _media_facts(data, images, sounds) + ColumnFacts(missing, missing) + _other(others)
+    unrecognized = ~(images | sounds)
+    images |= unrecognized & _has_suffix(path, IMAGE_SUFFIXES)
+    sounds |= unrecognized & _has_suffix(path, SOUND_SUFFIXES)
+    absent = np.array(data.is_null(), bool) & np.array(path.is_null(), bool)
+    others = cells.filter(pa.array(~(images | sounds | absent)))
+    missing = int(absent.sum())
+    return _media_facts(data, images, sounds) + ColumnFacts(missing, missing) + _other_facts(others)
 
 
 def _field(cells: pa.StructArray, name: str) -> pa.Array:
@@ -141,10 +141,10 @@ def _field(cells: pa.StructArray, name: str) -> pa.Array:
     return pc.struct_field(cells, name)
 
 
-def _ends_like(path: pa.Array, suffixes: str) -> np.ndarray:
-    like = pc.fill_null(pc.match_substring_regex(path.cast(pa.string()), suffixes), fill_value=False)
-    found: np.ndarray = like.to_numpy(zero_copy_only=False)
-    return found
+def _has_suffix(path: pa.Array, suffixes: str) -> np.ndarray:
+    matches = pc.fill_null(pc.match_substring_regex(path.cast(pa.string()), suffixes), fill_value=False)
+    mask: np.ndarray = matches.to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _list_facts(cells: pa.ListArray) -> ColumnFacts:
@@ -153,18 +153,27 @@ def _list_facts(cells: pa.ListArray) -> ColumnFacts:
     lengths = Lengths.of(np.diff(offsets))
     if pt.is_null(kind):
         # Empty lists have no type of their own: their length is all that is known.
-        return ColumnFacts(rows, gaps=_rows_with(items.is_null(), offsets), lengths=lengths)
+        return ColumnFacts(rows, lists_with_missing=_rows_with(items.is_null(), offsets), lengths=lengths)
     if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_boolean(kind):
-        gaps = _rows_with(items.is_null(nan_is_null=True), offsets)
-        return ColumnFacts(rows, lists=rows, gaps=gaps, lengths=lengths)
+        lists_with_missing = _rows_with(items.is_null(nan_is_null=True), offsets)
+        return ColumnFacts(rows, lists=rows, lists_with_missing=lists_with_missing, lengths=lengths)
     if not (pt.is_string(kind) or pt.is_dictionary(kind)):
-        return _other(cells)
+        return _other_facts(cells)
     text = as_text(items)
-    gaps = _rows_with(text.is_null(), offsets)
+    lists_with_missing = _rows_with(text.is_null(), offsets)
     codes = pc.fill_null(text, "").dictionary_encode()
-    repeats = np.count_nonzero(rows_with_repeats(Coded(offsets, codes.indices.to_numpy(), codes.dictionary)))
-    items = DistinctValues.of(*_counted(text.drop_null()))
-    return ColumnFacts(rows, lists_of_text=rows, gaps=gaps, repeats=int(repeats), lengths=lengths, items=items)
+    lists_with_duplicates = np.count_nonzero(
+        rows_with_repeats(TokenCodes(offsets, codes.indices.to_numpy(), codes.dictionary))
+    )
+    items = DistinctValues.of(*_count_values(text.drop_null()))
+    return ColumnFacts(
+        rows,
+        lists_of_text=rows,
+        lists_with_missing=lists_with_missing,
+        lists_with_duplicates=int(lists_with_duplicates),
+        lengths=lengths,
+        items=items,
+    )
 
 
 def _rows_with(marked: pa.BooleanArray, offsets: np.ndarray) -> int:

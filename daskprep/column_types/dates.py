@@ -6,16 +6,16 @@ import re
 
 import numpy as np
 
-from daskprep.column_types.guess import Guess, counted, shown, unreadable
+from daskprep.column_types.guess import Guess, describe_counts, describe_unreadable, quote_value
 from daskprep.features import Date
 from daskprep.summaries.column_facts import ColumnFacts
 
-_MOST = 0.95
-_LABELS = 20
+_MIN_SHARE = 0.95
+_MAX_LABELS = 20
 _NAME = re.compile(r"(^|_)(date|day|time|datetime|timestamp|ts|at|when|created|updated|modified|born|dob|epoch)(_|$)")
 _SECONDS = (10**8, 4 * 10**9)  # the years 1973 to 2096
 _SCALES = (1, 10**3, 10**6, 10**9)
-_LOGGED = ("%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S")  # by web servers
+_LOG_FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S")  # by web servers
 _FIELDS = re.compile(r"\d{1,2}(?P<mark>[-/.])\d{1,2}[-/.](?P<year>\d{4}|\d{2})(?P<clock>.*)")
 _CLOCK = re.compile(r"(?P<gap>[ T])\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<fraction>\.\d{1,6})?(?P<half>\s?[aApP][mM])?")
 
@@ -23,30 +23,30 @@ _CLOCK = re.compile(r"(?P<gap>[ T])\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<fraction
 def guess_date(name: str, facts: ColumnFacts) -> Guess | None:
     """Return a Date for dates of the frame's own types, in text, or in numbers."""
     if facts.times:
-        return Guess(Date(), f"dates: {counted(facts)}")
-    if facts.text.dates >= _MOST * facts.typed and facts.text.dates:
-        return _guess_written(facts)
-    if facts.typed and facts.numbers == facts.whole == facts.typed:
+        return Guess(Date(), f"dates: {describe_counts(facts)}")
+    if facts.text.dates >= _MIN_SHARE * facts.usable and facts.text.dates:
+        return _guess_date_text(facts)
+    if facts.usable and facts.numbers == facts.integers == facts.usable:
         return _guess_numbers(name, facts)
     return None
 
 
-def _guess_written(facts: ColumnFacts) -> Guess | None:
+def _guess_date_text(facts: ColumnFacts) -> Guess | None:
     texts, samples = facts.distinct.texts, facts.distinct.texts.to_pylist()
-    in_doubt = _FIELDS.fullmatch(samples[0]) and not facts.text.day_first and not facts.text.day_second
-    for written in dict.fromkeys([_day_first_format(facts), None, *_LOGGED]):
-        feature = Date(datetime_format=written)
+    is_ambiguous = _FIELDS.fullmatch(samples[0]) and not facts.text.day_first and not facts.text.day_second
+    for date_format in dict.fromkeys([_day_first_format(facts), None, *_LOG_FORMATS]):
+        feature = Date(datetime_format=date_format)
         dates, counts = feature.parse(texts), facts.distinct.counts[: len(texts)]
-        if len(dates.drop_null()) < _MOST * len(texts) - facts.marked:
+        if len(dates.drop_null()) < _MIN_SHARE * len(texts) - facts.null_texts:
             continue
-        sample, how = samples[0], "read month first, which no cell contradicts" if in_doubt else "as text"
-        if written is not None and written not in _LOGGED:  # others may be as ISO 8601 has them
-            sample, how = next(filter(_FIELDS.fullmatch, samples)), "day first"
+        sample, note = samples[0], "read month first, which no cell contradicts" if is_ambiguous else "as text"
+        if date_format is not None and date_format not in _LOG_FORMATS:  # others may be as ISO 8601 has them
+            sample, note = next(filter(_FIELDS.fullmatch, samples)), "day first"
         # Of many distinct values some are kept, which may lack those that are no dates at all.
         share = counts[np.array(dates.is_null(), bool)].sum() / counts.sum()
-        odd = max(round(float(share) * facts.typed), facts.typed - facts.text.dates)
-        what = f"dates, {how}, such as {shown(sample)}{unreadable(odd, facts.typed)}"
-        return Guess(feature, f"{what}: {counted(facts)}", bool(odd))
+        n_unreadable = max(round(float(share) * facts.usable), facts.usable - facts.text.dates)
+        what = f"dates, {note}, such as {quote_value(sample)}{describe_unreadable(n_unreadable, facts.usable)}"
+        return Guess(feature, f"{what}: {describe_counts(facts)}", bool(n_unreadable))
     return None
 
 
@@ -72,12 +72,12 @@ def _day_first_format(facts: ColumnFacts) -> str | None:
 
 def _guess_numbers(name: str, facts: ColumnFacts) -> Guess | None:
     named = _NAME.search(name) is not None
-    if facts.calendar == facts.numbers and (named or facts.distinct.count > _LABELS):
+    if facts.compact_dates == facts.numbers and (named or facts.distinct.count > _MAX_LABELS):
         feature = Date(datetime_format="%Y%m%d")
-        if len(feature.parse(facts.distinct.texts).drop_null()) >= _MOST * len(facts.distinct.texts):
-            return Guess(feature, f"dates as numbers, such as {facts.distinct.texts[0]}: {counted(facts)}")
+        if len(feature.parse(facts.distinct.texts).drop_null()) >= _MIN_SHARE * len(facts.distinct.texts):
+            return Guess(feature, f"dates as numbers, such as {facts.distinct.texts[0]}: {describe_counts(facts)}")
     low, high = _SECONDS
     for scale, unit in zip(_SCALES, ("seconds", "milliseconds", "microseconds", "nanoseconds"), strict=True):
         if named and low * scale <= facts.range.min and facts.range.max <= high * scale:
-            return Guess(Date(), f"{unit} since 1970, judging by name and range: {counted(facts)}")
+            return Guess(Date(), f"{unit} since 1970, judging by name and range: {describe_counts(facts)}")
     return None

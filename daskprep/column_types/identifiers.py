@@ -13,11 +13,13 @@ from daskprep.summaries.column_facts import ColumnFacts
 # Of so few rows, that no two are equal says nothing.
 FEW_ROWS = 20
 _MANY_ROWS = 100
-_ALMOST = 0.9
-_MOST = 0.95
-_THINGS = "user|customer|client|passenger|patient|person|member|student|employee|account|order|invoice|product|item"
-_THINGS += "|object|record|row|case|sample|session|transaction|encounter|event|visit|device|listing|house|loan"
-_IDENTIFIER = re.compile(rf"(^|_)(id|ids|uuid|guid|uid|identifier)$|^id_|({_THINGS})id$")
+_MIN_DISTINCT_SHARE = 0.9
+_MIN_SHARE = 0.95
+_ENTITY_NAMES = (
+    "user|customer|client|passenger|patient|person|member|student|employee|account|order|invoice|product|item"
+)
+_ENTITY_NAMES += "|object|record|row|case|sample|session|transaction|encounter|event|visit|device|listing|house|loan"
+_IDENTIFIER = re.compile(rf"(^|_)(id|ids|uuid|guid|uid|identifier)$|^id_|({_ENTITY_NAMES})id$")
 _NUMBERED = re.compile(r"_(no|nr|nbr|number)$")
 _NUMBERING = re.compile(r"(^|_)(index|idx|key|pk|nr|no|number|rowid|row|rownames|line|serial|rank)$|^unnamed|^$")
 CODE_NAME = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|fips|geoid|naics|icd|code)$")
@@ -27,10 +29,10 @@ _MEASURED = re.compile(
 )
 _SERIAL_DIGITS = 5  # serial numbers have the same number of digits, and hardly fewer than this
 _CHANCE = 10  # numbers drawn from a range are all different once in e**10 times, or less: then they number the rows
-_MOST_CODES = 1_000_000  # more are no codes of diagnoses, places or goods, but tell things apart
+_MAX_CODES = 1_000_000  # more are no codes of diagnoses, places or goods, but tell things apart
 _ROUND = r"^\d*0(\.0*)?$"
 # Words with a digit, and at most a few capital letters beside them; and what is written as Chinese and Thai are.
-CODED = r"^[\w./#:-]*\d[\w./#:-]*$|^([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*)([ ./#-]([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*))+$"
+CODE_PATTERN = r"^[\w./#:-]*\d[\w./#:-]*$|^([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*)([ ./#-]([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*))+$"
 WITHOUT_SPACES = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]{5}"
 
 
@@ -40,60 +42,67 @@ def plain_name(name: str) -> str:
     return re.sub(r"[\W_]+", "_", words).strip("_").lower()
 
 
-def names_things(name: str) -> bool:
+def is_identifier_name(name: str) -> bool:
     """Tell whether a name is that of an identifier."""
     numbered = _NUMBERED.search(name) is not None and _MEASURED.search(name) is None
     return numbered or _IDENTIFIER.search(name) is not None
 
 
-def number_rows(name: str, facts: ColumnFacts) -> bool:
+def are_row_numbers(name: str, facts: ColumnFacts) -> bool:
     """Tell whether whole numbers tell rows apart, by their name or by how they look."""
     if not facts.is_unique:
-        return names_things(name) and almost_unique(facts)
+        return is_identifier_name(name) and is_almost_unique(facts)
     measured = _MEASURED.search(name) is not None
-    if names_things(name) or (_NUMBERING.search(name) and not measured):
+    if is_identifier_name(name) or (_NUMBERING.search(name) and not measured):
         return True
     low, high = facts.range.min, facts.range.max
-    if facts.typed < FEW_ROWS or low < 0 or measured:
+    if facts.usable < FEW_ROWS or low < 0 or measured:
         return False
-    alike = len(f"{low:.0f}") == len(f"{high:.0f}") >= _SERIAL_DIGITS
-    serial = alike and not mostly(facts, _ROUND, 0.5) and CODE_NAME.search(name) is None
-    return serial or facts.typed**2 >= 2 * _CHANCE * (high - low + 1)
+    same_length = len(f"{low:.0f}") == len(f"{high:.0f}") >= _SERIAL_DIGITS
+    serial = same_length and not mostly_match(facts, _ROUND, 0.5) and CODE_NAME.search(name) is None
+    return serial or facts.usable**2 >= 2 * _CHANCE * (high - low + 1)
 
 
-def text_tells_apart(name: str, facts: ColumnFacts) -> bool:
+def is_identifier_text(name: str, facts: ColumnFacts) -> bool:
     """Tell whether texts are names of rows and no prose."""
-    one_word = facts.text.spaced <= (1 - _MOST) * facts.typed and not mostly(facts, WITHOUT_SPACES, 0.5)
-    if not one_word and not mostly(facts, CODED):
+    one_word = facts.text.with_spaces <= (1 - _MIN_SHARE) * facts.usable and not mostly_match(
+        facts, WITHOUT_SPACES, 0.5
+    )
+    if not one_word and not mostly_match(facts, CODE_PATTERN):
         return False
-    if names_things(name) or (_NUMBERING.search(name) and facts.is_unique):
-        return facts.is_unique or almost_unique(facts)
+    if is_identifier_name(name) or (_NUMBERING.search(name) and facts.is_unique):
+        return facts.is_unique or is_almost_unique(facts)
     if facts.is_unique:
-        return facts.typed >= FEW_ROWS and not _are_drawn(facts)
-    return almost_unique(facts) and facts.typed >= _MANY_ROWS and mostly(facts, CODED) and not _are_drawn(facts)
+        return facts.usable >= FEW_ROWS and not _look_random(facts)
+    return (
+        is_almost_unique(facts)
+        and facts.usable >= _MANY_ROWS
+        and mostly_match(facts, CODE_PATTERN)
+        and not _look_random(facts)
+    )
 
 
-def _are_drawn(facts: ColumnFacts) -> bool:
+def _look_random(facts: ColumnFacts) -> bool:
     """Tell whether texts are of few possible codes, and are equal about as often as chance has them."""
     texts = facts.distinct.texts
     digits, letters = (pc.count_substring_regex(texts, kind).to_numpy() for kind in (r"\d", r"\p{L}"))
-    short = 10.0**digits * 26.0**letters <= _MOST_CODES
-    if not mostly(facts, CODED) or 2 * short.sum() < len(texts):
+    short = 10.0**digits * 26.0**letters <= _MAX_CODES
+    if not mostly_match(facts, CODE_PATTERN) or 2 * short.sum() < len(texts):
         return False
     texts = texts.filter(pa.array(short & (digits > 0)))
     numbers = pc.replace_substring_regex(texts, r"\D", "").cast(pa.int64()).to_numpy()
     words = len(pc.replace_substring_regex(texts, r"\d", "").unique())
-    possible, drawn = words * int(numbers.max() - numbers.min() + 1), facts.typed
-    repeats = drawn + possible * math.expm1(-drawn / possible)
-    return drawn**2 < 2 * _CHANCE * possible or drawn - facts.distinct.count >= repeats / 2
+    possible, n_draws = words * int(numbers.max() - numbers.min() + 1), facts.usable
+    repeats = n_draws + possible * math.expm1(-n_draws / possible)
+    return n_draws**2 < 2 * _CHANCE * possible or n_draws - facts.distinct.count >= repeats / 2
 
 
-def almost_unique(facts: ColumnFacts) -> bool:
+def is_almost_unique(facts: ColumnFacts) -> bool:
     """Tell whether nine in ten values are different."""
-    return facts.typed >= FEW_ROWS and facts.distinct.count >= _ALMOST * facts.typed
+    return facts.usable >= FEW_ROWS and facts.distinct.count >= _MIN_DISTINCT_SHARE * facts.usable
 
 
-def mostly(facts: ColumnFacts, pattern: str, share: float = _MOST) -> bool:
+def mostly_match(facts: ColumnFacts, pattern: str, share: float = _MIN_SHARE) -> bool:
     """Tell whether so many of the texts that are kept hold a pattern."""
     texts = facts.distinct.texts
     return (pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0) >= share * max(len(texts), 1)

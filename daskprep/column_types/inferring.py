@@ -12,22 +12,22 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess, skip
-from daskprep.column_types.media_sizes import with_size
+from daskprep.column_types.media_sizes import suggest_size
 from daskprep.column_types.rules import guess_feature, guess_target
-from daskprep.column_types.styles import STYLES, Style, labels_of, styled
+from daskprep.column_types.styles import STYLES, Style, apply_style, find_encoding_target
 from daskprep.display.tables import Description, Table
-from daskprep.display.words import count, cut
-from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
+from daskprep.display.words import format_count, truncate
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
 from daskprep.features import Feature
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.sources.arrow_types import class_column
-from daskprep.sources.composed import SPLIT, splits_of
+from daskprep.sources.composed import SPLIT, get_splits
 from daskprep.summaries.column_facts import ColumnFacts
 
-_SHOWN = 5
+_MAX_SHOWN = 5
 _merge = functools.partial(functools.reduce, operator.add)
-_NAME_CHARACTERS, _REASON_CHARACTERS = 40, 200
+_MAX_NAME_CHARACTERS, _MAX_REASON_CHARACTERS = 40, 200
 
 
 class InferredFeatures(dict[str, Feature]):
@@ -64,12 +64,15 @@ class InferredFeatures(dict[str, Feature]):
     def _description(self) -> Description:
         columns = [(name, feature.kind, self.reasons[name]) for name, feature in self.items()]
         columns += [(name, "skipped", reason) for name, reason in self.skipped.items()]
-        rows = [(cut(name, _NAME_CHARACTERS), kind, cut(why, _REASON_CHARACTERS)) for name, kind, why in columns]
-        line = f"{count(len(self), 'feature')}, {len(self.skipped):,} skipped"
+        rows = [
+            (truncate(name, _MAX_NAME_CHARACTERS), kind, truncate(why, _MAX_REASON_CHARACTERS))
+            for name, kind, why in columns
+        ]
+        line = f"{format_count(len(self), 'feature')}, {len(self.skipped):,} skipped"
         return Description([line], [Table(("column", "type", "why"), rows, tuple, "column")])
 
 
-@hints_parameters
+@with_parameter_hints
 def infer_features(
     frame: Any, *, targets: str | Iterable[str] | None = None, style: Style | None = None, progress: bool | None = None
 ) -> InferredFeatures:
@@ -103,16 +106,16 @@ def infer_features(
     sold    binary   booleans: 2 distinct values in 4 rows
     shop    skipped  constant: 'Oslo' in every row
     """
-    wanted = [targets] if isinstance(targets, str) else list(targets or ())
+    target_names = [targets] if isinstance(targets, str) else list(targets or ())
     with Progress(progress) as shown:
-        leave = {SPLIT: "says the split of each row"} if splits_of(frame) else None
-        return infer_source(as_source(frame), wanted, leave, style, progress=shown)
+        excluded = {SPLIT: "says the split of each row"} if get_splits(frame) else None
+        return infer_source(as_source(frame), target_names, excluded, style, progress=shown)
 
 
 def infer_source(
     source: Source,
     targets: Sequence[str] = (),
-    leave: Mapping[str, str] | None = None,
+    excluded: Mapping[str, str] | None = None,
     style: Style | None = None,
     *,
     progress: Progress,
@@ -123,35 +126,35 @@ def infer_source(
             f"style must be one of {', '.join(STYLES)} or None, not {style!r}.{did_you_mean(style, STYLES)}"
         )
     source.require(targets)
-    skipped = {name: why for name, why in (leave or {}).items() if name in source.columns}
-    skipped |= _unreadable(source, [name for name in source.columns if name not in skipped])
+    skipped = {name: why for name, why in (excluded or {}).items() if name in source.columns}
+    skipped |= _find_unreadable(source, [name for name in source.columns if name not in skipped])
     columns = [name for name in source.columns if name not in skipped]
-    facts = _facts(source, columns, progress)
-    guesses = {name: with_size(guess_feature(name, facts[name]), facts[name], source.folders) for name in columns}
+    facts = _collect_facts(source, columns, progress)
+    guesses = {name: suggest_size(guess_feature(name, facts[name]), facts[name], source.folders) for name in columns}
     for name in targets:
         guesses[name] = _as_target(name, guess_target(name, facts[name]) if name in facts else skip(skipped[name]))
     if style is not None:
-        labels = labels_of({name: (guesses[name], facts[name]) for name in targets})
+        target = find_encoding_target({name: (guesses[name], facts[name]) for name in targets})
         inputs = [name for name in guesses if name not in targets]
-        guesses |= {name: styled(guesses[name], facts[name], style, labels) for name in inputs}
+        guesses |= {name: apply_style(guesses[name], facts[name], style, target) for name in inputs}
     features = {name: one.feature for name, one in guesses.items() if one.feature is not None}
     reasons = {name: guesses[name].reason for name in features}
     skipped |= {name: one.reason for name, one in guesses.items() if one.feature is None}
     if not features:
-        listed = "; ".join(f'"{name}": {why}' for name, why in list(skipped.items())[:_SHOWN])
+        examples = "; ".join(f'"{name}": {why}' for name, why in list(skipped.items())[:_MAX_SHOWN])
         raise ColumnError(
-            f"no usable column ({len(skipped)} skipped{': ' * bool(listed)}{listed}): "
+            f"no usable column ({len(skipped)} skipped{': ' * bool(examples)}{examples}): "
             "name the features yourself, as in Preprocessor({'price': 'number'}), or pass more rows"
         )
     ordered = [name for name in source.columns if name in skipped]
     return InferredFeatures(features, reasons, {name: skipped[name] for name in ordered}, targets)
 
 
-def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[str, ColumnFacts]:
+def _collect_facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[str, ColumnFacts]:
     if not columns:
         return {}
     advance = progress.stage("guessing types", total=source.npartitions, unit="partitions")
-    found: dict[str, ColumnFacts] = partitions.fold(
+    facts: dict[str, ColumnFacts] = partitions.map_reduce(
         partitions.Pass(source, _partition_facts, columns, list(columns), range(source.npartitions)),
         "types",
         merge=_merge,
@@ -160,7 +163,7 @@ def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[s
         # Without bars, nothing of a partition has to come here.
         advance=(lambda rows: advance(rows=rows)) if progress.enabled else None,
     )
-    return found
+    return facts
 
 
 def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> tuple[int, dict[str, ColumnFacts]]:
@@ -168,16 +171,16 @@ def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> tu
     return table.num_rows, {name: column_facts(class_column(table, name)) for name in columns}
 
 
-def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
-    found = {}
+def _find_unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
+    reasons = {}
     for name in columns:
         try:
             source.require([name])
             if source.in_memory:
                 source.read(0, [name])
         except ColumnError as error:
-            found[name] = f"cannot be read: {error}"
-    return found
+            reasons[name] = f"cannot be read: {error}"
+    return reasons
 
 
 def _as_target(name: str, guess: Guess) -> Guess:

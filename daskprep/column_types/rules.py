@@ -10,42 +10,51 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.column_types.dates import guess_date
-from daskprep.column_types.guess import Guess, counted, rows, set_or_sequence, shown, skip, unique, unreadable
+from daskprep.column_types.guess import (
+    Guess,
+    describe_counts,
+    describe_rows,
+    describe_uniqueness,
+    describe_unreadable,
+    guess_set_or_sequence,
+    quote_value,
+    skip,
+)
 from daskprep.column_types.identifiers import (
     CODE_NAME,
-    CODED,
+    CODE_PATTERN,
     FEW_ROWS,
     WITHOUT_SPACES,
-    almost_unique,
-    mostly,
-    names_things,
-    number_rows,
+    are_row_numbers,
+    is_almost_unique,
+    is_identifier_name,
+    is_identifier_text,
+    mostly_match,
     plain_name,
-    text_tells_apart,
 )
-from daskprep.column_types.text_facts import MARKING_WORDS
+from daskprep.column_types.text_facts import AMBIGUOUS_MARKERS
 from daskprep.column_types.tokens import guess_tokens
-from daskprep.display.words import YEARS, count, share
+from daskprep.display.words import YEARS, format_count, format_share
 from daskprep.errors import ColumnError
 from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.media import MediaFeature
-from daskprep.features.written import read_alike
-from daskprep.serving.classes import CONVENTIONAL
+from daskprep.features.notation import guess_and_parse
+from daskprep.serving.classes import CONVENTIONAL_LABELS
 from daskprep.summaries import Lengths, TokenCounts
 from daskprep.summaries.column_facts import ColumnFacts
 
 # Odd cells that do not change what a column is: up to one in twenty.
-_MOST = 0.95
-_LABELS = 20
-_SENTENCE = 5  # words, of which shorter texts are labels or names
-_CODES = 12  # of more, whole numbers that follow each other are counts or grades of something
-_LONGEST_VECTOR_OF_CODES = 5
+_MIN_SHARE = 0.95
+_MAX_LABELS = 20
+_MIN_SENTENCE_WORDS = 5  # words, of which shorter texts are labels or names
+_MAX_CODES = 12  # of more, whole numbers that follow each other are counts or grades of something
+_MAX_VECTOR_OF_CODES = 5
 # What a number may begin with: no word, which may be that of a label or an identifier.
 _NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
 # Several words, as of addresses, and what a hexadecimal number may be.
 _NOT_UNITS = re.compile(r"[^\W\d]\s+[^\W\d]|5 [a-fA-F]{3,}$")
-_HOURS = 24  # so few times of day are labels
+_MAX_CLOCK_LABELS = 24  # so few times of day are labels
 
 
 def guess_feature(name: str, facts: ColumnFacts) -> Guess:
@@ -54,90 +63,97 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
         return skip("no rows")
     if not facts.present:
         return skip(f"no values: all {facts.rows:,} rows are missing")
-    if not facts.typed:
+    if not facts.usable:
         return skip(f"no values: all {facts.rows:,} rows only have markers of missing values")
     name = plain_name(name)
     guesses = (guess for rule in _RULES if (guess := rule(name, facts)) is not None)
-    guess = _with_marks(_with_gaps(next(guesses, None) or _guess_text(name, facts), facts), facts)
-    return _with_stand_ins(guess, facts) if isinstance(guess.feature, Number | Category) else guess
+    guess = _apply_missing_markers(_note_missing(next(guesses, None) or _guess_text(name, facts), facts), facts)
+    return _note_stand_ins(guess, facts) if isinstance(guess.feature, Number | Category) else guess
 
 
 def guess_target(name: str, facts: ColumnFacts) -> Guess:
     """Return the feature for a column to predict: its values are labels or measures, and tell no rows apart."""
     guess = guess_feature(name, facts)
-    words = facts.text.words < 2 * facts.text.cells or facts.distinct.count <= _LABELS
+    words = facts.text.words < 2 * facts.text.cells or facts.distinct.count <= _MAX_LABELS
     by_words = isinstance(guess.feature, Set | Sequence) and guess.feature.tokenizer == "space" and facts.text.cells
     if isinstance(guess.feature, Number) and _are_classes(facts):
-        return Guess(Category(), f"labels from {facts.range.min:.0f} to {facts.range.max:.0f}: {counted(facts)}")
+        return Guess(
+            Category(), f"labels from {facts.range.min:.0f} to {facts.range.max:.0f}: {describe_counts(facts)}"
+        )
     if words and (by_words or isinstance(guess.feature, Text)):
-        return _with_marks(Guess(Category(), f"labels: {counted(facts)}"), facts)
+        return _apply_missing_markers(Guess(Category(), f"labels: {describe_counts(facts)}"), facts)
     if guess.feature is not None or facts.distinct.count < 2:
         return guess
-    if facts.numbers >= _MOST * facts.typed and not facts.text.led_by_zero:
-        return _with_marks(Guess(Number(), f"numbers, {unique(facts)} ({rows(facts)})"), facts)
-    if facts.text.cells == facts.typed and text_tells_apart(plain_name(name), facts):
-        return Guess(Category(), f"labels, {unique(facts)} ({rows(facts)})")
+    if facts.numbers >= _MIN_SHARE * facts.usable and not facts.text.leading_zeros:
+        return _apply_missing_markers(
+            Guess(Number(), f"numbers, {describe_uniqueness(facts)} ({describe_rows(facts)})"), facts
+        )
+    if facts.text.cells == facts.usable and is_identifier_text(plain_name(name), facts):
+        return Guess(Category(), f"labels, {describe_uniqueness(facts)} ({describe_rows(facts)})")
     return guess
 
 
 def _are_classes(facts: ColumnFacts) -> bool:
     """Tell whether whole numbers to predict are classes, of which some may be rare and some not there."""
-    few = facts.distinct.count <= _CODES and facts.typed >= FEW_ROWS
+    few = facts.distinct.count <= _MAX_CODES and facts.usable >= FEW_ROWS
     from_start = facts.range.min in (0, 1) and facts.range.max < 2 * facts.distinct.count
-    return few and from_start and facts.whole == facts.numbers == facts.typed
+    return few and from_start and facts.integers == facts.numbers == facts.usable
 
 
-def _with_gaps(guess: Guess, facts: ColumnFacts) -> Guess:
-    odd = isinstance(guess.feature, Number) and _MOST * facts.typed <= facts.numbers < facts.typed
-    gaps = facts.distinct.count > 1 and bool(facts.missing or facts.marked or odd)
-    return guess._replace(has_gaps=guess.has_gaps or gaps)
+def _note_missing(guess: Guess, facts: ColumnFacts) -> Guess:
+    has_unreadable = isinstance(guess.feature, Number) and _MIN_SHARE * facts.usable <= facts.numbers < facts.usable
+    missing = facts.distinct.count > 1 and bool(facts.missing or facts.null_texts or has_unreadable)
+    return guess._replace(has_missing=guess.has_missing or missing)
 
 
-def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
+def _apply_missing_markers(guess: Guess, facts: ColumnFacts) -> Guess:
     """Say whether text that spells a missing value is one for the feature, or stays a value where any text is."""
-    if not facts.marked or guess.feature is None or isinstance(guess.feature, MediaFeature):
+    if not facts.null_texts or guess.feature is None or isinstance(guess.feature, MediaFeature):
         return guess
     kind = getattr(guess.feature, "reads_any_text_as", None)
-    texts = sorted(facts.spelled.texts.to_pylist())
-    stays = texts if kind else []
+    texts = sorted(facts.distinct_null_texts.texts.to_pylist())
+    kept_texts = texts if kind else []
     if getattr(guess.feature, "order", None) is None and isinstance(guess.feature, Binary | Category | Number):
-        stays = _marking_words(facts) if kind else []
-        guess.feature.null_values = [text for text in texts if text not in stays] or None
-    gone = [text for text in texts if text not in stays]
-    said = [f"{shown(one)}, count as a {kind} of their own" for one in stays[:1]]
-    said += [f"{shown(one)}, count as missing" for one in gone[:1]]
-    return guess._replace(reason="; markers of missing values, such as ".join([guess.reason, *said]))
+        kept_texts = _ambiguous_markers(facts) if kind else []
+        guess.feature.null_values = [text for text in texts if text not in kept_texts] or None
+    missing_texts = [text for text in texts if text not in kept_texts]
+    notes = [f"{quote_value(one)}, count as a {kind} of their own" for one in kept_texts[:1]]
+    notes += [f"{quote_value(one)}, count as missing" for one in missing_texts[:1]]
+    return guess._replace(reason="; markers of missing values, such as ".join([guess.reason, *notes]))
 
 
-def _marking_words(facts: ColumnFacts) -> list[str]:
-    return [text for text in facts.spelled.texts.to_pylist() if text.lower() in MARKING_WORDS]
+def _ambiguous_markers(facts: ColumnFacts) -> list[str]:
+    return [text for text in facts.distinct_null_texts.texts.to_pylist() if text.lower() in AMBIGUOUS_MARKERS]
 
 
-def _with_stand_ins(guess: Guess, facts: ColumnFacts) -> Guess:
+def _note_stand_ins(guess: Guess, facts: ColumnFacts) -> Guess:
     """Say which numbers may stand for missing ones; only who knows the data can tell."""
-    odd = facts.stand_ins
-    if not odd:
+    stand_ins = facts.sentinels
+    if not stand_ins:
         return guess
-    cells = share(sum(facts.nines[number] for number in odd), facts.rows)
-    listed = " and ".join(f"{number:.0f}" for number in odd)
+    cells = format_share(sum(facts.sentinel_counts[number] for number in stand_ins), facts.rows)
+    numbers_text = " and ".join(f"{number:.0f}" for number in stand_ins)
     what = "numbers" if isinstance(guess.feature, Number) else "a class of their own"
-    note = f"{listed} in {cells} of rows, far from all others, may mark missing values, but count as {what}"
+    note = f"{numbers_text} in {cells} of rows, far from all others, may mark missing values, but count as {what}"
     return guess._replace(reason=f"{guess.reason}; {note}: if so, list them in null_values of read_files")
 
 
-def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
-    if not facts.others:
+def _guess_unsupported(name: str, facts: ColumnFacts) -> Guess | None:
+    if not facts.unsupported:
         return None
-    kinds = " and ".join(sorted(facts.others))
+    kinds = " and ".join(sorted(facts.unsupported))
     return skip(f"holds values of type {kinds}, which no feature reads: convert the column first")
 
 
 def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
-    cells = {Image: (facts.images, facts.text.images, "images"), Audio: (facts.sounds, facts.text.sounds, "sounds")}
+    cells = {Image: (facts.images, facts.text.images, "images"), Audio: (facts.audio, facts.text.audio, "sounds")}
     for feature, (stored, paths, what) in cells.items():
-        if stored + paths >= _MOST * facts.typed:
+        if stored + paths >= _MIN_SHARE * facts.usable:
             form = "paths" if paths > stored else "bytes or structs"
-            return Guess(feature(), f"{form} of {what} in {share(stored + paths, facts.present)} of {rows(facts)}")
+            return Guess(
+                feature(),
+                f"{form} of {what} in {format_share(stored + paths, facts.present)} of {describe_rows(facts)}",
+            )
     return None
 
 
@@ -147,20 +163,22 @@ def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.lists_of_text and facts.lists:
         return skip("holds lists of numbers beside lists of text: make all of them text")
     if not facts.lists_of_text:
-        return _guess_numbers_in_lists(facts.lengths, facts.gaps, rows(facts))
-    if facts.gaps:
-        return skip(f"{facts.gaps:,} lists of text have missing items: fill them first")
+        return _guess_numbers_in_lists(facts.lengths, facts.lists_with_missing, describe_rows(facts))
+    if facts.lists_with_missing:
+        return skip(f"{facts.lists_with_missing:,} lists of text have missing items: fill them first")
     mean = facts.lengths.total / facts.lengths.count
-    return set_or_sequence(facts, "in lists", facts.items.count, mean, facts.repeats, facts.lists_of_text)
+    return guess_set_or_sequence(
+        facts, "in lists", facts.items.count, mean, facts.lists_with_duplicates, facts.lists_of_text
+    )
 
 
-def _guess_numbers_in_lists(lengths: Lengths, gaps: int, of: str) -> Guess:
+def _guess_numbers_in_lists(lengths: Lengths, gaps: int, rows_text: str) -> Guess:
     shortest, longest = int(lengths.lengths[0]), lengths.max
     if not longest:
-        return skip(f"empty lists in all of {of}")
+        return skip(f"empty lists in all of {rows_text}")
     if shortest == longest and not gaps:
-        return Guess(Vector(), f"{count(longest, 'number')} in every cell of {of}")
-    why = f"{shortest} to {longest} numbers in a cell of {of}"
+        return Guess(Vector(), f"{format_count(longest, 'number')} in every cell of {rows_text}")
+    why = f"{shortest} to {longest} numbers in a cell of {rows_text}"
     return Guess(Timeseries(), f"{why}, some of them missing" if gaps else why)
 
 
@@ -168,37 +186,41 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.distinct.count != 1:
         return None
     value = facts.distinct.texts[0].as_py()
-    gone = facts.missing + facts.marked
-    if gone and (learned := _learn_binary(facts)) is not None and learned.bool2str[1] == value:
+    n_missing = facts.missing + facts.null_texts
+    if n_missing and (learned := _learn_binary(facts)) is not None and learned.bool2str[1] == value:
         label = learned.fallback_true_label
-        feature = Category() if label and _marking_words(facts) else Binary(positive=label)
-        return Guess(feature, f"{shown(value)} or missing: {counted(facts)}")
-    missing = f" or missing ({share(gone, facts.rows)})" if gone else ""
-    return skip(f"constant: {shown(value)} in every row{missing}")
+        feature = Category() if label and _ambiguous_markers(facts) else Binary(positive=label)
+        return Guess(feature, f"{quote_value(value)} or missing: {describe_counts(facts)}")
+    missing = f" or missing ({format_share(n_missing, facts.rows)})" if n_missing else ""
+    return skip(f"constant: {quote_value(value)} in every row{missing}")
 
 
 def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.booleans == facts.present:
-        return Guess(Binary(), f"booleans: {counted(facts)}")
-    learned = _learn_binary(facts) if facts.distinct.count <= _LABELS else None
+        return Guess(Binary(), f"booleans: {describe_counts(facts)}")
+    learned = _learn_binary(facts) if facts.distinct.count <= _MAX_LABELS else None
     if learned is None:
         return None
     false, true = learned.bool2str
-    labels = f"{shown(true)} is True and {shown(false)} is False"
+    labels = f"{quote_value(true)} is True and {quote_value(false)} is False"
     if learned.fallback_true_label is None:
         pairs = zip(facts.distinct.texts.to_pylist(), facts.distinct.counts.tolist(), strict=True)
-        odd = facts.typed - sum(cells for label, cells in pairs if label in learned.str2bool)
-        if odd > (1 - _MOST) * facts.typed:
+        n_unreadable = facts.usable - sum(cells for label, cells in pairs if label in learned.str2bool)
+        if n_unreadable > (1 - _MIN_SHARE) * facts.usable:
             return None
-        what = f"spellings of yes and no, {labels}{unreadable(odd, facts.typed)}"
-        return Guess(Binary(), f"{what}: {counted(facts)}", bool(odd))
-    if facts.is_unique or _marking_words(facts) or (facts.numbers and facts.typed < FEW_ROWS):
+        what = f"spellings of yes and no, {labels}{describe_unreadable(n_unreadable, facts.usable)}"
+        return Guess(Binary(), f"{what}: {describe_counts(facts)}", bool(n_unreadable))
+    if facts.is_unique or _ambiguous_markers(facts) or (facts.numbers and facts.usable < FEW_ROWS):
         return None
     positive, rarer = learned.fallback_true_label, facts.distinct.texts[int(np.argmin(facts.distinct.counts))].as_py()
-    if len(set(facts.distinct.counts.tolist())) > 1 and not any(one.lower() in CONVENTIONAL for one in (false, true)):
+    if len(set(facts.distinct.counts.tolist())) > 1 and not any(
+        one.lower() in CONVENTIONAL_LABELS for one in (false, true)
+    ):
         positive = rarer
-        labels = f"{shown(rarer)}, the rarer one, is True and {shown(false if rarer == true else true)} is False"
-    return Guess(Binary(positive=positive), f"two values, {labels}: {counted(facts)}")
+        labels = (
+            f"{quote_value(rarer)}, the rarer one, is True and {quote_value(false if rarer == true else true)} is False"
+        )
+    return Guess(Binary(positive=positive), f"two values, {labels}: {describe_counts(facts)}")
 
 
 def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
@@ -209,12 +231,12 @@ def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
 
 
 def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
-    if len(facts.declared) != 1:
+    if len(facts.declared_orders) != 1:
         return None
-    [(order, cells)] = facts.declared.items()
+    [(order, cells)] = facts.declared_orders.items()
     if cells < facts.present or not all(order) or len(set(order)) < len(order):
         return None
-    why = f"in the order that the frame declares, from {shown(order[0])} to {shown(order[-1])}: {counted(facts)}"
+    why = f"in the order that the frame declares, from {quote_value(order[0])} to {quote_value(order[-1])}: {describe_counts(facts)}"
     if len(order) > 2:
         return Guess(Category(order=list(order)), why)
     learned = _learn_binary(facts)
@@ -222,111 +244,130 @@ def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
     return Guess(Binary(positive=label), why)
 
 
-def _guess_asked(name: str, facts: ColumnFacts) -> Guess | None:
+def _guess_custom(name: str, facts: ColumnFacts) -> Guess | None:
     for kind in FEATURES.values():
-        if (ask := getattr(kind, "guess", None)) is not None and (found := ask(facts)) is not None:
-            feature, what = found
-            return Guess(feature, f"{what}: {counted(facts)}")
+        if (guess_method := getattr(kind, "guess", None)) is not None and (result := guess_method(facts)) is not None:
+            feature, what = result
+            return Guess(feature, f"{what}: {describe_counts(facts)}")
     return None
 
 
-def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
+def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
     """Find numbers as people write them, which would else look like labels, vectors, sets or identifiers."""
-    if not facts.text.cells or facts.numbers >= _MOST * facts.typed or names_things(name):
+    if not facts.text.cells or facts.numbers >= _MIN_SHARE * facts.usable or is_identifier_name(name):
         return None
     texts = facts.distinct.texts
     counts = facts.distinct.counts[: len(texts)]
-    found, numbers = read_alike(texts, counts)
-    seen = int(counts.sum())
+    notation, numbers = guess_and_parse(texts, counts)
+    n_seen = int(counts.sum())
     # Lists of two numbers would have no point beside the comma.
-    if found is None and mostly(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly(facts, r"\.", 0.05):
-        what = f"numbers with a decimal point{unreadable(facts.typed - facts.numbers, facts.typed)}"
-        return Guess(Number(), f"{what}: {counted(facts)}", has_gaps=True)
-    if found is None or not _NO_WORD.match(found.example) or _NOT_UNITS.search(found.example):
+    if notation is None and mostly_match(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly_match(facts, r"\.", 0.05):
+        what = f"numbers with a decimal point{describe_unreadable(facts.usable - facts.numbers, facts.usable)}"
+        return Guess(Number(), f"{what}: {describe_counts(facts)}", has_missing=True)
+    if notation is None or not _NO_WORD.match(notation.example) or _NOT_UNITS.search(notation.example):
         return None
-    unread = np.array(numbers.is_null(), bool)
-    odd = texts.filter(pa.array(unread))
-    if counts[~unread].sum() < _MOST * seen or pc.any(pc.match_substring_regex(odd, r"^[\d.,;\s]+$")).as_py():
+    is_unreadable = np.array(numbers.is_null(), bool)
+    unreadable_texts = texts.filter(pa.array(is_unreadable))
+    if (
+        counts[~is_unreadable].sum() < _MIN_SHARE * n_seen
+        or pc.any(pc.match_substring_regex(unreadable_texts, r"^[\d.,;\s]+$")).as_py()
+    ):
         return None
-    is_time = ":" in found.example
-    few = _HOURS if is_time else _LABELS if len(odd) else 2 * (facts.typed >= FEW_ROWS and not facts.lists)
-    if facts.distinct.count <= few or (facts.lists and " " in found.example):
+    is_time = ":" in notation.example
+    few = (
+        _MAX_CLOCK_LABELS
+        if is_time
+        else _MAX_LABELS
+        if len(unreadable_texts)
+        else 2 * (facts.usable >= FEW_ROWS and not facts.lists)
+    )
+    if facts.distinct.count <= few or (facts.lists and " " in notation.example):
         return None
-    what = "times or durations, as seconds" if is_time else f"numbers written as {shown(found.example)}"
-    doubt = ", read as in English, since nothing tells thousands from decimals" if found.in_doubt else ""
-    not_read = unreadable(int(counts[unread].sum()), seen)
+    what = "times or durations, as seconds" if is_time else f"numbers written as {quote_value(notation.example)}"
+    ambiguity_note = (
+        ", read as in English, since nothing tells thousands from decimals" if notation.is_ambiguous else ""
+    )
+    unread_note = describe_unreadable(int(counts[is_unreadable].sum()), n_seen)
     # Of many distinct values some are kept, whose counts say how often the others occur, but for frequent ones.
-    rest = facts.distinct.total - round(seen * facts.distinct.count / max(len(texts), 1))
-    if doubtful := rest > (1 - _MOST) * facts.distinct.total:
-        not_read += f", {share(rest, facts.distinct.total)} of frequent values that were not looked at"
-    return Guess(Number(), f"{what}{doubt}{not_read}: {counted(facts)}", bool(len(odd) or doubtful))
+    rest = facts.distinct.total - round(n_seen * facts.distinct.count / max(len(texts), 1))
+    if has_unchecked := rest > (1 - _MIN_SHARE) * facts.distinct.total:
+        unread_note += f", {format_share(rest, facts.distinct.total)} of frequent values that were not looked at"
+    return Guess(
+        Number(),
+        f"{what}{ambiguity_note}{unread_note}: {describe_counts(facts)}",
+        bool(len(unreadable_texts) or has_unchecked),
+    )
 
 
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
-    if facts.lists + facts.numbers < _MOST * facts.typed or facts.lists < 0.5 * facts.typed:
+    if facts.lists + facts.numbers < _MIN_SHARE * facts.usable or facts.lists < 0.5 * facts.usable:
         return None
-    lengths, bare = facts.lengths.add(1, facts.numbers), not mostly(facts, r"^[\[(]", 0.5)
-    few = bare and lengths.lengths[0] != lengths.max <= _LONGEST_VECTOR_OF_CODES
+    lengths, bare = facts.lengths.add(1, facts.numbers), not mostly_match(facts, r"^[\[(]", 0.5)
+    few = bare and lengths.lengths[0] != lengths.max <= _MAX_VECTOR_OF_CODES
     if few and (codes := guess_tokens(facts)) is not None:
         return codes
     separated = Timeseries(tokenizer="comma") if bare and facts.text.commas >= facts.lists else Timeseries()
-    guess = _guess_numbers_in_lists(lengths, facts.gaps, rows(facts))
+    guess = _guess_numbers_in_lists(lengths, facts.lists_with_missing, describe_rows(facts))
     return guess._replace(feature=separated) if isinstance(guess.feature, Timeseries) else guess
 
 
 def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
-    if facts.numbers < _MOST * facts.typed:
+    if facts.numbers < _MIN_SHARE * facts.usable:
         return None
-    odd = facts.typed - facts.numbers
-    if facts.text.led_by_zero:
+    n_unreadable = facts.usable - facts.numbers
+    if facts.text.leading_zeros:
         return None
-    if odd and facts.distinct.count <= _LABELS:
-        return Guess(Category(), f"numbers beside other labels, few of either: {counted(facts)}")
+    if n_unreadable and facts.distinct.count <= _MAX_LABELS:
+        return Guess(Category(), f"numbers beside other labels, few of either: {describe_counts(facts)}")
     bounds = facts.range.min, facts.range.max
     comma = "" if YEARS[0] <= bounds[0] and bounds[1] <= YEARS[1] else ","
     low, high = (f"{bound:{comma}.0f}" if bound == int(bound) else f"{bound:,.6g}" for bound in bounds)
-    what = f"{'whole ' * (facts.whole == facts.numbers)}numbers from {low} to {high}"
-    if facts.whole == facts.numbers:
-        if number_rows(name, facts):
-            return skip(f"{unique(facts)}: an identifier ({what}, {rows(facts)})")
-        if names_things(name) or CODE_NAME.search(name):
-            return Guess(Category(), f"whole numbers named like codes: {counted(facts)}")
+    what = f"{'whole ' * (facts.integers == facts.numbers)}numbers from {low} to {high}"
+    if facts.integers == facts.numbers:
+        if are_row_numbers(name, facts):
+            return skip(f"{describe_uniqueness(facts)}: an identifier ({what}, {describe_rows(facts)})")
+        if is_identifier_name(name) or CODE_NAME.search(name):
+            return Guess(Category(), f"whole numbers named like codes: {describe_counts(facts)}")
         if _are_codes(facts):
             first = facts.distinct.texts[0].as_py()
-            written = f', written as "{first}", as new rows have to be' if first.endswith(".0") else ""
-            return Guess(Category(), f"codes from {low} to {high}, none of them rare{written}: {counted(facts)}")
-    text = f", as text{unreadable(odd, facts.typed)}" if odd or facts.text.cells else ""
-    return Guess(Number(), f"{what}{text}: {counted(facts)}")
+            spelling_note = f', written as "{first}", as new rows have to be' if first.endswith(".0") else ""
+            return Guess(
+                Category(), f"codes from {low} to {high}, none of them rare{spelling_note}: {describe_counts(facts)}"
+            )
+    text = f", as text{describe_unreadable(n_unreadable, facts.usable)}" if n_unreadable or facts.text.cells else ""
+    return Guess(Number(), f"{what}{text}: {describe_counts(facts)}")
 
 
 def _are_codes(facts: ColumnFacts) -> bool:
     """Tell whether whole numbers are labels: all from 0 or 1 on, few, and none rare, as large counts would be."""
-    odd = facts.stand_ins
-    values, found = facts.distinct.count - len(odd), facts.besides
-    run = found.min in (0, 1) and found.max - found.min + 1 == values
-    if not run or not 3 - bool(odd) <= values <= _CODES or facts.typed < FEW_ROWS * values:
+    stand_ins = facts.sentinels
+    values, other_range = facts.distinct.count - len(stand_ins), facts.range_without_sentinels
+    is_consecutive = other_range.min in (0, 1) and other_range.max - other_range.min + 1 == values
+    if not is_consecutive or not 3 - bool(stand_ins) <= values <= _MAX_CODES or facts.usable < FEW_ROWS * values:
         return False
     pairs = zip(facts.distinct.texts.to_pylist(), facts.distinct.counts.tolist(), strict=True)
-    rarest: int = min(cells for text, cells in pairs if float(text) not in odd)
-    return rarest * 4 * values >= facts.typed
+    rarest: int = min(cells for text, cells in pairs if float(text) not in stand_ins)
+    return rarest * 4 * values >= facts.usable
 
 
 def _guess_text(name: str, facts: ColumnFacts) -> Guess:
-    values, present = facts.distinct.count, facts.typed
+    values, present = facts.distinct.count, facts.usable
     words = facts.text.words / max(facts.text.cells, 1)
-    why = counted(facts) + (f", {words:.1f} words in a cell" if words >= 1.5 else "")
-    if text_tells_apart(name, facts):
-        such = shown(facts.distinct.texts[0].as_py())
+    why = describe_counts(facts) + (f", {words:.1f} words in a cell" if words >= 1.5 else "")
+    if is_identifier_text(name, facts):
+        example = quote_value(facts.distinct.texts[0].as_py())
         remedy = 'to keep it, add it to the features as a "category"'
-        return skip(f"{unique(facts)}: an identifier ({rows(facts)}, such as {such}); {remedy}")
+        return skip(
+            f"{describe_uniqueness(facts)}: an identifier ({describe_rows(facts)}, such as {example}); {remedy}"
+        )
     distinct = values / present
-    if mostly(facts, WITHOUT_SPACES, 0.5):
-        words = max(words, _SENTENCE)
-    if (coded := mostly(facts, CODED)) and almost_unique(facts):
+    if mostly_match(facts, WITHOUT_SPACES, 0.5):
+        words = max(words, _MIN_SENTENCE_WORDS)
+    if (coded := mostly_match(facts, CODE_PATTERN)) and is_almost_unique(facts):
         why += ", codes that hardly come twice"
-    if coded or (values <= _LABELS and (present >= 2 * values or words < 3)):
+    if coded or (values <= _MAX_LABELS and (present >= 2 * values or words < 3)):
         is_text = False
-    elif words >= _SENTENCE:
+    elif words >= _MIN_SENTENCE_WORDS:
         is_text = distinct > 0.1 or values > 1000
     else:
         is_text = distinct > 0.5
@@ -334,14 +375,14 @@ def _guess_text(name: str, facts: ColumnFacts) -> Guess:
 
 
 _RULES: tuple[Callable[[str, ColumnFacts], Guess | None], ...] = (
-    _guess_unread,
+    _guess_unsupported,
     _guess_media,
     _guess_lists,
     _guess_constant,
     _guess_declared,
-    _guess_asked,
+    _guess_custom,
     guess_date,
-    _guess_written,
+    _guess_formatted_number,
     _guess_vector,
     _guess_boolean,
     _guess_number,

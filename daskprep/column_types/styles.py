@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from daskprep.column_types.guess import Guess
-from daskprep.display.words import share
+from daskprep.display.words import format_share
 from daskprep.features import Binary, Category, Number, TargetEncoding
+from daskprep.features.notation import guess_and_parse
 from daskprep.features.number import Normalization
-from daskprep.features.target_encoding import MOST_CLASSES
-from daskprep.features.written import read_alike
+from daskprep.features.target_encoding import MAX_CLASSES
 from daskprep.summaries.column_facts import ColumnFacts
-from daskprep.summaries.quantiles import MOST_BUCKETS
+from daskprep.summaries.quantiles import MAX_BUCKETS
 
 Style = Literal["network", "linear", "trees"]
 STYLES: dict[Style, str] = {"network": "networks", "linear": "linear models", "trees": "trees"}
@@ -25,48 +25,57 @@ _SKEWED = 0.4  # numbers that lie evenly or normally have 0, those of an exponen
 _FAR = 3.0  # times the range of nine tenths, from the median; a million normal numbers reach 1.5
 _FREQUENT = 0.01  # of all cells
 _SPIKE = 0.05  # of all cells: the quantiles of so many values would spread those of one over others
-_HIDING = ("fill_with_mean", "fill_with_median", "fill_with_mode", "ffill", "bfill")
+_IMPUTING_STRATEGIES = ("fill_with_mean", "fill_with_median", "fill_with_mode", "ffill", "bfill")
 
 
-class Labels(NamedTuple):
+class EncodingTarget(NamedTuple):
     """A target by whose means categories can be encoded, and how it is read."""
 
     column: str
     target_type: Literal["number", "class"]
 
 
-def labels_of(targets: Mapping[str, tuple[Guess, ColumnFacts]]) -> Labels | None:
+def find_encoding_target(targets: Mapping[str, tuple[Guess, ColumnFacts]]) -> EncodingTarget | None:
     """Return the first target that has a mean: numbers that need no reading, or classes."""
     for name, (guess, facts) in targets.items():
-        if isinstance(guess.feature, Number) and facts.numbers == facts.typed and not facts.marked:
-            return Labels(name, "number")
-        if isinstance(guess.feature, Binary | Category) and facts.distinct.count <= MOST_CLASSES and not facts.marked:
-            return Labels(name, "class")
+        if isinstance(guess.feature, Number) and facts.numbers == facts.usable and not facts.null_texts:
+            return EncodingTarget(name, "number")
+        if (
+            isinstance(guess.feature, Binary | Category)
+            and facts.distinct.count <= MAX_CLASSES
+            and not facts.null_texts
+        ):
+            return EncodingTarget(name, "class")
     return None
 
 
-def styled(guess: Guess, facts: ColumnFacts, style: Style, labels: Labels | None) -> Guess:
+def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: EncodingTarget | None) -> Guess:
     """Return the guess with the encoding that a style asks for, where it asks for any."""
     feature, notes = guess.feature, [guess.reason]
     if type(feature) is Number:
-        notes.append(f"for {STYLES[style]}: {_encode_number(feature, facts, style, has_gaps=guess.has_gaps)}")
+        notes.append(f"for {STYLES[style]}: {_encode_number(feature, facts, style, has_missing=guess.has_missing)}")
     elif type(feature) is Category:
-        feature, why = _for_category(feature, facts, style, labels)
+        feature, why = _encode_category(feature, facts, style, target)
         notes.append(f"for {STYLES[style]}: {why}")
-    if feature is not None and guess.has_gaps and style != "trees" and feature.missing_value_strategy in _HIDING:
+    if (
+        feature is not None
+        and guess.has_missing
+        and style != "trees"
+        and feature.missing_value_strategy in _IMPUTING_STRATEGIES
+    ):
         feature.missing_indicator = True
         notes.append("an indicator marks missing values")
     return guess._replace(feature=feature, reason="; ".join(notes))
 
 
-def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_gaps: bool) -> str:
+def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_missing: bool) -> str:
     if style == "trees":
         feature.normalization = None
         feature.missing_value_strategy = "keep"
         return "unscaled, since only the order of numbers matters; missing values stay NaN"
-    shape = _shape(facts)
+    shape = _classify_shape(facts)
     feature.normalization = shape.network if style == "network" else shape.linear
-    if shape is not _EVEN and has_gaps:
+    if shape is not _EVEN and has_missing:
         feature.missing_value_strategy = "fill_with_median"
     if style == "linear" or facts.distinct.count < _MANY_VALUES:
         return shape.what
@@ -88,21 +97,21 @@ _SPIKED = _Shape("yeo_johnson", "yeo_johnson", "a power transform, since it is s
 _TAILED = _Shape("robust", "robust", "scaled by quartiles and smoothly clipped, since tails are long")
 
 
-def _shape(facts: ColumnFacts) -> _Shape:
+def _classify_shape(facts: ColumnFacts) -> _Shape:
     """Tell how numbers lie, from the values that are kept of the distinct ones: the same for any partitioning."""
     texts, total = facts.distinct.texts, facts.distinct.total
     counts = facts.distinct.counts[: len(texts)]
-    numbers = read_alike(texts, counts)[1].to_numpy(zero_copy_only=False)
+    numbers = guess_and_parse(texts, counts)[1].to_numpy(zero_copy_only=False)
     order = np.argsort(numbers, kind="stable")[: int(np.isfinite(numbers).sum())]
     if not len(order):
         return _EVEN
     # Each stands for all that are as rare as it is; a frequent one stands for itself, or is among those not kept.
-    alike = np.where(counts > _FREQUENT * total, 1.0, facts.distinct.count / len(texts))
-    not_kept = total - float((counts * alike).sum())
+    weights = np.where(counts > _FREQUENT * total, 1.0, facts.distinct.count / len(texts))
+    not_kept = total - float((counts * weights).sum())
     if 2 * max(counts.max(), not_kept) >= total:
         return _ONE_VALUE if min(numbers[order[0]], facts.range.min) < 0 else _COUNTS
-    spiked = facts.distinct.count > MOST_BUCKETS and max(counts[numbers != 0].max(), not_kept) > _SPIKE * total
-    numbers, below = numbers[order], np.cumsum((counts * alike)[order])
+    spiked = facts.distinct.count > MAX_BUCKETS and max(counts[numbers != 0].max(), not_kept) > _SPIKE * total
+    numbers, below = numbers[order], np.cumsum((counts * weights)[order])
     low, middle, high = (float(numbers[np.searchsorted(below, at * below[-1])]) for at in (0.05, 0.5, 0.95))
     if abs((high - middle) - (middle - low)) > _SKEWED * (high - low):
         return _SPIKED if spiked else _LOPSIDED
@@ -110,8 +119,8 @@ def _shape(facts: ColumnFacts) -> _Shape:
     return _TAILED if longest > _FAR * (high - low) else _EVEN
 
 
-def _for_category(
-    feature: Category, facts: ColumnFacts, style: Style, labels: Labels | None
+def _encode_category(
+    feature: Category, facts: ColumnFacts, style: Style, target: EncodingTarget | None
 ) -> tuple[Category | TargetEncoding, str]:
     values = facts.distinct.count
     if style == "network":
@@ -123,15 +132,15 @@ def _for_category(
         feature.transform_to = "ordinal"
         return feature, "positions in order"
     marks = feature.null_values
-    if labels is not None:
-        found = TargetEncoding(target=labels.column, target_type=labels.target_type, null_values=marks)
-        return found, f'the mean of "{labels.column}" for each value, since it has many'
+    if target is not None:
+        encoding = TargetEncoding(target=target.column, target_type=target.target_type, null_values=marks)
+        return encoding, f'the mean of "{target.column}" for each value, since it has many'
     if style == "trees":
-        found = TargetEncoding(encoding="count", null_values=marks)
-        return found, "how often each value occurs, since it has many; name targets to encode by their means"
+        encoding = TargetEncoding(encoding="count", null_values=marks)
+        return encoding, "how often each value occurs, since it has many; name targets to encode by their means"
     feature.transform_to, feature.most_common = "one_hot", _FEW_LABELS
-    kept = share(int(np.sort(facts.distinct.counts)[-_FEW_LABELS:].sum()), facts.typed)
+    covered = format_share(int(np.sort(facts.distinct.counts)[-_FEW_LABELS:].sum()), facts.usable)
     return (
         feature,
-        f"columns for the {_FEW_LABELS} most frequent values, {kept} of cells; name targets to encode by their means",
+        f"columns for the {_FEW_LABELS} most frequent values, {covered} of cells; name targets to encode by their means",
     )

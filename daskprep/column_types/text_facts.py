@@ -10,16 +10,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.cells import as_numbers
-from daskprep.features.vector import any_in_row, number_lists
-from daskprep.kernels import string_views
+from daskprep.features.vector import any_in_row, parse_number_lists
+from daskprep.kernels import string_buffers
 from daskprep.summaries import DistinctValues, Lengths, Range
 from daskprep.summaries.column_facts import ColumnFacts, TextFacts
-from daskprep.summaries.multiset import merged
+from daskprep.summaries.multiset import sum_by_key
 
 # Words that may as well be a value: of an alley, or of work that nobody tells.
-MARKING_WORDS = ("unknown", "none", "nil")
-_MARKS: tuple[str, ...] = (*MARKING_WORDS, "missing", "undefined", "?", "-", "--", "---", ".", "..", "...")
-_MARKS += ("na", "n/a", "n.a.", "n/d", "#n/a", "<na>", "nan", "nat", "null", "(null)", "#null!", "#div/0!", "#value!")
+AMBIGUOUS_MARKERS = ("unknown", "none", "nil")
+_MISSING_MARKERS: tuple[str, ...] = (
+    *AMBIGUOUS_MARKERS,
+    "missing",
+    "undefined",
+    "?",
+    "-",
+    "--",
+    "---",
+    ".",
+    "..",
+    "...",
+)
+_MISSING_MARKERS += (
+    "na",
+    "n/a",
+    "n.a.",
+    "n/d",
+    "#n/a",
+    "<na>",
+    "nan",
+    "nat",
+    "null",
+    "(null)",
+    "#null!",
+    "#div/0!",
+    "#value!",
+)
 CLOCK = r"[T ,]\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([aApP]\.?[mM]\.?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
 _DAY_AND_MONTH = r"\d{1,2}[-/]\d{1,2}[-/](\d{4}|\d{2})|\d{1,2}\.\d{1,2}\.\d{4}|\d{2}\.\d{2}\.\d{2}"
 # Dates that begin with a digit. A version such as "1.10.2" and an address such as "10.0.0.1" have none of these shapes.
@@ -32,18 +57,18 @@ _NAMED_DATE = (
     rf"(?i)^{_MONTH}[ -]\d{{4}}$"
     rf"|^([a-z]{{3,9}}\.?,? )?(\d{{1,2}}(st|[nr]d|th)?[ ./-]{_MONTH}|{_MONTH}\.? \d{{1,2}}(st|[nr]d|th)?)\b.*\d$"
 )
-_DATE_BYTES = 40
-_DAY_IN_FRONT = r"^(1[3-9]|[23]\d)[-/.]\d{1,2}[-/.]\d"
-_DAY_BEHIND = r"^\d{1,2}[-/.](1[3-9]|[23]\d)[-/.]\d"
-_LED_BY_ZERO = r"^[+-]?0\d+$"
+_MAX_DATE_BYTES = 40
+_DAY_FIRST = r"^(1[3-9]|[23]\d)[-/.]\d{1,2}[-/.]\d"
+_DAY_SECOND = r"^\d{1,2}[-/.](1[3-9]|[23]\d)[-/.]\d"
+_LEADING_ZERO = r"^[+-]?0\d+$"
 _H3 = r"^(0[xX])?8[0-9a-fA-F]{14}$"
 IMAGE_SUFFIXES = r"(?i)\.(png|jpe?g|bmp|gif|tiff?|webp|p[bgp]m)$"
 SOUND_SUFFIXES = r"(?i)\.(wav|flac|ogg|oga|mp3|aiff?)$"
 _ALL_DIGITS_EXACT = 2.0**53
 # What numbers and lists of them are written with: a look at their bytes saves most cells a regular expression.
 _BYTES = {
-    kind: np.isin(np.arange(256), np.frombuffer(written, np.uint8))
-    for kind, written in (("number", b"0123456789+-.eE"), ("lists", b"0123456789+-.eE ,\t[]()nNaA"))
+    kind: np.isin(np.arange(256), np.frombuffer(characters, np.uint8))
+    for kind, characters in (("number", b"0123456789+-.eE"), ("lists", b"0123456789+-.eE ,\t[]()nNaA"))
 }
 # Numbers that often stand for a missing one.
 _NINES = np.array([-9.0, *(sign * (10.0**digits - 1) for digits in range(2, 8) for sign in (-1, 1))])
@@ -55,21 +80,21 @@ class _Values(NamedTuple):
     counts: np.ndarray
 
     def where(self, mask: Any) -> _Values:
-        chosen = _mask(mask)
+        chosen = _to_mask(mask)
         return self if chosen.all() else _Values(self.texts.filter(pa.array(chosen)), self.counts[chosen])
 
     def like(self, pattern: str) -> np.ndarray:
-        return _mask(pc.match_substring_regex(self.texts, pattern))
+        return _to_mask(pc.match_substring_regex(self.texts, pattern))
 
     def rows(self, mask: Any) -> int:
-        return int(self.counts[_mask(mask)].sum())
+        return int(self.counts[_to_mask(mask)].sum())
 
 
-def _mask(mask: Any) -> np.ndarray:
+def _to_mask(mask: Any) -> np.ndarray:
     if isinstance(mask, np.ndarray):
         return mask
-    found: np.ndarray = mask.to_numpy(zero_copy_only=False)
-    return found
+    array: np.ndarray = mask.to_numpy(zero_copy_only=False)
+    return array
 
 
 def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
@@ -77,8 +102,8 @@ def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
     doubles = as_numbers(numbers)
     if doubles.null_count:
         finite = doubles.is_valid()
-        missing = int(counts[~_mask(finite)].sum())
-        numbers, counts = numbers.filter(finite), counts[_mask(finite)]
+        missing = int(counts[~_to_mask(finite)].sum())
+        numbers, counts = numbers.filter(finite), counts[_to_mask(finite)]
         return number_facts(numbers, counts) + ColumnFacts(missing, missing)
     values = doubles.to_numpy() + 0.0
     keys = values.view(np.int64)
@@ -86,19 +111,21 @@ def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
         far = np.abs(values) >= _ALL_DIGITS_EXACT
         keys = np.where(far, ~numbers.to_numpy().astype(np.int64), keys)
     distinct = DistinctValues.of(pa.array(keys), counts, numbers)
-    return ColumnFacts(int(counts.sum()), **_of_numbers(values, counts), distinct=distinct)
+    return ColumnFacts(int(counts.sum()), **_number_fields(values, counts), distinct=distinct)
 
 
-def _of_numbers(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
-    whole = values == np.floor(values)
+def _number_fields(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
+    is_whole = values == np.floor(values)
     nines = np.isin(values, _NINES)
     return {
         "numbers": int(counts.sum()),
-        "whole": int(counts[whole].sum()),
-        "calendar": int(counts[_is_day(values) & whole].sum()),
+        "integers": int(counts[is_whole].sum()),
+        "compact_dates": int(counts[_is_day(values) & is_whole].sum()),
         "range": (span := Range.of(values)),
-        "nines": Counter(dict(zip(*(found.tolist() for found in merged(values[nines], counts[nines])), strict=True))),
-        "besides": Range.of(values[~nines]) if nines.any() else span,
+        "sentinel_counts": Counter(
+            dict(zip(*(column.tolist() for column in sum_by_key(values[nines], counts[nines])), strict=True))
+        ),
+        "range_without_sentinels": Range.of(values[~nines]) if nines.any() else span,
     }
 
 
@@ -112,24 +139,33 @@ def _is_day(values: np.ndarray) -> np.ndarray:
 
 def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
     """Return the facts of texts that occur so often."""
-    every = _Values(pc.utf8_trim_whitespace(texts), counts)
-    sizes = pc.binary_length(every.texts).to_numpy()
-    values = every.where(sizes > 0)
+    all_values = _Values(pc.utf8_trim_whitespace(texts), counts)
+    sizes = pc.binary_length(all_values.texts).to_numpy()
+    values = all_values.where(sizes > 0)
     rows, present = int(counts.sum()), int(values.counts.sum())
-    marked = _mask(pc.is_in(pc.ascii_lower(values.texts), value_set=pa.array(_MARKS)))
+    marked = _to_mask(pc.is_in(pc.ascii_lower(values.texts), value_set=pa.array(_MISSING_MARKERS)))
     typed, marks = values.where(~marked), values.where(marked)
-    spelled, distinct = (DistinctValues.of(*one) for one in (marks, typed))
-    words, cells = _words(typed) + _paths(typed), int(marks.counts.sum())
-    facts = ColumnFacts(rows, missing=rows - present, marked=cells, spelled=spelled, distinct=distinct, text=words)
-    return facts + _led_by_digits(typed) + ColumnFacts(text=_named_dates(typed))
+    distinct_null_texts, distinct = (DistinctValues.of(*one) for one in (marks, typed))
+    words, cells = _word_facts(typed) + _path_facts(typed), int(marks.counts.sum())
+    facts = ColumnFacts(
+        rows,
+        missing=rows - present,
+        null_texts=cells,
+        distinct_null_texts=distinct_null_texts,
+        distinct=distinct,
+        text=words,
+    )
+    return facts + _numeric_text_facts(typed) + ColumnFacts(text=_named_date_facts(typed))
 
 
-def _words(values: _Values) -> TextFacts:
-    offsets, data = string_views(values.texts)
+def _word_facts(values: _Values) -> TextFacts:
+    offsets, data = string_buffers(values.texts)
     spaces, *marks = (_occurrences(offsets, data == ord(mark)) for mark in " ,;|")
     cells = int(values.counts.sum())
     return TextFacts(
-        cells, cells + int(spaces @ values.counts), *(int(values.counts[found > 0].sum()) for found in (spaces, *marks))
+        cells,
+        cells + int(spaces @ values.counts),
+        *(int(values.counts[occurrences > 0].sum()) for occurrences in (spaces, *marks)),
     )
 
 
@@ -138,67 +174,71 @@ def _occurrences(offsets: np.ndarray, marked: np.ndarray) -> np.ndarray:
     return np.diff(np.searchsorted(np.flatnonzero(marked), offsets))
 
 
-def _paths(values: _Values) -> TextFacts:
-    offsets, data = string_views(values.texts)
+def _path_facts(values: _Values) -> TextFacts:
+    offsets, data = string_buffers(values.texts)
     if not len(data):
         return TextFacts()
     ends = offsets[1:]
     dots = np.zeros(len(ends), bool)
-    for behind in (4, 5):
-        dots |= (data.take(ends - behind, mode="clip") == ord(".")) & (np.diff(offsets) > behind)
+    for length in (4, 5):
+        dots |= (data.take(ends - length, mode="clip") == ord(".")) & (np.diff(offsets) > length)
     near = values.where(dots)
-    return TextFacts(images=near.rows(near.like(IMAGE_SUFFIXES)), sounds=near.rows(near.like(SOUND_SUFFIXES)))
+    return TextFacts(images=near.rows(near.like(IMAGE_SUFFIXES)), audio=near.rows(near.like(SOUND_SUFFIXES)))
 
 
-def _led_by_digits(values: _Values) -> ColumnFacts:
-    offsets, data = string_views(values.texts)
+def _numeric_text_facts(values: _Values) -> ColumnFacts:
+    offsets, data = string_buffers(values.texts)
     first = data.take(offsets[:-1], mode="clip") if len(data) else np.zeros(0, np.uint8)
-    led = values.where((first - np.uint8(48) < 10) | np.isin(first, np.frombuffer(b"+-.[(", np.uint8)))
-    if not len(led.counts):
+    candidates = values.where((first - np.uint8(48) < 10) | np.isin(first, np.frombuffer(b"+-.[(", np.uint8)))
+    if not len(candidates.counts):
         return ColumnFacts()
-    offsets, data = string_views(led.texts)
+    offsets, data = string_buffers(candidates.texts)
     in_number, in_lists = (_occurrences(offsets, ~_BYTES[kind][data]) == 0 for kind in ("number", "lists"))
-    near = led.where(in_number)
+    near = candidates.where(in_number)
     numbers = as_numbers(near.texts)
     read = near.where(numbers.is_valid())
-    found = ColumnFacts(
-        **_of_numbers(numbers.drop_null().to_numpy(), read.counts),
-        text=TextFacts(led_by_zero=read.rows(read.like(_LED_BY_ZERO))),
+    facts = ColumnFacts(
+        **_number_fields(numbers.drop_null().to_numpy(), read.counts),
+        text=TextFacts(leading_zeros=read.rows(read.like(_LEADING_ZERO))),
     )
     rest = ~in_number
     rest[in_number] = np.array(numbers.is_null(), bool)
-    return found + _lists(led.where(rest & in_lists & ~in_number)) + ColumnFacts(text=_shapes(led.where(rest)))
-
-
-def _lists(values: _Values) -> ColumnFacts:
-    if not len(values.counts):
-        return ColumnFacts()
-    parsed = number_lists(values.texts)
-    lengths = pc.fill_null(pc.list_value_length(parsed), 0).to_numpy().astype(np.int64)
-    several = (lengths > 1) | (values.like(r"^\[") & _mask(parsed.is_valid()))
-    lists, gaps = values.where(several), any_in_row(parsed, np.isnan)
-    return ColumnFacts(
-        lists=int(lists.counts.sum()),
-        gaps=int(values.counts[gaps & several].sum()),
-        lengths=Lengths(*merged(lengths[several], lists.counts)),
+    return (
+        facts
+        + _list_facts(candidates.where(rest & in_lists & ~in_number))
+        + ColumnFacts(text=_pattern_facts(candidates.where(rest)))
     )
 
 
-def _shapes(values: _Values) -> TextFacts:
-    short = values.where(pc.binary_length(values.texts).to_numpy() <= _DATE_BYTES)
+def _list_facts(values: _Values) -> ColumnFacts:
+    if not len(values.counts):
+        return ColumnFacts()
+    parsed = parse_number_lists(values.texts)
+    lengths = pc.fill_null(pc.list_value_length(parsed), 0).to_numpy().astype(np.int64)
+    several = (lengths > 1) | (values.like(r"^\[") & _to_mask(parsed.is_valid()))
+    lists, lists_with_missing = values.where(several), any_in_row(parsed, np.isnan)
+    return ColumnFacts(
+        lists=int(lists.counts.sum()),
+        lists_with_missing=int(values.counts[lists_with_missing & several].sum()),
+        lengths=Lengths(*sum_by_key(lengths[several], lists.counts)),
+    )
+
+
+def _pattern_facts(values: _Values) -> TextFacts:
+    short = values.where(pc.binary_length(values.texts).to_numpy() <= _MAX_DATE_BYTES)
     dates = short.where(short.like(_NUMERIC_DATE))
     return TextFacts(
         dates=int(dates.counts.sum()),
-        day_second=dates.rows(dates.like(_DAY_BEHIND)),
-        day_first=dates.rows(dates.like(_DAY_IN_FRONT)),
+        day_second=dates.rows(dates.like(_DAY_SECOND)),
+        day_first=dates.rows(dates.like(_DAY_FIRST)),
         h3=short.rows(short.like(_H3)),
     )
 
 
-def _named_dates(values: _Values) -> TextFacts:
-    offsets, data = string_views(values.texts)
+def _named_date_facts(values: _Values) -> TextFacts:
+    offsets, data = string_buffers(values.texts)
     if not len(data):
         return TextFacts()
     last = data.take(offsets[1:] - 1, mode="clip")
-    short = values.where((last - np.uint8(48) < 10) & (np.diff(offsets) <= _DATE_BYTES))
+    short = values.where((last - np.uint8(48) < 10) & (np.diff(offsets) <= _MAX_DATE_BYTES))
     return TextFacts(dates=short.rows(short.like(_NAMED_DATE)))

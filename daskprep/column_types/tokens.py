@@ -9,64 +9,73 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.column_types.guess import Guess, set_or_sequence
-from daskprep.column_types.identifiers import mostly
+from daskprep.column_types.guess import Guess, guess_set_or_sequence
+from daskprep.column_types.identifiers import mostly_match
 from daskprep.features import Set
 from daskprep.features.tokens import rows_with_repeats
-from daskprep.kernels import Coded
-from daskprep.serving.cutting import json_items
+from daskprep.kernels import TokenCodes
+from daskprep.serving.text_tokenizers import json_items
 from daskprep.summaries.column_facts import ColumnFacts
 
-_JOINED = 0.05  # cells of several tokens, at least
-_MOST_TOKENS = {" ": 200, ",": 1000, ";": 1000, "|": 1000}
+_MIN_JOINED_SHARE = 0.05  # cells of several tokens, at least
+_MAX_TOKENS = {" ": 200, ",": 1000, ";": 1000, "|": 1000}
 # In how many distinct cells a token must be, on average: words of titles and names rarely are in many.
-_LEAST_CELLS = {" ": 3.0, ",": 2.0, ";": 2.0, "|": 2.0}
+_MIN_CELLS_PER_TOKEN = {" ": 3.0, ",": 2.0, ";": 2.0, "|": 2.0}
 _TOKENIZERS = {" ": "space", ",": "comma"}
 _NAMES = {" ": "spaces", ",": "commas", ";": "semicolons", "|": "bars"}
 # Lists as JSON and Python write them, which pandas puts into CSV files, and items in quotes of either kind or in none.
-_LISTED = r"^\[[^\[\]{}]*\]$"
+_LIST_PATTERN = r"^\[[^\[\]{}]*\]$"
 _ITEMS = r"""(?<=[\[ ,]")[^"]+(?=")|(?<=[\[ ,]')[^']+(?=')|[^\s\[\]"',](?:[^\[\]"',]*[^\s\[\]"',])?"""
 _SENTENCES = ("the", "of", "and", "is", "in", "to", "for", "with", "not", "at", "on")
 
 
 def guess_tokens(facts: ColumnFacts) -> Guess | None:
     """Return a Set or a Sequence for lists as text, and for cells that are put together of few tokens."""
-    if mostly(facts, _LISTED):
+    if mostly_match(facts, _LIST_PATTERN):
         are_json = all(json_items(text) is not None for text in facts.distinct.texts.to_pylist())
         options: dict[str, Any] = {"tokenizer": "json"} if are_json else {"tokenizer": "regex", "pattern": _ITEMS}
-        items = Set(**options).make_tokenizer().code(facts.distinct.texts)
-        return _guess_cut(facts, items, "in lists written as text", options)
-    held = {"|": facts.text.bars, ";": facts.text.semicolons, ",": facts.text.commas, " ": facts.text.spaced}
-    for mark, cells in held.items():
-        if cells >= _JOINED * facts.typed and cells > 1 and (guess := _guess(facts, mark)) is not None:
+        items = Set(**options).make_tokenizer().tokenize(facts.distinct.texts)
+        return _guess_from_items(facts, items, "in lists written as text", options)
+    cells_by_separator = {
+        "|": facts.text.bars,
+        ";": facts.text.semicolons,
+        ",": facts.text.commas,
+        " ": facts.text.with_spaces,
+    }
+    for separator, cells in cells_by_separator.items():
+        if (
+            cells >= _MIN_JOINED_SHARE * facts.usable
+            and cells > 1
+            and (guess := _guess_separated(facts, separator)) is not None
+        ):
             return guess
     return None
 
 
-def _guess(facts: ColumnFacts, mark: str) -> Guess | None:
-    cells = _cut(facts.distinct.texts, mark)
+def _guess_separated(facts: ColumnFacts, separator: str) -> Guess | None:
+    cells = _split_cells(facts.distinct.texts, separator)
     tokens, sizes = len(cells.values), np.diff(cells.rows)
-    if not tokens or tokens > _MOST_TOKENS[mark] or len(cells.codes) < _LEAST_CELLS[mark] * tokens:
+    if not tokens or tokens > _MAX_TOKENS[separator] or len(cells.codes) < _MIN_CELLS_PER_TOKEN[separator] * tokens:
         return None
-    if mark == " " and not _are_tags(cells.values, sizes):
+    if separator == " " and not _are_tags(cells.values, sizes):
         return None
-    return _guess_cut(facts, cells, f"between {_NAMES[mark]}", _options(mark))
+    return _guess_from_items(facts, cells, f"between {_NAMES[separator]}", _options(separator))
 
 
-def _guess_cut(facts: ColumnFacts, cells: Coded, where: str, options: dict[str, Any]) -> Guess:
+def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options: dict[str, Any]) -> Guess:
     sizes = np.diff(cells.rows)
     counts = facts.distinct.counts[: len(sizes)]
-    of_all, repeating = int(counts.sum()), int(counts[rows_with_repeats(cells)].sum())
-    return set_or_sequence(
-        facts, where, len(cells.values), float(sizes @ counts) / of_all, repeating, of_all, **options
+    total, repeating = int(counts.sum()), int(counts[rows_with_repeats(cells)].sum())
+    return guess_set_or_sequence(
+        facts, where, len(cells.values), float(sizes @ counts) / total, repeating, total, **options
     )
 
 
-def _options(mark: str) -> dict[str, Any]:
-    if mark in _TOKENIZERS:
-        return {"tokenizer": _TOKENIZERS[mark]}
-    odd = re.escape(mark)
-    return {"tokenizer": "regex", "pattern": rf"[^\s{odd}](?:[^{odd}]*[^\s{odd}])?"}
+def _options(separator: str) -> dict[str, Any]:
+    if separator in _TOKENIZERS:
+        return {"tokenizer": _TOKENIZERS[separator]}
+    escaped = re.escape(separator)
+    return {"tokenizer": "regex", "pattern": rf"[^\s{escaped}](?:[^{escaped}]*[^\s{escaped}])?"}
 
 
 def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:
@@ -80,11 +89,11 @@ def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:
     )
 
 
-def _cut(texts: pa.StringArray, mark: str) -> Coded:
-    lists = pc.utf8_split_whitespace(texts) if mark == " " else pc.split_pattern(texts, mark)
+def _split_cells(texts: pa.StringArray, separator: str) -> TokenCodes:
+    lists = pc.utf8_split_whitespace(texts) if separator == " " else pc.split_pattern(texts, separator)
     flat = pc.utf8_trim_whitespace(lists.flatten())
     full = pc.binary_length(flat).to_numpy() > 0
     row = np.repeat(np.arange(len(texts)), pc.list_value_length(lists).to_numpy())[full]
     offsets = np.append(0, np.cumsum(np.bincount(row, minlength=len(texts))))
     tokens = flat.filter(pa.array(full)).dictionary_encode()
-    return Coded(offsets, tokens.indices.to_numpy(), tokens.dictionary)
+    return TokenCodes(offsets, tokens.indices.to_numpy(), tokens.dictionary)

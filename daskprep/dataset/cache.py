@@ -15,45 +15,45 @@ from typing import TypeAlias
 
 import numpy as np
 
-from daskprep.dataset.media import STAMP_BYTES, UNKNOWN
+from daskprep.dataset.media import STAMP_BYTES, UNKNOWN_STAMP
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageError, StorageFullError, warn
 from daskprep.storage import Folder
 from daskprep.storage.arrays import (
     Compression,
     Output,
-    chunk_buffers,
     chunk_name,
     decode_chunk,
+    encode_chunk_buffers,
     folder_name,
     group_metadata,
 )
-from daskprep.storage.checksum import CHECKSUM_BYTES, crc32c, digest_of, flat
-from daskprep.storage.local_files import GrowingFile
+from daskprep.storage.checksum import CHECKSUM_BYTES, byte_view, crc32c, json_sha256
+from daskprep.storage.local_files import PreallocatedFile
 
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
-_CACHED = re.compile(r"[0-9a-f]{32}/")
-_STAMPS, _USER = "files", "user-"
-_CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
-_PIECE_BYTES = 1 << 18  # as much as a core keeps at hand
-_LEAST_PART = 4096  # bytes of a row that are worth writing by themselves
-_TRIES = 10  # to write to a cache that others remove
-_MAPPED_BYTES = 1 << 29
-_MOST_OVERHEAD = 4096  # bytes of a chunk beside its rows
-_MOST_MAPPED = 1 << 12  # of the 65,530 mappings that Linux lets a process have
+_CACHE_FOLDER = re.compile(r"[0-9a-f]{32}/")
+_STAMPS_FILE, _USER_PREFIX = "files", "user-"
+_CHUNK_FILE = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
+_BUFFER_BYTES = 1 << 18  # as much as a core keeps at hand
+_MIN_ROW_BYTES = 4096  # bytes of a row that are worth writing by themselves
+_MAX_TRIES = 10  # to write to a cache that others remove
+_MAX_MAPPED_BYTES = 1 << 29
+_MAX_CHUNK_OVERHEAD = 4096  # bytes of a chunk beside its rows
+_MAX_MAPPED_CHUNKS = 1 << 12  # of the 65,530 mappings that Linux lets a process have
 
 Stamp: TypeAlias = tuple[str, int, int]
 """Path, inode and time of a file: what tells it from one that takes its place."""
 
 # Chunks that this process has written or compared with their checksums, and need not compare again in every epoch.
-_checked: set[Stamp] = set()
+_checked_chunks: set[Stamp] = set()
 # Of which caches this process has told what.
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 
 
-def cache_name(**facts: object) -> str:
+def make_cache_name(**facts: object) -> str:
     """Return the name of the cache of some media: one for all that their decoded numbers depend on."""
-    return digest_of(facts)[:32]
+    return json_sha256(facts)[:32]
 
 
 @dataclass(frozen=True)
@@ -86,32 +86,32 @@ class BlockCache:
     def _array(self) -> str:
         return folder_name(self.output.name)
 
-    def remove_changed(self) -> None:
+    def remove_outdated(self) -> None:
         """Remove the blocks of which files have changed since the stamps were written; those that are gone have not."""
         # Where others remove the cache meanwhile, or have filled the disk, the stamps from before tell of changes.
         with suppress(FileNotFoundError, StorageFullError):
-            self._remove_changed(f"{self._array}/{_STAMPS}")
+            self._remove_outdated(f"{self._array}/{_STAMPS_FILE}")
 
-    def _remove_changed(self, name: str) -> None:
-        seen = self.folder.read(name) if self.stamps and self.folder.size(name) else self.stamps
-        if seen == self.stamps:
+    def _remove_outdated(self, name: str) -> None:
+        stored = self.folder.read(name) if self.stamps and self.folder.size(name) else self.stamps
+        if stored == self.stamps:
             return
-        seen = seen if len(seen) == len(self.stamps) else bytes(len(self.stamps))
-        before, now = (np.frombuffer(stamps, f"V{STAMP_BYTES}") for stamps in (seen, self.stamps))
-        gone, present = now == np.void(UNKNOWN), self.present()
+        stored = stored if len(stored) == len(self.stamps) else bytes(len(self.stamps))
+        before, now = (np.frombuffer(stamps, f"V{STAMP_BYTES}") for stamps in (stored, self.stamps))
+        gone, present = now == np.void(UNKNOWN_STAMP), self.present()
         if used := int(gone[present].sum()):
-            what = f'files of {used:,} of {self.blocks:,} blocks of "{self.output.name}"'
-            self.tell_once("gone", f"{what} are not there: their cached rows are used")
+            subject = f'files of {used:,} of {self.blocks:,} blocks of "{self.output.name}"'
+            self.warn_once("gone", f"{subject} are not there: their cached rows are used")
         stamps = np.where(gone, before, now)
-        self.folder.remove(*(self._chunk(block) for block in present if stamps[block] != before[block]))
-        if (found := stamps.tobytes()) != seen:
-            with self.explained():
-                self.folder.write(name, found, durable=False)
+        self.folder.remove(*(self._chunk_file(block) for block in present if stamps[block] != before[block]))
+        if (updated := stamps.tobytes()) != stored:
+            with self.explain_errors():
+                self.folder.write(name, updated, durable=False)
 
-    def tell_once(self, what: str, message: str) -> None:
+    def warn_once(self, topic: str, message: str) -> None:
         """Warn, if this process has not told the same of this cache before."""
-        if (self.folder.url, what) not in _told:
-            _told.add((self.folder.url, what))
+        if (self.folder.url, topic) not in _warned:
+            _warned.add((self.folder.url, topic))
             warn(message)
 
     @property
@@ -122,20 +122,20 @@ class BlockCache:
     def present(self) -> list[int]:
         """Return the numbers of the blocks that are there."""
         sizes = self.folder.sizes()
-        return [block for block in range(self.blocks) if self._chunk(block) in sizes]
+        return [block for block in range(self.blocks) if self._chunk_file(block) in sizes]
 
     @property
     def complete(self) -> bool:
         """Whether every block is there."""
         return len(self.present()) == self.blocks
 
-    def rows_of(self, block: int) -> int:
+    def count_rows(self, block: int) -> int:
         """Return how many rows a block has."""
         return min(self.block_rows, self.rows - block * self.block_rows)
 
     def has(self, block: int) -> bool:
         """Tell whether a block is there."""
-        return self.folder.size(self._chunk(block)) is not None
+        return self.folder.size(self._chunk_file(block)) is not None
 
     def read(self, block: int, out: np.ndarray | None = None, mapped: MappedChunks | None = None) -> np.ndarray | None:
         """Return the rows of a block, or None if it is not there.
@@ -143,9 +143,9 @@ class BlockCache:
         What must be decompressed lies in `out`, if that has room for a whole block; plain rows are those of the file,
         which stays in `mapped`.
         """
-        name = self._chunk(block)
+        name = self._chunk_file(block)
         try:
-            return self._read(name, out, mapped)[: self.rows_of(block)]
+            return self._read(name, out, mapped)[: self.count_rows(block)]
         except CorruptDatasetError:
             # A loss of power may leave part of a chunk; it is decoded again.
             self.folder.remove(name)
@@ -164,33 +164,36 @@ class BlockCache:
 
     def _read(self, name: str, out: np.ndarray | None, mapped: MappedChunks | None) -> np.ndarray:
         if not self._is_plain:
-            data, plain = self.folder.mapped(name), math.prod(self.output.shape) * np.dtype(self.output.dtype).itemsize
+            data, row_bytes = (
+                self.folder.read_buffer(name),
+                math.prod(self.output.shape) * np.dtype(self.output.dtype).itemsize,
+            )
             # Its checksum would be that of a very large file first.
-            if len(data) > 2 * self.block_rows * plain + _MOST_OVERHEAD:
+            if len(data) > 2 * self.block_rows * row_bytes + _MAX_CHUNK_OVERHEAD:
                 raise CorruptDatasetError(f"{self.folder.url}/{name} has {len(data):,} bytes")
             return decode_chunk(data, self.output, self.block_rows, self.compression, out)
-        stamp = self._stamp(name)
-        found = None if mapped is None or stamp is None else mapped.get(stamp)
-        if found is None:
-            found = self._plain(name, stamp)
+        stamp = self._make_stamp(name)
+        chunk = None if mapped is None or stamp is None else mapped.get(stamp)
+        if chunk is None:
+            chunk = self._read_plain(name, stamp)
             if mapped is not None and stamp is not None:
-                mapped.keep(stamp, found)
-        return found
+                mapped.add(stamp, chunk)
+        return chunk
 
-    def _plain(self, name: str, stamp: Stamp | None) -> np.ndarray:
+    def _read_plain(self, name: str, stamp: Stamp | None) -> np.ndarray:
         """Return the rows of a plain chunk, which go from the pages of the file to batches: no byte is copied twice."""
-        view, shape = memoryview(self.folder.mapped(name)), (self.block_rows, *self.output.shape)
+        view, shape = memoryview(self.folder.read_buffer(name)), (self.block_rows, *self.output.shape)
         inner = view[: math.prod(shape)]
         if len(view) != len(inner) + CHECKSUM_BYTES:
             raise CorruptDatasetError(f"{self.folder.url}/{name} has {len(view):,} bytes")
-        if stamp is None or stamp not in _checked:
+        if stamp is None or stamp not in _checked_chunks:
             if int.from_bytes(view[len(inner) :], "little") != crc32c(inner):
                 raise CorruptDatasetError(f"{self.folder.url}/{name} was altered")
             if stamp is not None:
-                _checked.add(stamp)
+                _checked_chunks.add(stamp)
         return np.frombuffer(inner, self.output.dtype).reshape(shape)
 
-    def _stamp(self, name: str) -> Stamp | None:
+    def _make_stamp(self, name: str) -> Stamp | None:
         """Return what tells a file from one that takes its place, or None if nothing does."""
         if not self.folder.is_local:
             return None
@@ -198,66 +201,66 @@ class BlockCache:
         status = os.stat(path)  # noqa: PTH116 a Path would take as long as all the rest
         return path, status.st_ino, status.st_mtime_ns
 
-    def trust(self, block: int) -> None:
+    def mark_checked(self, block: int) -> None:
         """Note that this process has just computed the checksum of a block."""
-        if stamp := self._stamp(self._chunk(block)):
-            _checked.add(stamp)
+        if stamp := self._make_stamp(self._chunk_file(block)):
+            _checked_chunks.add(stamp)
 
     def prepare(self) -> None:
         """Write what tells other tools what chunks hold, before threads write these; ConfigError if it cannot be."""
         if self._missing_metadata():
-            self._keep()
+            self._write_chunk()
         elif self.limit is not None:
-            with self.explained(), suppress(FileNotFoundError):  # where others have just removed the cache
+            with self.explain_errors(), suppress(FileNotFoundError):  # where others have just removed the cache
                 # When it was last used: those unused for longest make room first.
-                self.folder.write(f"{self._array}/{_USER}{self.user}", b"\n", durable=False)
+                self.folder.write(f"{self._array}/{_USER_PREFIX}{self.user}", b"\n", durable=False)
 
     def write(self, block: int, rows: np.ndarray) -> bool:
         """Keep the rows of a block; return whether there was room for them; ConfigError if they cannot be written."""
-        return self._keep(self._chunk(block), chunk_buffers(rows, self.block_rows, self.compression))
+        return self._write_chunk(self._chunk_file(block), encode_chunk_buffers(rows, self.block_rows, self.compression))
 
-    def _keep(self, chunk_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> bool:
+    def _write_chunk(self, file_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> bool:
         """Write what metadata there are not yet, and a chunk, if there is room for them."""
-        with self.explained():
+        with self.explain_errors():
             if self.limit is None:
-                self._put(chunk_name, chunk)
+                self._write_files(file_name, chunk)
                 return True
             # So that no other takes the room that was found.
-            with self.parent.locked():
+            with self.parent.lock():
                 files = self._missing_metadata()
                 has_room = self._make_room(sum(map(len, [*files.values(), *chunk])))
                 if has_room:
-                    self._put(chunk_name, chunk)
+                    self._write_files(file_name, chunk)
                 return has_room
 
     def begin(self, block: int) -> GrowingBlock | None:
         """Return a block that rows can be written to one by one, after `prepare`; None where only whole ones can be."""
         is_plain = self.compression == "none" and sys.byteorder == "little" and self.limit is None
-        if not is_plain or self.output.row_bytes < _LEAST_PART:
+        if not is_plain or self.output.row_bytes < _MIN_ROW_BYTES:
             return None
         nbytes = self.block_rows * self.output.row_bytes
-        with self.explained():
-            file = self.folder.growing(self._chunk(block), nbytes + CHECKSUM_BYTES)
+        with self.explain_errors():
+            file = self.folder.preallocate(self._chunk_file(block), nbytes + CHECKSUM_BYTES)
         return None if file is None else GrowingBlock(self, block, file)
 
-    def _put(self, chunk_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> None:
-        for tried in range(_TRIES):
+    def _write_files(self, file_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> None:
+        for attempt in range(_MAX_TRIES):
             # Who clears the cache holds it; with a limit, it is held here already.
-            with self.parent.locked() if tried and self.limit is None else nullcontext():
+            with self.parent.lock() if attempt and self.limit is None else nullcontext():
                 try:
                     for name, data in self._missing_metadata().items():
                         self.folder.write(name, data, durable=False)
-                    if chunk_name is not None:
-                        self.folder.write(chunk_name, *chunk, durable=False)
+                    if file_name is not None:
+                        self.folder.write(file_name, *chunk, durable=False)
                 except FileNotFoundError:
                     # The cache was removed, with the file that was being written to.
-                    if tried + 1 == _TRIES:
+                    if attempt + 1 == _MAX_TRIES:
                         raise
                 else:
                     return
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """Say of errors of the folder what to do about them."""
         try:
             yield
@@ -272,11 +275,11 @@ class BlockCache:
                 f"{error.strerror or error}; give a cache_dir that can be written to, or cache=False"
             ) from error
 
-    def _chunk(self, block: int) -> str:
+    def _chunk_file(self, block: int) -> str:
         return chunk_name(self.output, block)
 
     def _missing_metadata(self) -> dict[str, bytes]:
-        own = {f"{self._array}/{_STAMPS}": self.stamps, f"{self._array}/{_USER}{self.user}": b"\n"}
+        own = {f"{self._array}/{_STAMPS_FILE}": self.stamps, f"{self._array}/{_USER_PREFIX}{self.user}": b"\n"}
         names = ("zarr.json", f"{self._array}/zarr.json", *(name for name, data in own.items() if data))
         if all(self.folder.size(name) for name in names):
             return {}
@@ -285,12 +288,12 @@ class BlockCache:
     def _make_room(self, nbytes: int) -> bool:
         """Remove chunks of other datasets as far as needed; return whether there is room then."""
         assert self.limit is not None
-        sizes = {name: max(size, 0) for name, size in self.parent.sizes().items() if _CACHED.match(name)}
+        sizes = {name: max(size, 0) for name, size in self.parent.sizes().items() if _CACHE_FOLDER.match(name)}
         excess = sum(sizes.values()) + nbytes - self.limit
-        own = {name.partition("/")[0] for name in sizes if name.endswith(f"/{_USER}{self.user}")}
-        others = [name for name in sizes if name.partition("/")[0] not in own and _CHUNK.fullmatch(name)]
+        own = {name.partition("/")[0] for name in sizes if name.endswith(f"/{_USER_PREFIX}{self.user}")}
+        others = [name for name in sizes if name.partition("/")[0] not in own and _CHUNK_FILE.fullmatch(name)]
         if excess > 0 and self.parent.is_local:
-            used = {name.partition("/")[0]: self._changed(name) for name in sizes if f"/{_USER}" in name}
+            used = {name.partition("/")[0]: self._modified_time(name) for name in sizes if f"/{_USER_PREFIX}" in name}
             others.sort(key=lambda name: used.get(name.partition("/")[0], 0))
         if sum(sizes[name] for name in others) < excess:
             return False
@@ -301,7 +304,7 @@ class BlockCache:
             excess -= sizes[name]
         return True
 
-    def _changed(self, name: str) -> int:
+    def _modified_time(self, name: str) -> int:
         """Return when a file of any cache in a local folder was written, in ns."""
         with suppress(FileNotFoundError):
             return os.lstat(f"{self.parent.path}/{name}").st_mtime_ns
@@ -311,38 +314,38 @@ class BlockCache:
 class GrowingBlock:
     """A block of a cache whose rows come one by one, in any order, and need no memory meanwhile."""
 
-    def __init__(self, cache: BlockCache, block: int, file: GrowingFile) -> None:
+    def __init__(self, cache: BlockCache, block: int, file: PreallocatedFile) -> None:
         self._cache = cache
         self._block = block
         self._file = file
         self._row_bytes = cache.output.row_bytes
 
-    def keep(self, row: int, values: np.ndarray) -> None:
+    def write_row(self, row: int, values: np.ndarray) -> None:
         """Write a row."""
-        with self._cache.explained():
-            self._file.write(row * self._row_bytes, flat(values))
+        with self._cache.explain_errors():
+            self._file.write(row * self._row_bytes, byte_view(values))
 
     def read_into(self, row: int, values: np.ndarray) -> None:
         """Read a row that was kept."""
-        self._file.read_into(row * self._row_bytes, flat(values))
+        self._file.read_into(row * self._row_bytes, byte_view(values))
 
     def finish(self) -> None:
         """Let the block be there: all its rows were kept."""
         nbytes = self._cache.block_rows * self._row_bytes
-        piece, checksum = memoryview(bytearray(_PIECE_BYTES)), 0
-        for start in range(0, nbytes, _PIECE_BYTES):
-            part = piece[: min(_PIECE_BYTES, nbytes - start)]
-            self._file.read_into(start, part)
-            checksum = crc32c(part, start=checksum)
-        with self._cache.explained():
+        buffer, checksum = memoryview(bytearray(_BUFFER_BYTES)), 0
+        for start in range(0, nbytes, _BUFFER_BYTES):
+            view = buffer[: min(_BUFFER_BYTES, nbytes - start)]
+            self._file.read_into(start, view)
+            checksum = crc32c(view, start=checksum)
+        with self._cache.explain_errors():
             self._file.write(nbytes, memoryview(checksum.to_bytes(CHECKSUM_BYTES, "little")))
             try:
                 if self._file.finish():
-                    self._cache.trust(self._block)
+                    self._cache.mark_checked(self._block)
             except FileNotFoundError:
                 # The cache was removed meanwhile.
-                rows = self._cache.output.empty(self._cache.rows_of(self._block))
-                self._file.read_into(0, flat(rows))
+                rows = self._cache.output.empty(self._cache.count_rows(self._block))
+                self._file.read_into(0, byte_view(rows))
                 self._cache.write(self._block, rows)
 
     def close(self) -> None:
@@ -364,14 +367,14 @@ class MappedChunks:
     def get(self, stamp: Stamp) -> np.ndarray | None:
         """Return a chunk, unless it is not there or another file has taken its place."""
         with self._lock:
-            kept, chunk = self._chunks.get(stamp[0], (None, None))
-            return chunk if kept == stamp else None
+            kept_stamp, chunk = self._chunks.get(stamp[0], (None, None))
+            return chunk if kept_stamp == stamp else None
 
-    def keep(self, stamp: Stamp, chunk: np.ndarray) -> None:
+    def add(self, stamp: Stamp, chunk: np.ndarray) -> None:
         """Keep a chunk, if there is room."""
         with self._lock:
             _, before = self._chunks.pop(stamp[0], (stamp, None))
             self._nbytes -= 0 if before is None else before.nbytes
-            if len(self._chunks) < _MOST_MAPPED and self._nbytes + chunk.nbytes <= _MAPPED_BYTES:
+            if len(self._chunks) < _MAX_MAPPED_CHUNKS and self._nbytes + chunk.nbytes <= _MAX_MAPPED_BYTES:
                 self._chunks[stamp[0]] = stamp, chunk
                 self._nbytes += chunk.nbytes

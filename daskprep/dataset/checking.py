@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskprep.display.words import count
+from daskprep.display.words import format_count
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Manifest, read_manifest
-from daskprep.storage.layout import CACHE, FOLD
-from daskprep.storage.local_files import NO_FILE
-from daskprep.storage.manifest import MANIFEST, PIECE_BYTES
-from daskprep.storage.threads import in_threads
+from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
+from daskprep.storage.local_files import NOT_REGULAR_FILE
+from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST
+from daskprep.storage.threads import map_in_threads
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 # What a writer removes once its dataset is committed; if it was killed right then, the next write does.
-_LEFT_OVER = re.compile(rf"({FOLD}[0-9]+/)?(receipts|scratch|{CACHE})/|.*\.[0-9a-f]{{32}}\.tmp$")
+_LEFTOVER = re.compile(rf"({FOLD_PREFIX}[0-9]+/)?(receipts|scratch|{CACHE_FOLDER})/|.*\.[0-9a-f]{{32}}\.tmp$")
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ def find_damage(root: Folder, manifest: Manifest) -> list[Damage]:
     sizes = folder.sizes()
     check = functools.partial(_check_file, folder, sizes)
     names = sorted(manifest.files.items())
-    problems = zip(names, in_threads(check, names, local=folder.is_local), strict=True)
+    problems = zip(names, map_in_threads(check, names, local=folder.is_local), strict=True)
     damage = [Damage(f"{manifest.version}/{name}", problem) for (name, _), problem in problems if problem]
-    strays = sorted(name for name in set(sizes) - set(manifest.files) if not _LEFT_OVER.match(name))
+    strays = sorted(name for name in set(sizes) - set(manifest.files) if not _LEFTOVER.match(name))
     damage += [Damage(f"{manifest.version}/{name}", "is not part of the dataset") for name in strays]
     return _check_manifest(root, manifest) + damage
 
@@ -46,45 +46,45 @@ def raise_damage(url: str, damage: list[Damage]) -> None:
     """Raise CorruptDatasetError that names the first few damaged files, if there are any."""
     if not damage:
         return
-    first = "; ".join(f"{one.file} {one.problem}" for one in damage[:_MOST_NAMED])
-    more = f"; and {len(damage) - _MOST_NAMED:,} more" if len(damage) > _MOST_NAMED else ""
+    first = "; ".join(f"{one.file} {one.problem}" for one in damage[:_MAX_NAMED])
+    more = f"; and {len(damage) - _MAX_NAMED:,} more" if len(damage) > _MAX_NAMED else ""
     raise CorruptDatasetError(
-        f"{url}: {count(len(damage), 'damaged file')}: {first}{more}. damaged() lists all; restore "
+        f"{url}: {format_count(len(damage), 'damaged file')}: {first}{more}. damaged() lists all; restore "
         "them from a copy, make them again by daskprep.repair, or write the dataset again with overwrite=True"
     )
 
 
 def _check_manifest(root: Folder, manifest: Manifest) -> list[Damage]:
     try:
-        found = read_manifest(root)
+        current = read_manifest(root)
     except (CorruptDatasetError, FormatVersionError) as error:
         return [Damage(MANIFEST, f"was altered: {error}")]
-    if found is None:
+    if current is None:
         return [Damage(MANIFEST, "is missing")]
-    if found.to_bytes() != manifest.to_bytes():
+    if current.to_bytes() != manifest.to_bytes():
         return [Damage(MANIFEST, "was replaced since the dataset was opened: open it again")]
     return []
 
 
-def _check_file(folder: Folder, sizes: dict[str, int], listed: tuple[str, FileEntry]) -> str | None:
-    name, entry = listed
+def _check_file(folder: Folder, sizes: dict[str, int], item: tuple[str, FileEntry]) -> str | None:
+    name, entry = item
     if name not in sizes:
         return "is missing"
-    if sizes[name] == NO_FILE:
+    if sizes[name] == NOT_REGULAR_FILE:
         return "is a link, a pipe or a device"
     if sizes[name] != entry.bytes:
         return f"has {sizes[name]:,} bytes, not {entry.bytes:,}"
     try:
         # Read, not mapped: a bad sector below a map kills the process.
-        buffer = np.empty(min(entry.bytes, PIECE_BYTES), np.uint8)
-        with folder.opened(name) as read_into:
+        buffer = np.empty(min(entry.bytes, CHECKSUM_READ_BYTES), np.uint8)
+        with folder.open_reader(name) as read_into:
 
             def read(start: int, stop: int) -> np.ndarray:
-                piece = buffer[: stop - start]
-                read_into(start, piece.data)
-                return piece
+                view = buffer[: stop - start]
+                read_into(start, view.data)
+                return view
 
-            fits = entry.fits(name, read)
+            matches_checksums = entry.matches_checksums(name, read)
     except (OSError, EOFError, CorruptDatasetError) as error:
         return f"cannot be read: {error}"
-    return None if fits else "was altered: its checksum is not that of the manifest"
+    return None if matches_checksums else "was altered: its checksum is not that of the manifest"

@@ -20,15 +20,15 @@ from daskprep.dataset.media import MediaBlocks
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.display.tables import Description
-from daskprep.display.words import count, printable, size
-from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean, hints_attributes
+from daskprep.display.words import escape_unprintable, format_bytes, format_count
+from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean, with_attribute_hints
 from daskprep.features.base import class_count
 from daskprep.progress import Progress
 from daskprep.state import METADATA
 from daskprep.storage import Folder, Manifest, read_manifest
-from daskprep.storage.layout import CACHE, FOLD, SPLITS
+from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
 from daskprep.storage.manifest import MANIFEST
-from daskprep.storage.reading import Block
+from daskprep.storage.reading import BlockLocation
 from daskprep.storage.safe_versions import require_safe, require_safe_url
 
 if TYPE_CHECKING:
@@ -43,41 +43,41 @@ _Media = Mapping[_Key, tuple[MediaBlocks, BlockCache]]
 
 _COUNTED_ROWS = 1 << 20
 # What the folder of a version holds before there is a manifest.
-_MADE_FIRST = frozenset({METADATA, "receipts", "scratch"})
+_UNFINISHED_FILES = frozenset({METADATA, "receipts", "scratch"})
 
 
-def open_one(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
+def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
     """Open the dataset in a folder."""
     if not trusted:
         remedy = ", or open the dataset with trusted=True if you trust who made it"
         require_safe("pyarrow", remedy)
-        if not root.is_local and not root.is_in_process:
+        if not root.is_local and not root.is_process_local:
             require_safe_url(root.url.partition("://")[0], remedy)
     manifest = read_manifest(root)
     if manifest is None:
-        raise _no_dataset(root)
-    kind = FoldedDataset if manifest.settings.get("folds") else Dataset
-    dataset = kind(root, manifest, base_dir, trusted=trusted)
+        raise _missing_dataset_error(root)
+    dataset_class = FoldedDataset if manifest.settings.get("folds") else Dataset
+    dataset = dataset_class(root, manifest, base_dir, trusted=trusted)
     try:
         for name in manifest.files:
             if name == METADATA or name.startswith("vocab/"):
                 dataset.files.read(name)
     except CorruptDatasetError:
         # It may have been written anew since its manifest was read.
-        found = read_manifest(root)
-        if found is None or found.to_bytes() == manifest.to_bytes():
+        current = read_manifest(root)
+        if current is None or current.to_bytes() == manifest.to_bytes():
             raise
-        return open_one(root, base_dir, trusted=trusted)
+        return open_single(root, base_dir, trusted=trusted)
     dataset.files.entry(METADATA)
     return dataset
 
 
-def _no_dataset(root: Folder) -> Exception:
-    begun = [name for name in root.children() if _MADE_FIRST & set((root / name).children())]
-    if not begun:
+def _missing_dataset_error(root: Folder) -> Exception:
+    unfinished = [name for name in root.children() if _UNFINISHED_FILES & set((root / name).children())]
+    if not unfinished:
         return ConfigError(f"there is no dataset at {root.url}: check the path, or write one there")
     return IncompleteDatasetError(
-        f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(begun)}; "
+        f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(unfinished)}; "
         "run the write again to resume it"
     )
 
@@ -85,7 +85,7 @@ def _no_dataset(root: Folder) -> Exception:
 def _reopen(
     root: Folder, version: str, base_dir: str | None, digest: str | None = None, trusted: bool = False
 ) -> Dataset:
-    dataset = open_one(root, base_dir, trusted=trusted)
+    dataset = open_single(root, base_dir, trusted=trusted)
     # Pickles of older versions have no digest.
     if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
@@ -95,7 +95,7 @@ def _reopen(
     return dataset
 
 
-@hints_attributes(
+@with_attribute_hints(
     **dict.fromkeys(("loader", "train_dataloader", "dataloader"), 'dataset["train"].loader(batch_size)'),
     **{name: f'dataset["{name}"]' for name in ("train", "validation", "test")},
     to_pandas='dataset["train"].head(rows) for decoded rows, or dataset["train"].table().to_pandas()',
@@ -158,7 +158,7 @@ class Dataset(StoredDataset):
 
     def num_classes(self, output: str) -> int:
         """Return the number of classes of a `Category` or `Binary`: its ids are below it."""
-        return class_count(output, *self._learned(output))
+        return class_count(output, *self._find_learned(output))
 
     def class_weights(self, output: str) -> NDArray[np.float32]:
         """Return a weight for each class of a `Category` or `Binary` by its id, against class imbalance.
@@ -202,29 +202,29 @@ class Dataset(StoredDataset):
             A file cannot be decoded, and the feature does not fill it. A block with filled values is not cached.
         """
         folder = None if cache_dir is None else Folder.open(cache_dir)
-        with nullcontext() if client is None else client.as_current(), Progress(progress) as shown:
+        with nullcontext() if client is None else client.as_current(), Progress(progress) as progress_bar:
             names = [splits] if isinstance(splits, str) else self.splits if splits is None else dict.fromkeys(splits)
-            outputs = self._cached(columns)
+            outputs = self._media_outputs(columns)
             media = {
                 (name, output): (self[name].media(output), self[name].cache(output, folder, cache_limit))
                 for name in names
                 for output in outputs
             }
-            if partitions.is_distributed() and any(cache.parent.is_in_process for _, cache in media.values()):
+            if partitions.is_distributed() and any(cache.parent.is_process_local for _, cache in media.values()):
                 raise ConfigError(
                     "the workers of a cluster cannot cache in memory://, which one process sees: give cache_dir"
                 )
             for _, cache in media.values():
                 cache.prepare()
-            wanted = [
+            tasks = [
                 (key, self[key[0]].block(key[1], block), block)
                 for key, (_, cache) in media.items()
                 for block in sorted(set(range(cache.blocks)) - set(cache.present()))
             ]
-            advance = shown.stage("caching", total=len(wanted), unit="blocks")
-            partitions.run("cache-media", _cache_block, media, wanted, advance=advance)
+            advance = progress_bar.stage("caching", total=len(tasks), unit="blocks")
+            partitions.run_tasks("cache-media", _cache_block, media, tasks, advance=advance)
 
-    def _cached(self, columns: Iterable[str] | str | None) -> list[str]:
+    def _media_outputs(self, columns: Iterable[str] | str | None) -> list[str]:
         """Return the outputs of media that are asked for; ConfigError for those that are not decoded while loading."""
         known = [output.name for output in self.layout.cells]
         names = known if columns is None else [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
@@ -241,17 +241,17 @@ class Dataset(StoredDataset):
 
         With `unused`, remove only caches that a later write has made useless.
         """
-        cache = self.root / CACHE
+        cache = self.root / CACHE_FOLDER
         if names := cache.children():
             used = {split.cache(one.name).name for split in self.splits.values() for one in self.layout.cells if unused}
             # Who writes to it meanwhile waits, rather than to lose every race.
-            with cache.locked():
-                for part in [cache / name for name in names if name not in used] if used else [cache]:
-                    part.remove_all()
-        elif CACHE in self.root.children():
+            with cache.lock():
+                for folder in [cache / name for name in names if name not in used] if used else [cache]:
+                    folder.remove_all()
+        elif CACHE_FOLDER in self.root.children():
             # A link holds nothing, and goes itself. A folder stays: somebody may be about to write to it.
             with suppress(IsADirectoryError):
-                self.root.remove(CACHE)
+                self.root.remove(CACHE_FOLDER)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Report:
         """Read all rows once, block by block, and return an HTML report on the distribution of each feature.
@@ -300,15 +300,15 @@ class Dataset(StoredDataset):
         return describe_dataset(self.url, self.layout, self.manifests, *map(describe_rows, splits)).html()
 
 
-def _cache_block(media: _Media, wanted: tuple[_Key, Block, int]) -> int:
-    key, where, block = wanted
+def _cache_block(media: _Media, task: tuple[_Key, BlockLocation, int]) -> int:
+    key, location, block = task
     blocks, cache = media[key]
     if not cache.has(block):
-        rows = blocks.output.empty(where.rows)
+        rows = blocks.output.empty(location.rows)
         # What stands for a broken file is no data, and the file may be mended.
-        if not blocks.decode(where, slice(None), rows):
+        if not blocks.decode(location, slice(None), rows):
             cache.write(block, rows)
-    return where.rows
+    return location.rows
 
 
 class FoldedDataset(Dataset):
@@ -336,9 +336,9 @@ class FoldedDataset(Dataset):
         """Return the dataset that validates on this fold, encoded by the fitted state of the others."""
         if number not in range(self.folds):
             raise ConfigError(f"{self.url} has no fold {number!r}: its folds are 0 to {self.folds - 1}")
-        name = f"{FOLD}{int(number)}"
+        name = f"{FOLD_PREFIX}{int(number)}"
         self.files.read(f"{name}/{MANIFEST}")  # an error, if it is not that of this dataset
-        return open_one(self.root / self.version / name, self.base_dir, trusted=self.trusted)
+        return open_single(self.root / self.version / name, self.base_dir, trusted=self.trusted)
 
     def __len__(self) -> int:
         return self.folds
@@ -347,16 +347,16 @@ class FoldedDataset(Dataset):
         return map(self.fold, range(self.folds))
 
     def __getitem__(self, split: str) -> Split:
-        raise self._of_one(f"[{split!r}]")
+        raise self._choose_fold_error(f"[{split!r}]")
 
-    def _of_one(self, call: str) -> ConfigError:
+    def _choose_fold_error(self, call: str) -> ConfigError:
         return ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0){call}")
 
     def rejects(self) -> pa.Table:
-        raise self._of_one(".rejects()")
+        raise self._choose_fold_error(".rejects()")
 
     def class_weights(self, output: str) -> NDArray[np.float32]:
-        raise self._of_one(f".class_weights({output!r})")
+        raise self._choose_fold_error(f".class_weights({output!r})")
 
     def cache_media(self, client: Any = None, **options: Any) -> None:
         """Decode and cache the images and audio of every fold, with the options of `Dataset.cache_media`."""
@@ -368,15 +368,15 @@ class FoldedDataset(Dataset):
             one.clear_cache(unused=unused)
 
     def report(self, path: object = None) -> None:  # type: ignore[override]
-        raise self._of_one(".report()")
+        raise self._choose_fold_error(".report()")
 
     def plot(self, name: str, split: str | None = "train") -> None:  # type: ignore[override]
-        raise self._of_one(f".plot({name!r})")
+        raise self._choose_fold_error(f".plot({name!r})")
 
     @property
     def description(self) -> Description:
-        stored = size(sum(entry.bytes for entry in self.manifest.files.values()))
-        line = f"Dataset at {printable(self.url)}: {count(self.folds, 'fold')}, {stored}"
+        stored = format_bytes(sum(entry.bytes for entry in self.manifest.files.values()))
+        line = f"Dataset at {escape_unprintable(self.url)}: {format_count(self.folds, 'fold')}, {stored}"
         return Description([f"{line}. fold(number) opens one of them"], [])
 
     def _repr_html_(self) -> str:

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.dataset.checking import Damage
-from daskprep.dataset.dataset import Dataset, FoldedDataset, open_one
-from daskprep.dataset.places import Rows
+from daskprep.dataset.dataset import Dataset, FoldedDataset, open_single
+from daskprep.dataset.row_selection import RowSelection
 from daskprep.dataset.split import Split
-from daskprep.errors import ConfigError, hints_parameters
+from daskprep.errors import ConfigError, with_parameter_hints
 from daskprep.storage import Folder, Layout, Manifest, Output
 
 
-@hints_parameters
+@with_parameter_hints
 def open_dataset(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
@@ -59,16 +59,18 @@ def open_dataset(
         A newer version of daskprep wrote the dataset.
     """
     base = None if base_dir is None else os.fspath(base_dir)
-    alone = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
-    paths: list[Any] = [path] if alone else list(path)  # type: ignore[arg-type]
+    is_single = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
+    paths: list[Any] = [path] if is_single else list(path)  # type: ignore[arg-type]
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
         raise ConfigError(f"path must be the path or URL of a dataset, not {type(wrong[0]).__name__}")
-    found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
-    if len(found) > 1 and (folded := [one for one in found if isinstance(one, FoldedDataset)]):
+    datasets = [
+        open_single(Folder.open(one, storage_options, follow_links=trusted), base, trusted=trusted) for one in paths
+    ]
+    if len(datasets) > 1 and (folded := [one for one in datasets if isinstance(one, FoldedDataset)]):
         raise ConfigError(f"{folded[0].url} has folds: open it alone, or folds by their dataset.fold(0).url")
-    if not found:
+    if not datasets:
         raise ConfigError("the list of datasets is empty: give at least one path")
-    return found[0] if len(found) == 1 else JoinedDataset(found)
+    return datasets[0] if len(datasets) == 1 else JoinedDataset(datasets)
 
 
 class JoinedDataset(Dataset):
@@ -103,22 +105,22 @@ class JoinedDataset(Dataset):
     @cached_property
     def layout(self) -> Layout:
         """The blocks of all datasets; in which files they lie, the layout of each tells."""
-        return Layout.joined([one.layout for one in self.datasets])
+        return Layout.concatenate([one.layout for one in self.datasets])
 
-    def of_one(self, what: str) -> ConfigError:
+    def single_dataset_error(self, call: str) -> ConfigError:
         """Return the error for what only one dataset has."""
         return ConfigError(
-            f"{what} needs a single dataset, not {len(self.datasets)} ({self.url}): open one of them alone"
+            f"{call} needs a single dataset, not {len(self.datasets)} ({self.url}): open one of them alone"
         )
 
     def rejects(self) -> pa.Table:
-        raise self.of_one("rejects()")
+        raise self.single_dataset_error("rejects()")
 
     def report(self, path: Any = None) -> Any:
-        raise self.of_one("report()")
+        raise self.single_dataset_error("report()")
 
     def plot(self, name: str, split: str | None = "train") -> Any:
-        raise self.of_one("plot()")
+        raise self.single_dataset_error("plot()")
 
     def cache_media(self, client: Any = None, **options: Any) -> None:
         for one in self.datasets:
@@ -147,44 +149,44 @@ class JoinedSplit(Split):
         sizes = [(one.layout.blocks(self.name), len(one)) for one in self.joined]
         return np.cumsum(sizes, axis=0)
 
-    def located(self, block: int) -> tuple[Split, int]:
+    def locate_block(self, block: int) -> tuple[Split, int]:
         ends = self._ends[:, 0]
-        place = int(np.searchsorted(ends, block, side="right"))
-        return self.joined[place], block - (int(ends[place - 1]) if place else 0)
+        index = int(np.searchsorted(ends, block, side="right"))
+        return self.joined[index], block - (int(ends[index - 1]) if index else 0)
 
-    def _fill(self, outputs: Sequence[Output], rows: Rows, arrays: Mapping[str, np.ndarray]) -> None:
-        numbers, places = np.asarray(rows), np.searchsorted(self._ends[:, 1], rows, side="right")
-        for place in np.unique(places).tolist():
-            split, at = self.joined[place], np.flatnonzero(places == place)
-            own: Rows = numbers[at] - (self._ends[place, 1] - len(split))
+    def _fill(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
+        numbers, indices = np.asarray(rows), np.searchsorted(self._ends[:, 1], rows, side="right")
+        for index in np.unique(indices).tolist():
+            split, positions = self.joined[index], np.flatnonzero(indices == index)
+            own_rows: RowSelection = numbers[positions] - (self._ends[index, 1] - len(split))
             if isinstance(rows, range):
-                own = range(own[0], own[-1] + 1)
-            for name, found in split._read([output.name for output in outputs], own).items():
-                arrays[name][at] = found
+                own_rows = range(own_rows[0], own_rows[-1] + 1)
+            for name, values in split._read([output.name for output in outputs], own_rows).items():
+                arrays[name][positions] = values
 
     @property
     def arrays(self) -> Any:
-        raise self.dataset.of_one("arrays")
+        raise self.dataset.single_dataset_error("arrays")
 
     def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
-        names = [output.name for output in self._outputs(columns)]
-        found = [split.to_dask(names) for split in self.joined]
-        return {name: partitions.end_to_end([arrays[name] for arrays in found]) for name in names}
+        names = [output.name for output in self._select_outputs(columns)]
+        split_arrays = [split.to_dask(names) for split in self.joined]
+        return {name: partitions.concatenate_arrays([arrays[name] for arrays in split_arrays]) for name in names}
 
 
 def _check_same(first: Dataset, other: Dataset) -> None:
     """Raise ConfigError for the first difference between what two datasets were made by: parameters come first."""
-    one, two = ({name: made.metadata.get(name) for name in ("features", "targets")} for made in (first, other))
-    if found := sorted(_differences(one, two), key=lambda difference: ".learned." in difference):
+    one, two = ({name: dataset.metadata.get(name) for name in ("features", "targets")} for dataset in (first, other))
+    if differences := sorted(_find_differences(one, two), key=lambda difference: ".learned." in difference):
         raise ConfigError(
             f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
-            f"({found[0]}); write both with the same fitted Preprocessor"
+            f"({differences[0]}); write both with the same fitted Preprocessor"
         )
 
 
-def _differences(one: Any, two: Any, place: str = "") -> Iterator[str]:
+def _find_differences(one: Any, two: Any, key_path: str = "") -> Iterator[str]:
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for key in {**one, **two}:
-            yield from _differences(one.get(key), two.get(key), f"{place}.{key}")
+            yield from _find_differences(one.get(key), two.get(key), f"{key_path}.{key}")
     elif one != two:
-        yield f"{place[1:]} ({one!s:.60}, {two!s:.60})"
+        yield f"{key_path[1:]} ({one!s:.60}, {two!s:.60})"

@@ -17,21 +17,21 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep import partitions
-from daskprep.dataset.cache import BlockCache, cache_name
+from daskprep.dataset.cache import BlockCache, make_cache_name
 from daskprep.dataset.describing import describe_rows, describe_split
-from daskprep.dataset.media import MediaBlocks, content_of, read_media_block
-from daskprep.dataset.places import Rows, overlaps, row_numbers
+from daskprep.dataset.media import MediaBlocks, digest_content, read_media_block
+from daskprep.dataset.row_selection import RowSelection, resolve_rows, split_by_block
 from daskprep.dataset.stored import StoredDataset
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_attributes
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, with_attribute_hints
 from daskprep.features.base import class_count
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, chunk_shape, folder_name, open_group
 from daskprep.storage.checksum import CHECKSUM_BYTES
-from daskprep.storage.layout import CACHE
+from daskprep.storage.layout import CACHE_FOLDER
 from daskprep.storage.reading import (
     REMEDY,
-    Block,
+    BlockLocation,
     BlockReader,
     chunk_span,
     column_array,
@@ -39,7 +39,7 @@ from daskprep.storage.reading import (
     read_table,
 )
 from daskprep.storage.tables import CELL_TYPE, arrow_column
-from daskprep.storage.threads import in_threads
+from daskprep.storage.threads import map_in_threads
 
 if TYPE_CHECKING:
     import xarray
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
     from daskprep.loader import Loader
 
-_MOST_NAMED = 20
-_MOST_ROW_BYTES = 1_024  # of tables that are read to find a cache: those of files are told apart by their checksums
+_MAX_NAMED = 20
+_MAX_ROW_BYTES = 1_024  # of tables that are read to find a cache: those of files are told apart by their checksums
 
 
-@hints_attributes(
+@with_attribute_hints(
     to_pandas="head(rows) for decoded rows, or table().to_pandas() for encoded ones",
     to_numpy="read(), a dict of arrays",
     to_torch="loader(batch_size)",
@@ -102,7 +102,7 @@ class Split:
         """The splits of single datasets that it is made of: itself, unless several are read as one."""
         return (self,)
 
-    def located(self, block: int) -> tuple[Split, int]:
+    def locate_block(self, block: int) -> tuple[Split, int]:
         """Return the split of a single dataset that has a block, and the number of the block there."""
         return self, block
 
@@ -127,12 +127,12 @@ class Split:
 
     def num_embeddings(self, output: str) -> int:
         """Return the number of rows of an embedding for an output's ids."""
-        _, learned = self.dataset._learned(name := self.output(output).name)
+        _, learned = self.dataset._find_learned(name := self.output(output).name)
         return getattr(learned, "num_embeddings", 0) or len(self.dataset.vocabulary(name))
 
     def num_classes(self, output: str) -> int:
         """Return the number of classes of a `Category` or `Binary`: its ids are below it."""
-        return class_count(output, *self.dataset._learned(output))
+        return class_count(output, *self.dataset._find_learned(output))
 
     # -- in memory
 
@@ -155,19 +155,19 @@ class Split:
 
         Only blocks that hold them are read. `read` takes `columns`.
         """
-        where = f'split "{self.name}" of {self.dataset.url}'
-        is_one = not isinstance(index, slice) and not np.ndim(index)
-        found = self._read(None, row_numbers([index] if is_one else index, len(self), where))
+        label = f'split "{self.name}" of {self.dataset.url}'
+        is_single = not isinstance(index, slice) and not np.ndim(index)
+        arrays = self._read(None, resolve_rows([index] if is_single else index, len(self), label))
         if type(sys._getframe(1).f_locals.get("self")).__name__ == "_MapDatasetFetcher":
             # A DataLoader that collates nothing.
-            examples = self._for_model(found, each=is_one)
-            return examples[0] if is_one else examples  # type: ignore[no-any-return]
-        return {name: rows[0] for name, rows in found.items()} if is_one else found
+            examples = self._for_model(arrays, each=is_single)
+            return examples[0] if is_single else examples  # type: ignore[no-any-return]
+        return {name: rows[0] for name, rows in arrays.items()} if is_single else arrays
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
         """Return a list of rows as a model reads them, for a DataLoader of torch to collate."""
-        where = f'split "{self.name}" of {self.dataset.url}'
-        return self._for_model(self._read(None, row_numbers(rows, len(self), where)), each=True)  # type: ignore[no-any-return]
+        label = f'split "{self.name}" of {self.dataset.url}'
+        return self._for_model(self._read(None, resolve_rows(rows, len(self), label)), each=True)  # type: ignore[no-any-return]
 
     def _for_model(self, rows: Mapping[str, np.ndarray], *, each: bool) -> Any:
         from daskprep.loader import rows_for_model  # noqa: PLC0415 a layer above, and torch takes seconds to import
@@ -181,85 +181,85 @@ class Split:
             for row in range(len(rows)):
                 yield {name: array[row] for name, array in arrays.items()}
 
-    def _read(self, columns: Iterable[str] | str | None, rows: Rows) -> dict[str, np.ndarray]:
-        outputs = self._outputs(columns)
+    def _read(self, columns: Iterable[str] | str | None, rows: RowSelection) -> dict[str, np.ndarray]:
+        outputs = self._select_outputs(columns)
         arrays = {output.name: output.empty(len(rows)) for output in outputs}
         self._fill(outputs, rows, arrays)
         return arrays
 
-    def _fill(self, outputs: Sequence[Output], rows: Rows, arrays: Mapping[str, np.ndarray]) -> None:
+    def _fill(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
         """Bring rows of some outputs to arrays."""
         folder = self.dataset.files.folder
         scalars = [output for output in outputs if output.is_scalar]
 
-        def fill_scalars(part: tuple[Block, slice | Integers, slice | Integers]) -> None:
-            piece, inside, at = part
-            table = read_table(folder, piece, scalars)
+        def fill_scalars(selection: tuple[BlockLocation, slice | Integers, slice | Integers]) -> None:
+            row_groups, source_rows, target_rows = selection
+            table = read_table(folder, row_groups, scalars)
             for output in scalars:
-                arrays[output.name][at] = column_array(table, output)[inside]
+                arrays[output.name][target_rows] = column_array(table, output)[source_rows]
 
-        def fill(part: tuple[Output, int, slice | Integers, slice | Integers]) -> None:
-            output, block, inside, at = part
-            where, array = self.block(output.name, block), arrays[output.name]
+        def fill(selection: tuple[Output, int, slice | Integers, slice | Integers]) -> None:
+            output, block, source_rows, target_rows = selection
+            location, array = self.block(output.name, block), arrays[output.name]
             # Rows that lie strewn are chosen from all of the block.
-            target = array[at] if isinstance(at, slice) else None
-            if output.is_cells:
-                found = output.empty(len(at)) if target is None else target  # type: ignore[arg-type]
-                self.media(output.name).decode(where, inside, found)
+            target = array[target_rows] if isinstance(target_rows, slice) else None
+            if output.stores_cells:
+                values = output.empty(len(target_rows)) if target is None else target  # type: ignore[arg-type]
+                self.media(output.name).decode(location, source_rows, values)
             else:
-                found = read_block(self.block_reader(output.name), where, target)
+                values = read_block(self.block_reader(output.name), location, target)
                 # A whole block was decoded where it belongs.
-                found = found if np.may_share_memory(found, array) else found[inside]
-            if not np.may_share_memory(found, array):
-                array[at] = found
+                values = values if np.may_share_memory(values, array) else values[source_rows]
+            if not np.may_share_memory(values, array):
+                array[target_rows] = values
 
         local = folder.is_local
         if scalars:
-            in_threads(fill_scalars, self._table_pieces(rows), local=local)
-        others = [output for output in outputs if output.is_cells or not output.is_scalar]
-        blocks = list(overlaps(rows, self.layout.block_rows))
-        in_threads(fill, [(output, *one) for output in others for one in blocks], local=local)
+            map_in_threads(fill_scalars, self._select_row_groups(rows), local=local)
+        others = [output for output in outputs if output.stores_cells or not output.is_scalar]
+        blocks = list(split_by_block(rows, self.layout.block_rows))
+        map_in_threads(fill, [(output, *one) for output in others for one in blocks], local=local)
 
     def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
         """Return scalars, and paths or files of media, as an Arrow table of all rows; None: "row_id" and all those."""
-        stored = [output for output in self.layout.outputs if output.is_scalar or output.is_cells]
-        outputs = [ROW_ID, *stored] if columns is None else self._outputs(columns)
+        stored = [output for output in self.layout.outputs if output.is_scalar or output.stores_cells]
+        outputs = [ROW_ID, *stored] if columns is None else self._select_outputs(columns)
         if wide := next((one for one in outputs if one not in {ROW_ID, *stored}), None):
             raise ConfigError(
                 f'output "{wide.name}" has rows of shape {wide.shape}, which a table cannot hold: use read(), '
                 "to_dask() or arrays"
             )
-        pieces = [
-            (split.dataset.files.folder, piece)
+        row_groups = [
+            (split.dataset.files.folder, row_group)
             for split in self.joined
-            for piece, _, _ in split._table_pieces(range(len(split)))
+            for row_group, _, _ in split._select_row_groups(range(len(split)))
         ]
-        return pa.concat_tables(in_threads(lambda one: read_table(*one, outputs), pieces, local=self.is_local))
+        return pa.concat_tables(map_in_threads(lambda one: read_table(*one, outputs), row_groups, local=self.is_local))
 
     def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
         """Return a stream of Arrow, one batch for each block: what `table` gives, and arrays as lists of a fixed size.
 
         None: "row_id" and all outputs. A split is such a stream itself, for all that reads `__arrow_c_stream__`.
         """
-        outputs = [ROW_ID, *self.layout.outputs] if columns is None else self._outputs(columns)
+        outputs = [ROW_ID, *self.layout.outputs] if columns is None else self._select_outputs(columns)
         schema = pa.schema(
-            [(one.name, CELL_TYPE if one.is_cells else arrow_column(one.empty(0)).type) for one in outputs]
+            [(one.name, CELL_TYPE if one.stores_cells else arrow_column(one.empty(0)).type) for one in outputs]
         )
-        located = map(self.located, range(self.layout.blocks(self.name)))
-        batches = (split._batch(outputs, schema, block) for split, block in located)
+        locate_block = map(self.locate_block, range(self.layout.blocks(self.name)))
+        batches = (split._read_batch(outputs, schema, block) for split, block in locate_block)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
-    def _batch(self, outputs: list[Output], schema: pa.Schema, block: int) -> pa.RecordBatch:
+    def _read_batch(self, outputs: list[Output], schema: pa.Schema, block: int) -> pa.RecordBatch:
         rows = self.layout.block_range(self.name, block)
-        tabled = [output for output in outputs if output.is_scalar or output.is_cells]
-        arrays = self.read([output.name for output in outputs if output not in tabled], rows.start, rows.stop)
+        table_outputs = [output for output in outputs if output.is_scalar or output.stores_cells]
+        arrays = self.read([output.name for output in outputs if output not in table_outputs], rows.start, rows.stop)
         columns = {name: arrow_column(array) for name, array in arrays.items()}
-        if tabled:
-            where = self.block(tabled[0].name, block)
-            table = read_table(self.dataset.files.folder, where, tabled).combine_chunks()
+        if table_outputs:
+            location = self.block(table_outputs[0].name, block)
+            table = read_table(self.dataset.files.folder, location, table_outputs).combine_chunks()
             columns |= {name: table[name].chunk(0) for name in table.column_names}
         return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
@@ -291,12 +291,12 @@ class Split:
 
     def _check_zarr(self) -> None:
         """Raise CorruptDatasetError for what zarr would believe: metadata of other arrays, sizes in headers."""
-        for name, expected in self.layout.fixed_files(self.name).items():
+        for name, expected in self.layout.metadata_files(self.name).items():
             try:
-                same = json.loads(self.dataset.files.read(name)) == json.loads(expected)
+                is_same = json.loads(self.dataset.files.read(name)) == json.loads(expected)
             except (ValueError, RecursionError):
-                same = False
-            if not same:
+                is_same = False
+            if not is_same:
                 raise CorruptDatasetError(
                     f"{self.dataset.files.folder.url}/{name} was altered: it describes other arrays than the manifest; "
                     f"{REMEDY}"
@@ -307,29 +307,29 @@ class Split:
         chunks = [(output, self.block(output.name, block)) for output in self.layout.matrices for block in blocks]
         folder = self.dataset.files.folder
 
-        def check(chunk: tuple[Output, Block]) -> None:
-            output, where = chunk
+        def check_chunk(chunk: tuple[Output, BlockLocation]) -> None:
+            output, location = chunk
             nbytes = math.prod(chunk_shape(output.shape, self.layout.block_rows)) * np.dtype(output.dtype).itemsize
-            start, stop, _ = chunk_span(folder, where)
-            header = folder.read(where.file, start, start + HEADER_BYTES)
+            start, stop, _ = chunk_span(folder, location)
+            header = folder.read(location.file, start, start + HEADER_BYTES)
             check_header(header, stop - start - CHECKSUM_BYTES, nbytes, output)
 
-        in_threads(check, chunks, local=folder.is_local)
+        map_in_threads(check_chunk, chunks, local=folder.is_local)
 
     def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
         """Return lazy Dask arrays by output, with one chunk per block; None: all outputs."""
         numbers = range(self.layout.blocks(self.name))
         rows = [len(self.layout.block_range(self.name, number)) for number in numbers]
         return {
-            output.name: partitions.blocks(
+            output.name: partitions.build_chunked_array(
                 f"read-{output.name}",
-                read_media_block if output.is_cells else read_block,
-                self.media(output.name) if output.is_cells else self.block_reader(output.name),
+                read_media_block if output.stores_cells else read_block,
+                self.media(output.name) if output.stores_cells else self.block_reader(output.name),
                 [self.block(output.name, number) for number in numbers],
                 rows=rows,
                 like=output.empty(0),
             )
-            for output in self._outputs(columns)
+            for output in self._select_outputs(columns)
         }
 
     def to_xarray(self) -> xarray.Dataset:
@@ -339,10 +339,10 @@ class Split:
         except ImportError as error:
             raise ImportError("to_xarray needs a package: pip install xarray") from error
         names = {ROW_ID.name, *self.columns}
-        row = _free("row", names)
+        row = _unused_name("row", names)
         variables = {}
         for name, array in self.to_dask([ROW_ID.name, *self.columns]).items():
-            dimensions = [row, *(_free(f"{name}_{axis}", names) for axis in range(1, array.ndim))]
+            dimensions = [row, *(_unused_name(f"{name}_{axis}", names) for axis in range(1, array.ndim))]
             variables[name] = (dimensions, array)
         return xarray.Dataset(variables).set_coords(ROW_ID.name)
 
@@ -353,16 +353,16 @@ class Split:
         layout = self.layout
         return BlockReader(self.dataset.files.folder, self.output(output), layout.block_rows, layout.compression)
 
-    def block(self, output: str, block: int) -> Block:
+    def block(self, output: str, block: int) -> BlockLocation:
         """Return where a block of an output lies."""
         one, rows = self.output(output), len(self.layout.block_range(self.name, block))
         part, within = divmod(block, self.layout.part_blocks)
-        if one.is_scalar or one.is_cells:
+        if one.is_scalar or one.stores_cells:
             file = self.layout.table_file(self.name, part)
-            return Block(file, self.dataset.files.entry(file), rows, (within,))
+            return BlockLocation(file, self.dataset.files.entry(file), rows, (within,))
         number, chunk = (part, within) if self.layout.sharded else (block, 0)
         file = self.layout.array_file(self.name, one, number)
-        return Block(file, self.dataset.files.entry(file), rows, chunk=chunk)
+        return BlockLocation(file, self.dataset.files.entry(file), rows, chunk=chunk)
 
     def media(self, output: str) -> MediaBlocks:
         """Return what reads and decodes an output of media that is stored as paths or files."""
@@ -372,7 +372,7 @@ class Split:
         """Return the cache of decoded blocks of an output of media: in a folder of caches, or within the dataset."""
         one, layout = self.output(output), self.layout
         decoder = self.dataset.decoder(output)
-        content, stamps = self._content(output)
+        content, stamps = self._digest_content(output)
         facts = {
             "content": content,
             "rows": [len(self), layout.block_rows],
@@ -381,8 +381,8 @@ class Split:
             "base": decoder.reader.base,
         }
         cache = BlockCache(
-            self.dataset.root / CACHE if folder is None else folder,
-            cache_name(**facts),
+            self.dataset.root / CACHE_FOLDER if folder is None else folder,
+            make_cache_name(**facts),
             dataclasses.replace(one, cell_bytes=None),
             len(self),
             layout.block_rows,
@@ -392,57 +392,64 @@ class Split:
             self.dataset.digest,
             stamps,
         )
-        cache.remove_changed()
+        cache.remove_outdated()
         return cache
 
-    def _content(self, output: str) -> tuple[str, bytes]:
+    def _digest_content(self, output: str) -> tuple[str, bytes]:
         """Return a digest of the media of all rows, and stamps of the files of each block, as they are now."""
         if output not in self._contents:
             tables = [self.layout.table_file(self.name, part) for part in range(self.layout.parts(self.name))]
             entries = [self.dataset.files.entry(table) for table in tables]
-            if sum(entry.bytes for entry in entries) > _MOST_ROW_BYTES * len(self):
+            if sum(entry.bytes for entry in entries) > _MAX_ROW_BYTES * len(self):
                 self._contents[output] = hashlib.sha256(repr(entries).encode()).hexdigest(), b""
             else:
                 blocks = [self.block(output, block) for block in range(self.layout.blocks(self.name))]
-                self._contents[output] = content_of(self.media(output), blocks)
+                self._contents[output] = digest_content(self.media(output), blocks)
         return self._contents[output]
 
-    def _table_pieces(self, rows: Rows) -> Iterator[tuple[Block, slice | Integers, slice | Integers]]:
+    def _select_row_groups(
+        self, rows: RowSelection
+    ) -> Iterator[tuple[BlockLocation, slice | Integers, slice | Integers]]:
         """Give the row groups of each table that hold some of the rows: which of theirs, and where they go."""
         size, part_blocks = self.layout.block_rows, self.layout.part_blocks
-        for part, inside, at in overlaps(rows, size * part_blocks):
-            if isinstance(inside, slice):
-                groups = list(range(inside.start // size, -(-inside.stop // size)))
-                within: slice | Integers = slice(inside.start - groups[0] * size, inside.stop - groups[0] * size)
+        for part, source_rows, target_rows in split_by_block(rows, size * part_blocks):
+            if isinstance(source_rows, slice):
+                groups = list(range(source_rows.start // size, -(-source_rows.stop // size)))
+                within: slice | Integers = slice(
+                    source_rows.start - groups[0] * size, source_rows.stop - groups[0] * size
+                )
             else:
-                found = np.unique(inside // size)
-                groups, within = found.tolist(), np.searchsorted(found, inside // size) * size + inside % size
-            held = sum(len(self.layout.block_range(self.name, part * part_blocks + group)) for group in groups)
+                needed_groups = np.unique(source_rows // size)
+                groups, within = (
+                    needed_groups.tolist(),
+                    np.searchsorted(needed_groups, source_rows // size) * size + source_rows % size,
+                )
+            row_count = sum(len(self.layout.block_range(self.name, part * part_blocks + group)) for group in groups)
             file = self.layout.table_file(self.name, part)
-            yield Block(file, self.dataset.files.entry(file), held, tuple(groups)), within, at
+            yield BlockLocation(file, self.dataset.files.entry(file), row_count, tuple(groups)), within, target_rows
 
     # -- names
 
-    def _outputs(self, columns: Iterable[str] | str | None) -> list[Output]:
+    def _select_outputs(self, columns: Iterable[str] | str | None) -> list[Output]:
         if columns is None:
             return list(self.layout.outputs)
         names = [columns] if isinstance(columns, str) else columns
         return [self.output(name) for name in dict.fromkeys(names)]
 
     @cached_property
-    def _by_name(self) -> dict[str, Output]:
+    def _outputs_by_name(self) -> dict[str, Output]:
         return {output.name: output for output in (ROW_ID, *self.layout.outputs)}
 
     def output(self, name: str) -> Output:
         """Return what is known of an output, or of "row_id"."""
-        if name in self._by_name:
-            return self._by_name[name]
+        if name in self._outputs_by_name:
+            return self._outputs_by_name[name]
         raise ConfigError(
             f'there is no output "{name}" in {self.dataset.url}.{did_you_mean(name, self.columns)} '
-            f"Outputs are: {', '.join(self.columns[:_MOST_NAMED])}{' ...' * (len(self.columns) > _MOST_NAMED)}"
+            f"Outputs are: {', '.join(self.columns[:_MAX_NAMED])}{' ...' * (len(self.columns) > _MAX_NAMED)}"
         )
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _unused_name(name: str, used_names: set[str]) -> str:
     """Return a name for a dimension that no output has: xarray would make an index of that output."""
-    return _free(f"{name}_", taken) if name in taken else name
+    return _unused_name(f"{name}_", used_names) if name in used_names else name

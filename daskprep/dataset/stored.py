@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features import Feature, Learned
-from daskprep.features.base import all_outputs, noun_of
+from daskprep.features.base import all_outputs, kind_with_article
 from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.media.audio import AudioRecipe
@@ -22,15 +22,15 @@ from daskprep.media.decoding import MediaDecoder
 from daskprep.media.images import ImageRecipe
 from daskprep.media.reader import MediaReader
 from daskprep.serving.base import MISSING
-from daskprep.serving.saved import parse_state, restored_targets
-from daskprep.state import METADATA, received, restore, state_from_files
+from daskprep.serving.saved import parse_state, read_targets
+from daskprep.state import METADATA, mark_received_paths, restore, state_from_files
 from daskprep.storage import Folder, Layout, Manifest
-from daskprep.storage.reading import REMEDY, Files
-from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts
+from daskprep.storage.reading import REMEDY, VersionFiles
+from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table
 from daskprep.vocabulary import Vocabulary
 
 # What one small file may take of memory, for a dataset that is not trusted.
-_MOST = {"max_pixels": ImageRecipe.max_pixels, "max_seconds": AudioRecipe.max_seconds}
+_MAX_UNTRUSTED = {"max_pixels": ImageRecipe.max_pixels, "max_seconds": AudioRecipe.max_seconds}
 
 
 class Metadata(dict[str, Any]):
@@ -38,12 +38,12 @@ class Metadata(dict[str, Any]):
 
     def __init__(self, values: Mapping[str, Any], describe: Callable[[str], dict[str, Any]]) -> None:
         super().__init__(values)
-        self._describe, self._described = describe, dict[str, Any]()
+        self._describe, self._descriptions = describe, dict[str, Any]()
 
     def __missing__(self, name: str) -> dict[str, Any]:
-        if name not in self._described:
-            self._described[name] = self._describe(name)
-        return self._described[name]  # type: ignore[no-any-return]
+        if name not in self._descriptions:
+            self._descriptions[name] = self._describe(name)
+        return self._descriptions[name]  # type: ignore[no-any-return]
 
 
 class StoredDataset:
@@ -54,7 +54,7 @@ class StoredDataset:
         self.manifest = manifest
         self.base_dir = base_dir
         self.trusted = trusted
-        self.files = Files(root / manifest.version, manifest.files)
+        self.files = VersionFiles(root / manifest.version, manifest.files)
 
     @property
     def url(self) -> str:
@@ -85,10 +85,10 @@ class StoredDataset:
         A vocabulary too large for JSON is only named there; `vocabulary` returns it. The name of a feature or an
         output, unless it is a key of the file, returns Ludwig's metadata of it, vocabulary included.
         """
-        return Metadata(parse_state(self.files.read(METADATA), METADATA), self._as_ludwig)
+        return Metadata(parse_state(self.files.read(METADATA), METADATA), self._to_ludwig)
 
-    def _as_ludwig(self, name: str) -> dict[str, Any]:
-        feature, learned = self._learned(name)
+    def _to_ludwig(self, name: str) -> dict[str, Any]:
+        feature, learned = self._find_learned(name)
         own = {key: value for key, value in learned.to_dict().items() if key not in Learned.__dataclass_fields__}
         params = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
         for role, symbol in own.get("special_symbols", {}).items():
@@ -101,32 +101,36 @@ class StoredDataset:
     @cached_property
     def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:
         features, learned = restore(self.state())
-        described = [name + suffix for name, feature in features.items() for suffix in all_outputs(feature)]
+        described_outputs = [name + suffix for name, feature in features.items() for suffix in all_outputs(feature)]
         stored = {output.name: output for output in self.layout.outputs}
-        if learned.keys() != features.keys() or set(described) != stored.keys():
-            raise self._disagreement(f"outputs {', '.join(described)}, but the manifest lists {', '.join(stored)}")
+        if learned.keys() != features.keys() or set(described_outputs) != stored.keys():
+            raise self._mismatch_error(
+                f"outputs {', '.join(described_outputs)}, but the manifest lists {', '.join(stored)}"
+            )
         for name, output in stored.items():
             feature = features.get(name)
             if isinstance(feature, MediaFeature):
                 decoder = feature.decoder(learned[name])
                 if (decoder.shape, decoder.dtype) != (output.shape, output.dtype):
-                    raise self._disagreement(
+                    raise self._mismatch_error(
                         f'"{name}" with shape {decoder.shape}, but the manifest with {output.shape}'
                     )
-            elif output.is_cells:
-                raise self._disagreement(f'"{name}" as something other than images or audio, but the manifest as such')
+            elif output.stores_cells:
+                raise self._mismatch_error(
+                    f'"{name}" as something other than images or audio, but the manifest as such'
+                )
         return features, learned
 
-    def _disagreement(self, what: str) -> CorruptDatasetError:
+    def _mismatch_error(self, contents: str) -> CorruptDatasetError:
         return CorruptDatasetError(
-            f"{self.files.folder.url}/{METADATA} describes {what}: one of them belongs to another dataset; restore "
+            f"{self.files.folder.url}/{METADATA} describes {contents}: one of them belongs to another dataset; restore "
             "both from a copy, or write the dataset again"
         )
 
     def state(self) -> dict[str, Any]:
         """Return what `Preprocessor.to_state` returned at the write; file names are included only if trusted."""
         state = state_from_files(self.files.read)
-        return state if self.trusted else received(state)
+        return state if self.trusted else mark_received_paths(state)
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -141,21 +145,21 @@ class StoredDataset:
     @cached_property
     def targets(self) -> tuple[str, ...]:
         """Names of the features that a model predicts; loaders separate them from the inputs."""
-        return restored_targets(self.metadata, self.features)
+        return read_targets(self.metadata, self.features)
 
     def vocabulary(self, feature: str) -> Vocabulary:
         """Return the vocabulary (tokens and ids) of a feature, or of one of its outputs if it has several."""
-        owner, learned = self._learned(feature)
+        owner, learned = self._find_learned(feature)
         vocabulary = getattr(learned, "vocabulary", None)
         if not isinstance(vocabulary, Vocabulary):
             with_ids = [one for one, state in self.learned.items() if hasattr(state, "vocabulary")]
             raise ConfigError(
-                f'"{feature}" is {noun_of(owner)}, which has no vocabulary'
+                f'"{feature}" is {kind_with_article(owner)}, which has no vocabulary'
                 + (f"; these have one: {', '.join(with_ids)}" if with_ids else "")
             )
         return vocabulary
 
-    def _learned(self, output: str) -> tuple[Feature, Learned]:
+    def _find_learned(self, output: str) -> tuple[Feature, Learned]:
         origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in all_outputs(one)}
         if output not in origins:
             several = [one for one, (name, _) in origins.items() if name == output]
@@ -177,10 +181,10 @@ class StoredDataset:
         if self.trusted:
             reader = dataclasses.replace(decoder.reader, stored_in=self.url)
             return dataclasses.replace(decoder, reader=reader)
-        for name, most in _MOST.items():
-            if (given := getattr(feature, name, 0)) > most:
+        for name, maximum in _MAX_UNTRUSTED.items():
+            if (value := getattr(feature, name, 0)) > maximum:
                 raise ConfigError(
-                    f'"{output}": {name}={given:,} is more than {most:,}, the most for a dataset that is not trusted: '
+                    f'"{output}": {name}={value:,} is more than {maximum:,}, the most for a dataset that is not trusted: '
                     "open it with trusted=True if you trust who made it"
                 )
         base = self.base_dir if self.base_dir is None else decoder.reader.base
@@ -195,6 +199,6 @@ class StoredDataset:
         if REJECTS not in self.files.entries:
             return REJECTS_SCHEMA.empty_table()
         try:
-            return read_texts(io.BytesIO(self.files.read(REJECTS)), REJECTS_SCHEMA)
+            return read_bounded_table(io.BytesIO(self.files.read(REJECTS)), REJECTS_SCHEMA)
         except CorruptDatasetError as error:
             raise CorruptDatasetError(f"{self.files.folder.url}/{REJECTS} cannot be used: {error}; {REMEDY}") from error

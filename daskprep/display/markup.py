@@ -22,14 +22,14 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
     >>> element("p", "1 < 2", element("b", "!"), class_="note", title=None)
     '<p class="note">1 &lt; 2<b>!</b></p>'
     """
-    given = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in _VOID:
-        return Markup(f"<{name}{given}>")
-    return Markup(f"<{name}{given}>{join(children)}</{name}>")
+        return Markup(f"<{name}{attribute_text}>")
+    return Markup(f"<{name}{attribute_text}>{join(children)}</{name}>")
 
 
 def join(children: Iterable[str]) -> Markup:

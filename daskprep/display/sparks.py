@@ -10,36 +10,36 @@ _COLOUR = "#4f8bd0"
 _WIDTH, _HEIGHT = 72.0, 18.0
 
 
-def bars(heights: Sequence[float]) -> Markup:
+def bar_chart(heights: Sequence[float]) -> Markup:
     """Return upright bars, the highest as high as the chart."""
     top, step = max([*heights, 0]), min(10.0, _WIDTH / max(len(heights), 1))
     if not top:
         return Markup()
-    drawn = []
-    for place, one in enumerate(heights):
+    shapes = []
+    for index, one in enumerate(heights):
         # A bar that is there is seen.
         height = max(one / top * _HEIGHT, 1.0 * bool(one))
-        drawn.append(_rect(place * step, _HEIGHT - height, step * 0.85, height))
-    return _chart(drawn)
+        shapes.append(_rect(index * step, _HEIGHT - height, step * 0.85, height))
+    return _chart(shapes)
 
 
-def box(low: float, mean: float, high: float, spread: float) -> Markup:
+def range_chart(low: float, mean: float, high: float, spread: float) -> Markup:
     """Return a line from the smallest to the largest value, and on it a box of one deviation around the mean."""
     width = high / 2 - low / 2  # halves: all of the doubles are wider than a double
     if not width > 0:
         return Markup()
 
-    def place(value: float) -> float:
+    def x_of(value: float) -> float:
         return min(max((value - low / 2) / width, 0.0), 1.0) * _WIDTH
 
-    left, right = place(mean / 2 - spread / 2), place(mean / 2 + spread / 2)
-    middle = min(place(mean / 2), _WIDTH - 1.5)
+    left, right = x_of(mean / 2 - spread / 2), x_of(mean / 2 + spread / 2)
+    middle = min(x_of(mean / 2), _WIDTH - 1.5)
     return _chart([_rect(0, 8.5, _WIDTH, 1), _rect(left, 4, right - left, 10, 0.5), _rect(middle, 2, 1.5, 14)])
 
 
-def _chart(drawn: Sequence[Markup]) -> Markup:
+def _chart(shapes: Sequence[Markup]) -> Markup:
     style = f"flex:none;width:{_WIDTH:g}px;height:{_HEIGHT:g}px"
-    return element("svg", *drawn, viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", fill=_COLOUR, style=style, aria_hidden="true")
+    return element("svg", *shapes, viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", fill=_COLOUR, style=style, aria_hidden="true")
 
 
 def _rect(x: float, y: float, width: float, height: float, opacity: float | None = None) -> Markup:

@@ -11,16 +11,16 @@ from itertools import chain, islice, zip_longest
 from typing import Any
 
 from daskprep.display.markup import Markup, element
-from daskprep.display.words import count, cut, listed
+from daskprep.display.words import format_count, join_names, truncate
 
 Row = tuple[str, ...]
 
-_MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200
-_VALUE_CHARACTERS = 200  # of a parameter
-_LEAST_CHARACTERS = 6  # of a column
-_TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
+_MAX_TEXT_ROWS, _MAX_HTML_ROWS = 60, 200
+_MAX_VALUE_CHARACTERS = 200  # of a parameter
+_MIN_CHARACTERS = 6  # of a column
+_MAX_TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
 # Longer cells of cards wrap between words, so that all columns are seen at the usual width of a notebook.
-_LINE_CHARACTERS, _LAST_CHARACTERS = 12, 20
+_MAX_LINE_CHARACTERS, _MAX_LAST_CHARACTERS = 12, 20
 _NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
 
 # A grey that is seen on white and on black; all other colours are those of the page, which notebooks choose.
@@ -31,7 +31,7 @@ _CARD = (
 # Notebooks give all columns one width, which breaks words.
 _TABLE = "table-layout:auto;border-collapse:collapse;color:inherit;margin:8px 0 0"
 _ROW = "background:transparent;border-bottom:1px solid rgba(128,128,128,.3)"
-_BESIDE = "display:flex;flex-wrap:wrap;gap:0 8px;align-items:flex-start"  # below each other where it is narrow
+_FLEX_ROW = "display:flex;flex-wrap:wrap;gap:0 8px;align-items:flex-start"  # below each other where it is narrow
 _CELL = "vertical-align:top;padding:2px 0 2px 10px;overflow-wrap:normal;text-align:"
 
 
@@ -42,24 +42,24 @@ class Table:
     `chart` returns what cards show before the text of the last cell, if anything.
     """
 
-    head: Row
-    things: Collection[Any]
+    header: Row
+    items: Collection[Any]
     row: Callable[[Any], Row]
     noun: str
     chart: Callable[[Any], Markup] | None = None
 
-    def rows(self, most: int) -> list[Row]:
+    def rows(self, max_rows: int) -> list[Row]:
         """Return the names of the columns and the first rows, and how many more there are."""
-        rows = [self.head, *map(self.row, islice(self.things, most))]
-        more = len(self.things) - most
-        return [*rows, (f"and {count(more, f'more {self.noun}')}",)] if more > 0 else rows
+        rows = [self.header, *map(self.row, islice(self.items, max_rows))]
+        more = len(self.items) - max_rows
+        return [*rows, (f"and {format_count(more, f'more {self.noun}')}",)] if more > 0 else rows
 
     def html(self) -> Markup:
         """Return a table whose columns of numbers are aligned to the right; a row of a single cell spans all."""
-        head, *body = self.rows(_MOST_ROWS_HTML)
+        header, *body = self.rows(_MAX_HTML_ROWS)
         sides = ["right" if _are_numbers(column) else "left" for column in list(zip_longest(*body, fillvalue=""))]
-        charts = chain(map(self.chart or (lambda _: Markup()), self.things), [""])
-        lines = [_line("th", head, sides, scope="col")]
+        charts = chain(map(self.chart or (lambda _: Markup()), self.items), [""])
+        lines = [_line("th", header, sides, scope="col")]
         lines += [_line("td", cells, sides, chart=chart) for cells, chart in zip(body, charts, strict=False)]
         return element("table", *lines, style=_TABLE)
 
@@ -75,9 +75,9 @@ class Description:
         """Return all as plain text, in columns; with a width, long cells are wrapped to fit."""
         lines = list(self.lines)
         for table in self.tables:
-            rows = table.rows(_MOST_ROWS_TEXT)
-            cells = [(*(cut(cell, _TEXT_CELL_CHARACTERS) for cell in row[:-1]), row[-1]) for row in rows]
-            lines += aligned(cells, width)
+            rows = table.rows(_MAX_TEXT_ROWS)
+            cells = [(*(truncate(cell, _MAX_TEXT_CELL_CHARACTERS) for cell in row[:-1]), row[-1]) for row in rows]
+            lines += align_columns(cells, width)
         return "\n".join(lines)
 
     def html(self) -> Markup:
@@ -87,7 +87,7 @@ class Description:
         return element("div", title, *others, *(table.html() for table in self.tables), style=_CARD)
 
 
-def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
     """Return a line for each row, with cells below each other; a row of a single cell may be as wide as it likes.
 
     With a width, the widest columns are narrowed until a line fits, and their cells take several lines.
@@ -101,7 +101,7 @@ def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str
     """
     columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
     widths = [max(map(len, column)) for column in columns]
-    while width is not None and sum(widths) + 2 * len(widths) - 2 > width and max(widths) > _LEAST_CHARACTERS:
+    while width is not None and sum(widths) + 2 * len(widths) - 2 > width and max(widths) > _MIN_CHARACTERS:
         widths[widths.index(max(widths))] -= 1
     lines: list[str] = []
     for row in rows:
@@ -123,8 +123,10 @@ class EstimatorCard:
     def _repr_html_(self) -> str:
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
         columns = list(map(str, getattr(self, "learned_", ())))
-        title = type(self).__name__ + (f", fitted on {listed(columns, 5)}" if columns else "")
-        return settings_card({key: cut(repr(one), _VALUE_CHARACTERS) for key, one in parameters.items()}, title)
+        title = type(self).__name__ + (f", fitted on {join_names(columns, 5)}" if columns else "")
+        return settings_card(
+            {key: truncate(repr(one), _MAX_VALUE_CHARACTERS) for key, one in parameters.items()}, title
+        )
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         # Notebooks call this first, and scikit-learn's returns its diagram.
@@ -138,15 +140,15 @@ def _are_numbers(cells: Sequence[str]) -> bool:
 
 def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, chart: str = "") -> Markup:
     span = None if len(cells) >= len(sides) else len(sides)
-    drawn = []
-    for place, (text, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):
-        is_last = place == len(cells) - 1
-        limit, least = (_LAST_CHARACTERS, 9) if is_last else (_LINE_CHARACTERS, 5)
-        wraps = f"normal;min-width:{least}em" if len(text) > limit else "nowrap"
+    elements = []
+    for column_index, (text, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):
+        is_last = column_index == len(cells) - 1
+        limit, min_width = (_MAX_LAST_CHARACTERS, 9) if is_last else (_MAX_LINE_CHARACTERS, 5)
+        wraps = f"normal;min-width:{min_width}em" if len(text) > limit else "nowrap"
         # Long parameters may wrap behind "=", and no percent sign stands alone.
         cell = Markup(html.escape(text).replace("=", "=<wbr>").replace(" %", "\u00a0%"))
         if chart and is_last:
-            cell = element("span", chart, element("span", cell, style="flex:1 1 10em"), style=_BESIDE)
-        style = f"{_CELL if place else _CELL.replace('10px', '0')}{side};white-space:{wraps}"
-        drawn.append(element(tag, cell, colspan=span, scope=scope, style=style))
-    return element("tr", *drawn, style=_ROW)
+            cell = element("span", chart, element("span", cell, style="flex:1 1 10em"), style=_FLEX_ROW)
+        style = f"{_CELL if column_index else _CELL.replace('10px', '0')}{side};white-space:{wraps}"
+        elements.append(element(tag, cell, colspan=span, scope=scope, style=style))
+    return element("tr", *elements, style=_ROW)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 _UNITS = ("", "KB", "MB", "GB", "TB")
-_NAME_CHARACTERS = 60
+_MAX_NAME_CHARACTERS = 60
 
 YEARS = (1500, 2200)
 
 
-def count(amount: int, noun: str, plural: str | None = None) -> str:
+def format_count(amount: int, noun: str, plural: str | None = None) -> str:
     """Return an amount with its noun.
 
     >>> count(1, "row"), count(2000, "row"), count(2, "process", "processes")
@@ -21,7 +21,7 @@ def count(amount: int, noun: str, plural: str | None = None) -> str:
     return f"{amount:,} {noun if amount == 1 else plural or f'{noun}s'}"
 
 
-def size(amount: float) -> str:
+def format_bytes(amount: float) -> str:
     """Return bytes in the unit that makes a short number of them.
 
     >>> size(1), size(1_234_000)
@@ -30,10 +30,10 @@ def size(amount: float) -> str:
     power = 0
     while amount >= 1000 and power < len(_UNITS) - 1:
         amount, power = amount / 1000, power + 1
-    return f"{amount:,.1f} {_UNITS[power]}" if power else count(int(amount), "byte")
+    return f"{amount:,.1f} {_UNITS[power]}" if power else format_count(int(amount), "byte")
 
 
-def share(part: float, whole: float) -> str:
+def format_share(part: float, total: float) -> str:
     """Return a part of a whole in percent; what is there is never called 0.
 
     >>> share(1, 8), share(1, 10_000), share(0, 0)
@@ -41,11 +41,11 @@ def share(part: float, whole: float) -> str:
     """
     if not part:
         return "0 %"
-    percent = 100 * part / whole
-    return "<0.1 %" if percent < 0.1 else "100 %" if part == whole else f"{min(percent, 99.9):.1f} %"
+    percent = 100 * part / total
+    return "<0.1 %" if percent < 0.1 else "100 %" if part == total else f"{min(percent, 99.9):.1f} %"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number with about four digits that tell.
 
     >>> number(1234567.0), number(0.000123), number(3.0), number(2.34567)
@@ -60,32 +60,32 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def cut(text: str, limit: int = _NAME_CHARACTERS) -> str:
+def truncate(text: str, limit: int = _MAX_NAME_CHARACTERS) -> str:
     """Return text that is no longer than `limit`, and can be printed."""
-    return printable(text if len(text) <= limit else f"{text[: limit - 1]}…")
+    return escape_unprintable(text if len(text) <= limit else f"{text[: limit - 1]}…")
 
 
-def quoted(text: str, limit: int) -> str:
+def quote(text: str, limit: int) -> str:
     """Return text that is no longer than `limit` between quotes, as Python writes it."""
     return repr(text if len(text) <= limit else f"{text[: limit - 1]}…")
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def join_names(names: Sequence[str], max_names: int) -> str:
     """Return the first names, each cut, and how many more there are.
 
     >>> listed(["a", "b", "c"], 2)
     'a, b, and 1 more'
     """
-    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
-    return ", ".join([*map(cut, names[:most]), *more])
+    more = [f"and {len(names) - max_names:,} more"] if len(names) > max_names else []
+    return ", ".join([*map(truncate, names[:max_names]), *more])
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return text with what cannot be seen, or turns text around, written as Python writes it."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def value_text(value: object, limit: int) -> str:
+def format_value(value: object, limit: int) -> str:
     """Return one value of a table: whole numbers as such, others with six digits, times without needless zeros.
 
     >>> value_text(1994.0000002, 9), value_text(0.1 + 0.2, 9), value_text(1e-7, 9), value_text(["a", "b"], 9)
@@ -94,8 +94,8 @@ def value_text(value: object, limit: int) -> str:
     if isinstance(value, float):
         if not math.isfinite(value):
             return "" if math.isnan(value) else str(value)
-        whole = abs(value) < 1e15 and abs(value - round(value)) <= 1e-7 * abs(value)
-        return str(round(value)) if whole else f"{value:.6g}"
+        is_whole = abs(value) < 1e15 and abs(value - round(value)) <= 1e-7 * abs(value)
+        return str(round(value)) if is_whole else f"{value:.6g}"
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return cut(" ".join(value_text(one, limit) for one in islice(value, limit)), limit)
-    return "" if value is None else cut(str(value).removesuffix(" 00:00:00"), limit)
+        return truncate(" ".join(format_value(one, limit) for one in islice(value, limit)), limit)
+    return "" if value is None else truncate(str(value).removesuffix(" 00:00:00"), limit)

@@ -24,4 +24,6 @@ _TYPES: tuple[type[Feature], ...] = (
     Weight,
 )  # fmt: skip
 FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}
-NAMED = tuple(kind for kind in FEATURES if kind != Weight.kind)  # what users name; weights have their own parameter
+USER_KINDS = tuple(
+    kind for kind in FEATURES if kind != Weight.kind
+)  # what users name; weights have their own parameter

@@ -14,18 +14,26 @@ from daskprep.errors import ConfigError
 from daskprep.features.feature import with_parameters
 from daskprep.features.media import LearnedMedia, MediaFeature
 from daskprep.features.parameters import Count
-from daskprep.kernels import list_of
-from daskprep.media.audio import FORMATS, HIGHEST_RATE, PRE_EMPHASIS, AudioRecipe, audio_info, decode_audio, encode_wav
+from daskprep.kernels import make_list_array
+from daskprep.media.audio import (
+    FORMATS,
+    MAX_SAMPLING_RATE,
+    PRE_EMPHASIS,
+    AudioRecipe,
+    decode_audio,
+    encode_wav,
+    read_audio_info,
+)
 from daskprep.media.decoding import AudioDecoder
 from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100
 # A test decodes what may be decoded later: the limit, the rest of the last frame, and what resampling looks ahead.
-_AHEAD_S = 0.1
+_RESAMPLING_MARGIN_S = 0.1
 _TEST_RATE = 8_000
 
 
-class _SoundFacts(NamedTuple):
+class _AudioFacts(NamedTuple):
     """Samples per second of a sound, and its length if the file says it."""
 
     rate: int
@@ -125,7 +133,7 @@ class Audio(MediaFeature[LearnedAudio]):
     """
 
     kind = "audio"
-    holds = "sounds"
+    semantic_type = "sounds"
     media = "audio"
     known_formats = FORMATS
     refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # which Ludwig has
@@ -149,13 +157,13 @@ class Audio(MediaFeature[LearnedAudio]):
     def check(self) -> None:
         super().check()
         # What depends on a rate that is not known yet is checked when it is.
-        self._recipe(self.sampling_rate or HIGHEST_RATE, self.num_fft_points if self.sampling_rate else None)
+        self._make_recipe(self.sampling_rate or MAX_SAMPLING_RATE, self.num_fft_points if self.sampling_rate else None)
         if not self.max_seconds > 0:
             raise ConfigError(f"Audio: max_seconds must be more than 0, not {self.max_seconds}")
         if self.fill_value is not None and not np.isfinite(self.fill_value):
             raise ConfigError(f"Audio: fill_value must be a finite number, not {self.fill_value}")
 
-    def _recipe(self, rate: int, num_fft_points: int | None, **changed: Any) -> AudioRecipe:
+    def _make_recipe(self, rate: int, num_fft_points: int | None, **overrides: Any) -> AudioRecipe:
         parameters: dict[str, Any] = {
             "type": self.type,
             "sampling_rate": int(rate),
@@ -174,7 +182,7 @@ class Audio(MediaFeature[LearnedAudio]):
             "formats": self.allowed_formats,
         }
         try:
-            return AudioRecipe(**{**parameters, **changed})
+            return AudioRecipe(**{**parameters, **overrides})
         except ConfigError as error:
             prefix = "audio_file_" if str(error).startswith("length_limit_in_s") else ""
             raise ConfigError(f"Audio: {prefix}{error}") from error
@@ -183,14 +191,14 @@ class Audio(MediaFeature[LearnedAudio]):
     def sample_size(self) -> int:
         return _SAMPLE_SIZE if self.sampling_rate is None or self.pack else 0
 
-    def test(self, content: pa.Buffer | bytes) -> None:
-        seconds = self.audio_file_length_limit_in_s + self.window_length_in_s + _AHEAD_S
+    def check_decodable(self, content: pa.Buffer | bytes) -> None:
+        seconds = self.audio_file_length_limit_in_s + self.window_length_in_s + _RESAMPLING_MARGIN_S
         rate = self.sampling_rate or _TEST_RATE
-        decode_audio(content, self._recipe(rate, None, type="raw", length_limit_in_s=seconds, librosa_options=()))
+        decode_audio(content, self._make_recipe(rate, None, type="raw", length_limit_in_s=seconds, librosa_options=()))
 
-    def facts_of(self, content: pa.Buffer | bytes) -> _SoundFacts:
-        frames, rate, _ = audio_info(content, self.allowed_formats)
-        return _SoundFacts(rate, None if frames is None else frames / rate)
+    def read_facts(self, content: pa.Buffer | bytes) -> _AudioFacts:
+        frames, rate, _ = read_audio_info(content, self.allowed_formats)
+        return _AudioFacts(rate, None if frames is None else frames / rate)
 
     @property
     def _padding(self) -> float | None:
@@ -206,24 +214,24 @@ class Audio(MediaFeature[LearnedAudio]):
         sample = self.sample(summary)
         rate = self.sampling_rate
         if rate is None:
-            rates = Counter(file.facts.rate for file in self.readable(sample, "sampling_rate"))
-            rate = max(rates, key=lambda found: (rates[found], found))
-        recipe = self._recipe(rate, self.num_fft_points)
+            rates = Counter(file.facts.rate for file in self.require_decodable(sample, "sampling_rate"))
+            rate = max(rates, key=lambda candidate: (rates[candidate], candidate))
+        recipe = self._make_recipe(rate, self.num_fft_points)
         return LearnedAudio(
             sampling_rate=recipe.sampling_rate,
             max_length=recipe.max_length,
             feature_dim=recipe.feature_dim,
-            file_bytes=self.cell_size(summary, sample),
-            base_dir=self.absolute_base,
+            file_bytes=self.estimate_cell_bytes(summary, sample),
+            base_dir=self.absolute_base_dir,
         )
 
     def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:
-        is_given = self.missing_value_strategy == "fill_with_const" or self._padding is not None
-        fill = learned.fill_value if is_given else None
+        has_fixed_fill = self.missing_value_strategy == "fill_with_const" or self._padding is not None
+        fill = learned.fill_value if has_fixed_fill else None
         return AudioDecoder(
             self.reader(base_dir or learned.base_dir),
             "fill" if self.on_error == "fill" else "raise",
-            self._recipe(learned.sampling_rate, self.num_fft_points),
+            self._make_recipe(learned.sampling_rate, self.num_fft_points),
             missing=self._padding if fill is None else float(fill),
             broken=self._padding,
         )
@@ -231,7 +239,7 @@ class Audio(MediaFeature[LearnedAudio]):
     def decode(self, encoded: np.ndarray, learned: LearnedAudio) -> pa.Array:
         numbers = np.ascontiguousarray(encoded, np.float32)
         if self.type == "raw":
-            return pa.array([encode_wav(sound[:, 0], learned.sampling_rate) for sound in numbers], pa.binary())
-        sounds, frames, width = numbers.shape
-        rows = list_of(np.arange(sounds * frames + 1) * width, pa.array(numbers.reshape(-1)))
-        return list_of(np.arange(sounds + 1) * frames, rows)
+            return pa.array([encode_wav(recording[:, 0], learned.sampling_rate) for recording in numbers], pa.binary())
+        recordings, frames, width = numbers.shape
+        rows = make_list_array(np.arange(recordings * frames + 1) * width, pa.array(numbers.reshape(-1)))
+        return make_list_array(np.arange(recordings + 1) * frames, rows)

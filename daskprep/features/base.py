@@ -13,21 +13,21 @@ import pyarrow as pa
 from typing_extensions import TypeVar
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.cells import as_dictionary, one_array, without_texts
-from daskprep.features.missing import Neighbours, neighbour_strategy, valid_mask
+from daskprep.features.cells import as_dictionary, mask_texts, one_array
+from daskprep.features.missing import NeighbourImputer, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.permutation import Integers
 from daskprep.serving.base import MISSING
 from daskprep.split.folds import KFold
-from daskprep.storage.kept import keepable
+from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT
-from daskprep.summaries.rejects import SAMPLE_CHARACTERS, SAMPLES
+from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
 # What cells hold, by which reports choose what they count and draw.
-Holds = Literal[
+SemanticType = Literal[
     "numbers", "classes", "tokens", "sets", "bags", "series", "dates", "places", "images", "sounds", "others"
 ]
 
@@ -47,27 +47,29 @@ Bounds: TypeAlias = tuple[Bound, Bound] | Limits
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideColumns:
     """What is known of the rows of a parsed column besides its cells."""
 
     table: pa.Table  # the columns of the source that are learned from besides
     folds: np.ndarray | None = None  # the fold of each row, from 0 on, for a feature that cross-fits
     weights: np.ndarray | None = None  # the weight of each row; None: 1
-    made: dict[Any, Any] = field(default_factory=dict)  # what features made of the table for others, too
+    cache: dict[Any, Any] = field(default_factory=dict)  # what features made of the table for others, too
 
-    def among(self, rows: np.ndarray) -> Beside:
+    def take(self, rows: np.ndarray) -> SideColumns:
         """Return what is known of some of the rows, given by their numbers."""
         # A table without columns would lose its rows.
         table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
         folds, weights = (None if one is None else one[rows] for one in (self.folds, self.weights))
-        return Beside(table, folds, weights)
+        return SideColumns(table, folds, weights)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
     """What a feature learned from one column; its fields are its JSON."""
 
-    later: ClassVar[tuple[str, ...]] = ()  # fields that older states lack: left out where they have their default
+    added_fields: ClassVar[
+        tuple[str, ...]
+    ] = ()  # fields that older states lack: left out where they have their default
 
     # Rows that were learned from, how many of their cells were missing, and how many of those could not be read. With
     # "drop_row" the rows that were dropped are counted as missing, and not among `rows`.
@@ -85,7 +87,7 @@ class Learned:
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("daskprep."):  # others may have another name in another process
-            keepable(cls)
+            checkpointable(cls)
 
     def __getstate__(self) -> dict[str, Any]:
         # Not what is kept beside the fields: it knows parameters, which may be functions.
@@ -95,7 +97,7 @@ class Learned:
         """Return JSON-ready values."""
         return self.to_state()
 
-    def recognize(self, parsed: pa.Array) -> pa.Array:
+    def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
         """Turn cells that only what was learned shows to be unreadable into missing ones."""
         return parsed
 
@@ -110,7 +112,7 @@ class Learned:
     def to_state(self) -> dict[str, Any]:
         """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
         names = [field.name for field in dataclasses.fields(self)]
-        left_out = [one for one in ("seen", *self.later) if getattr(self, one) == getattr(type(self), one)]
+        left_out = [one for one in ("seen", *self.added_fields) if getattr(self, one) == getattr(type(self), one)]
         return {name: _to_json(getattr(self, name)) for name in names if name not in left_out}
 
     def _sample_texts(self) -> list[str]:
@@ -146,7 +148,7 @@ class Contract(Generic[SummaryT, LearnedT]):
     """What is asked of every type, and what all types share; `Feature` makes an estimator of it."""
 
     kind: ClassVar[str]
-    holds: ClassVar[Holds] = "others"
+    semantic_type: ClassVar[SemanticType] = "others"
     learned_type: ClassVar[type[Learned]] = Learned
     missing_value_strategy: str
     missing_indicator: bool
@@ -154,7 +156,7 @@ class Contract(Generic[SummaryT, LearnedT]):
     invalid: Invalid
     column: str | None
     # Cells that tell readers of text apart: odd forms, and what cannot be read.
-    _odd_cells: ClassVar[tuple[str, ...]] = ("", "no such cell")
+    _edge_case_cells: ClassVar[tuple[str, ...]] = ("", "no such cell")
 
     # -- from cells to rows, and back
 
@@ -209,14 +211,14 @@ class Contract(Generic[SummaryT, LearnedT]):
         return None
 
     @property
-    def drops(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:
+    def row_filter(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:
         """What tells, of a parsed column and what was learned, which rows are left out though their cell is there."""
         return None
 
     @property
-    def around(self) -> Neighbours | None:
+    def imputer(self) -> NeighbourImputer | None:
         """What completes a column with the rows around, of other partitions too; None where each row stands alone."""
-        return Neighbours.of(self.missing_value_strategy)
+        return NeighbourImputer.of(self.missing_value_strategy)
 
     def _remedy(self, learned: LearnedT) -> str:
         """What a user can do about cells that cannot be read."""
@@ -229,26 +231,28 @@ class Contract(Generic[SummaryT, LearnedT]):
 
     def _sample_cells(self, learned: LearnedT) -> list[str | None]:
         """Return some cells, by which who reads a saved file sees whether it encodes alike; none opens a file."""
-        return [None, *learned._sample_texts()[:5], *self._odd_cells]
+        return [None, *learned._sample_texts()[:5], *self._edge_case_cells]
 
     # -- what only built-in types say: what they learn besides, from a target and by folds, and what a cell was
 
-    def _without(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
+    def _mask_null_values(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
         """Return cells without those of some texts, which mark missing ones."""
-        return without_texts(as_dictionary(one_array(column)), texts)
+        return mask_texts(as_dictionary(one_array(column)), texts)
 
     def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
         """Parse columns that may hold cells of several kinds, which `parse` is given as text."""
         return self.parse(*map(one_array, columns))
 
-    def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> SummaryT:
+    def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> SummaryT:
         """Summarize a parsed column by what is known of its rows besides, if that matters to a type."""
         return self.summarize(parsed)
 
-    def _summarize_cuts(self, parsed: pa.Array, besides: list[Beside], cuts: list[np.ndarray | None]) -> list[SummaryT]:
+    def _summarize_subsets(
+        self, parsed: pa.Array, side_columns: list[SideColumns], row_subsets: list[np.ndarray | None]
+    ) -> list[SummaryT]:
         """Summarize cuts of the rows of a parsed column, each apart; None is all rows."""
-        pieces = (parsed if rows is None else parsed.take(pa.array(rows)) for rows in cuts)
-        return [self._summarize_rows(piece, beside) for piece, beside in zip(pieces, besides, strict=True)]
+        parts = (parsed if rows is None else parsed.take(pa.array(rows)) for rows in row_subsets)
+        return [self._summarize_rows(part, columns) for part, columns in zip(parts, side_columns, strict=True)]
 
     @property
     def _learning_columns(self) -> list[str]:
@@ -260,14 +264,14 @@ class Contract(Generic[SummaryT, LearnedT]):
         """The folds by which training rows are encoded from the others; None if all rows are encoded alike."""
         return None
 
-    def _put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
+    def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
         """Return a parsed column for `encode` that says the fold of each training row, from 1 on, and 0 of others."""
         return parsed
 
     def _check_learned(self, learned: LearnedT) -> None:
         """Raise ValueError where what was learned, or comes from a file, does not go with the parameters."""
 
-    def _cell_of(self, value: Any) -> object:
+    def _to_raw_cell(self, value: Any) -> object:
         """Return what a parsed cell, given as a Python value, was, for who reads about it."""
         return value
 
@@ -278,7 +282,9 @@ class Contract(Generic[SummaryT, LearnedT]):
         parsed = self.parse(self._fill_cell(value))
         check_arrow(self, "parse", parsed, 1)
         if parsed.null_count:
-            raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as {noun_of(self)}")
+            raise ConfigError(
+                f"{type(self).__name__}: fill_value {value!r} cannot be read as {kind_with_article(self)}"
+            )
         return parsed
 
     def _fill_cell(self, value: object) -> pa.Array:
@@ -287,7 +293,9 @@ class Contract(Generic[SummaryT, LearnedT]):
             return pa.array([value])
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
             name = type(self).__name__
-            raise ConfigError(f"{name}: fill_value {value!r:.80} cannot be read as {noun_of(self)}: {error}") from error
+            raise ConfigError(
+                f"{name}: fill_value {value!r:.80} cannot be read as {kind_with_article(self)}: {error}"
+            ) from error
 
     def cells(self, parsed: pa.Array) -> pa.Array | None:
         """Return one plain value for each cell, by which equal cells are counted; None if `summarize` does it."""
@@ -308,7 +316,7 @@ class Contract(Generic[SummaryT, LearnedT]):
             values = values + self.summarize(filled) * summary.missing if summary.missing else values
         elif not keeps_missing(self) and (drops_missing(self) or summary.rows > summary.missing):
             fill = self._learn_fallback(summary)
-        return with_counts(self.learn(values), summary, fill)
+        return add_counts(self.learn(values), summary, fill)
 
     def _learn_fallback(self, summary: ColumnSummary[SummaryT]) -> Any:
         """Return what fills the gaps that the strategy leaves, in new rows and where there are no neighbours."""
@@ -329,7 +337,7 @@ class Contract(Generic[SummaryT, LearnedT]):
         return self.learn_fill(summary)
 
 
-def with_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT:
+def add_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT:
     """Return what was learned of a column with its counts, and what fills its gaps."""
     return dataclasses.replace(
         learned,
@@ -342,19 +350,21 @@ def with_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> Learned
     )
 
 
-def with_late_rejects(
-    feature: Contract, summary: ColumnSummary[SummaryT], odd: int, samples: Sequence[str], why: str
+def add_deferred_rejects(
+    feature: Contract, summary: ColumnSummary[SummaryT], n_unreadable: int, samples: Sequence[str], why: str
 ) -> ColumnSummary[SummaryT]:
     """Count so many cells as unreadable that only all rows show to be so; RejectedValueError if these are refused."""
-    shown = [sample[:SAMPLE_CHARACTERS] for sample in samples[:SAMPLES]]
-    if odd and feature.invalid == "raise":
-        raise RejectedValueError(f'{shown[0]!r} {why} ({odd} such cells); correct the data, or use invalid="missing"')
-    rejects = summary.rejects + Rejects(odd, tuple(enumerate(shown, 1 << 62)))  # behind those with a row
-    rows = summary.rows - odd * drops_missing(feature)
-    return dataclasses.replace(summary, rows=rows, missing=summary.missing + odd, rejects=rejects)
+    shown = [sample[:MAX_SAMPLE_CHARACTERS] for sample in samples[:MAX_SAMPLES]]
+    if n_unreadable and feature.invalid == "raise":
+        raise RejectedValueError(
+            f'{shown[0]!r} {why} ({n_unreadable} such cells); correct the data, or use invalid="missing"'
+        )
+    rejects = summary.rejects + Rejects(n_unreadable, tuple(enumerate(shown, 1 << 62)))  # behind those with a row
+    rows = summary.rows - n_unreadable * drops_missing(feature)
+    return dataclasses.replace(summary, rows=rows, missing=summary.missing + n_unreadable, rejects=rejects)
 
 
-def noun_of(feature: Contract) -> str:
+def kind_with_article(feature: Contract) -> str:
     """Return the type with its article, as messages say it."""
     return f"{'an' if feature.kind[0] in 'aeiou' else 'a'} {feature.kind}"
 
@@ -364,19 +374,19 @@ def all_outputs(feature: Contract) -> tuple[str, ...]:
     return (*feature.outputs, MISSING) if feature.missing_indicator else feature.outputs
 
 
-def check_arrow(feature: Contract, function: str, given: object, rows: int) -> None:
+def check_arrow(feature: Contract, function: str, result: object, rows: int) -> None:
     """Raise ColumnError unless a function of a type gave an Arrow array of so many rows."""
-    if not isinstance(given, (pa.Array, pa.ChunkedArray)) or len(given) != rows:
+    if not isinstance(result, (pa.Array, pa.ChunkedArray)) or len(result) != rows:
         raise ColumnError(
-            f"{function} of {noun_of(feature)} gave {described(given)}: expected an Arrow array of {rows:,} rows"
+            f"{function} of {kind_with_article(feature)} gave {describe_result(result)}: expected an Arrow array of {rows:,} rows"
         )
 
 
-def described(given: object) -> str:
+def describe_result(result: object) -> str:
     """Return what a function gave, as messages say it."""
-    if isinstance(given, pa.Array | pa.ChunkedArray):
-        return f"{len(given):,} rows of {given.type}"
-    return f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else f"{type(given).__name__}"
+    if isinstance(result, pa.Array | pa.ChunkedArray):
+        return f"{len(result):,} rows of {result.type}"
+    return f"{result.dtype} of shape {result.shape}" if isinstance(result, np.ndarray) else f"{type(result).__name__}"
 
 
 def validate(feature: Contract) -> None:
@@ -400,7 +410,7 @@ def keeps_missing(feature: Contract) -> bool:
     return feature.missing_value_strategy == "keep"
 
 
-def fills_all(feature: Contract) -> bool:
+def fills_with_one_value(feature: Contract) -> bool:
     """Tell whether one value takes the place of every missing cell, and counts in the statistics."""
     strategy = feature.missing_value_strategy
     return not (drops_missing(feature) or keeps_missing(feature)) and neighbour_strategy(strategy) is None
@@ -423,20 +433,22 @@ def fill_advice(feature: Contract, learned: Learned) -> str | None:
 
 def may_drop_rows(feature: Contract) -> bool:
     """Tell whether encoding may leave rows out."""
-    return drops_missing(feature) or feature.drops is not None
+    return drops_missing(feature) or feature.row_filter is not None
 
 
-def dropped_rows(feature: Contract, parsed: pa.Array, learned: Any) -> np.ndarray | None:
+def find_dropped_rows(feature: Contract, parsed: pa.Array, learned: Any) -> np.ndarray | None:
     """Return which rows are left out (None: none)."""
     missing = ~valid_mask(parsed) if drops_missing(feature) and parsed.null_count else None
-    odd = None if feature.drops is None else feature.drops(parsed, learned)
-    return odd if missing is None else missing if odd is None else missing | odd
+    filtered = None if feature.row_filter is None else feature.row_filter(parsed, learned)
+    return filtered if missing is None else missing if filtered is None else missing | filtered
 
 
 def class_count(name: str, feature: Contract, learned: Learned) -> int:
     """Return the number of classes of a feature, or raise ConfigError if it has none."""
-    if feature.holds != "classes":
-        raise ConfigError(f'"{name}" is {noun_of(feature)}, which has no classes: name a Category or a Binary')
+    if feature.semantic_type != "classes":
+        raise ConfigError(
+            f'"{name}" is {kind_with_article(feature)}, which has no classes: name a Category or a Binary'
+        )
     count: int = getattr(learned, "num_embeddings", 2)
     return count
 
@@ -451,7 +463,7 @@ class MediaContract:
     """What is asked of images and sounds besides."""
 
     @abstractmethod
-    def beside(self, folders: tuple[str, ...]) -> Self:
+    def with_base_folders(self, folders: tuple[str, ...]) -> Self:
         """Return the feature for data in some folders, where relative paths in its cells may start."""
 
     @abstractmethod
@@ -459,5 +471,5 @@ class MediaContract:
         """Parse the cells of a column of some name."""
 
     @abstractmethod
-    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]:
+    def to_stored_cells(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]:
         """Return what a write carries to its parts: cells as they are."""

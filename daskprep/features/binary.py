@@ -10,22 +10,30 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from daskprep.display.words import listed
+from daskprep.display.words import join_names
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_all, with_counts, with_late_rejects
-from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
-from daskprep.features.checking import kept_type
+from daskprep.features.base import (
+    Bounds,
+    Learned,
+    Tensor,
+    add_counts,
+    add_deferred_rejects,
+    fill_advice,
+    fills_with_one_value,
+)
+from daskprep.features.cells import as_dictionary, as_numbers, mask_texts, take_by_code
+from daskprep.features.checking import restorable_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, neighbour_strategy
 from daskprep.features.parameters import CellKind
 from daskprep.permutation import Integers
-from daskprep.serving.classes import CONVENTIONAL, follow_convention
+from daskprep.serving.classes import CONVENTIONAL_LABELS, are_conventional
 from daskprep.summaries import ColumnSummary, TokenCounts
-from daskprep.summaries.rejects import SAMPLES
+from daskprep.summaries.rejects import MAX_SAMPLES
 
 _OPPOSITES = {"yes": "no", "y": "n", "true": "false", "t": "f", "1": "0", "1.0": "0.0"}
 _OPPOSITES |= {false: true for true, false in _OPPOSITES.items()} | {"-1": "1", "-1.0": "1.0"}
-_LABELS = 1000  # more distinct labels than this are not looked at one by one
+_MAX_LABELS = 1000  # more distinct labels than this are not looked at one by one
 _UNKNOWN = 2
 
 
@@ -33,7 +41,7 @@ _UNKNOWN = 2
 class LearnedBinary(Learned):
     """Which cells mean what. Conventional spellings beside the labels are understood if all labels are conventional."""
 
-    later = ("counts", "cell_type")
+    added_fields = ("counts", "cell_type")
 
     fill_value: bool | None = None
     str2bool: Mapping[str, bool] = field(default_factory=dict)
@@ -50,9 +58,9 @@ class LearnedBinary(Learned):
         labels = list(self.str2bool)[:2]
         return [*labels, *(label.upper() for label in labels)]
 
-    def recognize(self, parsed: pa.Array) -> pa.Array:
-        unknown = _truth(parsed.dictionary, self) == _UNKNOWN
-        return without_texts(parsed, parsed.dictionary.filter(pa.array(unknown))) if unknown.any() else parsed
+    def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
+        unknown = _map_to_truth(parsed.dictionary, self) == _UNKNOWN
+        return mask_texts(parsed, parsed.dictionary.filter(pa.array(unknown))) if unknown.any() else parsed
 
 
 @with_parameters
@@ -92,8 +100,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     """
 
     kind = "binary"
-    holds = "classes"
-    _odd_cells = ("", " 1", "no label")
+    semantic_type = "classes"
+    _edge_case_cells = ("", " 1", "no label")
 
     positive: str | int | float | None = None
     null_values: list[str] | None = None
@@ -105,7 +113,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
             raise ConfigError(f'Binary: positive={self.positive} is no label: write it as text, such as "true"')
 
     def parse(self, column: pa.Array) -> pa.Array:
-        return without_texts(as_dictionary(column), [""])
+        return mask_texts(as_dictionary(column), [""])
 
     def parse_fill(self, value: object) -> pa.Array:
         return pa.nulls(1, pa.string()).dictionary_encode()  # what stands for a missing cell is a truth, and no label
@@ -117,23 +125,25 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return TokenCounts.of_cells(parsed)
 
     def learn(self, summary: TokenCounts) -> LearnedBinary:
-        tokens, counts = summary.ranked()
-        labels = dict(zip(tokens.to_pylist(), counts.tolist(), strict=True)) if len(tokens) <= _LABELS else None
-        if labels is None or self._numbers(labels):
+        tokens, counts = summary.rank()
+        labels = dict(zip(tokens.to_pylist(), counts.tolist(), strict=True)) if len(tokens) <= _MAX_LABELS else None
+        if labels is None or self._are_numbers(labels):
             return self._learn_numbers(tokens)
-        known = {label: CONVENTIONAL[label.lower()] for label in labels if label.lower() in CONVENTIONAL}
-        if self.positive is None and (len(known) == len(labels) or len(set(known.values())) == 2):
-            return _conventional(known)
-        return self._learn_labels(sorted(labels, key=str.encode), known)
+        conventional = {
+            label: CONVENTIONAL_LABELS[label.lower()] for label in labels if label.lower() in CONVENTIONAL_LABELS
+        }
+        if self.positive is None and (len(conventional) == len(labels) or len(set(conventional.values())) == 2):
+            return _learn_conventional(conventional)
+        return self._learn_labels(sorted(labels, key=str.encode), conventional)
 
-    def _numbers(self, labels: Mapping[str, int]) -> bool:
-        odd = [label for label in labels if label.lower() not in CONVENTIONAL]
-        return bool(odd) and self.positive is None and not as_numbers(pa.array(list(labels))).null_count
+    def _are_numbers(self, labels: Mapping[str, int]) -> bool:
+        unconventional = [label for label in labels if label.lower() not in CONVENTIONAL_LABELS]
+        return bool(unconventional) and self.positive is None and not as_numbers(pa.array(list(labels))).null_count
 
     def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
         numbers = as_numbers(tokens)
         if numbers.null_count:
-            raise ColumnError(_too_many(tokens.slice(0, 4).to_pylist(), len(tokens)))
+            raise ColumnError(_describe_too_many_labels(tokens.slice(0, 4).to_pylist(), len(tokens)))
         if len(tokens) > 2:
             return LearnedBinary(bool2str=("0", "1"), above_zero=True)
         low, high = (tokens[int(i)].as_py() for i in (np.argmin(numbers), np.argmax(numbers)))
@@ -141,19 +151,19 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
             return LearnedBinary(str2bool={low: numbers[0].as_py() > 0}, bool2str=("0", low))
         return LearnedBinary(str2bool={low: False, high: True}, bool2str=(low, high), fallback_true_label=high)
 
-    def _learn_labels(self, labels: list[str], known: Mapping[str, bool]) -> LearnedBinary:
+    def _learn_labels(self, labels: list[str], conventional: Mapping[str, bool]) -> LearnedBinary:
         true = None if self.positive is None else self.parse(pa.array([self.positive])).dictionary[0].as_py()
         if true is None:
             if len(labels) > 2:
-                raise ColumnError(_too_many(labels, len(labels)))
+                raise ColumnError(_describe_too_many_labels(labels, len(labels)))
             true = labels[-1]
-            if known:  # beside a conventional label the other one means the opposite
-                [(label, is_true)] = known.items()
+            if conventional:  # beside a conventional label the other one means the opposite
+                [(label, is_true)] = conventional.items()
                 true = label if is_true else next(other for other in labels if other != label)
         elif labels and true not in labels:
             raise ColumnError(
                 f'has no label "{true}", which positive names.{did_you_mean(true, labels)} '
-                f"Its labels are: {listed(labels, 10)}"
+                f"Its labels are: {join_names(labels, 10)}"
             )
         false = [label for label in labels if label != true]
         meaning = {**dict.fromkeys(false, False), true: True}
@@ -163,31 +173,33 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedBinary:
         learned = self.learn(summary.values)
-        tokens, counts = summary.values.ranked()
-        truth = _truth(tokens, learned)
+        tokens, counts = summary.values.rank()
+        truth = _map_to_truth(tokens, learned)
         unknown = np.flatnonzero(truth == _UNKNOWN)
-        samples = tokens.take(pa.array(unknown[:SAMPLES])).to_pylist()
-        why = f"is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r}"
-        summary = with_late_rejects(self, summary, int(counts[unknown].sum()), samples, why)
-        weight = np.bincount(truth, counts, 3)
+        samples = tokens.take(pa.array(unknown[:MAX_SAMPLES])).to_pylist()
+        reason = f"is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r}"
+        summary = add_deferred_rejects(self, summary, int(counts[unknown].sum()), samples, reason)
+        truth_counts = np.bincount(truth, counts, 3)
         if self.missing_value_strategy == "fill_with_const":
-            fill = self._truth_of_fill(learned)
+            fill = self._parse_fill_truth(learned)
         else:
             by_strategy = {"fill_with_false": False, "fill_with_true": True}
             # Where True alone occurs, as in a column of "yes", missing means False.
-            fill = by_strategy.get(self.missing_value_strategy, bool(weight[1] > weight[0] > 0))
-        counts = weight[:2].astype(np.int64)
-        if fills_all(self):
+            fill = by_strategy.get(self.missing_value_strategy, bool(truth_counts[1] > truth_counts[0] > 0))
+        counts = truth_counts[:2].astype(np.int64)
+        if fills_with_one_value(self):
             counts[int(fill)] += summary.rows - counts.sum()
-        known = None if neighbour_strategy(self.missing_value_strategy) else tuple(counts.tolist())
-        kind = None if summary.cell_type is None else kept_type(pa.array(learned.bool2str), summary.cell_type.name)
-        return with_counts(dataclasses.replace(learned, counts=known, cell_type=kind), summary, fill)
+        final_counts = None if neighbour_strategy(self.missing_value_strategy) else tuple(counts.tolist())
+        kind = (
+            None if summary.cell_type is None else restorable_type(pa.array(learned.bool2str), summary.cell_type.name)
+        )
+        return add_counts(dataclasses.replace(learned, counts=final_counts, cell_type=kind), summary, fill)
 
-    def _truth_of_fill(self, learned: LearnedBinary) -> bool:
-        truth = _truth(self.parse(pa.array([self.fill_value])).dictionary, learned)
+    def _parse_fill_truth(self, learned: LearnedBinary) -> bool:
+        truth = _map_to_truth(self.parse(pa.array([self.fill_value])).dictionary, learned)
         if len(truth) and truth[0] != _UNKNOWN:
             return bool(truth[0])
-        meaning = CONVENTIONAL.get(str(self.fill_value).lower())
+        meaning = CONVENTIONAL_LABELS.get(str(self.fill_value).lower())
         if meaning is None:
             raise ConfigError(
                 f"Binary: fill_value {self.fill_value!r} is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r}"
@@ -195,12 +207,12 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return meaning
 
     def _check_learned(self, learned: LearnedBinary) -> None:
-        if learned.cell_type is not None and kept_type(pa.array(learned.bool2str), learned.cell_type) is None:
+        if learned.cell_type is not None and restorable_type(pa.array(learned.bool2str), learned.cell_type) is None:
             raise ValueError(f"the labels {list(learned.bool2str)} are none of {learned.cell_type}")
 
     def encode(self, parsed: pa.Array, learned: LearnedBinary) -> np.ndarray:
-        truth = _truth(parsed.dictionary, learned)
-        return by_code(parsed, np.where(truth == _UNKNOWN, np.uint8(0), truth), learned.fill_value or 0)
+        truth = _map_to_truth(parsed.dictionary, learned)
+        return take_by_code(parsed, np.where(truth == _UNKNOWN, np.uint8(0), truth), learned.fill_value or 0)
 
     def expand(self, batch: Tensor, learned: LearnedBinary) -> Tensor:
         return batch.bool()
@@ -225,12 +237,12 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return None
 
 
-def _conventional(known: Mapping[str, bool]) -> LearnedBinary:
+def _learn_conventional(conventional: Mapping[str, bool]) -> LearnedBinary:
     """Learn from labels in the order of their frequency."""
-    false = next((label for label, meaning in known.items() if not meaning), None)
-    true = next((label for label, meaning in known.items() if meaning), None)
+    false = next((label for label, meaning in conventional.items() if not meaning), None)
+    true = next((label for label, meaning in conventional.items() if meaning), None)
     pair = (false or _opposite(true or "True"), true or _opposite(false or "False"))
-    return LearnedBinary(str2bool=dict(known), bool2str=pair)
+    return LearnedBinary(str2bool=dict(conventional), bool2str=pair)
 
 
 def _opposite(label: str) -> str:
@@ -238,18 +250,18 @@ def _opposite(label: str) -> str:
     return opposite.title() if label.istitle() else opposite.upper() if label.isupper() else opposite
 
 
-def _truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
+def _map_to_truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
     """Return 0, 1 or _UNKNOWN for each label."""
     if learned.above_zero:
         numbers = as_numbers(labels).to_numpy(zero_copy_only=False)
         return np.where(np.isnan(numbers), _UNKNOWN, numbers > 0).astype(np.uint8)
-    meaning = CONVENTIONAL if learned.fallback_true_label is None and follow_convention(learned.str2bool) else {}
+    meaning = CONVENTIONAL_LABELS if learned.fallback_true_label is None and are_conventional(learned.str2bool) else {}
     # Distinct labels of one partition, few by nature; a column with many is refused or read as numbers.
     truth = (learned.str2bool.get(label, meaning.get(label.lower(), _UNKNOWN)) for label in labels.to_pylist())
     return np.fromiter(truth, np.uint8, len(labels))
 
 
-def _too_many(labels: list[str], count: int) -> str:
+def _describe_too_many_labels(labels: list[str], count: int) -> str:
     shown = ", ".join(map(repr, labels[:4])) + f", and {count - 4:,} more" * (count > 4)
     return (
         f"has {count:,} distinct labels ({shown}) where a Binary has two: "

@@ -11,24 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display.words import listed
+from daskprep.display.words import join_names
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Beside, Bounds, Tensor, drops_missing
-from daskprep.features.cells import as_dictionary, by_code, value_order
-from daskprep.features.checking import kept, kept_type
+from daskprep.features.base import Bounds, SideColumns, Tensor, drops_missing
+from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
+from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
 from daskprep.features.parameters import AtLeast, CellKind, Count
 from daskprep.features.tokens import LearnedTokens
 from daskprep.permutation import Integers, hash_strings
 from daskprep.serving.base import smallest_uint
-from daskprep.serving.hashing import BUCKET_KEY, MISSING_PART, MOST_BUCKETS, SEPARATOR, bucket_names
+from daskprep.serving.hashing import BUCKET_KEY, MAX_HASH_BUCKETS, MISSING_PART, SEPARATOR, bucket_names
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
-_SHOWN = 5  # labels of an error
-MOST_COLUMNS = 1_000  # a table of more would be mostly zeros that take a byte each
+_MAX_SHOWN_LABELS = 5  # labels of an error
+MAX_ONE_HOT_COLUMNS = 1_000  # a table of more would be mostly zeros that take a byte each
 _SPECIALS = SpecialSymbols.for_category()
 
 
@@ -36,7 +36,7 @@ _SPECIALS = SpecialSymbols.for_category()
 class LearnedCategory(LearnedTokens):
     """A vocabulary, whose id 0 is ``<UNK>`` unless unknown labels are refused, and the number of buckets after it."""
 
-    later = ("buckets", "cell_type", "declared_order")
+    added_fields = ("buckets", "cell_type", "declared_order")
 
     buckets: int = 0
     cell_type: CellKind | None = None  # of the column, if its values are not text
@@ -65,19 +65,19 @@ class LearnedCategory(LearnedTokens):
         if not self.buckets:
             return ids
         ids = ids.astype(smallest_uint(self.num_embeddings))
-        beyond = np.flatnonzero(ids == 0)
-        beyond = beyond[pc.not_equal(dictionary.take(pa.array(beyond)), _SPECIALS.symbols[0]).to_numpy(False)]
-        hashes = hash_strings(dictionary.take(pa.array(beyond)), BUCKET_KEY)
-        ids[beyond] = len(self.vocabulary) + hashes % np.uint64(self.buckets)
+        unseen = np.flatnonzero(ids == 0)
+        unseen = unseen[pc.not_equal(dictionary.take(pa.array(unseen)), _SPECIALS.symbols[0]).to_numpy(False)]
+        hashes = hash_strings(dictionary.take(pa.array(unseen)), BUCKET_KEY)
+        ids[unseen] = len(self.vocabulary) + hashes % np.uint64(self.buckets)
         return ids
 
     def values(self, ids: np.ndarray) -> pa.Array:
         """Return what ids stand for."""
-        distinct, places = np.unique(ids, return_inverse=True)
+        distinct, inverse = np.unique(ids, return_inverse=True)
         known = int(np.searchsorted(distinct, len(self.vocabulary)))
         tokens = self.vocabulary.tokens.take(pa.array(distinct[:known]))
         buckets = pa.array(bucket_names(distinct[known:] - len(self.vocabulary)), pa.string())
-        return pa.concat_arrays([tokens, buckets]).take(pa.array(places))
+        return pa.concat_arrays([tokens, buckets]).take(pa.array(inverse))
 
 
 @with_parameters
@@ -152,7 +152,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     """
 
     kind = "category"
-    holds = "classes"
+    semantic_type = "classes"
     reads_any_text_as = "class"
 
     most_common: Count | None = 10_000
@@ -174,8 +174,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
                 f"Category: hash_buckets={self.hash_buckets} hashes without a vocabulary, so that order, min_frequency "
                 "and oov_buckets have no meaning: leave them out, or use oov_buckets alone"
             )
-        if (buckets := max(self.hash_buckets or 0, self.oov_buckets)) > MOST_BUCKETS:
-            raise ConfigError(f"Category: {buckets:,} buckets are too many: give {MOST_BUCKETS:,} at most")
+        if (buckets := max(self.hash_buckets or 0, self.oov_buckets)) > MAX_HASH_BUCKETS:
+            raise ConfigError(f"Category: {buckets:,} buckets are too many: give {MAX_HASH_BUCKETS:,} at most")
         if self.transform_to == "ordinal" and (self.hash_buckets or self.oov_buckets):
             raise ConfigError('Category: buckets have no order, so transform_to="ordinal" is not for hashed values')
         if self._is_closed and (self.hash_buckets or self.oov_buckets):
@@ -193,10 +193,10 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return self.handle_unknown in ("error", "drop_row")
 
     @property
-    def drops(self) -> Callable[[pa.Array, LearnedCategory], np.ndarray | None] | None:
-        return _unknown_labels if self.handle_unknown == "drop_row" else None
+    def row_filter(self) -> Callable[[pa.Array, LearnedCategory], np.ndarray | None] | None:
+        return _mask_unknown_labels if self.handle_unknown == "drop_row" else None
 
-    def as_target(self) -> None:
+    def configure_as_target(self) -> None:
         """Refuse unknown labels and drop rows without one, unless the parameters name something else."""
         if self.handle_unknown is None and not (self.hash_buckets or self.oov_buckets):
             self.handle_unknown = "error"
@@ -208,7 +208,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
 
     def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
         parsed = [as_dictionary(one, lowercase=self.lowercase) for one in (column, *others)]
-        return _crossed(parsed) if others else parsed[0]
+        return _cross_columns(parsed) if others else parsed[0]
 
     def parse_fill(self, value: object) -> pa.Array:
         if value == _SPECIALS.symbols[0]:
@@ -229,12 +229,14 @@ class Category(Feature[TokenCounts, LearnedCategory]):
             return TokenCounts(pa.string())
         return TokenCounts.of_cells(parsed)
 
-    def _summarize_cuts(self, parsed: pa.Array, besides: list[Beside], cuts: list[Any]) -> list[TokenCounts]:
-        some = [rows for rows in cuts if rows is not None]
-        if not some or self.hash_buckets is not None or type(self).summarize is not Category.summarize:
-            return super()._summarize_cuts(parsed, besides, cuts)
+    def _summarize_subsets(
+        self, parsed: pa.Array, side_columns: list[SideColumns], row_subsets: list[Any]
+    ) -> list[TokenCounts]:
+        row_sets = [rows for rows in row_subsets if rows is not None]
+        if not row_sets or self.hash_buckets is not None or type(self).summarize is not Category.summarize:
+            return super()._summarize_subsets(parsed, side_columns, row_subsets)
         codes, size = parsed.indices.fill_null(len(parsed.dictionary)).to_numpy(), len(parsed.dictionary)
-        counts = (np.bincount(codes[rows], minlength=size + 1)[:size] for rows in some)
+        counts = (np.bincount(codes[rows], minlength=size + 1)[:size] for rows in row_sets)
         return TokenCounts.of_each(parsed.dictionary, counts)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
@@ -243,8 +245,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         if self.hash_buckets is not None:
             vocabulary = Vocabulary.from_tokens(pa.array([], pa.string()), summary, specials)
         elif self.order is not None:
-            given = as_text(self.parse(pa.array(self.order, pa.string())))
-            vocabulary = Vocabulary.from_tokens(given, summary, specials)
+            ordered_tokens = as_text(self.parse(pa.array(self.order, pa.string())))
+            vocabulary = Vocabulary.from_tokens(ordered_tokens, summary, specials)
         else:
             vocabulary = Vocabulary.learn(summary, specials, self.most_common, self.min_frequency)
         if self._is_closed:
@@ -256,10 +258,10 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def _check_labels(self, vocabulary: Vocabulary, summary: TokenCounts) -> None:
         if not len(vocabulary):
             raise ColumnError("has no labels in the training rows: name another target, or pass rows with labels")
-        beyond = summary.total - int(vocabulary.frequencies.sum())
-        if beyond and self.handle_unknown == "error":
+        excluded = summary.total - int(vocabulary.frequencies.sum())
+        if excluded and self.handle_unknown == "error":
             raise ColumnError(
-                f"has {beyond:,} training rows with labels beyond the {len(vocabulary):,} that order, most_common and "
+                f"has {excluded:,} training rows with labels beyond the {len(vocabulary):,} that order, most_common and "
                 'min_frequency keep: keep more, or use handle_unknown="drop_row" to leave these rows out, or "unk" for '
                 "a class <UNK>"
             )
@@ -271,21 +273,21 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         if summary.cell_type.name.startswith("["):
             declared = as_text(self.parse(pa.array(json.loads(summary.cell_type.name), pa.string())))
             return replace(learned, declared_order=tuple(declared.unique().to_pylist()))
-        kind = kept_type(learned.vocabulary.tokens.slice(learned.has_unknown), summary.cell_type.name)
+        kind = restorable_type(learned.vocabulary.tokens.slice(learned.has_unknown), summary.cell_type.name)
         return replace(learned, cell_type=kind)
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
         if learned.has_unknown:
-            return by_code(parsed, learned.ids(parsed.dictionary), 0)
-        places = learned.vocabulary.places(parsed.dictionary)
-        if (unknown := by_code(parsed, places < 0, False)).any():
+            return take_by_code(parsed, learned.ids(parsed.dictionary), 0)
+        find_ids = learned.vocabulary.find_ids(parsed.dictionary)
+        if (unknown := take_by_code(parsed, find_ids < 0, False)).any():
             labels = parsed.filter(pa.array(unknown)).cast(pa.string()).unique().to_pylist()
             raise RejectedValueError(
                 f"{np.count_nonzero(unknown):,} of {len(parsed):,} rows hold labels that no training row has: "
-                f"{listed(labels, _SHOWN)}; correct them, move such rows to the training rows, or use "
+                f"{join_names(labels, _MAX_SHOWN_LABELS)}; correct them, move such rows to the training rows, or use "
                 'handle_unknown="drop_row" to leave these rows out, or "unk" for a class <UNK>'
             )
-        return by_code(parsed, np.maximum(places, 0).astype(learned.vocabulary.dtype), 0)
+        return take_by_code(parsed, np.maximum(find_ids, 0).astype(learned.vocabulary.dtype), 0)
 
     def expand(self, batch: Tensor, learned: LearnedCategory) -> Tensor:
         return batch.long()
@@ -295,7 +297,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
 
     def _check_learned(self, learned: LearnedCategory) -> None:
         labels = learned.vocabulary.tokens.slice(learned.has_unknown)
-        if learned.cell_type is not None and kept_type(labels, learned.cell_type) is None:
+        if learned.cell_type is not None and restorable_type(labels, learned.cell_type) is None:
             raise ValueError(f"the labels are not all of {learned.cell_type}")
 
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:
@@ -307,39 +309,39 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         ids = encoded[""]
         if self.transform_to == "ids":
             return ids[:, None]
-        places = _in_order(self, learned)["places"].take(ids)
+        positions = _order_values(self, learned)["positions"].take(ids)
         if self.transform_to == "ordinal":
-            return places[:, None]
+            return positions[:, None]
         check_one_hot(learned.num_embeddings - learned.has_unknown)
-        hot = np.zeros((len(ids), learned.num_embeddings - learned.has_unknown), np.int8)
-        known = np.flatnonzero(places >= 0)
-        hot[known, places[known]] = 1
-        return hot
+        one_hot = np.zeros((len(ids), learned.num_embeddings - learned.has_unknown), np.int8)
+        known = np.flatnonzero(positions >= 0)
+        one_hot[known, positions[known]] = 1
+        return one_hot
 
     def tabulated_names(self, name: str, learned: LearnedCategory) -> list[str]:
         if self.transform_to != "one_hot":
             return [name]
-        values = learned.values(_in_order(self, learned)["ids"])
+        values = learned.values(_order_values(self, learned)["ids"])
         return [f"{name}_{value}" for value in values.to_pylist()]
 
 
-def _unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarray | None:
+def _mask_unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarray | None:
     """Return which cells hold a label without an id; None if none does."""
-    unknown = by_code(parsed, ~learned.vocabulary.holds(parsed.dictionary), False)
+    unknown = take_by_code(parsed, ~learned.vocabulary.contains(parsed.dictionary), False)
     return unknown if unknown.any() else None
 
 
 def check_one_hot(values: int) -> None:
     """Raise ColumnError if so many values are too many for a column each."""
-    if values > MOST_COLUMNS:
+    if values > MAX_ONE_HOT_COLUMNS:
         raise ColumnError(
             f'has {values:,} values, and transform_to="one_hot" makes a column of each, of at most '
-            f'{MOST_COLUMNS:,}: keep fewer by most_common or min_frequency, or use "ordinal" or "ids"'
+            f'{MAX_ONE_HOT_COLUMNS:,}: keep fewer by most_common or min_frequency, or use "ordinal" or "ids"'
         )
 
 
-@kept
-def _in_order(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
+@memoize
+def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     """Return the ids of the values in their order, and by id the place there, -1 for ``<UNK>``."""
     first = int(learned.has_unknown)
     values = learned.vocabulary.tokens.slice(first)
@@ -348,29 +350,29 @@ def _in_order(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     elif learned.declared_order:
         order = np.argsort(pc.index_in(values, value_set=pa.array(learned.declared_order)).to_numpy(), kind="stable")
     else:
-        order = value_order(values)
+        order = argsort_values(values)
     order = np.append(order, np.arange(len(values), len(values) + learned.buckets))  # buckets come last
-    places = np.full(len(order) + first, -1, np.min_scalar_type(-len(order) - 1))
-    places[order + first] = np.arange(len(order))
-    return {"ids": order + first, "places": places}
+    positions = np.full(len(order) + first, -1, np.min_scalar_type(-len(order) - 1))
+    positions[order + first] = np.arange(len(order))
+    return {"ids": order + first, "positions": positions}
 
 
-def _crossed(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+def _cross_columns(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     """Return the combinations of the cells of columns; of each that occurs, one text is made."""
     missing = np.logical_and.reduce([~valid_mask(column) for column in columns])
     codes = np.zeros(len(missing), np.int64)
-    dictionaries, places = [], []
+    dictionaries, codes_by_column = [], []
     for column in columns:
         parts = pc.replace_substring(column.dictionary, "\\", "\\\\")
         parts = pc.replace_substring(parts, SEPARATOR, "\\" + SEPARATOR)
         dictionaries.append(pa.concat_arrays([parts, pa.array([MISSING_PART])]))
         part = column.indices.fill_null(len(parts)).to_numpy()
-        places.append(part)
+        codes_by_column.append(part)
         # Codes stay below the number of rows, however many columns there are.
         pairs = pa.array(codes * (len(parts) + 1) + part).dictionary_encode()
         codes = pairs.indices.to_numpy().astype(np.int64)
     first = np.zeros(len(pairs.dictionary), np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]
-    texts = [one.take(pa.array(part[first])) for one, part in zip(dictionaries, places, strict=True)]
+    texts = [one.take(pa.array(part[first])) for one, part in zip(dictionaries, codes_by_column, strict=True)]
     joined = pc.binary_join_element_wise(*texts, SEPARATOR)
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), mask=missing), joined)

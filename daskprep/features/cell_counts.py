@@ -11,35 +11,37 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep.features.base import Contract, Learned
-from daskprep.features.cells import by_code
-from daskprep.features.fitting import located
+from daskprep.features.cells import take_by_code
+from daskprep.features.fitting import bind_features
 from daskprep.features.missing import valid_mask
+from daskprep.features.partition_context import PartitionReader, run_pass
 from daskprep.features.sequence import Sequence
-from daskprep.features.surroundings import Rows, ask
-from daskprep.features.table import Parsed, Surroundings, naming
+from daskprep.features.table import Parsed, PartitionContext, column_error_context
 from daskprep.features.tokens import token_lists
-from daskprep.serving.base import KINDS
+from daskprep.serving.base import CELL_KINDS
 from daskprep.sources import Source
 from daskprep.vocabulary import Vocabulary
 
 
 def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
     """Return a row of counts for each feature, in one pass over the partitions of a source."""
-    features = located(features, source)
-    parts = ask(Rows(source), "cells", functools.partial(_count, features, dict(learned)), features)
+    features = bind_features(features, source)
+    parts = run_pass(PartitionReader(source), "cells", functools.partial(_count, features, dict(learned)), features)
     rows = sum(count for count, _ in parts)
     counts = [[rows, *(sum(part[name][i] for _, part in parts) for i in range(3))] for name in features]
-    return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *KINDS], dtype=np.int64)
+    return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *CELL_KINDS], dtype=np.int64)
 
 
 def rows_by_kind(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, dict[str, list[int]]]:
     """Return for each feature the numbers of the rows whose cells are missing, unreadable and unseen."""
-    parts = ask(Rows(source), "cells", functools.partial(cell_masks, features, dict(learned)), features)
+    parts = run_pass(
+        PartitionReader(source), "cells", functools.partial(find_cell_masks, features, dict(learned)), features
+    )
     joined = {name: map(np.concatenate, zip(*(part[name] for part in parts), strict=True)) for name in features}
     return {
-        name: {kind: np.flatnonzero(mask).tolist() for kind, mask in zip(KINDS, masks, strict=True)}
+        name: {kind: np.flatnonzero(mask).tolist() for kind, mask in zip(CELL_KINDS, masks, strict=True)}
         for name, masks in joined.items()
     }
 
@@ -47,52 +49,52 @@ def rows_by_kind(
 def _count(
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
-    told: Surroundings,
+    context: PartitionContext,
     parsed: Parsed,
     table: pa.Table,
 ) -> tuple[int, dict[str, tuple[int, ...]]]:
-    masks = cell_masks(features, learned, told, parsed, table)
+    masks = find_cell_masks(features, learned, context, parsed, table)
     return parsed.rows, {name: tuple(map(np.count_nonzero, one)) for name, one in masks.items()}
 
 
-def cell_masks(
+def find_cell_masks(
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
-    told: Surroundings,
+    context: PartitionContext,
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, tuple[np.ndarray, ...]]:
     """Return for each feature which cells of a partition are missing, unreadable and unseen."""
-    del told, table
-    found: dict[str, tuple[np.ndarray, ...]] = {}
+    del context, table
+    masks: dict[str, tuple[np.ndarray, ...]] = {}
     for name, feature in features.items():
         column = parsed.columns.pop(name)
-        with naming(name):
-            known = learned[name].recognize(column)
+        with column_error_context(name):
+            known = learned[name].mask_unlearned(column)
         present = valid_mask(known)
         unreadable = valid_mask(column) & ~present
         if name in parsed.unreadable:
             unreadable[parsed.unreadable[name].rows] = True
-        found[name] = ~present, unreadable, _unseen(feature, known, learned[name]) & present
-    return found
+        masks[name] = ~present, unreadable, _mask_unseen(feature, known, learned[name]) & present
+    return masks
 
 
-def _unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.ndarray:
-    odd = np.zeros(len(parsed), bool)
+def _mask_unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.ndarray:
+    unseen = np.zeros(len(parsed), bool)
     for output in feature.outputs:
         vocabulary = getattr(learned.of_output(output), "vocabulary", None)
         if isinstance(vocabulary, Vocabulary) and getattr(feature, "hash_buckets", None) is None:
-            holds = vocabulary.holds
+            contains = vocabulary.contains
             if isinstance(feature, Sequence):
-                holds = functools.partial(feature.knows, learned=learned.of_output(output), output=output)
-            odd |= _rows_beyond(holds, parsed.field(output[1:]) if output else parsed)
-    return odd
+                contains = functools.partial(feature.mask_known_words, learned=learned.of_output(output), output=output)
+            unseen |= _rows_with_unseen(contains, parsed.field(output[1:]) if output else parsed)
+    return unseen
 
 
-def _rows_beyond(holds: Callable[[pa.Array], np.ndarray], parsed: pa.Array) -> np.ndarray:
+def _rows_with_unseen(contains: Callable[[pa.Array], np.ndarray], parsed: pa.Array) -> np.ndarray:
     if pa.types.is_dictionary(parsed.type):
-        return ~by_code(parsed, holds(parsed.dictionary), True)
+        return ~take_by_code(parsed, contains(parsed.dictionary), True)
     lists = token_lists(parsed)
-    before = np.concatenate([[0], np.cumsum(~holds(lists.values)[lists.codes])])
-    some: np.ndarray = before[lists.rows[1:]] > before[lists.rows[:-1]]
-    return some
+    counts_before = np.concatenate([[0], np.cumsum(~contains(lists.values)[lists.codes])])
+    has_unseen: np.ndarray = counts_before[lists.rows[1:]] > counts_before[lists.rows[:-1]]
+    return has_unseen

@@ -11,22 +11,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
-from daskprep.kernels import only_where, plain_column
-from daskprep.serving.cells import NUMBER
+from daskprep.kernels import only_where, unwrap_mixed_column
+from daskprep.serving.cells import NUMBER_PATTERN
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cell_text import as_text
-from daskprep.summaries.token_order import byte_order
-from daskprep.tokenizers import lowered
+from daskprep.summaries.token_order import argsort_bytes
+from daskprep.tokenizers import lowercase_strings
 
-_NUMBER = f"^({NUMBER.pattern}|[+-]?(?i:nan|inf|infinity))$"
-_EXACT = 2**53
-_EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exactly
+_NUMBER = f"^({NUMBER_PATTERN.pattern}|[+-]?(?i:nan|inf|infinity))$"
+_MAX_EXACT_INTEGER = 2**53
+_MAX_EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exactly
 _PROBES = 64
 
 
 def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.Array:
     """Return the column as one array with 32-bit offsets; `plain` makes text of cells of several kinds."""
-    column = plain_column(narrow_column(column)) if plain else narrow_column(column)
+    column = unwrap_mixed_column(narrow_column(column)) if plain else narrow_column(column)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         raise ColumnError(
@@ -46,7 +46,7 @@ def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.Dictionary
         except pa.ArrowNotImplementedError:  # of small decimals; of lists, which have no text
             column = as_text(column).dictionary_encode()
     indices, values = column.indices, as_text(column.dictionary)
-    clean = pc.utf8_trim_whitespace(lowered(values) if lowercase else values)
+    clean = pc.utf8_trim_whitespace(lowercase_strings(values) if lowercase else values)
     if distinct and clean.equals(values):
         return column
     merged = clean.dictionary_encode()
@@ -55,12 +55,12 @@ def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.Dictionary
     return pa.DictionaryArray.from_arrays(merged.indices.take(indices), merged.dictionary)
 
 
-def without_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> pa.DictionaryArray:
+def mask_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> pa.DictionaryArray:
     """Return text that is dictionary-encoded with the cells of some texts missing."""
-    odd = pc.is_in(parsed.dictionary, value_set=pa.array(texts, pa.string()))
-    if not odd.true_count:
+    matches = pc.is_in(parsed.dictionary, value_set=pa.array(texts, pa.string()))
+    if not matches.true_count:
         return parsed
-    indices = pc.if_else(odd.take(parsed.indices), pa.scalar(None, pa.int32()), parsed.indices)
+    indices = pc.if_else(matches.take(parsed.indices), pa.scalar(None, pa.int32()), parsed.indices)
     return pa.DictionaryArray.from_arrays(indices, parsed.dictionary)
 
 
@@ -70,7 +70,7 @@ def as_numbers(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return as_numbers(column.dictionary).take(column.indices)
     if is_text(kind):
-        return numbers_and_texts(as_text(column))[0]
+        return parse_numbers_and_strip(as_text(column))[0]
     if pa.types.is_integer(kind):
         return column.cast(pa.float64(), safe=False)
     if pa.types.is_decimal(kind):
@@ -87,20 +87,20 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def by_code(parsed: pa.DictionaryArray, table: np.ndarray, missing: Any) -> np.ndarray:
+def take_by_code(parsed: pa.DictionaryArray, table: np.ndarray, missing: Any) -> np.ndarray:
     """Return for each cell what a table has for its distinct value, and something else where it is missing."""
     codes = parsed.indices.fill_null(len(table)) if parsed.null_count else parsed.indices
-    found: np.ndarray = np.append(table, table.dtype.type(missing)).take(codes.to_numpy(), mode="clip")
-    return found
+    values: np.ndarray = np.append(table, table.dtype.type(missing)).take(codes.to_numpy(), mode="clip")
+    return values
 
 
-def value_order(texts: pa.Array) -> np.ndarray:
+def argsort_values(texts: pa.Array) -> np.ndarray:
     """Return the places of texts in order: by number if all are numbers, else by UTF-8 bytes."""
     numbers = as_numbers(texts)
-    return byte_order(texts) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
+    return argsort_bytes(texts) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
 
 
-def numbers_and_texts(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+def parse_numbers_and_strip(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the numbers that texts are to `as_numbers`, and the texts without white space around."""
     with contextlib.suppress(pa.ArrowInvalid):
         # Some cells first: Arrow 26.0.1 makes an error of each that it cannot cast, which takes longer than to read it.
@@ -114,12 +114,14 @@ def numbers_and_texts(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
 def _from_decimals(column: pa.Array) -> pa.Array:
     """Return the doubles nearest to decimals, which Arrow 26.0.1 misses by an error that depends on the scale."""
     kind = column.type
-    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= _EXACT_POWER:
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= _MAX_EXACT_POWER:
         # Below 2**53, digits and power of ten are doubles both, and their quotient is rounded once.
         low, high = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset :][: len(column)].T
         if column.null_count:
             low, high = (np.where(column.is_valid().to_numpy(zero_copy_only=False), one, 0) for one in (low, high))
-        if not len(low) or ((low >> 63 == high).all() and low.min() >= -_EXACT and low.max() <= _EXACT):
+        if not len(low) or (
+            (low >> 63 == high).all() and low.min() >= -_MAX_EXACT_INTEGER and low.max() <= _MAX_EXACT_INTEGER
+        ):
             numbers = pa.array(low / 10.0**kind.scale)
             return pc.if_else(column.is_valid(), numbers, None) if column.null_count else numbers
     return column.cast(pa.string()).cast(pa.float64())

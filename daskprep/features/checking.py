@@ -12,62 +12,62 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError
-from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
+from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, describe_result, kind_with_article
 from daskprep.features.parameters import CellKind
 from daskprep.serving.base import MISSING
-from daskprep.serving.classes import typed_labels
+from daskprep.serving.classes import convert_labels
 from daskprep.serving.predictions import as_array
 
-_EXACT_POWER = 22  # of ten, in a double
-_LARGEST_EXACT = 2.0**53
+_MAX_EXACT_POWER = 22  # of ten, in a double
+_MAX_EXACT_INTEGER = 2.0**53
 _NUMBERS = frozenset(np.dtype(kind).str for kind in ("?", *"bhilqBHILQefd"))
 _ARROW_TYPES = {"integer": pa.int64(), "boolean": pa.bool_(), "float": pa.float64(), "float32": pa.float32()}
 
-Made = TypeVar("Made")
-Others = TypeVarTuple("Others")
+Result = TypeVar("Result")
+Extra = TypeVarTuple("Extra")
 
 
-def kept(make: Callable[[Any, Any, *Others], Made]) -> Callable[[Any, Any, *Others], Made]:
+def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *Extra], Result]:
     """Keep what is made of a feature and of what it learned beside the latter, as long as parameters are the same."""
     key = f"_{make.__name__}"  # what begins like this is not pickled
 
     @functools.wraps(make)
-    def made(feature: Contract, learned: Any, *others: *Others) -> Made:
+    def made(feature: Contract, learned: Any, *others: *Extra) -> Result:
         parameters = [type(feature), *vars(feature).values(), *others]
-        found: tuple[list[Any], Made] | None = learned.__dict__.get(key)
+        cached: tuple[list[Any], Result] | None = learned.__dict__.get(key)
         # By identity: parameters may be anything, also what cannot be compared.
-        if found is None or len(found[0]) != len(parameters) or not all(map(operator.is_, found[0], parameters)):
-            found = learned.__dict__[key] = parameters, make(feature, learned, *others)
-        return found[1]
+        if cached is None or len(cached[0]) != len(parameters) or not all(map(operator.is_, cached[0], parameters)):
+            cached = learned.__dict__[key] = parameters, make(feature, learned, *others)
+        return cached[1]
 
     return made
 
 
-def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
+def check_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
     """Return encoded arrays by output, in order, or raise ColumnError for what is not that."""
     arrays = {"": encoded} if isinstance(encoded, np.ndarray) or not isinstance(encoded, Mapping) else dict(encoded)
     outputs = feature.outputs
     if len(arrays) != len(outputs) or any(output not in arrays for output in outputs):
         raise ColumnError(
-            f"encode of {noun_of(feature)} gave the outputs {list(arrays)}: expected those of its property outputs, "
+            f"encode of {kind_with_article(feature)} gave the outputs {list(arrays)}: expected those of its property outputs, "
             f"{list(outputs)}"
         )
     for array in arrays.values():
         if not isinstance(array, np.ndarray) or array.dtype.str not in _NUMBERS or array.shape[:1] != (rows,):
             raise ColumnError(
-                f"encode of {noun_of(feature)} gave {described(array)} for {rows:,} cells: expected a NumPy array of "
+                f"encode of {kind_with_article(feature)} gave {describe_result(array)} for {rows:,} cells: expected a NumPy array of "
                 "numbers with one row for each"
             )
     return arrays if len(outputs) == 1 else {output: arrays[output] for output in outputs}
 
 
-@kept
+@memoize
 def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for 0 rows, which tells its type and shape."""
-    none = feature.parse(pa.nulls(0))
-    if (around := feature.around) is not None:
-        none = around.complete(none, None, learned)
-    return checked_outputs(feature, feature.encode(none, learned), 0)
+    no_cells = feature.parse(pa.nulls(0))
+    if (imputer := feature.imputer) is not None:
+        no_cells = imputer.complete(no_cells, None, learned)
+    return check_outputs(feature, feature.encode(no_cells, learned), 0)
 
 
 def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
@@ -76,11 +76,13 @@ def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.nda
     for output, bounds in feature.limits(learned).items():
         shape = np.broadcast(*Limits(*bounds)[:2]).shape
         if output not in own:
-            raise ColumnError(f"limits of {noun_of(feature)} names the output {output!r}: expected some of {list(own)}")
+            raise ColumnError(
+                f"limits of {kind_with_article(feature)} names the output {output!r}: expected some of {list(own)}"
+            )
         if not _fits(shape, own[output].shape[1:]):
             expected = f"{('rows', *shape)}".replace("'rows'", "rows")
             raise ColumnError(
-                f"encode of {noun_of(feature)} gave {_rows_like(own[output])}: expected shape {expected}, as its "
+                f"encode of {kind_with_article(feature)} gave {_describe_rows(own[output])}: expected shape {expected}, as its "
                 "limits have"
             )
     return {**own, MISSING: np.zeros(0, np.uint8)} if feature.missing_indicator else own
@@ -94,30 +96,32 @@ def _fits(bounds: tuple[int, ...], row: tuple[int, ...]) -> bool:
         return False
 
 
-@kept
-def filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
+@memoize
+def encode_fill_value(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for one row, a missing cell that the fill value was put in."""
-    row = checked_outputs(feature, feature.encode(feature.parse_fill(learned.fill_value), learned), 1)
-    check_alike(feature, "encode", row, empty_arrays(feature, learned))
+    row = check_outputs(feature, feature.encode(feature.parse_fill(learned.fill_value), learned), 1)
+    check_same_layout(feature, "encode", row, empty_arrays(feature, learned))
     return row
 
 
-def check_alike(feature: Contract, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
+def check_same_layout(
+    feature: Contract, function: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]
+) -> None:
     """Raise ColumnError unless arrays are by output what they are for no cells at all, but for the number of rows."""
     for output, empty in like.items():
         array = arrays.get(output)
         if not isinstance(array, np.ndarray) or (array.dtype, array.shape[1:]) != (empty.dtype, empty.shape[1:]):
             raise ColumnError(
-                f"{what} of {noun_of(feature)} gave {described(array)}{f' as {output}' * bool(output)}, and for no "
-                f"cells {_rows_like(empty)}: type and shape must follow from what was learned alone"
+                f"{function} of {kind_with_article(feature)} gave {describe_result(array)}{f' as {output}' * bool(output)}, and for no "
+                f"cells {_describe_rows(empty)}: type and shape must follow from what was learned alone"
             )
 
 
 def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
     """Return rows as `encode` gives them; numbers may be of other types that hold them, tensors on any device."""
-    limits = {output: Limits(*given) for output, given in feature.limits(learned).items()} | {MISSING: Limits(0, 1)}
+    limits = {output: Limits(*bounds) for output, bounds in feature.limits(learned).items()} | {MISSING: Limits(0, 1)}
     arrays = {
-        output: _decodable(feature, _array_of(encoded[output]), empty, limits.get(output))
+        output: _check_decodable(feature, _to_array(encoded[output]), empty, limits.get(output))
         for output, empty in all_empty_arrays(feature, learned).items()
         if output in encoded or output in feature.outputs
     }
@@ -135,17 +139,21 @@ def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learne
     """
     arrays = _as_encoded(feature, encoded, learned)
     marks = arrays.pop(MISSING, None) if feature.missing_indicator else None
-    given: Any = arrays[""] if feature.outputs == ("",) else arrays
-    decoded = feature.decode(given, learned)
+    to_decode: Any = arrays[""] if feature.outputs == ("",) else arrays
+    decoded = feature.decode(to_decode, learned)
     check_arrow(feature, "decode", decoded, len(next(iter(arrays.values()))))
-    if isinstance(given, np.ndarray) and (given.ndim, given.dtype, decoded.type) == (1, np.float32, pa.float64()):
+    if isinstance(to_decode, np.ndarray) and (to_decode.ndim, to_decode.dtype, decoded.type) == (
+        1,
+        np.float32,
+        pa.float64(),
+    ):
         with np.errstate(over="ignore"):  # beyond the largest float32
-            ends = [feature.decode(np.nextafter(given, np.float32(end)), learned) for end in (-np.inf, np.inf)]
-        decoded = _shortest(*(one.to_numpy(zero_copy_only=False) for one in (decoded, *ends)))
-    return missing_again(_typed(decoded, getattr(learned, "cell_type", None)), marks)
+            ends = [feature.decode(np.nextafter(to_decode, np.float32(end)), learned) for end in (-np.inf, np.inf)]
+        decoded = _round_to_shortest(*(one.to_numpy(zero_copy_only=False) for one in (decoded, *ends)))
+    return mask_missing(_restore_type(decoded, getattr(learned, "cell_type", None)), marks)
 
 
-def kept_type(labels: pa.Array, cell_type: str) -> CellKind | None:
+def restorable_type(labels: pa.Array, cell_type: str) -> CellKind | None:
     """Return the type of a column if its labels can be restored in it, and None if they are texts."""
     if cell_type in ("integer", "float", "float32"):
         with contextlib.suppress(pa.ArrowInvalid):
@@ -153,51 +161,51 @@ def kept_type(labels: pa.Array, cell_type: str) -> CellKind | None:
             return cast("CellKind", cell_type)
     elif cell_type in ("boolean", "decimal"):
         with contextlib.suppress(KeyError, ArithmeticError):
-            typed_labels(labels.to_pylist(), cell_type)
+            convert_labels(labels.to_pylist(), cell_type)
             return cast("CellKind", cell_type)
     return None
 
 
-def _typed(decoded: pa.Array, cell_type: str | None) -> pa.Array:
+def _restore_type(decoded: pa.Array, cell_type: str | None) -> pa.Array:
     """Return decoded values in the type of the column; numbers are integers if all of them are whole."""
     if cell_type is None:
         return decoded
     if pa.types.is_floating(decoded.type):
         values = decoded.to_numpy(zero_copy_only=False)
-        are_whole = bool(((values == np.rint(values)) & (np.abs(values) < _LARGEST_EXACT)).all())
+        are_whole = bool(((values == np.rint(values)) & (np.abs(values) < _MAX_EXACT_INTEGER)).all())
         return pa.array(values.astype(np.int64)) if are_whole else decoded
     distinct = decoded.dictionary_encode()
-    labels = typed_labels(distinct.dictionary.to_pylist(), cell_type)
+    labels = convert_labels(distinct.dictionary.to_pylist(), cell_type)
     values = pa.array([None if label == "<UNK>" else label for label in labels], _ARROW_TYPES.get(cell_type))
     return values.take(distinct.indices)
 
 
-def _shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray) -> pa.Array:
+def _round_to_shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray) -> pa.Array:
     """Return numbers with as few digits as they may have to be nearer to themselves than to the next ones."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         room = np.minimum(np.abs(values - below), np.abs(above - values)) / 2
         digits = np.ceil(-np.log10(room))
         # Beyond, powers of ten are not exact, and doubles have no more digits.
-        left = np.flatnonzero((np.abs(digits) <= _EXACT_POWER) & (room > 1e-15 * np.abs(values)))
-    shortest, digits = values.copy(), digits[left]
-    while len(left):
-        power, given = 10.0 ** np.abs(digits), values[left]
-        rounded = np.where(digits < 0, np.rint(given / power) * power, np.rint(given * power) / power)
-        fits = (np.abs(rounded - given) < room[left]) & (digits >= -_EXACT_POWER)
-        shortest[left[fits]] = rounded[fits] + 0.0  # which makes 0 of -0
+        remaining = np.flatnonzero((np.abs(digits) <= _MAX_EXACT_POWER) & (room > 1e-15 * np.abs(values)))
+    shortest, digits = values.copy(), digits[remaining]
+    while len(remaining):
+        power, numbers = 10.0 ** np.abs(digits), values[remaining]
+        rounded = np.where(digits < 0, np.rint(numbers / power) * power, np.rint(numbers * power) / power)
+        fits = (np.abs(rounded - numbers) < room[remaining]) & (digits >= -_MAX_EXACT_POWER)
+        shortest[remaining[fits]] = rounded[fits] + 0.0  # which makes 0 of -0
         fits &= rounded != 0
-        left, digits = left[fits], digits[fits] - 1
+        remaining, digits = remaining[fits], digits[fits] - 1
     return pa.array(shortest, from_pandas=True) if np.isnan(shortest).any() else pa.array(shortest)
 
 
-def missing_again(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:
+def mask_missing(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:
     """Return decoded cells without those that are marked."""
     if marks is None or not marks.any():
         return decoded
     return decoded.take(pa.array(np.arange(len(decoded)), mask=marks.astype(bool)))
 
 
-def _decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
+def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
     if array.dtype == np.bool_ and limits is not None and np.array_equal(limits[:2], (0, 1)):
@@ -207,7 +215,7 @@ def _decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: 
     if not same_shape or array.dtype.kind not in ("iuf" if empty.dtype.kind == "f" else "iu"):
         scores = array.dtype.kind == "f"
         raise ColumnError(
-            f"cannot decode {described(array)}, since rows of {noun_of(feature)} are {_rows_like(empty)}: give rows "
+            f"cannot decode {describe_result(array)}, since rows of {kind_with_article(feature)} are {_describe_rows(empty)}: give rows "
             "as encode and Split.read return them, or batches of a loader with expand=False"
             + "; of scores, the argmax, or to `predictions` of a Preprocessor what a model gives of its targets"
             * scores
@@ -218,20 +226,20 @@ def _decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: 
     outside = np.argwhere((array < low) | (array > high))
     if len(outside):
         row, *within = outside[0].tolist()
-        least, most = (np.broadcast_to(limit, array.shape[1:])[tuple(within)] for limit in (low, high))
+        lowest, highest = (np.broadcast_to(limit, array.shape[1:])[tuple(within)] for limit in (low, high))
         raise ColumnError(
-            f"cannot decode {array[(row, *within)]} in row {row:,}: {noun_of(feature)} has whole numbers from {least} "
-            f"to {most} there, as it was learned; {len(outside):,} such numbers in all"
+            f"cannot decode {array[(row, *within)]} in row {row:,}: {kind_with_article(feature)} has whole numbers from {lowest} "
+            f"to {highest} there, as it was learned; {len(outside):,} such numbers in all"
         )
     return array.astype(empty.dtype, copy=False)
 
 
-def _array_of(given: Any) -> np.ndarray:
+def _to_array(value: Any) -> np.ndarray:
     try:
-        return as_array(given)
+        return as_array(value)
     except ValueError as error:  # a ragged list
-        raise ColumnError(f"cannot decode {type(given).__name__}: {error}") from error
+        raise ColumnError(f"cannot decode {type(value).__name__}: {error}") from error
 
 
-def _rows_like(empty: np.ndarray) -> str:
+def _describe_rows(empty: np.ndarray) -> str:
     return f"{empty.dtype} of shape {('rows', *empty.shape[1:])}".replace("'rows'", "rows")

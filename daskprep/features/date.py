@@ -13,43 +13,43 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_all
+from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_with_one_value
 from daskprep.features.cells import is_text
 from daskprep.features.date_numbers import (
-    DAY,
-    SECOND,
+    MICROS_PER_SECOND,
+    SECONDS_PER_DAY,
     as_micros,
     as_timestamps,
-    blocks_of,
     count_days,
     from_numbers,
     from_timestamps,
-    take_apart,
+    iterate_blocks,
+    write_date_parts,
 )
 from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
-from daskprep.kernels import list_of
+from daskprep.kernels import make_list_array
 from daskprep.serving.date_columns import (
-    CIRCLES,
+    CYCLES,
     PARTS,
     WEEKEND,
-    circle,
     column_labels,
     date_columns,
     date_table,
     is_compact,
+    sin_cos_table,
 )
 from daskprep.serving.date_words import check_format
-from daskprep.serving.dates import EPOCH, moment_of
+from daskprep.serving.dates import EPOCH, parse_iso_date
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Range, Summary
 
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)
-_MOMENTS = (-719_162, 0), (2_932_896, 86_399)  # of the same years, as days and seconds
-_SUMMED = 1 << 24
-_FEWEST_STEPS, _MOST_BACK = 20, 0.01  # of rows in order of time, also newest first
-_circles: dict[tuple[str, Any], Tensor] = {}
+_COMPACT_LIMITS = (-719_162, 0), (2_932_896, 86_399)  # of the same years, as days and seconds
+_SUM_BLOCK_ROWS = 1 << 24
+_MIN_STEPS, _MAX_BACKWARD_SHARE = 20, 0.01  # of rows in order of time, also newest first
+_sin_cos_tables: dict[tuple[str, Any], Tensor] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class DateSummary(Summary):
     @property
     def in_order(self) -> bool:
         fewer, more = sorted((self.rises, self.falls))
-        return more >= _FEWEST_STEPS and fewer <= _MOST_BACK * self.count
+        return more >= _MIN_STEPS and fewer <= _MAX_BACKWARD_SHARE * self.count
 
 
 @with_parameters
@@ -145,8 +145,8 @@ class Date(Feature[DateSummary, LearnedDate]):
     """
 
     kind = "date"
-    holds = "dates"
-    _odd_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
+    semantic_type = "dates"
+    _edge_case_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
     datetime_format: str | None = None
     parts: list[str] | None = None
@@ -166,7 +166,7 @@ class Date(Feature[DateSummary, LearnedDate]):
                 raise ConfigError(
                     f"Date: datetime_format {self.datetime_format!r} is not a format of datetime.strptime: {error}"
                 ) from error
-        for name, known in (("parts", (*PARTS, WEEKEND)), ("cyclic", CIRCLES)):
+        for name, known in (("parts", (*PARTS, WEEKEND)), ("cyclic", CYCLES)):
             for part in getattr(self, name) or ():
                 if part not in known:
                     hint = did_you_mean(part, known)
@@ -185,23 +185,27 @@ class Date(Feature[DateSummary, LearnedDate]):
 
     def parse(self, column: pa.Array, since: pa.Array | None = None) -> pa.Array:
         """Turn cells into timestamps, or into lists of these and those of the column that time is counted from."""
-        dates = self._moments(column)
+        dates = self._parse_timestamps(column)
         if self._since_column is None:
             return dates
-        start = dates if since is None else self._moments(since)
-        if self.invalid == "raise" and since is not None and (odd := valid_mask(since) & ~valid_mask(start)).any():
+        start = dates if since is None else self._parse_timestamps(since)
+        if (
+            self.invalid == "raise"
+            and since is not None
+            and (unreadable := valid_mask(since) & ~valid_mask(start)).any()
+        ):
             raise RejectedValueError(
-                f'{since.filter(pa.array(odd))[0].as_py()!r} of column "{self._since_column}" cannot be read as a '
+                f'{since.filter(pa.array(unreadable))[0].as_py()!r} of column "{self._since_column}" cannot be read as a '
                 'date; correct the data, or use invalid="missing"'
             )
         pairs = np.stack([as_micros(dates), as_micros(pc.coalesce(start, dates))], axis=1)
         present = valid_mask(dates)
-        return list_of(np.append(0, np.cumsum(present)) * 2, pa.array(pairs[present].ravel()), ~present)
+        return make_list_array(np.append(0, np.cumsum(present)) * 2, pa.array(pairs[present].ravel()), ~present)
 
-    def _moments(self, column: pa.Array) -> pa.Array:
+    def _parse_timestamps(self, column: pa.Array) -> pa.Array:
         kind = column.type
         if pa.types.is_dictionary(kind):
-            return self._moments(column.dictionary).take(column.indices)
+            return self._parse_timestamps(column.dictionary).take(column.indices)
         if pa.types.is_timestamp(kind):
             return from_timestamps(column)
         if pa.types.is_date(kind):
@@ -218,16 +222,18 @@ class Date(Feature[DateSummary, LearnedDate]):
         return super().parse_fill(value or EPOCH)
 
     def summarize(self, parsed: pa.Array) -> DateSummary:
-        seconds = _micros(parsed.drop_null())[0] // SECOND
+        seconds = _to_micros(parsed.drop_null())[0] // MICROS_PER_SECOND
         # A sum of 64 bits holds 30 million dates of the year 9999.
-        sums = (int(seconds[start : start + _SUMMED].sum()) for start in range(0, len(seconds), _SUMMED))
-        rises, falls = (int(np.count_nonzero(of(seconds[1:], seconds[:-1]))) for of in (np.greater, np.less))
+        sums = (
+            int(seconds[start : start + _SUM_BLOCK_ROWS].sum()) for start in range(0, len(seconds), _SUM_BLOCK_ROWS)
+        )
+        rises, falls = (int(np.count_nonzero(compare(seconds[1:], seconds[:-1]))) for compare in (np.greater, np.less))
         return DateSummary(Range.of(seconds), sum(sums), len(seconds), rises, falls)
 
     def learn(self, summary: DateSummary) -> LearnedDate:
         if summary.range.empty:
             return LearnedDate()
-        return LearnedDate(first=_written(summary.range.min), last=_written(summary.range.max))
+        return LearnedDate(first=_format_second(summary.range.min), last=_format_second(summary.range.max))
 
     def learn_column(self, summary: ColumnSummary[DateSummary]) -> LearnedDate:
         learned = super().learn_column(summary)
@@ -237,15 +243,15 @@ class Date(Feature[DateSummary, LearnedDate]):
 
     def learn_fill(self, summary: ColumnSummary[DateSummary]) -> Any:
         if self.missing_value_strategy == "fill_with_mean":
-            return _written(summary.values.seconds // summary.values.count)
+            return _format_second(summary.values.seconds // summary.values.count)
         return super().learn_fill(summary)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
-        return as_timestamps(_micros(parsed)[0], ~valid_mask(parsed)).cast(pa.string())
+        return as_timestamps(_to_micros(parsed)[0], ~valid_mask(parsed)).cast(pa.string())
 
     def _remedy(self, learned: LearnedDate) -> str:
-        given = "correct" if self.datetime_format else "give"
-        return f"{super()._remedy(learned)}, {given} datetime_format"
+        verb = "correct" if self.datetime_format else "give"
+        return f"{super()._remedy(learned)}, {verb} datetime_format"
 
     def advice(self, learned: LearnedDate) -> str | None:
         if advice := fill_advice(self, learned):
@@ -254,7 +260,7 @@ class Date(Feature[DateSummary, LearnedDate]):
             return None
         if any(re.match(r"\s*\d\d?[-/.]\d\d?[-/.]\d", sample) for sample in learned.invalid_samples):
             return 'is read month first: give datetime_format, such as "%d/%m/%Y", if the day comes first'
-        filled = learned.missing and fills_all(self)
+        filled = learned.missing and fills_with_one_value(self)
         if not filled and learned.first and learned.last and learned.first >= EPOCH and learned.last < "1970-01-02":
             return (
                 "has all its dates on one day, 1970-01-01: numbers count seconds since then; "
@@ -263,41 +269,45 @@ class Date(Feature[DateSummary, LearnedDate]):
         return None
 
     def encode(self, parsed: pa.Array, learned: LearnedDate) -> np.ndarray:
-        micros, *since = _micros(parsed)
+        micros, *since = _to_micros(parsed)
         if is_compact(vars(self)):
-            moments = [part for one in (micros, *since) for part in np.divmod(one // SECOND, DAY)]
-            return np.stack(moments, axis=1).astype(np.int32)
+            days_and_seconds = [
+                part for one in (micros, *since) for part in np.divmod(one // MICROS_PER_SECOND, SECONDS_PER_DAY)
+            ]
+            return np.stack(days_and_seconds, axis=1).astype(np.int32)
         out = np.empty((len(micros), len(PARTS)), np.int32)
-        for block in blocks_of(len(micros)):
-            take_apart(micros[block], out[block])
+        for block in iterate_blocks(len(micros)):
+            write_date_parts(micros[block], out[block])
         return out
 
     def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
         batch = batch.long()
         if not is_compact(vars(self)):
             return batch
-        columns = list(date_columns(batch, vars(self), self._reference, lambda numbers: numbers.float(), _places))
+        columns = list(
+            date_columns(batch, vars(self), self._reference, lambda numbers: numbers.float(), _look_up_cycle)
+        )
         out = batch[:0].float().new_empty((len(batch), len(columns)))
-        for place, column in enumerate(columns):
-            out[:, place] = column
+        for column_index, column in enumerate(columns):
+            out[:, column_index] = column
         return out
 
     @property
     def _reference(self) -> tuple[int, int] | None:
-        return None if self.since is None else moment_of(self.since)
+        return None if self.since is None else parse_iso_date(self.since)
 
     def limits(self, learned: LearnedDate) -> Mapping[str, Bounds]:
         if not is_compact(vars(self)):
             return {"": _LIMITS}
-        lowest, highest = (bound * (1 + (self._since_column is not None)) for bound in _MOMENTS)
+        lowest, highest = (bound * (1 + (self._since_column is not None)) for bound in _COMPACT_LIMITS)
         return {"": (lowest, highest)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedDate) -> pa.Array:
         parts = np.asarray(encoded, np.int64)
         if is_compact(vars(self)):
-            return as_timestamps((parts[:, 0] * DAY + parts[:, 1]) * SECOND)
+            return as_timestamps((parts[:, 0] * SECONDS_PER_DAY + parts[:, 1]) * MICROS_PER_SECOND)
         days = count_days(parts[:, 0], parts[:, 1], parts[:, 2])
-        return as_timestamps((days * DAY + parts[:, 8]) * SECOND)
+        return as_timestamps((days * SECONDS_PER_DAY + parts[:, 8]) * MICROS_PER_SECOND)
 
     def tabulated_names(self, name: str, learned: LearnedDate) -> list[str]:
         labels = column_labels(vars(self)) if is_compact(vars(self)) else PARTS
@@ -307,7 +317,7 @@ class Date(Feature[DateSummary, LearnedDate]):
         return date_table(encoded[""], vars(self), self._reference) if is_compact(vars(self)) else encoded[""]
 
 
-def _micros(parsed: pa.Array) -> list[np.ndarray]:
+def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
     """Return the dates as microseconds, 0 of missing ones, and those that time is counted from, if there are any."""
     if not pa.types.is_list(parsed.type):
         return [as_micros(parsed)]
@@ -316,13 +326,13 @@ def _micros(parsed: pa.Array) -> list[np.ndarray]:
     return [pairs[:, 0], pairs[:, 1]]
 
 
-def _places(part: str, numbers: Tensor) -> Tensor:
+def _look_up_cycle(part: str, numbers: Tensor) -> Tensor:
     """Return rows of a circle, which is brought to the device of the numbers once."""
     key = part, numbers.device
-    if key not in _circles:
-        _circles[key] = numbers[:0].float().new_tensor(circle(part))
-    return _circles[key][numbers]
+    if key not in _sin_cos_tables:
+        _sin_cos_tables[key] = numbers[:0].float().new_tensor(sin_cos_table(part))
+    return _sin_cos_tables[key][numbers]
 
 
-def _written(second: float) -> str:
+def _format_second(second: float) -> str:
     return (datetime(1970, 1, 1) + timedelta(seconds=second)).isoformat(" ")

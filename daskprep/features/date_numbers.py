@@ -10,20 +10,23 @@ import pyarrow.compute as pc
 
 from daskprep.features.cells import as_numbers
 from daskprep.kernels import null_mask
-from daskprep.serving.date_columns import calendar
+from daskprep.serving.date_columns import calendar_parts
 from daskprep.serving.dates import micros_since_epoch
 from daskprep.sources.cell_text import local_clock
 
-SECOND, DAY = 1_000_000, 86_400
-_TICKS = {"s": SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit
-_FIRST, _LAST = -62_135_596_800 * SECOND, 253_402_300_800 * SECOND - 1  # years 1 to 9999
-_DAY = DAY * SECOND
+MICROS_PER_SECOND, SECONDS_PER_DAY = 1_000_000, 86_400
+_MICROS_PER_UNIT = {"s": MICROS_PER_SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit
+_MIN_MICROS, _MAX_MICROS = (
+    -62_135_596_800 * MICROS_PER_SECOND,
+    253_402_300_800 * MICROS_PER_SECOND - 1,
+)  # years 1 to 9999
+_MICROS_PER_DAY = SECONDS_PER_DAY * MICROS_PER_SECOND
 _DAYS_SINCE_MARCH = np.array([0, 306, 337, 0, 31, 61, 92, 122, 153, 184, 214, 245, 275], np.int32)
-_LARGEST = pa.scalar(2**63 - 1, pa.uint64())
+_MAX_INT64 = pa.scalar(2**63 - 1, pa.uint64())
 _BLOCK_ROWS = 1 << 17
 
 
-def blocks_of(rows: int) -> Iterator[slice]:
+def iterate_blocks(rows: int) -> Iterator[slice]:
     """Cut row numbers into blocks that stay in a core's cache."""
     return (slice(start, start + _BLOCK_ROWS) for start in range(0, rows, _BLOCK_ROWS))
 
@@ -39,11 +42,11 @@ def count_days(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarr
     return days
 
 
-def take_apart(micros: np.ndarray, out: np.ndarray) -> None:
+def write_date_parts(micros: np.ndarray, out: np.ndarray) -> None:
     """Write the parts of dates to `out`, in the order of `date_columns.PARTS`."""
-    seconds = micros // SECOND
-    days = seconds // DAY
-    parts = calendar(days.astype(np.int32), (seconds - days * DAY).astype(np.int32))
+    seconds = micros // MICROS_PER_SECOND
+    days = seconds // SECONDS_PER_DAY
+    parts = calendar_parts(days.astype(np.int32), (seconds - days * SECONDS_PER_DAY).astype(np.int32))
     for column, part in zip(out.T, parts, strict=False):  # but for the weekend
         column[:] = part
 
@@ -69,13 +72,13 @@ def from_timestamps(column: pa.Array) -> pa.Array:
     if unit == "ns":
         micros = ticks // 1_000
     else:
-        size = _TICKS[unit]
+        size = _MICROS_PER_UNIT[unit]
         # The clock of a zone may be within the years where that of UTC is not.
-        missing |= (ticks < (_FIRST - _DAY) // size) | (ticks > (_LAST + _DAY) // size)
+        missing |= (ticks < (_MIN_MICROS - _MICROS_PER_DAY) // size) | (ticks > (_MAX_MICROS + _MICROS_PER_DAY) // size)
         micros = np.where(missing, 0, ticks) * size
     if zone not in (None, "UTC"):
         micros = as_micros(local_clock(as_timestamps(micros).cast(pa.timestamp("us", zone))))
-    return as_timestamps(micros, missing | (micros < _FIRST) | (micros > _LAST))
+    return as_timestamps(micros, missing | (micros < _MIN_MICROS) | (micros > _MAX_MICROS))
 
 
 def from_numbers(column: pa.Array) -> pa.Array:
@@ -83,7 +86,7 @@ def from_numbers(column: pa.Array) -> pa.Array:
     missing = null_mask(column)
     if pa.types.is_integer(column.type):
         if column.type == pa.uint64():
-            missing |= pc.fill_null(pc.greater(column, _LARGEST), False).to_numpy(zero_copy_only=False)
+            missing |= pc.fill_null(pc.greater(column, _MAX_INT64), False).to_numpy(zero_copy_only=False)
         numbers = pc.fill_null(column, 0).cast(pa.int64(), safe=False).to_numpy()
         return as_timestamps(micros_since_epoch(numbers), missing)
     numbers = pc.fill_null(as_numbers(column), np.nan).to_numpy()

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
 from daskprep.features.base import Contract, Invalid, Learned, LearnedT, validate
 from daskprep.features.fitting import column_names, learn_source, tabulate_source
 from daskprep.features.output import FrameOutput
@@ -60,21 +60,25 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.
         kwargs.setdefault("auto_wrap_output_keys", None)
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
-        for given in (one for base in vars(cls).get("__orig_bases__", ()) for one in typing.get_args(base)):
-            if isinstance(given, type) and issubclass(given, Learned) and "learned_type" not in vars(cls):
-                cls.learned_type = given
+        for type_argument in (one for base in vars(cls).get("__orig_bases__", ()) for one in typing.get_args(base)):
+            if (
+                isinstance(type_argument, type)
+                and issubclass(type_argument, Learned)
+                and "learned_type" not in vars(cls)
+            ):
+                cls.learned_type = type_argument
         if "kind" in vars(cls) and "holds" not in vars(cls):
-            cls.holds = "others"  # what a type of another name decodes to may be anything
+            cls.semantic_type = "others"  # what a type of another name decodes to may be anything
         if "__init__" in vars(cls):
-            setattr(cls, "__init__", hints_parameters(cls.__init__))  # noqa: B010 mypy refuses the assignment
+            setattr(cls, "__init__", with_parameter_hints(cls.__init__))  # noqa: B010 mypy refuses the assignment
         _check_parameters(cls)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit each column of a frame (pandas or Dask) or 2-D array."""
         validate(self)
-        if learned_from := self._learning_columns:
+        if extra_columns := self._learning_columns:
             raise ConfigError(
-                f'{type(self).__name__} learns from the column "{learned_from[0]}" too: use it in a Preprocessor, '
+                f'{type(self).__name__} learns from the column "{extra_columns[0]}" too: use it in a Preprocessor, '
                 "since a transformer is not given this column"
             )
         if (read := self.reads("")[0]) != "":
@@ -82,7 +86,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
                 f"{type(self).__name__}: column={read!r} is for features of a Preprocessor; "
                 "a transformer reads the columns that it is given"
             )
-        X = _framed(X)
+        X = _to_frame(X)
         source = as_source(as_frame(self, X))
         self.learned_: dict[str, Learned] = learn_source(dict.fromkeys(source.columns, self), source)[0]
         self.n_features_in_ = len(source.columns)
@@ -95,25 +99,25 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
     def transform(self, X: Any) -> Any:
         """Encode the columns seen in `fit`: NumPy, a lazy Dask array for Dask frames, or as `set_output` says."""
         check_is_fitted(self)
-        X = _framed(X)
-        table = tabulate_source(dict.fromkeys(self.learned_, self), self.learned_, self._checked_source(X))
-        return self._contained(table, X)
+        X = _to_frame(X)
+        table = tabulate_source(dict.fromkeys(self.learned_, self), self.learned_, self._make_source(X))
+        return self._wrap_output(table, X)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` returns."""
         check_is_fitted(self)
         names = list(self.learned_)
         if input_features is not None:
-            given = [str(name) for name in input_features]
-            if hasattr(self, "feature_names_in_") and given != names:
+            input_names = [str(name) for name in input_features]
+            if hasattr(self, "feature_names_in_") and input_names != names:
                 raise ValueError("input_features is not equal to feature_names_in_")
-            if len(given) != len(names):
+            if len(input_names) != len(names):
                 raise ValueError(f"input_features should have length {len(names)}, the number of features in fit")
-            names = given
+            names = input_names
         columns = zip(names, self.learned_.values(), strict=True)
         return np.asarray([out for name, one in columns for out in column_names(self, name, one)], dtype=object)
 
-    def _checked_source(self, X: Any) -> Source:
+    def _make_source(self, X: Any) -> Source:
         frame = as_frame(self, X)
         names = list(frame.columns)
         if len(names) != self.n_features_in_:
@@ -139,10 +143,10 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
 @typing.dataclass_transform(eq_default=False, kw_only_default=True)
 def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
     """Make the annotated fields of a type the parameters of its `__init__`, after those that it inherits."""
-    made = dataclass(kw_only=True, eq=False, repr=False)(cls)
-    _check_parameters(made)
-    setattr(made, "__init__", hints_parameters(made.__init__))  # noqa: B010 as above
-    return made
+    feature_type = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    _check_parameters(feature_type)
+    setattr(feature_type, "__init__", with_parameter_hints(feature_type.__init__))  # noqa: B010 as above
+    return feature_type
 
 
 def _check_parameters(cls: type[Feature]) -> None:
@@ -158,7 +162,7 @@ def _check_parameters(cls: type[Feature]) -> None:
             )
 
 
-def _framed(X: Any) -> Any:
+def _to_frame(X: Any) -> Any:
     table = None if is_frame(X) else arrow_table(X)
     return X if table is None else table_to_pandas(narrow_table(table))
 
@@ -173,9 +177,9 @@ def as_frame(estimator: BaseEstimator, X: Any) -> Any:
     return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
 
 
-def _name_mismatch(given: list[str], expected: list[str]) -> str:
+def _name_mismatch(names: list[str], expected: list[str]) -> str:
     message = "The feature names should match those that were passed during fit."
     for name in expected:
-        if name not in given:
-            return f'{message} Column "{name}" is missing.{did_you_mean(name, given)}'
+        if name not in names:
+            return f'{message} Column "{name}" is missing.{did_you_mean(name, names)}'
     return f"{message} Feature names must be in the same order as they were in fit: {', '.join(expected)}."

@@ -16,27 +16,27 @@ import pyarrow as pa
 
 from daskprep.errors import DaskprepError
 from daskprep.features.base import Learned
-from daskprep.features.checking import kept
+from daskprep.features.checking import memoize
 from daskprep.features.feature import Feature
 from daskprep.features.parameters import SAVED_AS
 from daskprep.serving.base import RowEncoder
 from daskprep.serving.encoder import row_encoder
-from daskprep.serving.saved import telling
+from daskprep.serving.saved import error_context
 from daskprep.sources import PandasSource, Source
-from daskprep.tokenizers import is_own
+from daskprep.tokenizers import is_builtin_tokenizer
 from daskprep.vocabulary import LARGE_VOCABULARY
 
-MOST_ROWS = 128  # of more, columns are faster
-_MOST_ITEMS = 1_000  # of lists, likewise
+MAX_ROWS = 128  # of more, columns are faster
+_MAX_ITEMS = 1_000  # of lists, likewise
 _PLAIN_DTYPES = frozenset(map(np.dtype, ("float64", "int64", "int32", "int16", "int8", "bool")))
 _PLAIN = (str, float, int, bool)
 
 
-def encode_few(
+def encode_small_frame(
     features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source
 ) -> dict[str, np.ndarray] | None:
     """Return the encoded arrays of a frame of a few rows by output; None of what is left to the columns."""
-    if not isinstance(source, PandasSource) or not 1 <= len(source.frame) <= MOST_ROWS:
+    if not isinstance(source, PandasSource) or not 1 <= len(source.frame) <= MAX_ROWS:
         return None
     encoders: dict[str, RowEncoder] = {}
     columns: dict[str, list[Any]] = {}
@@ -56,19 +56,21 @@ def encode_few(
     return {name + output: array for name, arrays in encoded for output, array in arrays.items()}
 
 
-@kept
+@memoize
 def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | None:
     """Return what encodes rows as the feature does; None where it is of the user, or a dict of its tokens is large."""
     params: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
-    own = type(feature).__module__.startswith("daskprep.") and is_own(params.get("tokenizer", "space"))
+    is_builtin = type(feature).__module__.startswith("daskprep.") and is_builtin_tokenizer(
+        params.get("tokenizer", "space")
+    )
     vocabularies = [getattr(learned.of_output(output), "vocabulary", ()) for output in feature.outputs]
-    if not own or any(isinstance(value, np.generic) for value in params.values()):
+    if not is_builtin or any(isinstance(value, np.generic) for value in params.values()):
         return None
     if any(len(vocabulary) >= LARGE_VOCABULARY for vocabulary in vocabularies):
         return None
     saved_params = {SAVED_AS.get(key, key): value for key, value in params.items()}
     try:
-        with telling(name):
+        with error_context(name):
             return row_encoder(name, {"type": feature.kind, "params": saved_params, "learned": learned.to_dict()})
     except DaskprepError:
         return None
@@ -99,7 +101,7 @@ def _are_plain(cells: Sequence[Any]) -> bool:
     types = set(map(type, present))
     if types == {list}:
         items = [item for cell in present for item in cell]
-        return len(items) <= _MOST_ITEMS and list not in map(type, items) and _are_plain(items)
+        return len(items) <= _MAX_ITEMS and list not in map(type, items) and _are_plain(items)
     if types == {int} and not all(-(2**63) <= cell < 2**63 for cell in present):
         return False
     return len(types) <= 1 and types.issubset(_PLAIN)

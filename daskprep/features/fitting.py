@@ -15,52 +15,54 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep import partitions
-from daskprep.display.words import listed
+from daskprep.display.words import join_names
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
-from daskprep.features.base import Contract, Learned, MediaContract, all_outputs, noun_of, rows_seen
+from daskprep.features.base import Contract, Learned, MediaContract, all_outputs, kind_with_article, rows_seen
 from daskprep.features.checking import all_empty_arrays, decode_column, empty_arrays
-from daskprep.features.surroundings import (
+from daskprep.features.partition_context import (
     AnyFeature,
-    Question,
-    Rows,
-    ask,
-    assigning_columns,
-    begin,
-    dropping_missing,
+    MapPartition,
+    PartitionReader,
+    add_fold_assignments,
+    add_fold_numbers,
+    assignment_columns,
+    begin_stage,
+    default_contexts,
+    exchange_borders,
     fold_columns,
-    put_in_folds,
-    survey,
-    tell_folds,
-    told_edges,
-    untold,
+    plan_contexts,
+    run_pass,
+    select_dropping_features,
 )
 from daskprep.features.table import (
     Parsed,
-    Surroundings,
+    PartitionContext,
+    collect_borders,
+    column_error_context,
     completed_columns,
-    edges_of,
     encode_columns,
     encoded_outputs,
     kept_rows,
     learning_columns,
-    naming,
     summarize_columns,
 )
 from daskprep.progress import Progress
 from daskprep.serving.base import MISSING
 from daskprep.sources import Source
 from daskprep.split import TRAIN, Splitter
-from daskprep.storage.kept import Kept
+from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary
-from daskprep.summaries.rejects import SAMPLE_CHARACTERS
+from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS
 
 _NUMBERS = re.compile(r"-?[0-9][0-9,.e+-]*( numbers?)?")
-_COLUMNS = 5  # of which one warning shows the cells
-_SAMPLES = 1  # of each, if they are several
+_MAX_COLUMNS = 5  # of which one warning shows the cells
+_MAX_SAMPLES = 1  # of each, if they are several
 
 
-def located(features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()) -> dict[str, AnyFeature]:
+def bind_features(
+    features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()
+) -> dict[str, AnyFeature]:
     """Return features that read what lies beside the files of a source; ColumnError for what the source does not have.
 
     `columns` are read besides, by split and balance.
@@ -70,16 +72,16 @@ def located(features: Mapping[str, AnyFeature], source: Source, columns: Sequenc
             if column not in source.columns:
                 raise ColumnError(
                     f'feature "{name}" reads column "{column}", which the data does not have.'
-                    f"{did_you_mean(column, source.columns)} Its columns are: {listed(source.columns, 20)}"
+                    f"{did_you_mean(column, source.columns)} Its columns are: {join_names(source.columns, 20)}"
                 )
     source.require(columns)
-    return beside(features, source)
+    return with_base_folders(features, source)
 
 
-def beside(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
+def with_base_folders(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
     """Return features that read relative paths where the files of a source lie, or else in the current folder."""
     return {
-        name: feature.beside(source.folders) if isinstance(feature, MediaContract) else feature
+        name: feature.with_base_folders(source.folders) if isinstance(feature, MediaContract) else feature
         for name, feature in features.items()
     }
 
@@ -90,50 +92,52 @@ def learn_source(
     *,
     split: Splitter | None = None,
     scratch: str | None = None,
-    kept: Kept | None = None,
+    checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Learned]]:
     """Learn every feature from the training rows of a source, in one pass over its partitions.
 
     With folds, the first state is of all rows, and those that follow are each without a fold. What tasks gave that a
-    fit had finished before it was killed is taken from `kept`.
+    fit had finished before it was killed is taken from `checkpoint`.
     """
-    columns = list(dict.fromkeys([*assigning_columns(split), *learning_columns(features)]))
-    features, rows = located(features, source, columns), Rows(source)
-    told = tell_folds(rows, features, survey(rows, features, split, progress))
-    advance = begin(progress, "learning", source)
-    return learn_rows(rows, features, columns, told, scratch=scratch, kept=kept, advance=advance)
+    columns = list(dict.fromkeys([*assignment_columns(split), *learning_columns(features)]))
+    features, reader = bind_features(features, source, columns), PartitionReader(source)
+    contexts = add_fold_assignments(reader, features, plan_contexts(reader, features, split, progress))
+    advance = begin_stage(progress, "learning", source)
+    return learn_partitions(
+        reader, features, columns, contexts, scratch=scratch, checkpoint=checkpoint, advance=advance
+    )
 
 
-def learn_rows(
-    rows: Rows,
+def learn_partitions(
+    reader: PartitionReader,
     features: Mapping[str, Contract],
     columns: Sequence[str],
-    told: Sequence[Surroundings],
+    contexts: Sequence[PartitionContext],
     *,
-    question: Question | None = None,
+    map_partition: MapPartition | None = None,
     scratch: str | None = None,
-    kept: Kept | None = None,
+    checkpoint: Checkpoint | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> list[dict[str, Learned]]:
     """Learn every feature from the summaries of all partitions, of which the split reads `columns`; see `learn_source`.
 
-    `question` gives something small and the summaries of the columns, in place of `_summarize`, and `advance` is called
+    `map_partition` gives something small and the summaries of the columns, in place of `_summarize`, and `advance` is called
     with the small thing of each partition: the rows that were learned from.
     """
-    question = question or functools.partial(_summarize, dict(features))
+    map_partition = map_partition or functools.partial(_summarize, dict(features))
     parent = None if scratch is None else make_folder(scratch, "scratch")
     with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
-        learned: dict[str, list[Learned]] = partitions.fold(
-            rows.asked(question, features, columns, told),
+        learned: dict[str, list[Learned]] = partitions.map_reduce(
+            reader.make_pass(map_partition, features, columns, contexts),
             "scan",
             merge=functools.partial(_merge, folder),
             finish=functools.partial(_learn, folder, dict(features)),
             keys=list(features),
-            kept=kept,
+            checkpoint=checkpoint,
             advance=advance,
         )
-    _warn(features, {name: whole for name, (whole, *_) in learned.items()})
+    _warn(features, {name: from_all_rows for name, (from_all_rows, *_) in learned.items()})
     return [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
 
 
@@ -143,7 +147,7 @@ def _summarize(features: Mapping[str, Contract], *partition: Any) -> tuple[int, 
 
 
 def _merge(folder: str, summaries: Sequence[ColumnSummary]) -> ColumnSummary:
-    return functools.reduce(operator.add, summaries).bounded(folder)
+    return functools.reduce(operator.add, summaries).limit_memory(folder)
 
 
 def _learn(
@@ -152,9 +156,9 @@ def _learn(
     column = functools.reduce(operator.add, summaries)
     if not column.rows:
         raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or fit_on="all"')
-    with naming(name):
-        states = column.states(folder) if isinstance(column, FoldedSummary) else [column]
-        return [features[name].learn_column(state.bounded(folder)) for state in states]
+    with column_error_context(name):
+        sums_per_fold = column.sums_per_fold(folder) if isinstance(column, FoldedSummary) else [column]
+        return [features[name].learn_column(state.limit_memory(folder)) for state in sums_per_fold]
 
 
 def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> None:
@@ -163,41 +167,41 @@ def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> N
     for name, one in learned.items():
         if one.invalid < one.rows and (advice := features[name].advice(one)):
             advised.setdefault(_NUMBERS.sub("", advice), {})[f'"{name}"'] = advice
-    for alike in advised.values():
-        (first, advice), *others = alike.items()
-        if others and len(set(alike.values())) == 1:
-            warn(f"each of the columns {listed(list(alike), _COLUMNS)} {advice}")
+    for same_advice in advised.values():
+        (first, advice), *others = same_advice.items()
+        if others and len(set(same_advice.values())) == 1:
+            warn(f"each of the columns {join_names(list(same_advice), _MAX_COLUMNS)} {advice}")
         else:
-            more = f"; likewise {listed([name for name, _ in others], _COLUMNS)}" if others else ""
+            more = f"; likewise {join_names([name for name, _ in others], _MAX_COLUMNS)}" if others else ""
             warn(f"column {first} {advice}{more}")
     unreadable = {name: one for name, one in learned.items() if one.invalid}
     if not unreadable:
         return
-    most = _SAMPLES if len(unreadable) > 1 else None
+    limit = _MAX_SAMPLES if len(unreadable) > 1 else None
     columns = [
         f'column "{name}": {one.invalid:,} of {rows_seen(features[name], one):,} cells cannot be read as '
-        f"{noun_of(features[name])}, such as {', '.join(map(_shown, one.invalid_samples[:most]))}"
+        f"{kind_with_article(features[name])}, such as {', '.join(map(_format_cell, one.invalid_samples[:limit]))}"
         for name, one in unreadable.items()
     ]
-    more = f"; and {len(columns) - _COLUMNS:,} more columns" if len(columns) > _COLUMNS else ""
+    more = f"; and {len(columns) - _MAX_COLUMNS:,} more columns" if len(columns) > _MAX_COLUMNS else ""
     remedies = dict.fromkeys(features[name]._remedy(one) for name, one in unreadable.items())
     warn(
-        f"{'; '.join(columns[:_COLUMNS])}{more}, and counted as missing; {', '.join(remedies)}, or use "
+        f"{'; '.join(columns[:_MAX_COLUMNS])}{more}, and counted as missing; {', '.join(remedies)}, or use "
         'invalid="raise" to stop at the first'
     )
 
 
-def _shown(cell: str) -> str:
-    return f"{cell!r}{'...' * (len(cell) == SAMPLE_CHARACTERS)}"
+def _format_cell(cell: str) -> str:
+    return f"{cell!r}{'...' * (len(cell) == MAX_SAMPLE_CHARACTERS)}"
 
 
 def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return one array of 0 rows for each output, which tells its type and shape."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, feature in features.items():
-        with naming(name):
-            found |= {name + output: array for output, array in all_empty_arrays(feature, learned[name]).items()}
-    return found
+        with column_error_context(name):
+            arrays |= {name + output: array for output, array in all_empty_arrays(feature, learned[name]).items()}
+    return arrays
 
 
 def encode_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
@@ -218,33 +222,38 @@ def tabulate_cross_fitted(
     split: Splitter | None,
 ) -> Any:
     """Return what `tabulate_source` does of some features, but of training rows what datasets hold of them."""
-    columns = [*assigning_columns(split), *fold_columns(features)]
-    features, rows = located(features, source, columns), Rows(source)
-    told = tell_folds(rows, features, survey(rows, features, split))
-    if around := {name: feature for name, feature in features.items() if feature.around is not None}:
-        dropping = dropping_missing(features)
-        question = functools.partial(_edges, around, dict(learned), dropping)
-        census = ask(rows, "census", question, {**dropping, **around}, assigning_columns(split), told)
-        edges = told_edges(around, census)
-        told = [dataclasses.replace(one, carries=edge.carries) for one, edge in zip(told, edges, strict=True)]
-    wanted = {name: features[name] for name in inputs}
-    question = functools.partial(_tabulate_cross_fitted, wanted, features, dict(learned))
-    like = functools.partial(_empty_table, wanted, learned)
-    return partitions.arrays(rows.asked(question, features, columns, told), like=like)["table"]
+    columns = [*assignment_columns(split), *fold_columns(features)]
+    features, reader = bind_features(features, source, columns), PartitionReader(source)
+    contexts = add_fold_assignments(reader, features, plan_contexts(reader, features, split))
+    if border_features := {name: feature for name, feature in features.items() if feature.imputer is not None}:
+        dropping = select_dropping_features(features)
+        map_partition = functools.partial(_collect_borders, border_features, dict(learned), dropping)
+        census = run_pass(
+            reader, "census", map_partition, {**dropping, **border_features}, assignment_columns(split), contexts
+        )
+        border_contexts = exchange_borders(border_features, census)
+        contexts = [
+            dataclasses.replace(one, border_values=border_context.border_values)
+            for one, border_context in zip(contexts, border_contexts, strict=True)
+        ]
+    input_features = {name: features[name] for name in inputs}
+    map_partition = functools.partial(_tabulate_cross_fitted, input_features, features, dict(learned))
+    like = functools.partial(_empty_table, input_features, learned)
+    return partitions.build_arrays(reader.make_pass(map_partition, features, columns, contexts), like=like)["table"]
 
 
 def _tabulate_cross_fitted(
     inputs: Mapping[str, Contract],
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
-    told: Surroundings,
+    context: PartitionContext,
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, np.ndarray]:
-    splits = _splits(told, features, parsed, table)
-    columns = completed_columns(features, learned, told, parsed, table, splits=splits)
+    splits = _assign_splits(context, features, parsed, table)
+    columns = completed_columns(features, learned, context, parsed, table, splits=splits)
     training = np.ones(parsed.rows, bool) if splits is None else splits == TRAIN
-    put_in_folds(features, told, table, columns, training)
+    add_fold_numbers(features, context, table, columns, training)
     arrays = dict(encoded_outputs(inputs, learned, columns, np.ones(parsed.rows, bool)))
     return {"table": tabulate(inputs, learned, arrays)}
 
@@ -258,16 +267,17 @@ def tabulate(
     """
     tables: list[np.ndarray] = []
     for name, feature in features.items():
-        with naming(name):
-            given = {output: arrays[name + output] for output in all_outputs(feature)}
+        with column_error_context(name):
+            own_arrays = {output: arrays[name + output] for output in all_outputs(feature)}
             if (own := getattr(feature, "tabulate", None)) is not None:
-                tables.append(own(given, learned[name]))
+                tables.append(own(own_arrays, learned[name]))
             else:
                 tables += [
-                    given[output].reshape(len(given[output]), _width(given[output])) for output in feature.outputs
+                    own_arrays[output].reshape(len(own_arrays[output]), _width(own_arrays[output]))
+                    for output in feature.outputs
                 ]
             if feature.missing_indicator:
-                tables.append(given[MISSING][:, None])
+                tables.append(own_arrays[MISSING][:, None])
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
 
 
@@ -301,10 +311,10 @@ def decode_arrays(
             raise ConfigError(f'there is no output "{key}" to decode.{did_you_mean(key, known)}')
     columns = {}
     for name, feature in features.items():
-        given = {output: arrays[name + output] for output in all_outputs(feature) if name + output in arrays}
-        if all(output in given for output in feature.outputs):
-            with naming(name):
-                columns[name] = decode_column(feature, given, learned[name])
+        own_arrays = {output: arrays[name + output] for output in all_outputs(feature) if name + output in arrays}
+        if all(output in own_arrays for output in feature.outputs):
+            with column_error_context(name):
+                columns[name] = decode_column(feature, own_arrays, learned[name])
     rows = {name: len(column) for name, column in columns.items()}
     if len(set(rows.values())) > 1:
         raise ConfigError(f"arrays to decode have different numbers of rows: {rows}")
@@ -320,40 +330,46 @@ def _apply(
     empty: Callable[..., dict[str, np.ndarray]],
 ) -> dict[str, Any]:
     """Return what a function makes of every partition; `empty` makes arrays of the same types without rows."""
-    features, rows = located(features, source), Rows(source)
-    question = functools.partial(function, features, dict(learned))
-    work = rows.asked(question, features, (), neighbourhood(features, learned, rows))
-    return partitions.arrays(work, like=functools.partial(empty, features, learned))
+    features, reader = bind_features(features, source), PartitionReader(source)
+    map_partition = functools.partial(function, features, dict(learned))
+    work = reader.make_pass(map_partition, features, (), find_encoding_contexts(features, learned, reader))
+    return partitions.build_arrays(work, like=functools.partial(empty, features, learned))
 
 
-def neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], rows: Rows) -> partitions.Arguments:
+def find_encoding_contexts(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], reader: PartitionReader
+) -> partitions.Arguments:
     """Return what the task of each partition must know of the others to encode its rows."""
-    around = {name: feature for name, feature in features.items() if feature.around is not None}
-    told = untold(rows.source.npartitions)
-    if not around:
-        return told
-    question = functools.partial(_edges, around, {name: learned[name] for name in around}, {})
-    work = rows.asked(question, around, (), told)
-    return partitions.exchanged(work, "census", functools.partial(told_edges, around))
+    border_features = {name: feature for name, feature in features.items() if feature.imputer is not None}
+    contexts = default_contexts(reader.source.npartitions)
+    if not border_features:
+        return contexts
+    map_partition = functools.partial(
+        _collect_borders, border_features, {name: learned[name] for name in border_features}, {}
+    )
+    work = reader.make_pass(map_partition, border_features, (), contexts)
+    return partitions.exchange_results(work, "census", functools.partial(exchange_borders, border_features))
 
 
-def _edges(
-    around: Mapping[str, Contract],
+def _collect_borders(
+    border_features: Mapping[str, Contract],
     learned: Mapping[str, Any],
     dropping: Mapping[str, Contract],
-    told: Surroundings,
+    context: PartitionContext,
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, Any]:
-    return edges_of(around, parsed, learned, _splits(told, dropping, parsed, table))
+    return collect_borders(border_features, parsed, learned, _assign_splits(context, dropping, parsed, table))
 
 
-def _splits(told: Surroundings, features: Mapping[str, Contract], parsed: Parsed, table: pa.Table) -> np.ndarray | None:
-    return None if told.rows is None else told.rows.assign(table, kept_rows(features, parsed.columns))
+def _assign_splits(
+    context: PartitionContext, features: Mapping[str, Contract], parsed: Parsed, table: pa.Table
+) -> np.ndarray | None:
+    return None if context.assignment is None else context.assignment.assign(table, kept_rows(features, parsed.columns))
 
 
-def _tabulate(features: Mapping[str, Contract], learned: Mapping[str, Any], *given: Any) -> dict[str, np.ndarray]:
-    return {"table": tabulate(features, learned, encode_columns(features, learned, *given))}
+def _tabulate(features: Mapping[str, Contract], learned: Mapping[str, Any], *partition: Any) -> dict[str, np.ndarray]:
+    return {"table": tabulate(features, learned, encode_columns(features, learned, *partition))}
 
 
 def _empty_table(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:

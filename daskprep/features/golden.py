@@ -15,44 +15,52 @@ from daskprep.features.fitting import encode_source
 from daskprep.serving.saved import check_golden
 from daskprep.sources import PandasSource
 
-_CELLS = 8
-_NUMBERS = 1 << 16  # of all golden rows of a feature; rows longer than this have none
+_MAX_CELLS = 8
+_MAX_NUMBERS = 1 << 16  # of all golden rows of a feature; rows longer than this have none
 # What functions of a type of one's own may raise for text.
-_UNREAD = (DaskprepError, pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_ENCODING_ERRORS = (
+    DaskprepError,
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
-def golden_rows(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, Any]:
+def make_golden_rows(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, Any]:
     """Return for each feature some cells, as text, and what they encode to; none that it refuses."""
-    return {name: _golden(name, feature, learned[name]) for name, feature in features.items()}
+    return {name: _make_golden(name, feature, learned[name]) for name, feature in features.items()}
 
 
-def check_rows(name: str, feature: Contract, learned: Learned, golden: Any) -> None:
+def check_golden_rows(name: str, feature: Contract, learned: Learned, golden: Any) -> None:
     """Raise CorruptDatasetError unless the golden rows of a feature are what it encodes."""
     saved = {"type": feature.kind, "learned": learned.to_state(), "golden": golden}
     check_golden(name, saved, lambda cells: _encode(name, feature, learned, cells))
 
 
-def _golden(name: str, feature: Contract, learned: Learned) -> dict[str, Any]:
-    cells = feature._sample_cells(learned)[:_CELLS] if len(feature.reads(name)) == 1 else []
-    arrays = _encoded(name, feature, learned, cells)
+def _make_golden(name: str, feature: Contract, learned: Learned) -> dict[str, Any]:
+    cells = feature._sample_cells(learned)[:_MAX_CELLS] if len(feature.reads(name)) == 1 else []
+    arrays = _try_encode(name, feature, learned, cells)
     if not arrays:
-        cells = [cell for cell in cells if _encoded(name, feature, learned, [cell])]
-        arrays = _encoded(name, feature, learned, cells)
+        cells = [cell for cell in cells if _try_encode(name, feature, learned, [cell])]
+        arrays = _try_encode(name, feature, learned, cells)
     numbers = sum(array[0].size for array in arrays.values())
-    if len(cells) * numbers > _NUMBERS:
-        cells = cells[: _NUMBERS // numbers]
-        arrays = _encoded(name, feature, learned, cells)
+    if len(cells) * numbers > _MAX_NUMBERS:
+        cells = cells[: _MAX_NUMBERS // numbers]
+        arrays = _try_encode(name, feature, learned, cells)
     return {
         "cells": cells if arrays else [],
         "arrays": {output: {"dtype": array.dtype.name, "rows": array.tolist()} for output, array in arrays.items()},
     }
 
 
-def _encoded(name: str, feature: Contract, learned: Learned, cells: Sequence[str | None]) -> dict[str, np.ndarray]:
+def _try_encode(name: str, feature: Contract, learned: Learned, cells: Sequence[str | None]) -> dict[str, np.ndarray]:
     """Return what cells encode to by output; nothing if they are refused, or give what JSON cannot hold."""
     try:
         arrays = _encode(name, feature, learned, cells) if cells else {}
-    except _UNREAD:
+    except _ENCODING_ERRORS:
         return {}
     is_plain = all(one.dtype.kind in "biuf" and np.isfinite(one).all() for one in arrays.values())
     return arrays if is_plain else {}

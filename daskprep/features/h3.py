@@ -16,7 +16,7 @@ from daskprep.features.cells import is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.kernels import only_where
-from daskprep.serving.places import BITS, CELL, DIGITS, EXACT_BELOW, LARGEST, NO_DIGIT, SHIFTS
+from daskprep.serving.h3 import BITS, CELL_PATTERN, DIGITS, EXACT_FLOAT_LIMIT, MAX_CELL, NO_DIGIT, SHIFTS
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Summary
 from daskprep.summaries.column_facts import ColumnFacts
@@ -24,13 +24,13 @@ from daskprep.summaries.column_facts import ColumnFacts
 DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0
 PARTS = ("mode", "edge", "resolution", "base_cell", *(f"digit_{i}" for i in range(1, DIGITS + 1)))
 
-_LARGEST = pa.scalar(LARGEST, pa.uint64())
+_MAX_CELL = pa.scalar(MAX_CELL, pa.uint64())
 _BLOCK_ROWS = 1 << 13
 _SHIFTS = np.array([*SHIFTS, *(45 - 3 * position for position in range(1, DIGITS + 1))], np.uint64)
 _MASKS = np.array([(1 << bits) - 1 for bits in BITS] + [NO_DIGIT] * DIGITS, np.uint64)
-_VALID_CELLS = (0x8001FFFFFFFFFFF, 0x8FFFFFFFFFFFFFF)
-_BASE_CELLS = 122
-_MOST = 0.95  # odd cells do not change what a column is
+_VALID_RANGE = (0x8001FFFFFFFFFFF, 0x8FFFFFFFFFFFFFF)
+_NUM_BASE_CELLS = 122
+_MIN_SHARE = 0.95  # odd cells do not change what a column is
 
 
 @with_parameters
@@ -67,8 +67,8 @@ class H3(Feature[Summary, Learned]):
     """
 
     kind = "h3"
-    holds = "places"
-    _odd_cells = ("8928308280fffff", "0x8928308280FFFFF", "622236750694711295", "0", "no cell")
+    semantic_type = "places"
+    _edge_case_cells = ("8928308280fffff", "0x8928308280FFFFF", "622236750694711295", "0", "no cell")
 
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: int | str | None = DEFAULT_CELL
@@ -83,15 +83,15 @@ class H3(Feature[Summary, Learned]):
             return self.parse(column.dictionary).take(column.indices)
         if pa.types.is_integer(kind):
             readable = (
-                pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else pc.less_equal(column, _LARGEST)
+                pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else pc.less_equal(column, _MAX_CELL)
             )
             return pc.if_else(readable, column, None).cast(pa.uint64())
         if pa.types.is_floating(kind):
             column = column.cast(pa.float64())
-            exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, EXACT_BELOW))
+            exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, EXACT_FLOAT_LIMIT))
             return pc.if_else(pc.and_(exact, pc.equal(column, pc.floor(column))), column, None).cast(pa.uint64())
         if pa.types.is_decimal(kind) or is_text(kind) or pa.types.is_null(kind):
-            return _from_text(as_text(column))
+            return _parse_text(as_text(column))
         raise ColumnError(f"holds values of type {kind}, which are not H3 cells: integers or hexadecimal text")
 
     def summarize(self, parsed: pa.Array) -> Summary:
@@ -118,17 +118,19 @@ class H3(Feature[Summary, Learned]):
     @classmethod
     def guess(cls, facts: ColumnFacts) -> tuple[Self, str] | None:
         """Return a feature for a column of H3 cells, and what they are."""
-        low, high = _VALID_CELLS
-        whole = facts.whole == facts.numbers == facts.typed and facts.range.min >= low and facts.range.max <= high
-        if not (whole or facts.text.h3 >= _MOST * facts.typed):
+        low, high = _VALID_RANGE
+        integers = (
+            facts.integers == facts.numbers == facts.usable and facts.range.min >= low and facts.range.max <= high
+        )
+        if not (integers or facts.text.h3 >= _MIN_SHARE * facts.usable):
             return None
         feature = cls()
         parts = feature.encode(feature.parse(facts.distinct.texts).drop_null(), Learned())
         resolution, digits = parts[:, 2], parts[:, len(SHIFTS) :]
-        beyond = np.arange(1, DIGITS + 1) > resolution[:, None]
-        valid = (parts[:, 0] == 1) & (parts[:, 1] == 0) & (parts[:, 3] < _BASE_CELLS)
-        valid &= ((digits == NO_DIGIT) == beyond).all(axis=1)
-        if valid.sum() < _MOST * len(facts.distinct.texts):
+        unused_digits = np.arange(1, DIGITS + 1) > resolution[:, None]
+        valid = (parts[:, 0] == 1) & (parts[:, 1] == 0) & (parts[:, 3] < _NUM_BASE_CELLS)
+        valid &= ((digits == NO_DIGIT) == unused_digits).all(axis=1)
+        if valid.sum() < _MIN_SHARE * len(facts.distinct.texts):
             return None
         return feature, f"H3 cells of resolution {resolution.min()} to {resolution.max()}"
 
@@ -136,7 +138,7 @@ class H3(Feature[Summary, Learned]):
         cells = pc.fill_null(parsed, 0).to_numpy()
         out = np.empty((len(cells), len(PARTS)), np.uint8)
         for start in range(0, len(cells), _BLOCK_ROWS):
-            out[start : start + _BLOCK_ROWS] = _take_apart(cells[start : start + _BLOCK_ROWS]).T
+            out[start : start + _BLOCK_ROWS] = _split_fields(cells[start : start + _BLOCK_ROWS]).T
         return out
 
     def expand(self, batch: Tensor, learned: Learned) -> Tensor:
@@ -156,7 +158,7 @@ class H3(Feature[Summary, Learned]):
         return [f"{name}_{part}" for part in PARTS]
 
 
-def _take_apart(cells: np.ndarray) -> np.ndarray:
+def _split_fields(cells: np.ndarray) -> np.ndarray:
     """Return one row for each part."""
     out = np.empty((len(PARTS), len(cells)), np.uint8)
     for row, shift, mask in zip(out, _SHIFTS, _MASKS, strict=True):
@@ -166,17 +168,17 @@ def _take_apart(cells: np.ndarray) -> np.ndarray:
     return out
 
 
-def _from_text(text: pa.Array) -> pa.Array:
+def _parse_text(text: pa.Array) -> pa.Array:
     text = pc.utf8_trim_whitespace(text)
     try:
-        cells = _cast(text)
+        cells = _cast_text(text)
     except pa.ArrowInvalid:
-        cells = _cast(only_where(pc.match_substring_regex(text, f"^({CELL})$"), text))
-    return pc.if_else(pc.less_equal(cells, _LARGEST), cells, None)
+        cells = _cast_text(only_where(pc.match_substring_regex(text, f"^({CELL_PATTERN})$"), text))
+    return pc.if_else(pc.less_equal(cells, _MAX_CELL), cells, None)
 
 
-def _cast(text: pa.Array) -> pa.Array:
+def _cast_text(text: pa.Array) -> pa.Array:
     # Arrow reads what begins with "0x" as hexadecimal. Without it, "1e3" is more likely a number than a cell.
-    complete = pc.or_(pc.ascii_is_decimal(text), pc.starts_with(text, "0x", ignore_case=True))
-    text = only_where(pc.or_(complete, pc.greater_equal(pc.binary_length(text), 15)), text)
-    return pc.binary_join_element_wise(pc.if_else(complete, "", "0x"), text, "").cast(pa.uint64())
+    needs_no_prefix = pc.or_(pc.ascii_is_decimal(text), pc.starts_with(text, "0x", ignore_case=True))
+    text = only_where(pc.or_(needs_no_prefix, pc.greater_equal(pc.binary_length(text), 15)), text)
+    return pc.binary_join_element_wise(pc.if_else(needs_no_prefix, "", "0x"), text, "").cast(pa.uint64())

@@ -14,21 +14,21 @@ import pyarrow as pa
 from daskprep.errors import ConfigError, MediaError
 from daskprep.features.base import Bounds, Tensor
 from daskprep.features.feature import with_parameters
-from daskprep.features.media import Found, LearnedMedia, MediaFeature, sound_cells
+from daskprep.features.media import LearnedMedia, MediaContent, MediaFeature, mask_undecodable
 from daskprep.features.parameters import Count, NonNegative
 from daskprep.media.decoding import ImageDecoder
-from daskprep.media.images import FORMATS, MAX_PIXELS, ImageRecipe, decode_image, image_size, infer_size
-from daskprep.media.pixels import class_map, encode_png
+from daskprep.media.images import FORMATS, MAX_PIXELS, ImageRecipe, decode_image, infer_size, read_image_size
+from daskprep.media.pixels import encode_png, find_class_colours
 from daskprep.summaries import ColumnSummary, FileSample
 from daskprep.summaries.file_sample import PixelSums
 
 # Mean and deviation of the pixels of ImageNet, by which its models expect images to be scaled.
-_STANDARDS = {"imagenet1k": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
+_STANDARDIZATIONS = {"imagenet1k": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 _LUMA = (0.299, 0.587, 0.114)
-_MOST_CLASSES = 128
-_SMALL = 16  # sides of the images of which mean colours are taken, and which tell whether a file can be decoded
+_MAX_CLASSES = 128
+_PREVIEW_SIDE = 16  # sides of the images of which mean colours are taken, and which tell whether a file can be decoded
 _CHANNELS = (1, 2, 3, 4)
-_PIECE_ROWS = 32  # decoded at a time, to sum their pixels
+_BATCH_ROWS = 32  # decoded at a time, to sum their pixels
 
 
 class _ImageFacts(NamedTuple):
@@ -55,7 +55,7 @@ class LearnedImage(LearnedMedia):
     deviation: list[float] | None = None
     mean_image: str | None = None
 
-    later = ("mean", "deviation", "mean_image")
+    added_fields = ("mean", "deviation", "mean_image")
 
 
 @with_parameters
@@ -152,7 +152,7 @@ class Image(MediaFeature[LearnedImage]):
     """
 
     kind = "image"
-    holds = "images"
+    semantic_type = "images"
     media = "image"
     known_formats = FORMATS
 
@@ -180,16 +180,16 @@ class Image(MediaFeature[LearnedImage]):
 
     def check(self) -> None:
         super().check()
-        self._recipe(1, 1, 1)
+        self._make_recipe(1, 1, 1)
         if (self.height is None) != (self.width is None):
-            given, lacking = ("width", "height") if self.height is None else ("height", "width")
-            raise ConfigError(f"Image: {given} is given and {lacking} is not: give both or none")
+            present, absent = ("width", "height") if self.height is None else ("height", "width")
+            raise ConfigError(f"Image: {present} is given and {absent} is not: give both or none")
         if self.height is None and not self.infer_image_dimensions:
             raise ConfigError("Image: infer_image_dimensions=False needs a size: give height and width")
         if self.num_channels is None and not self.infer_image_num_channels:
             raise ConfigError("Image: infer_image_num_channels=False needs num_channels: give 1, 2, 3 or 4")
-        if self.num_classes is not None and self.num_classes > _MOST_CLASSES:
-            raise ConfigError(f"Image: num_classes must be at most {_MOST_CLASSES}, not {self.num_classes}")
+        if self.num_classes is not None and self.num_classes > _MAX_CLASSES:
+            raise ConfigError(f"Image: num_classes must be at most {_MAX_CLASSES}, not {self.num_classes}")
         if self.jpeg_decoder == "gpu" and self.is_mask:
             raise ConfigError('Image: jpeg_decoder="gpu" decodes no masks, which JPEG blurs: use another decoder')
         if self.standardize_image is not None and (self.expand_to == "uint8" or self.is_mask):
@@ -201,7 +201,7 @@ class Image(MediaFeature[LearnedImage]):
             raise ConfigError("Image: pack_quality must be at most 100, and none of masks, which JPEG blurs")
         if self.pixel_statistics is not None and (self.is_mask or None in (self.height, self.num_channels)):
             raise ConfigError("Image: pixel_statistics needs one size: give height, width and num_channels")
-        self._check_fill(self.fill_value or 0, self.num_classes or _MOST_CLASSES)
+        self._check_fill(self.fill_value or 0, self.num_classes or _MAX_CLASSES)
 
     def _check_learned(self, learned: LearnedImage) -> None:
         if self.is_mask == (learned.class_map is None):
@@ -222,14 +222,16 @@ class Image(MediaFeature[LearnedImage]):
 
     @property
     def sample_size(self) -> int:
-        wanted = self.height is None or self.num_channels is None or self.is_mask or self._needs_colour or self.pack
-        return self.infer_image_sample_size if wanted else 0
+        needs_sample = (
+            self.height is None or self.num_channels is None or self.is_mask or self._needs_mean_colour or self.pack
+        )
+        return self.infer_image_sample_size if needs_sample else 0
 
     @property
-    def _needs_colour(self) -> bool:
+    def _needs_mean_colour(self) -> bool:
         return self.on_error == "fill" and not self.is_mask
 
-    def _recipe(self, height: int, width: int, channels: int, resize_method: Any = None) -> ImageRecipe:
+    def _make_recipe(self, height: int, width: int, channels: int, resize_method: Any = None) -> ImageRecipe:
         return ImageRecipe(
             int(height),
             int(width),
@@ -242,56 +244,56 @@ class Image(MediaFeature[LearnedImage]):
             mask=self.is_mask,
         )
 
-    def test(self, content: pa.Buffer | bytes) -> None:
+    def check_decodable(self, content: pa.Buffer | bytes) -> None:
         # Where all pixels count: a cut could miss those of a depth that cannot be read.
-        decode_image(content, self._recipe(_SMALL, _SMALL, self.num_channels or 3, "interpolate"))
+        decode_image(content, self._make_recipe(_PREVIEW_SIDE, _PREVIEW_SIDE, self.num_channels or 3, "interpolate"))
 
-    def facts_of(self, content: pa.Buffer | bytes) -> _ImageFacts:
-        recipe = self._recipe(_SMALL, _SMALL, 4, "interpolate")
-        size = image_size(content, recipe.formats, recipe.max_pixels)
+    def read_facts(self, content: pa.Buffer | bytes) -> _ImageFacts:
+        recipe = self._make_recipe(_PREVIEW_SIDE, _PREVIEW_SIDE, 4, "interpolate")
+        size = read_image_size(content, recipe.formats, recipe.max_pixels)
         if self.is_mask:
             channels = _CHANNELS if self.num_channels is None else (self.num_channels,)
-            return _ImageFacts(size, colours={count: self._colours(content, size, count) for count in channels})
-        if self._needs_colour:
+            return _ImageFacts(size, colours={count: self._find_colours(content, size, count) for count in channels})
+        if self._needs_mean_colour:
             return _ImageFacts(size, tuple(decode_image(content, recipe).mean(axis=(1, 2)).tolist()))
         return _ImageFacts(size)
 
-    def _colours(
+    def _find_colours(
         self, content: pa.Buffer | bytes, size: tuple[int, int, int], channels: int
     ) -> tuple[tuple[int, ...], ...]:
         """Return the colours of a mask, one more than there may be at most."""
-        image = decode_image(content, self._recipe(*size[:2], channels))
-        rounded = (image >= 128) * np.uint8(255) if self._two_levels(channels) else image
-        found = np.unique(rounded.reshape(channels, -1), axis=1).T
-        return tuple(map(tuple, found[: _MOST_CLASSES + 1].tolist()))
+        image = decode_image(content, self._make_recipe(*size[:2], channels))
+        rounded = (image >= 128) * np.uint8(255) if self._is_binary_mask(channels) else image
+        distinct = np.unique(rounded.reshape(channels, -1), axis=1).T
+        return tuple(map(tuple, distinct[: _MAX_CLASSES + 1].tolist()))
 
-    def _two_levels(self, channels: int) -> bool:
+    def _is_binary_mask(self, channels: int) -> bool:
         return self.num_classes == 2 and channels == 1
 
     def summarize(self, parsed: pa.Array) -> FileSample:
         summary = super().summarize(parsed)
         if self.pixel_statistics is None:
             return summary
-        cells = sound_cells(parsed).drop_null()
-        height, width, channels = self._size([])
-        learned = LearnedImage(height=height, width=width, num_channels=channels, base_dir=self.absolute_base)
-        pieces = [cells[start : start + _PIECE_ROWS] for start in range(0, len(cells), _PIECE_ROWS)] or [cells]
-        decoded = (np.delete(*self._decoded(piece, learned), axis=0) for piece in pieces)
+        cells = mask_undecodable(parsed).drop_null()
+        height, width, channels = self._resolve_size([])
+        learned = LearnedImage(height=height, width=width, num_channels=channels, base_dir=self.absolute_base_dir)
+        cell_batches = [cells[start : start + _BATCH_ROWS] for start in range(0, len(cells), _BATCH_ROWS)] or [cells]
+        decoded = (np.delete(*self._decode_cells(cell_batch, learned), axis=0) for cell_batch in cell_batches)
         sums = (PixelSums.of(images, by_pixel=self.pixel_statistics == "image") for images in decoded)
         return replace(summary, pixels=functools.reduce(operator.add, sums))
 
     def learn(self, summary: FileSample) -> LearnedImage:
         sample = self.sample(summary)
-        height, width, channels = self._size(sample)
+        height, width, channels = self._resolve_size(sample)
         return LearnedImage(
             **({} if summary.pixels is None else summary.pixels.statistics(height * width)),
             height=height,
             width=width,
             num_channels=channels,
-            file_bytes=self.cell_size(summary, sample),
-            base_dir=self.absolute_base,
-            mean_colour=self._mean_colour(sample, channels) if self._needs_colour else None,
-            class_map=self._class_map(sample, channels) if self.is_mask else None,
+            file_bytes=self.estimate_cell_bytes(summary, sample),
+            base_dir=self.absolute_base_dir,
+            mean_colour=self._learn_mean_colour(sample, channels) if self._needs_mean_colour else None,
+            class_map=self._learn_class_map(sample, channels) if self.is_mask else None,
         )
 
     def learn_column(self, summary: ColumnSummary[FileSample]) -> LearnedImage:
@@ -299,19 +301,19 @@ class Image(MediaFeature[LearnedImage]):
         self._check_learned(learned)
         return learned
 
-    def _size(self, sample: Sequence[Found]) -> tuple[int, int, int]:
+    def _resolve_size(self, sample: Sequence[MediaContent]) -> tuple[int, int, int]:
         height, width = self.height, self.width
         channels: int | None = self.num_channels
         if height is None or width is None or channels is None:
-            sizes = [file.facts.size for file in self.readable(sample, "height, width and num_channels")]
-            found = infer_size(sizes, self.infer_image_max_height, self.infer_image_max_width)
-            height, width = found[:2] if height is None or width is None else (height, width)
-            channels = channels or found[2]
+            sizes = [file.facts.size for file in self.require_decodable(sample, "height, width and num_channels")]
+            inferred = infer_size(sizes, self.infer_image_max_height, self.infer_image_max_width)
+            height, width = inferred[:2] if height is None or width is None else (height, width)
+            channels = channels or inferred[2]
         if self.requires_equal_dimensions:
             height = width = min(height, width)
         return int(height), int(width), int(channels)
 
-    def _mean_colour(self, sample: Sequence[Found], channels: int) -> list[int]:
+    def _learn_mean_colour(self, sample: Sequence[MediaContent], channels: int) -> list[int]:
         colours = [file.facts.colour for file in sample if not file.error]
         if not colours:
             return self._grey(0.0, channels)
@@ -324,10 +326,10 @@ class Image(MediaFeature[LearnedImage]):
         level = round(255 * brightness)
         return {1: [level], 2: [level, 255], 3: [level] * 3, 4: [level] * 3 + [255]}[channels]
 
-    def _class_map(self, sample: Sequence[Found], channels: int) -> list[list[int]]:
-        masks = [file.facts.colours[channels] for file in self.readable(sample, "masks that can be decoded")]
+    def _learn_class_map(self, sample: Sequence[MediaContent], channels: int) -> list[list[int]]:
+        masks = [file.facts.colours[channels] for file in self.require_decodable(sample, "masks that can be decoded")]
         pixels = [np.array(colours, np.uint8).T[:, :, None] for colours in masks]
-        colours: list[list[int]] = class_map(pixels, _MOST_CLASSES).tolist()
+        colours: list[list[int]] = find_class_colours(pixels, _MAX_CLASSES).tolist()
         if self.num_classes is not None and len(colours) > self.num_classes:
             raise MediaError(
                 f"has masks of {len(colours)} colours, and num_classes is {self.num_classes}: correct the masks (JPEG "
@@ -352,11 +354,11 @@ class Image(MediaFeature[LearnedImage]):
         return ImageDecoder(
             self.reader(base_dir or learned.base_dir),
             "fill" if self.on_error == "fill" else "raise",
-            self._recipe(learned.height, learned.width, channels),
+            self._make_recipe(learned.height, learned.width, channels),
             missing=(int(fill),) if mask else tuple(self._grey(fill, channels)),
             broken=(0,) if mask else tuple(learned.mean_colour or self._grey(0.0, channels)),
             colours=None if learned.class_map is None else tuple(map(tuple, learned.class_map)),
-            two_levels=self._two_levels(channels),
+            two_levels=self._is_binary_mask(channels),
             packing=(self.pack_size, self.pack_quality) if self.pack_size or self.pack_quality else None,
         )
 
@@ -369,7 +371,9 @@ class Image(MediaFeature[LearnedImage]):
         scaled = batch if batch.is_floating_point() else batch.float().div_(255)
         if self.standardize_image is None or learned.num_channels != 3:
             return scaled
-        mean, deviation = (scaled.new_tensor(numbers).view(3, 1, 1) for numbers in _STANDARDS[self.standardize_image])
+        mean, deviation = (
+            scaled.new_tensor(numbers).view(3, 1, 1) for numbers in _STANDARDIZATIONS[self.standardize_image]
+        )
         return scaled.sub(mean).div_(deviation)
 
     def limits(self, learned: LearnedImage) -> Mapping[str, Bounds]:

@@ -19,12 +19,12 @@ from typing_extensions import TypeVar
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned, MediaContract
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Carry, Edge, Neighbours, Strategy
-from daskprep.media.cells import Kind, media_cells
-from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of
-from daskprep.media.reader import MediaReader, save_in_memory
+from daskprep.features.missing import Border, BorderValue, NeighbourImputer, Strategy
+from daskprep.media.cells import MediaKind, convert_media_column
+from daskprep.media.decoding import STORED_TYPE, MediaDecoder, read_content
+from daskprep.media.reader import MediaReader, save_cell_bytes
 from daskprep.storage.files import Folder
-from daskprep.storage.urls import check_own, public_name
+from daskprep.storage.urls import check_trusted_path, redact_url
 from daskprep.summaries import ColumnSummary, FileSample, SampledFile
 
 Mode = Literal["lazy", "lazy_cached", "eager"]
@@ -32,12 +32,12 @@ OnError = Literal["raise", "fill", "drop"]
 
 # The error says why a cell cannot be decoded, where such rows are dropped.
 PARSED_TYPE = pa.struct([*STORED_TYPE, ("error", pa.string())])
-_ABSOLUTE = r"^(/|~|[^/]+://)"
+_ABSOLUTE_PATTERN = r"^(/|~|[^/]+://)"
 _SAMPLE_THREADS = 8  # files of the sample that are read at a time
-_PATH_BYTES = 64  # about what a stored cell takes where there was none to look at
+_DEFAULT_CELL_BYTES = 64  # about what a stored cell takes where there was none to look at
 
 
-class Found(NamedTuple):
+class MediaContent(NamedTuple):
     """What was found in a file of the sample: its size, and what the type looks for, or why it cannot be decoded."""
 
     file_bytes: int
@@ -65,7 +65,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     found one. A subclass says what it looks for in a file of the sample, and makes the decoder of what was learned.
     """
 
-    media: ClassVar[Kind]
+    media: ClassVar[MediaKind]
     known_formats: ClassVar[tuple[str, ...]]
     _folders: ClassVar[tuple[str, ...]] = ()
 
@@ -88,11 +88,11 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         """Return what decodes cells; relative paths start in `base_dir`, or else in that of the feature."""
 
     @abstractmethod
-    def facts_of(self, content: pa.Buffer | bytes) -> Any:
+    def read_facts(self, content: pa.Buffer | bytes) -> Any:
         """Return what is to be known of a file of the sample; MediaError if it cannot be decoded."""
 
     @abstractmethod
-    def test(self, content: pa.Buffer | bytes) -> None:
+    def check_decodable(self, content: pa.Buffer | bytes) -> None:
         """Raise MediaError if a file cannot be decoded, in as little time as possible."""
 
     @property
@@ -108,11 +108,11 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
             raise ConfigError(f'{name}: "fill_with_mode" is not supported: use "bfill", "ffill" or "drop_row"')
         if self.pack and self.mode == "eager":
             raise ConfigError(f'{name}: pack=True is for lazy modes, and mode="eager" stores what is decoded')
-        for place in ("base_dir", "lazy_cache_dir"):
-            given = getattr(self, place)
-            if given is not None and public_name(given) != given:
+        for parameter in ("base_dir", "lazy_cache_dir"):
+            url = getattr(self, parameter)
+            if url is not None and redact_url(url) != url:
                 raise ConfigError(
-                    f"{name}: {place} holds a password or a signature, which would be written to the dataset: give it "
+                    f"{name}: {parameter} holds a password or a signature, which would be written to the dataset: give it "
                     "without, and credentials by the environment or fsspec's configuration"
                 )
         if self.prefetch_size is not None and self.prefetch_size < 0:
@@ -127,50 +127,50 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return self.known_formats if self.formats is None else tuple(self.formats)
 
     def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
-        cells = media_cells(column, self.media, getattr(self, "sampling_rate", None))
+        cells = convert_media_column(column, self.media, getattr(self, "sampling_rate", None))
         in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
         if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
-            check_own(self.lazy_cache_dir, "lazy_cache_dir")
-            cells = save_in_memory(cells, Folder.open(self.lazy_cache_dir) / _folder_name(name), self.media)
-        return self._parsed(cells)
+            check_trusted_path(self.lazy_cache_dir, "lazy_cache_dir")
+            cells = save_cell_bytes(cells, Folder.open(self.lazy_cache_dir) / _folder_name(name), self.media)
+        return self._parse_cells(cells)
 
     def parse(self, column: pa.Array) -> pa.Array:
-        return self._parsed(media_cells(column, self.media, getattr(self, "sampling_rate", None)))
+        return self._parse_cells(convert_media_column(column, self.media, getattr(self, "sampling_rate", None)))
 
-    def _parsed(self, cells: pa.StructArray) -> pa.StructArray:
+    def _parse_cells(self, cells: pa.StructArray) -> pa.StructArray:
         path, data = (pc.struct_field(cells, name) for name in ("path", "bytes"))
         if self.base_dir is None:
-            relative = pc.invert(pc.match_substring_regex(path, _ABSOLUTE))
+            relative = pc.invert(pc.match_substring_regex(path, _ABSOLUTE_PATTERN))
             if pc.any(relative).as_py():
-                here = pa.scalar(f"{self._folder(path.filter(relative)[0]).rstrip('/')}/")
-                path = pc.if_else(relative, pc.binary_join_element_wise(here, path, ""), path)
-        parsed = _struct([data, path, pa.nulls(len(cells), pa.string())], cells.is_null())
+                base_prefix = pa.scalar(f"{self._find_base_folder(path.filter(relative)[0]).rstrip('/')}/")
+                path = pc.if_else(relative, pc.binary_join_element_wise(base_prefix, path, ""), path)
+        parsed = _build_parsed([data, path, pa.nulls(len(cells), pa.string())], cells.is_null())
         if self.on_error != "drop":
             return parsed
         reader = self.reader()
-        errors = pa.array([self._error(cell, reader) for cell in parsed], pa.string())
-        return _struct([data, path, errors], cells.is_null())
+        errors = pa.array([self._find_error(cell, reader) for cell in parsed], pa.string())
+        return _build_parsed([data, path, errors], cells.is_null())
 
-    def _error(self, cell: pa.StructScalar, reader: MediaReader) -> str | None:
+    def _find_error(self, cell: pa.StructScalar, reader: MediaReader) -> str | None:
         if cell.is_valid:
             try:
-                self.test(content_of(cell, reader))
+                self.check_decodable(read_content(cell, reader))
             except MediaError as error:
                 return str(error)
         return None
 
     @property
-    def absolute_base(self) -> str | None:
+    def absolute_base_dir(self) -> str | None:
         """Where relative paths begin, whatever the current folder will be."""
         return None if self.base_dir is None else _absolute(self.base_dir)
 
-    def beside(self, folders: tuple[str, ...]) -> Self:
+    def with_base_folders(self, folders: tuple[str, ...]) -> Self:
         # In the process that knows the source: that of a task may be in another folder.
-        placed = copy.copy(self)
-        vars(placed)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would tidy it up
-        return placed
+        copied = copy.copy(self)
+        vars(copied)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would tidy it up
+        return copied
 
-    def _folder(self, path: pa.Scalar) -> str:
+    def _find_base_folder(self, path: pa.Scalar) -> str:
         """Return where relative paths begin without a base."""
         if len(self._folders) > 1:
             raise ConfigError(
@@ -186,8 +186,8 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     def reader(self, base_dir: str | None = None) -> MediaReader:
         """Return what reads the files that cells name."""
         base = self.base_dir if base_dir is None else base_dir
-        also = () if self.lazy_cache_dir is None else (self.lazy_cache_dir,)
-        return MediaReader(None if base is None else _absolute(base), also=tuple(map(_absolute, also)))
+        extra_bases = () if self.lazy_cache_dir is None else (self.lazy_cache_dir,)
+        return MediaReader(None if base is None else _absolute(base), extra_bases=tuple(map(_absolute, extra_bases)))
 
     def parse_fill(self, value: object) -> pa.Array:
         # The decoder knows what stands for a missing cell; no file does.
@@ -197,71 +197,71 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return 0
 
     def summarize(self, parsed: pa.Array) -> FileSample:
-        present = sound_cells(parsed).drop_null()
+        present = mask_undecodable(parsed).drop_null()
         path, data = (pc.struct_field(present, name) for name in ("path", "bytes"))
-        return FileSample.of(path, data, self.sample_size, self._found)
+        return FileSample.of(path, data, self.sample_size, self._inspect_content)
 
-    def _found(self, content: pa.Buffer | bytes) -> Found:
+    def _inspect_content(self, content: pa.Buffer | bytes) -> MediaContent:
         try:
-            return Found(len(content), self.facts_of(content))
+            return MediaContent(len(content), self.read_facts(content))
         except MediaError as error:
-            return Found(len(content), error=str(error))
+            return MediaContent(len(content), error=str(error))
 
-    def sample(self, summary: FileSample) -> list[Found]:
+    def sample(self, summary: FileSample) -> list[MediaContent]:
         """Return what was found in the files of the sample, which are opened if they are not in memory."""
         reader = self.reader()
 
-        def look(file: SampledFile) -> Found:
+        def inspect_file(file: SampledFile) -> MediaContent:
             if not file.path:
-                found: Found = file.facts
-                return found
+                media_content: MediaContent = file.facts
+                return media_content
             try:
-                return self._found(reader.read(file.path))
+                return self._inspect_content(reader.read(file.path))
             except MediaError as error:
-                return Found(0, error=f'"{public_name(file.path)}": {error}')
+                return MediaContent(0, error=f'"{redact_url(file.path)}": {error}')
 
         with ThreadPoolExecutor(_SAMPLE_THREADS, thread_name_prefix="daskprep-sample") as pool:
-            return list(pool.map(look, summary.files))
+            return list(pool.map(inspect_file, summary.files))
 
-    def readable(self, sample: Sequence[Found], remedy: str) -> list[Found]:
+    def require_decodable(self, sample: Sequence[MediaContent], remedy: str) -> list[MediaContent]:
         """Return the files of the sample that can be decoded, at least one."""
-        found = [file for file in sample if not file.error]
-        if not found and sample:
+        decodable = [file for file in sample if not file.error]
+        if not decodable and sample:
             raise MediaError(
                 f"none of {len(sample)} files can be decoded to learn from them, the first because: {sample[0].error}; "
                 f"correct the files, set base_dir, or give {remedy}"
             )
-        if not found:
+        if not decodable:
             raise MediaError(f"there is no {self.kind} to learn from: give {remedy}")
-        return found
+        return decodable
 
-    def cell_size(self, summary: FileSample, sample: Iterable[Found]) -> int:
+    def estimate_cell_bytes(self, summary: FileSample, sample: Iterable[MediaContent]) -> int:
         """Return the mean bytes of what is carried of a cell, or stored of it, about."""
         sizes = [file.file_bytes for file in sample if file.file_bytes] if self.pack else []
         if sizes:
             return max(1, round(sum(sizes) / len(sizes)))
-        return max(1, round(summary.bytes / summary.cells)) if summary.cells else _PATH_BYTES
+        return max(1, round(summary.bytes / summary.cells)) if summary.cells else _DEFAULT_CELL_BYTES
 
     @property
-    def around(self) -> Neighbours | None:
-        return _MediaAround.of(self.missing_value_strategy)
+    def imputer(self) -> NeighbourImputer | None:
+        return _MediaImputer.of(self.missing_value_strategy)
 
     @property
-    def drops(self) -> Callable[[pa.Array, MediaT], np.ndarray] | None:
+    def row_filter(self) -> Callable[[pa.Array, MediaT], np.ndarray] | None:
         if self.on_error != "drop":
             return None
         return lambda parsed, _: pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
 
-    def why_dropped(self, cell: Any) -> str:
+    def explain_drop(self, cell: Any) -> str:
         """Say why the row of a cell, given as a Python value, is left out."""
         path = cell["path"]
-        name = "bytes in memory" if path is None else public_name(path)
+        name = "bytes in memory" if path is None else redact_url(path)
         return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"
 
     def encode(self, parsed: pa.Array, learned: MediaT) -> np.ndarray:
-        return self._decoded(parsed, learned)[0]
+        return self._decode_cells(parsed, learned)[0]
 
-    def _decoded(self, parsed: pa.Array, learned: MediaT) -> tuple[np.ndarray, list[int]]:
+    def _decode_cells(self, parsed: pa.Array, learned: MediaT) -> tuple[np.ndarray, list[int]]:
         """Return decoded cells, and the rows for which a fill value stands."""
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
@@ -274,7 +274,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
             )
         return out, [failure.row for failure in failures]
 
-    def carry_column(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
+    def to_stored_cells(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(
                 f"{parsed.null_count} missing cells and no {self.kind} in the whole column for "
@@ -292,25 +292,25 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return int(learned.file_bytes) if self.mode == "eager" else 0
 
 
-class _MediaAround(Neighbours):
+class _MediaImputer(NeighbourImputer):
     """Fills gaps with media that can be decoded: what is to be dropped fills none."""
 
-    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
-        return Edge.of(sound_cells(parsed))
+    def find_border(self, parsed: pa.Array, learned: Any = None) -> Border:
+        return Border.of(mask_undecodable(parsed))
 
-    def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
+    def complete(self, parsed: pa.Array, border_value: BorderValue, learned: Any = None) -> pa.Array:
         if not parsed.null_count:
             return parsed
-        sound = sound_cells(parsed)
-        filled = super().complete(sound, carry, learned)
-        return filled if sound is parsed else pc.if_else(parsed.is_valid(), parsed, filled)
+        decodable = mask_undecodable(parsed)
+        filled = super().complete(decodable, border_value, learned)
+        return filled if decodable is parsed else pc.if_else(parsed.is_valid(), parsed, filled)
 
 
-def _struct(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:
+def _build_parsed(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:
     return pa.StructArray.from_arrays(fields, fields=list(PARSED_TYPE), mask=mask)
 
 
-def sound_cells(parsed: pa.StructArray) -> pa.StructArray:
+def mask_undecodable(parsed: pa.StructArray) -> pa.StructArray:
     """Return cells without those that have an error."""
     broken = pc.struct_field(parsed, "error").is_valid()
     return pc.if_else(broken, pa.scalar(None, PARSED_TYPE), parsed) if pc.any(broken).as_py() else parsed

@@ -18,14 +18,14 @@ Strategy = Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_
 
 
 @dataclass(frozen=True)
-class Edge:
+class Border:
     """First and last present cell of a partition, as Python values; both None where nothing is present."""
 
     first: Any = None
     last: Any = None
 
     @classmethod
-    def of(cls, parsed: pa.Array) -> Edge:
+    def of(cls, parsed: pa.Array) -> Border:
         present = np.flatnonzero(valid_mask(parsed))
         if not len(present):
             return cls()
@@ -33,18 +33,20 @@ class Edge:
 
 
 NeighbourStrategy = Literal["ffill", "bfill"]
-Carry = Any  # the cell, as a Python value, that fills what has no neighbour inside its partition; None if there is none
+BorderValue = (
+    Any  # the cell, as a Python value, that fills what has no neighbour inside its partition; None if there is none
+)
 
 
-class Neighbours:
+class NeighbourImputer:
     """Completes a column with the rows around, wherever partitions are cut.
 
     Each partition tells its `edge`, `carries` turns the edges of all into what each of them is told, and `complete`
     takes that. `learned` is None while learning.
     """
 
-    learns: bool = True  # whether columns are completed already while learning
-    apart: bool = False  # whether rows of other splits are no neighbours, where splits are known: `hide` hides them
+    used_in_fit: bool = True  # whether columns are completed already while learning
+    per_split: bool = False  # whether rows of other splits are no neighbours, where splits are known: `hide` hides them
 
     def __init__(self, strategy: NeighbourStrategy) -> None:
         self._strategy = strategy
@@ -52,41 +54,43 @@ class Neighbours:
     @classmethod
     def of(cls, strategy: str | None) -> Self | None:
         """Return what fills gaps by a strategy, if it is one of those by which a neighbour does."""
-        found = neighbour_strategy(strategy)
-        return None if found is None else cls(found)
+        neighbour = neighbour_strategy(strategy)
+        return None if neighbour is None else cls(neighbour)
 
-    def edge(self, parsed: pa.Array, learned: Any = None) -> Any:
-        return Edge.of(parsed)
+    def find_border(self, parsed: pa.Array, learned: Any = None) -> Any:
+        return Border.of(parsed)
 
-    def carries(self, edges: Sequence[Any]) -> list[Any]:
+    def compute_border_values(self, borders: Sequence[Any]) -> list[Any]:
         """Return for each partition the cell that fills its outermost gap.
 
         `ffill` takes the last present cell of the partitions before, and where there is none the first one of the
         frame; `bfill` is its mirror image.
         """
         if self._strategy == "bfill":
-            return Neighbours("ffill").carries([Edge(edge.last, edge.first) for edge in reversed(edges)])[::-1]
-        carry = next((edge.first for edge in edges if edge.first is not None), None)
+            return NeighbourImputer("ffill").compute_border_values(
+                [Border(border.last, border.first) for border in reversed(borders)]
+            )[::-1]
+        border_value = next((border.first for border in borders if border.first is not None), None)
         result = []
-        for edge in edges:
-            result.append(carry)
-            carry = carry if edge.last is None else edge.last
+        for border in borders:
+            result.append(border_value)
+            border_value = border_value if border.last is None else border.last
         return result
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
         """Return a column without what the hidden cells hold; they keep their places."""
         raise NotImplementedError
 
-    def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
-        """Fill every gap from the nearest present cell before (`ffill`) or after it, borders from `carry`."""
+    def complete(self, parsed: pa.Array, border_value: BorderValue, learned: Any = None) -> pa.Array:
+        """Fill every gap from the nearest present cell before (`ffill`) or after it, borders from `border_value`."""
         if not parsed.null_count:
             return parsed
-        valid, rows, border = valid_mask(parsed), np.arange(len(parsed)), pa.array([carry], parsed.type)
+        valid, rows, filler = valid_mask(parsed), np.arange(len(parsed)), pa.array([border_value], parsed.type)
         if self._strategy == "ffill":
             nearest = np.maximum.accumulate(np.where(valid, rows + 1, 0))
-            return pa.concat_arrays([border, parsed]).take(pa.array(nearest))
+            return pa.concat_arrays([filler, parsed]).take(pa.array(nearest))
         nearest = np.minimum.accumulate(np.where(valid, rows, len(parsed))[::-1])[::-1]
-        return pa.concat_arrays([parsed, border]).take(pa.array(nearest))
+        return pa.concat_arrays([parsed, filler]).take(pa.array(nearest))
 
 
 def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:

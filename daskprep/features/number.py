@@ -17,43 +17,43 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display.words import count
+from daskprep.display.words import format_count
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Beside, Bounds, Tensor, fill_advice, keeps_missing, with_late_rejects
+from daskprep.features.base import Bounds, SideColumns, Tensor, add_deferred_rejects, fill_advice, keeps_missing
 from daskprep.features.cells import one_array
-from daskprep.features.checking import kept
+from daskprep.features.checking import memoize
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Neighbours, neighbour_strategy
-from daskprep.features.number_state import LearnedNumber, NumbersAround, NumberSummary
-from daskprep.features.parameters import Count, NonNegative
-from daskprep.features.scaling import learn_edges, learn_power, reference_quantiles, within_range
-from daskprep.features.target_bins import Targets, sum_target, tree_edges
-from daskprep.features.written import (
-    Tally,
-    as_cells,
+from daskprep.features.missing import NeighbourImputer, neighbour_strategy
+from daskprep.features.notation import (
+    NotationCounts,
     as_thousands,
-    learn_style,
-    numbers_in_style,
-    numbers_or_texts,
-    numbers_stated,
-    tally,
-    thousands_have_points,
+    count_notations,
+    guess_notation,
+    has_point_thousands,
+    make_parsed_cells,
+    parse_column_notation,
+    parse_notation,
+    parse_or_keep_text,
 )
+from daskprep.features.number_state import LearnedNumber, NumberImputer, NumberSummary
+from daskprep.features.parameters import Count, NonNegative
+from daskprep.features.scaling import bounded_quantiles, learn_edges, learn_power, reference_quantiles
+from daskprep.features.target_bins import TargetColumn, sum_target, tree_edges
 from daskprep.kernels import MIXED, null_mask, only_where
-from daskprep.serving.units import (
-    LARGEST_FLOAT32,
+from daskprep.serving.normalization import (
+    MAX_FLOAT32,
     bin_ids,
     bin_middles,
     center_and_scale,
-    check_within,
-    in_pieces,
-    normalized,
+    check_domain,
+    encode_piecewise,
+    normalize,
     original_units,
-    pieces,
+    piecewise_bins,
 )
-from daskprep.serving.written import style_of
+from daskprep.serving.notation import derive_notation
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
-from daskprep.summaries.rejects import SAMPLES
+from daskprep.summaries.rejects import MAX_SAMPLES
 from daskprep.summaries.target_sums import TargetSums
 
 Normalization = Literal[
@@ -63,12 +63,12 @@ BinStrategy = Literal["quantile", "uniform", "target"]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
 MissingStrategy = OutlierStrategy | Literal["fill_with_median", "keep"]
 
-_LARGEST = float(np.finfo(np.float64).max)
-_MOST_BINS = 65_536
-_MAY_BE_NUMBER = re.compile("[0-9]|inf|nan", re.IGNORECASE)
-_ALONE = Beside(pa.table({}))
+_MAX_FLOAT64 = float(np.finfo(np.float64).max)
+_MAX_BINS = 65_536
+_NUMBER_LIKE = re.compile("[0-9]|inf|nan", re.IGNORECASE)
+_NO_SIDE_COLUMNS = SideColumns(pa.table({}))
 # These follow from quantiles, and need no mean and deviation of all numbers.
-_BY_QUANTILES = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox")
+_QUANTILE_NORMALIZATIONS = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox")
 
 
 @with_parameters
@@ -135,8 +135,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     """
 
     kind = "number"
-    holds = "numbers"
-    _odd_cells = (" -1.5e-1\n", "no number")
+    semantic_type = "numbers"
+    _edge_case_cells = (" -1.5e-1\n", "no number")
 
     normalization: Normalization | None = "zscore"
     clip_quantiles: Sequence[float] | None = None
@@ -156,7 +156,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
             raise ConfigError('Number: outlier_strategy "fill_with_const" needs a fill_value')
         if self.written is not None:
-            style_of(self.written)
+            derive_notation(self.written)
         clip = (0.0, 1.0) if self.clip_quantiles is None else tuple(self.clip_quantiles)
         if len(clip) != 2 or not 0.0 <= clip[0] < clip[1] <= 1.0:
             raise ConfigError(f"Number: clip_quantiles={self.clip_quantiles!r}: give two shares, such as (0.01, 0.99)")
@@ -166,11 +166,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
                 'be "keep": use "fill_with_median" with missing_indicator=True, or encoding=None'
             )
         edges = self.bins if isinstance(self.bins, Sequence) else (0, 1)
-        if not isinstance(self.bins, Sequence) and self.bins > _MOST_BINS:
-            raise ConfigError(f"Number: bins={self.bins!r} are too many: give {_MOST_BINS:,} at most")
-        if len(edges) < 2 or not all(-_LARGEST <= low < high <= _LARGEST for low, high in pairwise(edges)):
+        if not isinstance(self.bins, Sequence) and self.bins > _MAX_BINS:
+            raise ConfigError(f"Number: bins={self.bins!r} are too many: give {_MAX_BINS:,} at most")
+        if len(edges) < 2 or not all(-_MAX_FLOAT64 <= low < high <= _MAX_FLOAT64 for low, high in pairwise(edges)):
             raise ConfigError(f"Number: bins={self.bins!r}: edges must be finite and ascend, and be two or more")
-        if self._follows_target != (self.target is not None) or (self._follows_target and len(edges) != 2):
+        if self._uses_target_bins != (self.target is not None) or (self._uses_target_bins and len(edges) != 2):
             raise ConfigError(
                 'Number: bin_strategy "target" needs target, the name of a column, a number of bins and an encoding; '
                 "others need no target"
@@ -178,17 +178,17 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     def parse(self, column: pa.Array) -> pa.Array:
         if self.written is None:
-            return numbers_or_texts(column)
-        return numbers_in_style(column, style_of(self.written))
+            return parse_or_keep_text(column)
+        return parse_column_notation(column, derive_notation(self.written))
 
-    def _without(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
+    def _mask_null_values(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
         cells = one_array(column, plain=False)
         kind = cells.type
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        if is_number and not any(map(_MAY_BE_NUMBER.search, texts)):
+        if is_number and not any(map(_NUMBER_LIKE.search, texts)):
             return cells
-        gone = super()._without(column, texts)
-        return cells.take(pa.array(np.arange(len(cells)), mask=null_mask(gone))) if gone.null_count else cells
+        masked = super()._mask_null_values(column, texts)
+        return cells.take(pa.array(np.arange(len(cells)), mask=null_mask(masked))) if masked.null_count else cells
 
     def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
         cells = one_array(columns[0], plain=False)
@@ -198,76 +198,85 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         parsed = self.parse(only_where(numbers.is_null(), texts))
         if not pa.types.is_struct(parsed.type):
             return pc.coalesce(numbers, parsed)
-        others, doubtful, texts = parsed.flatten()
-        marks = doubtful.fill_null(False).to_numpy(zero_copy_only=False)
-        return as_cells(pc.coalesce(numbers, others), marks, texts)
+        parsed_numbers, ambiguous, texts = parsed.flatten()
+        ambiguous_mask = ambiguous.fill_null(False).to_numpy(zero_copy_only=False)
+        return make_parsed_cells(pc.coalesce(numbers, parsed_numbers), ambiguous_mask, texts)
 
     def summarize(self, parsed: pa.Array) -> NumberSummary:
-        return self._summarize_rows(parsed, _ALONE)
+        return self._summarize_rows(parsed, _NO_SIDE_COLUMNS)
 
     @property
-    def _follows_target(self) -> bool:
+    def _uses_target_bins(self) -> bool:
         return self.bin_strategy == "target" and self.encoding is not None and isinstance(self.bins, int)
 
     @property
     def _learning_columns(self) -> list[str]:
         return [] if self.target is None else [self.target]
 
-    def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
-        numbers, unsure, written = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
-        of_numbers, of_unsure = beside, beside.among(np.zeros(0, np.intp))
+    def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> NumberSummary:
+        numbers, ambiguous_numbers, written = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
+        number_side_columns, ambiguous_side_columns = side_columns, side_columns.take(np.zeros(0, np.intp))
         if pa.types.is_struct(parsed.type):
-            numbers, doubtful, texts = parsed.flatten()
-            doubtful, written = doubtful.fill_null(False), TokenCounts.of_cells(texts)
-            sure, unsure = numbers.filter(pc.invert(doubtful)), numbers.filter(doubtful)
-            if _has_fraction(sure.drop_null().to_numpy()):  # there is no decimal comma, and "1.234" is sure
-                unsure = unsure[:0]
+            numbers, ambiguous, texts = parsed.flatten()
+            ambiguous, written = ambiguous.fill_null(False), TokenCounts.of_cells(texts)
+            unambiguous, ambiguous_numbers = numbers.filter(pc.invert(ambiguous)), numbers.filter(ambiguous)
+            if _has_fraction(unambiguous.drop_null().to_numpy()):  # there is no decimal comma, and "1.234" is sure
+                ambiguous_numbers = ambiguous_numbers[:0]
             else:
-                marks = doubtful.to_numpy(zero_copy_only=False)
-                numbers = sure
-                of_numbers, of_unsure = (beside.among(np.flatnonzero(one)) for one in (~marks, marks))
-        values = unsure.to_numpy()
-        if beside.weights is not None and self._needs_moments and written.total:
+                ambiguous_mask = ambiguous.to_numpy(zero_copy_only=False)
+                numbers = unambiguous
+                number_side_columns, ambiguous_side_columns = (
+                    side_columns.take(np.flatnonzero(one)) for one in (~ambiguous_mask, ambiguous_mask)
+                )
+        values = ambiguous_numbers.to_numpy()
+        if side_columns.weights is not None and self._needs_moments and written.total:
             raise ColumnError(
                 f"holds {written.top()!r}, and with weights no notation is learned from the data: give this or another "
                 f"example, as in Number(written={written.top()!r}), or correct the data"
             )
         decimals = dataclasses.replace(
-            self._summarize(unsure, of_unsure), fractions=int(np.count_nonzero(values != np.floor(values)))
+            self._summarize(ambiguous_numbers, ambiguous_side_columns),
+            fractions=int(np.count_nonzero(values != np.floor(values))),
         )
-        thousands = self._summarize(as_thousands(unsure), of_unsure) if len(unsure) else decimals
-        summary = self._summarize(numbers, of_numbers)
+        thousands = (
+            self._summarize(as_thousands(ambiguous_numbers), ambiguous_side_columns)
+            if len(ambiguous_numbers)
+            else decimals
+        )
+        summary = self._summarize(numbers, number_side_columns)
         return dataclasses.replace(summary, written=written, decimals=decimals, thousands=thousands)
 
-    def _summarize(self, numbers: pa.Array, beside: Beside = _ALONE) -> NumberSummary:
+    def _summarize(self, numbers: pa.Array, side_columns: SideColumns = _NO_SIDE_COLUMNS) -> NumberSummary:
         present = numbers.drop_null()
         values = present.to_numpy(zero_copy_only=False)
         moments = Moments.of(values) if self._needs_moments else None
-        if moments is not None and beside.weights is not None:
-            moments = WeightedMoments.of_weighted(numbers.to_numpy(zero_copy_only=False), beside.weights)
+        if moments is not None and side_columns.weights is not None:
+            moments = WeightedMoments.of_weighted(numbers.to_numpy(zero_copy_only=False), side_columns.weights)
         counts = None
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
             counts = TokenCounts.of_cells(present)
-        targets = TargetSums() if self._follows_target else None
-        if self.target in beside.table.column_names and len(present):
+        targets = TargetSums() if self._uses_target_bins else None
+        if self.target in side_columns.table.column_names and len(present):
             key = self.target, self.target_type
-            if key not in beside.made:
-                beside.made[key] = Targets.of(beside.table[self.target], by_class=self.target_type == "class")
-            targets = sum_target(numbers, beside.made[key])
-        needed = self._needs_quantiles or moments is None
-        quantiles = targets.buckets if needed and targets is not None else None
-        if needed and (quantiles is None or quantiles.count < len(values)):  # some numbers have no target
+            if key not in side_columns.cache:
+                side_columns.cache[key] = TargetColumn.of(
+                    side_columns.table[self.target], by_class=self.target_type == "class"
+                )
+            targets = sum_target(numbers, side_columns.cache[key])
+        needs_quantiles = self._needs_quantiles or moments is None
+        quantiles = targets.buckets if needs_quantiles and targets is not None else None
+        if needs_quantiles and (quantiles is None or quantiles.count < len(values)):  # some numbers have no target
             quantiles = Quantiles.of(values)
-        fractions, extent, beyond = int(_has_fraction(values)), Range.of(values), 0
-        changes = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
-        if not changes and max(extent.max, -extent.min) > LARGEST_FLOAT32:
-            beyond = int(np.count_nonzero(np.abs(values) > LARGEST_FLOAT32))
-        return NumberSummary(moments, extent, quantiles, counts, targets, fractions, beyond)
+        fractions, extent, num_overflows = int(_has_fraction(values)), Range.of(values), 0
+        is_transformed = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
+        if not is_transformed and max(extent.max, -extent.min) > MAX_FLOAT32:
+            num_overflows = int(np.count_nonzero(np.abs(values) > MAX_FLOAT32))
+        return NumberSummary(moments, extent, quantiles, counts, targets, fractions, num_overflows)
 
     @property
     def _needs_quantiles(self) -> bool:
         return (
-            self.normalization in ("iq", *_BY_QUANTILES)
+            self.normalization in ("iq", *_QUANTILE_NORMALIZATIONS)
             or self.clip_quantiles is not None
             or self.missing_value_strategy == "fill_with_median"
             or (self.encoding is not None and isinstance(self.bins, int) and self.bin_strategy == "quantile")
@@ -275,7 +284,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     @property
     def _needs_moments(self) -> bool:
-        by_bins = self.encoding == "bins" or self.normalization in _BY_QUANTILES
+        by_bins = self.encoding == "bins" or self.normalization in _QUANTILE_NORMALIZATIONS
         fills = self.missing_value_strategy in ("fill_with_const", "fill_with_median", "fill_with_mode", "keep")
         return not (by_bins and fills and self.outlier_strategy is None)
 
@@ -300,39 +309,39 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def learn(self, summary: NumberSummary) -> LearnedNumber:
         if summary.range.empty:
             return LearnedNumber()
-        extent, cuts = summary.range, summary.quantiles
-        if self.clip_quantiles is not None and cuts is not None:
-            extent = Range(*within_range(cuts, extent, np.array(self.clip_quantiles)).tolist())
+        extent, quantiles = summary.range, summary.quantiles
+        if self.clip_quantiles is not None and quantiles is not None:
+            extent = Range(*bounded_quantiles(quantiles, extent, np.array(self.clip_quantiles)).tolist())
         if self.encoding != "bins":  # outliers may be replaced, but not all numbers
-            check_within(self.normalization, np.array([extent.min if self.outlier_strategy is None else extent.max]))
-        found: dict[str, Any] = {"min": extent.min, "max": extent.max, "clipped": summary.beyond or None}
+            check_domain(self.normalization, np.array([extent.min if self.outlier_strategy is None else extent.max]))
+        state: dict[str, Any] = {"min": extent.min, "max": extent.max, "clipped": summary.beyond or None}
         if summary.moments is not None:
             # Of the lowest and the largest double it is no double, and JSON has no infinity.
-            std = min(summary.moments.std(ddof=1), _LARGEST) if summary.moments.count > 1 else 0.0
-            found |= {"mean": summary.moments.mean(), "std": std}
-        if cuts is not None and self.normalization in ("iq", "robust"):
-            found |= {f"q{quarter}": cuts.quantile(quarter / 4) for quarter in (1, 2, 3)}
-        elif cuts is not None and self.normalization in ("quantile_normal", "quantile_uniform"):
-            found["quantiles"] = reference_quantiles(cuts, extent)
-        elif cuts is not None and self.normalization in ("yeo_johnson", "box_cox"):
-            power = learn_power(self.normalization, cuts, extent)
-            found |= dict(zip(("power", "power_mean", "power_std"), power, strict=True))
+            std = min(summary.moments.std(ddof=1), _MAX_FLOAT64) if summary.moments.count > 1 else 0.0
+            state |= {"mean": summary.moments.mean(), "std": std}
+        if quantiles is not None and self.normalization in ("iq", "robust"):
+            state |= {f"q{quarter}": quantiles.quantile(quarter / 4) for quarter in (1, 2, 3)}
+        elif quantiles is not None and self.normalization in ("quantile_normal", "quantile_uniform"):
+            state["quantiles"] = reference_quantiles(quantiles, extent)
+        elif quantiles is not None and self.normalization in ("yeo_johnson", "box_cox"):
+            power = learn_power(self.normalization, quantiles, extent)
+            state |= dict(zip(("power", "power_mean", "power_std"), power, strict=True))
         if self.encoding is not None:
             if summary.targets is not None and isinstance(self.bins, int):
                 edges = tree_edges(summary.targets, self.bins, extent)
             else:
-                edges = learn_edges(self.bins, self.bin_strategy == "uniform", cuts, extent)
-            found["edges"] = self._distinct(edges, found)
-        return LearnedNumber(**found)
+                edges = learn_edges(self.bins, self.bin_strategy == "uniform", quantiles, extent)
+            state["edges"] = self._drop_equal_edges(edges, state)
+        return LearnedNumber(**state)
 
-    def _distinct(self, edges: np.ndarray, learned: Mapping[str, Any]) -> tuple[float, ...]:
+    def _drop_equal_edges(self, edges: np.ndarray, learned: Mapping[str, Any]) -> tuple[float, ...]:
         """Return the edges that are still different as they are stored, at least those of one bin."""
-        stored = edges if self.encoding == "bins" else normalized(edges, self.normalization, learned)
+        stored = edges if self.encoding == "bins" else normalize(edges, self.normalization, learned)
         edges = edges[np.append(True, stored[1:] > stored[:-1])]
         return tuple((edges if len(edges) > 1 else edges[[0, 0]]).tolist())
 
     def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
-        summary, written = self._read(summary)
+        summary, written = self._resolve_notation(summary)
         learned = dataclasses.replace(super().learn_column(summary), written=written)
         if not summary.values.fractions and summary.cell_type in (CellType("integer"), CellType("text")):
             learned = dataclasses.replace(learned, cell_type="integer")
@@ -344,7 +353,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             return dataclasses.replace(learned, outlier_fill_value=summary.values.mode())
         return learned
 
-    def _read(self, summary: ColumnSummary[NumberSummary]) -> tuple[ColumnSummary[NumberSummary], str | None]:
+    def _resolve_notation(
+        self, summary: ColumnSummary[NumberSummary]
+    ) -> tuple[ColumnSummary[NumberSummary], str | None]:
         """Return the summary with the numbers that texts were found to be, and how these are written."""
         values, decimals, thousands = summary.values, summary.values.decimals, summary.values.thousands
         assert decimals is not None
@@ -352,35 +363,36 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if not values.written.total and not decimals.count:
             return summary, self.written
         plain = values.count if values.range.min or values.range.max else 0
-        told = Tally(Counter(), plain + decimals.count, values.fractions, decimals.fractions)
+        notation_counts = NotationCounts(Counter(), plain + decimals.count, values.fractions, decimals.fractions)
         for chunk in itertools.chain.from_iterable(values.written.parts()):
-            told = Tally(*map(operator.add, told, tally(*chunk)))
-        found = learn_style(told)
-        style = None if found is None else style_of(found.example)
-        values = values + (decimals if style is None or not thousands_have_points(style) else thousands)
-        odd, samples = 0, list[str]()
+            notation_counts = NotationCounts(*map(operator.add, notation_counts, count_notations(*chunk)))
+        guess = guess_notation(notation_counts)
+        notation = None if guess is None else derive_notation(guess.example)
+        values = values + (decimals if notation is None or not has_point_thousands(notation) else thousands)
+        unreadable, samples = 0, list[str]()
         for texts, counts in itertools.chain.from_iterable(values.written.parts()):
-            numbers = numbers_stated(texts, style)
-            unread = np.array(numbers.is_null(), bool)
-            odd += int(counts[unread].sum())
-            samples += texts.filter(pa.array(unread)).sort().slice(0, SAMPLES).to_pylist()
-            if not unread.all():
-                values = values + self._weighted(numbers.drop_null(), counts[~unread])
-        summary = with_late_rejects(self, summary, odd, sorted(set(samples)), "cannot be read as a number")
-        return dataclasses.replace(summary, values=values), None if found is None else found.example
+            numbers = parse_notation(texts, notation)
+            is_unreadable = np.array(numbers.is_null(), bool)
+            unreadable += int(counts[is_unreadable].sum())
+            samples += texts.filter(pa.array(is_unreadable)).sort().slice(0, MAX_SAMPLES).to_pylist()
+            if not is_unreadable.all():
+                values = values + self._summarize_repeated(numbers.drop_null(), counts[~is_unreadable])
+        summary = add_deferred_rejects(self, summary, unreadable, sorted(set(samples)), "cannot be read as a number")
+        return dataclasses.replace(summary, values=values), None if guess is None else guess.example
 
-    def _weighted(self, numbers: pa.Array, counts: np.ndarray) -> NumberSummary:
+    def _summarize_repeated(self, numbers: pa.Array, counts: np.ndarray) -> NumberSummary:
         """Return the summary of numbers that occur so often."""
         order = np.argsort(counts, kind="stable")
         starts = np.flatnonzero(np.diff(counts[order], prepend=0))
         ordered = np.split(numbers.take(pa.array(order)).to_numpy(), starts[1:])
         parts = (
-            self._summarize(pa.array(one)) * int(counts[order[at]]) for one, at in zip(ordered, starts, strict=True)
+            self._summarize(pa.array(one)) * int(counts[order[start]])
+            for one, start in zip(ordered, starts, strict=True)
         )
         return functools.reduce(operator.add, parts)
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
-        values = learned.recognize(parsed).to_numpy(zero_copy_only=False)
+        values = learned.mask_unlearned(parsed).to_numpy(zero_copy_only=False)
         outliers = self.outliers(values, learned)
         if outliers is not None and learned.outlier_fill_value is not None:
             values = np.where(outliers, learned.outlier_fill_value, values)
@@ -388,7 +400,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             values = np.clip(values, learned.min, learned.max)
         if self.encoding == "bins":
             return bin_ids(values, learned.edges)
-        return normalized(values, self.normalization, vars(learned))
+        return normalize(values, self.normalization, vars(learned))
 
     def _remedy(self, learned: LearnedNumber) -> str:
         if self.written:
@@ -406,22 +418,22 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             return batch
         if self.encoding == "bins":
             return batch.long()
-        of = {name: batch.new_tensor(one) for name, one in _pieces(self, learned).items()}
-        parts: Tensor = in_pieces(batch[:, None], of)
+        tensors = {name: batch.new_tensor(one) for name, one in _make_piecewise_bins(self, learned).items()}
+        parts: Tensor = encode_piecewise(batch[:, None], tensors)
         return parts
 
     def tabulated_names(self, name: str, learned: LearnedNumber) -> list[str]:
-        return [f"{name}_{i}" for i in range(max(learned.num_embeddings, 1))] if self._in_pieces else [name]
+        return [f"{name}_{i}" for i in range(max(learned.num_embeddings, 1))] if self._is_piecewise else [name]
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedNumber) -> np.ndarray:
         column = encoded[""][:, None]
-        if not self._in_pieces:
+        if not self._is_piecewise:
             return column
-        table: np.ndarray = in_pieces(column, _pieces(self, learned))
+        table: np.ndarray = encode_piecewise(column, _make_piecewise_bins(self, learned))
         return table
 
     @property
-    def _in_pieces(self) -> bool:
+    def _is_piecewise(self) -> bool:
         return self.encoding == "piecewise_linear"
 
     def limits(self, learned: LearnedNumber) -> Mapping[str, Bounds]:
@@ -438,8 +450,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             return advice
         if learned.clipped:
             return (
-                f"holds {count(learned.clipped, 'number')} beyond float32, such as "
-                f"{max(learned.min or 0.0, learned.max or 0.0, key=abs):g}, stored as {LARGEST_FLOAT32:.3g} with the "
+                f"holds {format_count(learned.clipped, 'number')} beyond float32, such as "
+                f"{max(learned.min or 0.0, learned.max or 0.0, key=abs):g}, stored as {MAX_FLOAT32:.3g} with the "
                 'same sign: use normalization="yeo_johnson" or "quantile_normal", or correct the data'
             )
         ends = learned.quantiles or (0.0, 1.0)
@@ -458,12 +470,12 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     # -- outliers, which only exist once mean and standard deviation are known
 
     @property
-    def around(self) -> Neighbours | None:
+    def imputer(self) -> NeighbourImputer | None:
         strategies = self.missing_value_strategy, self.outlier_strategy
-        return NumbersAround(*strategies, self.outliers) if any(map(neighbour_strategy, strategies)) else None
+        return NumberImputer(*strategies, self.outliers) if any(map(neighbour_strategy, strategies)) else None
 
     @property
-    def drops(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
+    def row_filter(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
         if self.outlier_strategy != "drop_row":
             return None
         return lambda parsed, learned: self.outliers(parsed.to_numpy(zero_copy_only=False), learned)
@@ -473,7 +485,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             raise ValueError("edges are fewer than two")
         self.decode(self.encode(pa.array([1.0]), learned), learned)  # needs all that the parameters ask for
 
-    def _cell_of(self, value: Any) -> object:
+    def _to_raw_cell(self, value: Any) -> object:
         if not isinstance(value, dict):
             return value
         return f"{value['number']:.3f}" if value["doubtful"] else value["text"] or value["number"]
@@ -492,6 +504,6 @@ def _has_fraction(values: np.ndarray) -> bool:
     return any((part != np.floor(part)).any() for part in (values[:1024], values[1024:]))
 
 
-@kept
-def _pieces(feature: Any, learned: LearnedNumber) -> dict[str, np.ndarray]:
-    return pieces(feature.normalization, vars(learned))
+@memoize
+def _make_piecewise_bins(feature: Any, learned: LearnedNumber) -> dict[str, np.ndarray]:
+    return piecewise_bins(feature.normalization, vars(learned))

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.base import Learned
-from daskprep.features.missing import Edge, Neighbours
+from daskprep.features.missing import Border, NeighbourImputer
+from daskprep.features.notation import as_thousands, has_point_thousands, make_parsed_cells, parse_strict_notation
 from daskprep.features.parameters import CellKind
-from daskprep.features.written import as_cells, as_thousands, thousands_have_points, written_numbers
-from daskprep.serving.written import style_of
+from daskprep.serving.notation import derive_notation
 from daskprep.summaries import Moments, Quantiles, Range, Summary, TokenCounts
 from daskprep.summaries.target_sums import TargetSums
 
@@ -67,7 +67,7 @@ class LearnedNumber(Learned):
     power transform, with mean and deviation of what it gives. `edges` are those of bins.
     """
 
-    later = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped")
+    added_fields = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped")
 
     written: str | None = None
     mean: float | None = None
@@ -91,58 +91,70 @@ class LearnedNumber(Learned):
         """The number of bins, 0 if there are none."""
         return 0 if self.edges is None else len(self.edges) - 1
 
-    def recognize(self, parsed: pa.Array) -> pa.Array:
+    def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
         if not pa.types.is_struct(parsed.type):
             return parsed
-        numbers, doubtful, texts = parsed.flatten()
+        numbers, ambiguous, texts = parsed.flatten()
         if self.written is None:
             return numbers
-        style, cells = style_of(self.written), texts.dictionary_encode()
-        if thousands_have_points(style):
-            numbers = pc.if_else(doubtful, as_thousands(numbers), numbers)
-        return pc.coalesce(numbers, written_numbers(cells.dictionary, style).take(cells.indices))
+        notation, cells = derive_notation(self.written), texts.dictionary_encode()
+        if has_point_thousands(notation):
+            numbers = pc.if_else(ambiguous, as_thousands(numbers), numbers)
+        return pc.coalesce(numbers, parse_strict_notation(cells.dictionary, notation).take(cells.indices))
 
 
-Outlying = Callable[[np.ndarray, Any], np.ndarray | None]
+OutlierDetector = Callable[[np.ndarray, Any], np.ndarray | None]
 """Tells which numbers are outliers, given what was learned; None of none."""
 
 
-class NumbersAround(Neighbours):
+class NumberImputer(NeighbourImputer):
     """Fills gaps, and puts neighbours in place of outliers, which fill nothing themselves."""
 
-    def __init__(self, gaps: str | None, outliers: str | None, outlying: Outlying) -> None:
-        self._gaps, self._outliers = Neighbours.of(gaps), Neighbours.of(outliers)
-        self._outlying = outlying
-        self.learns = self._gaps is not None
+    def __init__(
+        self, gap_strategy: str | None, outlier_strategy: str | None, detect_outliers: OutlierDetector
+    ) -> None:
+        self._gap_imputer, self._outlier_imputer = (
+            NeighbourImputer.of(gap_strategy),
+            NeighbourImputer.of(outlier_strategy),
+        )
+        self._detect_outliers = detect_outliers
+        self.used_in_fit = self._gap_imputer is not None
 
-    def _smooth(self, parsed: pa.Array, learned: Any) -> pa.Array:
+    def _mask_outliers(self, parsed: pa.Array, learned: Any) -> pa.Array:
         if learned is None:  # when texts are not numbers yet
             return parsed
-        outliers = self._outlying(parsed.to_numpy(zero_copy_only=False), learned)
+        outliers = self._detect_outliers(parsed.to_numpy(zero_copy_only=False), learned)
         return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
 
-    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
-        return Edge.of(self._smooth(parsed, learned))
+    def find_border(self, parsed: pa.Array, learned: Any = None) -> Border:
+        return Border.of(self._mask_outliers(parsed, learned))
 
-    def carries(self, edges: Sequence[Edge]) -> list[Any]:
-        nothing = [None] * len(edges)
-        told = [nothing if one is None else one.carries(edges) for one in (self._gaps, self._outliers)]
-        return list(zip(*told, strict=True))
+    def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
+        no_values = [None] * len(borders)
+        by_strategy = [
+            no_values if one is None else one.compute_border_values(borders)
+            for one in (self._gap_imputer, self._outlier_imputer)
+        ]
+        return list(zip(*by_strategy, strict=True))
 
-    def complete(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
-        carry = carry or (None, None)
-        if any(isinstance(one, dict) for one in carry):  # numbers that may be others, as `as_cells` has them
-            parsed = parsed if pa.types.is_struct(parsed.type) else as_cells(parsed)
+    def complete(self, parsed: pa.Array, border_value: Any, learned: Any = None) -> pa.Array:
+        border_value = border_value or (None, None)
+        if any(
+            isinstance(one, dict) for one in border_value
+        ):  # numbers that may be others, as `make_parsed_cells` has them
+            parsed = parsed if pa.types.is_struct(parsed.type) else make_parsed_cells(parsed)
         if pa.types.is_struct(parsed.type):
-            carry = [{"number": one, "doubtful": False} if isinstance(one, float) else one for one in carry]
-        of_gaps, of_outliers = carry
-        smooth = self._smooth(parsed, learned)
+            border_value = [
+                {"number": one, "doubtful": False} if isinstance(one, float) else one for one in border_value
+            ]
+        gap_fill, outlier_fill = border_value
+        masked = self._mask_outliers(parsed, learned)
         filled = parsed
-        if self._gaps is not None:
-            filled = self._gaps.complete(smooth, of_gaps)
-            filled = filled if smooth is parsed else pc.coalesce(parsed, filled)
-        if smooth is not parsed and self._outliers is not None:
-            patch = self._outliers.complete(smooth, of_outliers)
-            outliers = pc.and_(parsed.is_valid(), smooth.is_null())
-            filled = pc.if_else(outliers, patch, filled)
+        if self._gap_imputer is not None:
+            filled = self._gap_imputer.complete(masked, gap_fill)
+            filled = filled if masked is parsed else pc.coalesce(parsed, filled)
+        if masked is not parsed and self._outlier_imputer is not None:
+            replacements = self._outlier_imputer.complete(masked, outlier_fill)
+            outliers = pc.and_(parsed.is_valid(), masked.is_null())
+            filled = pc.if_else(outliers, replacements, filled)
         return filled

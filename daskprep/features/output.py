@@ -50,7 +50,7 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
             setattr(self, CONFIG, {"transform": transform})
         return self
 
-    def _contained(self: Any, table: Any, rows: Any) -> Any:
+    def _wrap_output(self: Any, table: Any, rows: Any) -> Any:
         """Return a table in the container that was asked for; `rows` are what it was made of."""
         container = getattr(self, CONFIG, {}).get("transform") or get_config()["transform_output"]
         if container == "default":

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
-from daskprep.errors import ConfigError, did_you_mean, is_text
+from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def check_parameters(owner: object) -> None:
     """Raise ConfigError for the first parameter whose value does not fit its annotation."""
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
         value = getattr(owner, name)
-        if not is_text(value):
+        if not is_valid_utf8(value):
             raise ConfigError(f"{type(owner).__name__}: {name}={value!r:.80} has half of a surrogate pair: correct it")
         if not _fits(value, annotation):
             if remedy := getattr(type(owner), "refused", {}).get((name, str(value))):
@@ -109,33 +109,33 @@ def check_fields(learned: Any) -> None:
     """Raise TypeError for a field of a dataclass that does not hold what its annotation says."""
     for name, annotation in _fields_of(type(learned)).items():  # type: ignore[arg-type]
         value = getattr(learned, name)
-        if not _holds(value, annotation):
+        if not _is_of_type(value, annotation):
             raise TypeError(
                 f"{type(learned).__name__}: {name} must be {_describe(annotation)}, not {str(value)[:80]!r}"
             )
 
 
-def _holds(value: Any, annotation: Any) -> bool:
+def _is_of_type(value: Any, annotation: Any) -> bool:
     """Tell whether a value that came from JSON is of a type, with what it is made of; lists stand for tuples there."""
     if dataclasses.is_dataclass(value):
         check_fields(value)
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (Union, types.UnionType):
-        return any(_holds(value, part) for part in parts)
+        return any(_is_of_type(value, part) for part in parts)
     if origin is Mapping:
-        return isinstance(value, Mapping) and _all_hold(value.values(), parts[1])
+        return isinstance(value, Mapping) and _all_of_type(value.values(), parts[1])
     if origin is list or (origin is tuple and parts[1:] == (...,)):
-        return isinstance(value, list | tuple) and _all_hold(value, parts[0])
+        return isinstance(value, list | tuple) and _all_of_type(value, parts[0])
     if origin is tuple:
-        return isinstance(value, list | tuple) and len(value) == len(parts) and all(map(_holds, value, parts))
+        return isinstance(value, list | tuple) and len(value) == len(parts) and all(map(_is_of_type, value, parts))
     return _fits(value, annotation) and (annotation is not int or abs(value) < 1 << 62)
 
 
-def _all_hold(values: Collection[Any], annotation: Any) -> bool:
+def _all_of_type(values: Collection[Any], annotation: Any) -> bool:
     # Of a vocabulary there may be very many.
     if annotation in (float, str):
         return set(map(type, values)) <= ({int, float} if annotation is float else {str})
-    return all(_holds(value, annotation) for value in values)
+    return all(_is_of_type(value, annotation) for value in values)
 
 
 def _describe(annotation: Any) -> str:

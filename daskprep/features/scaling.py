@@ -7,35 +7,35 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from daskprep.serving.units import power_transformed
+from daskprep.serving.normalization import power_transform
 from daskprep.summaries import Quantiles, Range
 
-REFERENCES = 1_000  # quantiles that a quantile transform interpolates between, as in scikit-learn
-_POWERS = 10.0  # powers are looked for up to this size
-_LOGARITHM = 700.0  # of the largest double, about
-_STEPS = 38  # each leaves 0.618 of the powers that are looked at: the last, less than 1e-6
+MAX_REFERENCES = 1_000  # quantiles that a quantile transform interpolates between, as in scikit-learn
+_MAX_POWER = 10.0  # powers are looked for up to this size
+_MAX_LOGARITHM = 700.0  # of the largest double, about
+_SEARCH_STEPS = 38  # each leaves 0.618 of the powers that are looked at: the last, less than 1e-6
 
 
-def within_range(quantiles: Quantiles, extent: Range, fractions: np.ndarray) -> np.ndarray:
+def bounded_quantiles(quantiles: Quantiles, extent: Range, fractions: np.ndarray) -> np.ndarray:
     """Return quantiles, of which the first and the last possible one are the ends of a range."""
-    found: np.ndarray = np.clip(quantiles.quantiles(fractions), extent.min, extent.max)
-    found[fractions == 0.0] = extent.min
-    found[fractions == 1.0] = extent.max
-    return found
+    bounded: np.ndarray = np.clip(quantiles.quantiles(fractions), extent.min, extent.max)
+    bounded[fractions == 0.0] = extent.min
+    bounded[fractions == 1.0] = extent.max
+    return bounded
 
 
 def reference_quantiles(quantiles: Quantiles, extent: Range) -> tuple[float, ...]:
     """Return evenly spaced quantiles: 1,000, or as many as there are numbers."""
-    found = spaced_within(quantiles, extent, min(REFERENCES, quantiles.count))
-    return tuple(np.maximum.accumulate(found).tolist())
+    references = evenly_spaced_quantiles(quantiles, extent, min(MAX_REFERENCES, quantiles.count))
+    return tuple(np.maximum.accumulate(references).tolist())
 
 
-def spaced_within(quantiles: Quantiles, extent: Range, number: int) -> np.ndarray:
+def evenly_spaced_quantiles(quantiles: Quantiles, extent: Range, number: int) -> np.ndarray:
     """Return evenly spaced quantiles, of which the first and the last are the ends of a range."""
-    found: np.ndarray = np.clip(quantiles.spaced(number), extent.min, extent.max)
-    found[0] = extent.min
-    found[-1] = extent.max
-    return found
+    bounded: np.ndarray = np.clip(quantiles.evenly_spaced(number), extent.min, extent.max)
+    bounded[0] = extent.min
+    bounded[-1] = extent.max
+    return bounded
 
 
 def learn_power(normalization: str, quantiles: Quantiles, extent: Range) -> tuple[float, float, float]:
@@ -51,49 +51,53 @@ def learn_power(normalization: str, quantiles: Quantiles, extent: Range) -> tupl
         return 1.0, float(numbers.sum()), 0.0
     shares = counts / counts.sum()
     with np.errstate(over="ignore"):  # where a number of the other sign would be infinite
-        return _likeliest(normalization, numbers, shares)
+        return _find_likeliest_power(normalization, numbers, shares)
 
 
-def _likeliest(normalization: str, numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float, float]:
+def _find_likeliest_power(normalization: str, numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float, float]:
     logarithms = np.log(numbers) if normalization == "box_cox" else np.copysign(np.log1p(np.abs(numbers)), numbers)
     slope = float(shares @ logarithms)
 
     def likelihood(power: float) -> float:
         # That of the transformed numbers, and how much denser they are than the numbers.
-        _, deviation = _moments(power_transformed(numbers, normalization, power), shares)
+        _, deviation = _mean_and_deviation(power_transform(numbers, normalization, power), shares)
         return (power - 1.0) * slope - (math.log(deviation) if 0.0 < deviation < math.inf else math.inf)
 
     # No number may become infinite: neither a great one with a great power, nor a negative one with 2 less the power.
-    most, least = max(float(logarithms[-1]), 1.0), max(-float(logarithms[0]), 1.0)
-    high = min(_POWERS, max(_LOGARITHM / most, 1.0))
-    low = -min(_POWERS, _LOGARITHM / least) if normalization == "box_cox" else max(-_POWERS, 2.0 - _LOGARITHM / least)
-    power = round(_highest(likelihood, min(low, 1.0), high), 6)
-    mean, deviation = _moments(power_transformed(numbers, normalization, power), shares)
+    max_positive, max_negative = max(float(logarithms[-1]), 1.0), max(-float(logarithms[0]), 1.0)
+    high = min(_MAX_POWER, max(_MAX_LOGARITHM / max_positive, 1.0))
+    low = (
+        -min(_MAX_POWER, _MAX_LOGARITHM / max_negative)
+        if normalization == "box_cox"
+        else max(-_MAX_POWER, 2.0 - _MAX_LOGARITHM / max_negative)
+    )
+    power = round(_maximize(likelihood, min(low, 1.0), high), 6)
+    mean, deviation = _mean_and_deviation(power_transform(numbers, normalization, power), shares)
     # Processors differ in the last digits of logarithms.
     return power, float(f"{mean:.12g}"), float(f"{deviation:.12g}")
 
 
-def _moments(numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
+def _mean_and_deviation(numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
     """Return mean and standard deviation, also of numbers whose squares are no doubles."""
     size = float(np.abs(numbers).max()) or 1.0
     mean = float(shares @ (numbers / size))
     return mean * size, math.sqrt(float(shares @ (numbers / size - mean) ** 2)) * size
 
 
-def _highest(function: Callable[[float], float], low: float, high: float) -> float:
+def _maximize(function: Callable[[float], float], low: float, high: float) -> float:
     """Return where a function with one maximum has it: by golden section."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
     left, right = high - ratio * (high - low), low + ratio * (high - low)
-    of_left, of_right = function(left), function(right)
-    for _ in range(_STEPS):
-        if of_left > of_right:
-            high, right, of_right = right, left, of_left
+    value_left, value_right = function(left), function(right)
+    for _ in range(_SEARCH_STEPS):
+        if value_left > value_right:
+            high, right, value_right = right, left, value_left
             left = high - ratio * (high - low)
-            of_left = function(left)
+            value_left = function(left)
         else:
-            low, left, of_left = left, right, of_right
+            low, left, value_left = left, right, value_right
             right = low + ratio * (high - low)
-            of_right = function(right)
+            value_right = function(right)
     return (low + high) / 2.0
 
 
@@ -107,4 +111,4 @@ def learn_edges(
     if is_uniform:
         return np.unique(extent.min * (1.0 - fractions) + extent.max * fractions)
     assert quantiles is not None
-    return np.unique(spaced_within(quantiles, extent, bins + 1))
+    return np.unique(evenly_spaced_quantiles(quantiles, extent, bins + 1))

@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError
-from daskprep.features.base import Beside, Bounds, Encoded, Limits, Tensor
-from daskprep.features.checking import kept
+from daskprep.features.base import Bounds, Encoded, Limits, SideColumns, Tensor
+from daskprep.features.checking import memoize
 from daskprep.features.feature import with_parameters
 from daskprep.features.missing import valid_mask
 from daskprep.features.parameters import Count, Truncation
-from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, read_rules, subword_model
+from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
-from daskprep.serving.cutting import CONTINUED, STARTED, WORD_START
-from daskprep.storage.urls import check_own, path_text
+from daskprep.serving.text_tokenizers import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
+from daskprep.storage.urls import check_trusted_path, path_text
 from daskprep.summaries import Lengths
 from daskprep.tokenizers import Subwords, expand, import_package
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -40,12 +40,14 @@ class LearnedSequence(LearnedTokens):
     merges: Merges = ()  # pairs of tokens that "bpe" puts together, in this order
     scores: Scores = ()  # the log-probability of each token that is no special symbol, for "unigram"
 
-    later = ("merges", "scores")
+    added_fields = ("merges", "scores")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         learned = super().from_dict(data)
-        return dataclasses.replace(learned, **read_rules(learned.merges, learned.scores, learned.vocabulary))
+        return dataclasses.replace(
+            learned, **parse_merges_and_scores(learned.merges, learned.scores, learned.vocabulary)
+        )
 
 
 @with_parameters
@@ -108,8 +110,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     """
 
     kind = "sequence"
-    learns_parts = True
-    holds = "tokens"
+    learns_subwords = True
+    semantic_type = "tokens"
 
     vocab_file: str | None = None
     sequence_length: Count | None = None
@@ -124,12 +126,12 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     def check(self) -> None:
         super().check()
-        check_own(self.vocab_file, "The vocab_file")
+        check_trusted_path(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(path_text(self.vocab_file, "vocab_file")).is_file():
             raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
-        others = self.vocab_file is not None or self.most_common is None or self.counts_documents()
-        others |= self.tokenizer == "unigram" and self.min_frequency is not None
-        if others and isinstance(self.make_tokenizer(), Subwords):
+        conflicts = self.vocab_file is not None or self.most_common is None or self.counts_documents()
+        conflicts |= self.tokenizer == "unigram" and self.min_frequency is not None
+        if conflicts and isinstance(self.make_tokenizer(), Subwords):
             raise ConfigError(
                 f'{type(self).__name__}: tokenizer="{self.tokenizer}" trains a vocabulary of most_common parts of '
                 "words: set most_common, without vocab_file and compute_idf, and min_frequency for others than unigram"
@@ -137,20 +139,20 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         if self.tokenizer == "hf_tokenizer" and not Path(self.pretrained_model_name_or_path or "").exists():
             return  # It brings its symbols, and is fetched when it is needed.
         specials = self.special_symbols_in_use()
-        around = sum(one is not None for one in (specials.start_id, specials.stop_id))
+        num_boundary_symbols = sum(one is not None for one in (specials.start_id, specials.stop_id))
         for name in ("sequence_length", "max_sequence_length"):
             length = getattr(self, name)
-            if length is not None and length <= around:
+            if length is not None and length <= num_boundary_symbols:
                 raise ConfigError(
-                    f"{type(self).__name__}: {name}={length} leaves no room for tokens beside the {around} start and "
-                    f"stop symbols: use at least {around + 1}"
+                    f"{type(self).__name__}: {name}={length} leaves no room for tokens beside the {num_boundary_symbols} start and "
+                    f"stop symbols: use at least {num_boundary_symbols + 1}"
                 )
 
     def special_symbols_in_use(self) -> SpecialSymbols:
-        if (ready := self.make_tokenizer().model) is not None:
-            roles = {"padding": ready.pad_id, "unknown": ready.unk_id}
-            symbols = {role: ready.vocabulary[number] for role, number in roles.items() if number is not None}
-            return SpecialSymbols.found_in(ready.vocabulary, symbols)
+        if (pretrained := self.make_tokenizer().model) is not None:
+            roles = {"padding": pretrained.pad_id, "unknown": pretrained.unk_id}
+            symbols = {role: pretrained.vocabulary[number] for role, number in roles.items() if number is not None}
+            return SpecialSymbols.locate_in(pretrained.vocabulary, symbols)
         return SpecialSymbols.for_tokens(
             start_stop=self.add_start_stop,
             special_symbols=self.special_symbols,
@@ -166,39 +168,45 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
             import_package("sentencepiece")  # here, so that its lack shows before all rows are read
         # How many parts there will be is not known yet: at most one of each character, and one of where a word starts.
         lists = token_lists(parsed)
-        whole = pc.is_in(lists.values, value_set=pa.array(self.special_symbols_in_use().symbols))
-        most = pc.if_else(whole, 1, pc.add(pc.utf8_length(lists.values).cast(pa.int64()), 1)).to_numpy()
-        sizes = np.diff(np.append(0, np.cumsum(most[lists.codes]))[lists.rows])
+        is_special = pc.is_in(lists.values, value_set=pa.array(self.special_symbols_in_use().symbols))
+        max_parts = pc.if_else(is_special, 1, pc.add(pc.utf8_length(lists.values).cast(pa.int64()), 1)).to_numpy()
+        sizes = np.diff(np.append(0, np.cumsum(max_parts[lists.codes]))[lists.rows])
         return dataclasses.replace(summary, lengths=Lengths.of(sizes[valid_mask(parsed)]))
 
-    def _summarize_cuts(
-        self, parsed: pa.Array, besides: list[Beside], cuts: list[np.ndarray | None]
+    def _summarize_subsets(
+        self, parsed: pa.Array, side_columns: list[SideColumns], row_subsets: list[np.ndarray | None]
     ) -> list[TokenSummary]:
-        some = [rows for rows in cuts if rows is not None]
+        row_sets = [rows for rows in row_subsets if rows is not None]
         # A subclass may summarize in its own way.
-        plain = pa.types.is_list(parsed.type) and type(self).summarize.__module__.startswith("daskprep.features.")
-        if not (some and plain) or self.counts_documents() or isinstance(self.make_tokenizer(), Subwords):
-            return super()._summarize_cuts(parsed, besides, cuts)
-        return TokenSummary.of_cuts(parsed, some)
+        is_default = pa.types.is_list(parsed.type) and type(self).summarize.__module__.startswith("daskprep.features.")
+        if not (row_sets and is_default) or self.counts_documents() or isinstance(self.make_tokenizer(), Subwords):
+            return super()._summarize_subsets(parsed, side_columns, row_subsets)
+        return TokenSummary.of_subsets(parsed, row_sets)
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
         merges: Merges = ()
         scores: Scores = ()
         if isinstance(kind := self.make_tokenizer(), Subwords):
-            specials, most, least = self.special_symbols_in_use(), self.most_common or 0, self.min_frequency or 2
-            vocabulary, merges, scores = learn_subwords(summary.counts, specials, kind, most, least)
+            specials, vocabulary_size, min_count = (
+                self.special_symbols_in_use(),
+                self.most_common or 0,
+                self.min_frequency or 2,
+            )
+            vocabulary, merges, scores = learn_subwords(summary.counts, specials, kind, vocabulary_size, min_count)
         else:
-            vocabulary = self._vocabulary(summary)
-        around = sum(one is not None for one in (vocabulary.specials.start_id, vocabulary.specials.stop_id))
-        longest = summary.lengths.max + around
+            vocabulary = self._learn_vocabulary(summary)
+        num_boundary_symbols = sum(
+            one is not None for one in (vocabulary.specials.start_id, vocabulary.specials.stop_id)
+        )
+        longest = summary.lengths.max + num_boundary_symbols
         limit = self.max_sequence_length or longest
         length = self.sequence_length or max(min(longest, limit), 1)
-        typical = math.ceil(summary.lengths.quantile(0.99)) + around
+        typical = math.ceil(summary.lengths.quantile(0.99)) + num_boundary_symbols
         return LearnedSequence(
             vocabulary=vocabulary,
             max_sequence_length=length,
             max_sequence_length_99ptile=min(typical, length),
-            str2idf=_idf(vocabulary, summary),
+            str2idf=_compute_idf(vocabulary, summary),
             merges=merges,
             scores=scores,
         )
@@ -209,22 +217,22 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     def fingerprint(self) -> str:
         if self.vocab_file is None:
             return super().fingerprint()
-        check_own(self.vocab_file, "The vocab_file")
+        check_trusted_path(self.vocab_file, "The vocab_file")
         return super().fingerprint() + hashlib.sha256(Path(self.vocab_file).read_bytes()).hexdigest()
 
-    def _vocabulary(self, summary: TokenSummary) -> Vocabulary:
+    def _learn_vocabulary(self, summary: TokenSummary) -> Vocabulary:
         specials = self.special_symbols_in_use()
         if self.vocab_file is not None:
             return Vocabulary.from_tokens(_read_tokens(self.vocab_file), summary.counts, specials)
-        if (ready := self.make_tokenizer().model) is not None:
-            return Vocabulary.from_tokens(ready.vocabulary, summary.counts, specials)
+        if (pretrained := self.make_tokenizer().model) is not None:
+            return Vocabulary.from_tokens(pretrained.vocabulary, summary.counts, specials)
         return Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence) -> Encoded:
         lists, specials = token_lists(parsed), learned.vocabulary.specials
         ids = np.arange(len(learned.vocabulary), dtype=learned.vocabulary.dtype)
         if isinstance(kind := self.make_tokenizer(), Subwords):
-            parts = cut_words(kind, _model(self, learned), specials, lists.values)
+            parts = cut_words(kind, _make_subword_model(self, learned), specials, lists.values)
             lists = expand(lists, *parts, lists.values)
         else:
             ids = learned.vocabulary.ids(lists.values)
@@ -240,15 +248,15 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
             keeps_end=self.truncation == "keep_end",
         )
 
-    def knows(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
+    def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
         """Return which of the distinct words of a column are known, or all of their parts."""
         if not isinstance(kind := self.make_tokenizer(), Subwords):
-            held: np.ndarray = learned.vocabulary.holds(words)
-            return held
+            in_vocabulary: np.ndarray = learned.vocabulary.contains(words)
+            return in_vocabulary
         specials = learned.vocabulary.specials
-        offsets, ids = cut_words(kind, _model(self, learned), specials, words)
-        word_of = np.repeat(np.arange(len(words)), np.diff(offsets))
-        known: np.ndarray = np.bincount(word_of, ids == specials.unknown_id, len(words)) == 0
+        offsets, ids = cut_words(kind, _make_subword_model(self, learned), specials, words)
+        word_index = np.repeat(np.arange(len(words)), np.diff(offsets))
+        known: np.ndarray = np.bincount(word_index, ids == specials.unknown_id, len(words)) == 0
         return known
 
     def expand(self, batch: Tensor, learned: LearnedSequence) -> Tensor:
@@ -259,17 +267,19 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     def decode(self, encoded: np.ndarray, learned: LearnedSequence) -> pa.Array:
         ids, specials = np.asarray(encoded), learned.vocabulary.specials
-        silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
-        inside = ~np.isin(ids, silent)
-        tokens = kernels.list_of(kernels.offsets_of(inside.sum(axis=1)), learned.vocabulary.decode(ids[inside]))
-        text = pc.binary_join(tokens, "" if self.tokenizer in ("characters", *STARTED) else " ")
-        if self.tokenizer in STARTED:
-            return pc.replace_substring_regex(pc.replace_substring(text, WORD_START, " "), "^ ", "")
-        return pc.replace_substring(text, f" {CONTINUED}", "") if self.tokenizer == "wordpiece" else text
+        symbol_ids = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
+        inside = ~np.isin(ids, symbol_ids)
+        tokens = kernels.make_list_array(
+            kernels.offsets_from_lengths(inside.sum(axis=1)), learned.vocabulary.decode(ids[inside])
+        )
+        text = pc.binary_join(tokens, "" if self.tokenizer in ("characters", *WORD_START_TOKENIZERS) else " ")
+        if self.tokenizer in WORD_START_TOKENIZERS:
+            return pc.replace_substring_regex(pc.replace_substring(text, WORD_START_MARK, " "), "^ ", "")
+        return pc.replace_substring(text, f" {CONTINUATION_MARK}", "") if self.tokenizer == "wordpiece" else text
 
 
-@kept
-def _model(feature: Any, learned: LearnedSequence) -> Any:
+@memoize
+def _make_subword_model(feature: Any, learned: LearnedSequence) -> Any:
     return subword_model(feature.make_tokenizer(), learned.vocabulary, learned.merges, learned.scores)
 
 
@@ -278,7 +288,7 @@ def _read_tokens(path: str) -> list[str]:
     return list(dict.fromkeys(token for line in lines if (token := line.strip().split(" ")[0])))
 
 
-def _idf(vocabulary: Vocabulary, summary: TokenSummary) -> dict[str, float] | None:
+def _compute_idf(vocabulary: Vocabulary, summary: TokenSummary) -> dict[str, float] | None:
     if summary.documents is None:
         return None
     documents = summary.documents.frequencies(vocabulary.tokens)

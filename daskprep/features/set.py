@@ -19,9 +19,9 @@ from daskprep.features.tokens import (
     LearnedTokens,
     TokenFeature,
     TokenSummary,
-    lists_of,
+    drop_repeats,
+    to_list_array,
     token_lists,
-    without_repeats,
 )
 from daskprep.serving.tokens import frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -38,7 +38,7 @@ class LearnedSet(LearnedTokens):
 
 
 @with_parameters
-class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
+class _SetBase(TokenFeature[TokenSummary, LearnedSet]):
     """What sets and bags share: distinct tokens of a row, in the order of their first appearance."""
 
     most_common: Count | None = 10_000
@@ -59,7 +59,7 @@ class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
 
 
 @with_parameters
-class Set(_Tokens):
+class Set(_SetBase):
     """Map the distinct tokens of a row to ids; batches hold a multi-hot vector for each row.
 
     Parameters
@@ -84,12 +84,12 @@ class Set(_Tokens):
     """
 
     kind = "set"
-    holds = "sets"
+    semantic_type = "sets"
 
     expand_to: Literal["multi_hot", "ids"] = "multi_hot"
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
-        return lists_of(without_repeats(token_lists(tokens))[0], tokens)
+        return to_list_array(drop_repeats(token_lists(tokens))[0], tokens)
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed)
@@ -136,7 +136,7 @@ class Set(_Tokens):
         return decode_lists(ids, learned)
 
 
-class Bag(_Tokens):
+class Bag(_SetBase):
     """Map the tokens of a row to ids and counts (bag of words); batches hold a vector of counts for each row.
 
     On disk, a row holds its distinct ids and, below them, how often each occurs: shape (2, size).
@@ -157,13 +157,13 @@ class Bag(_Tokens):
     """
 
     kind = "bag"
-    holds = "bags"
+    semantic_type = "bags"
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed, distinct=True)
 
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
-        lists, counts = without_repeats(token_lists(parsed))
+        lists, counts = drop_repeats(token_lists(parsed))
         ids = learned.vocabulary.ids(lists.values)
         # The type must not depend on the rows at hand, so counts have 16 bits, or as many as ids need.
         out = np.empty((len(parsed), 2, learned.size), np.promote_types(ids.dtype, np.uint16))
@@ -174,17 +174,17 @@ class Bag(_Tokens):
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
         ids, counts = batch[:, 0].long(), batch[:, 1].float()
-        found = counts.new_zeros((len(batch), len(learned.vocabulary)))
-        found.scatter_add_(1, ids, counts)
-        found[:, _PAD] = 0
-        return found
+        token_counts = counts.new_zeros((len(batch), len(learned.vocabulary)))
+        token_counts.scatter_add_(1, ids, counts)
+        token_counts[:, _PAD] = 0
+        return token_counts
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedSet) -> np.ndarray:
         return frequencies(encoded[""], len(learned.vocabulary))
 
     def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
-        most = np.iinfo(empty_arrays(self, learned)[""].dtype).max
-        return {"": (0, [[len(learned.vocabulary) - 1], [most]])}
+        max_count = np.iinfo(empty_arrays(self, learned)[""].dtype).max
+        return {"": (0, [[len(learned.vocabulary) - 1], [max_count]])}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
         array = np.asarray(encoded)
@@ -196,5 +196,5 @@ def decode_lists(ids: np.ndarray, learned: LearnedSet, repeats: np.ndarray | Non
     inside = ids != _PAD
     times = inside if repeats is None else np.where(inside, repeats, 0)
     flat = np.repeat(ids.ravel(), times.ravel().astype(np.int64))
-    offsets = kernels.offsets_of(times.sum(axis=1, dtype=np.int64))
-    return kernels.list_of(offsets, learned.vocabulary.decode(flat))
+    offsets = kernels.offsets_from_lengths(times.sum(axis=1, dtype=np.int64))
+    return kernels.make_list_array(offsets, learned.vocabulary.decode(flat))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
-from daskprep.serving.cutting import CONTINUED, STARTED, WORD_START
+from daskprep.serving.text_tokenizers import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
 from daskprep.summaries import TokenCounts
 from daskprep.tokenizers import BATCH_TEXTS, Subwords, import_package
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -23,14 +23,14 @@ Merges = tuple[tuple[int, int], ...]
 Scores = tuple[float, ...]
 
 # The trainer takes no counts, only words: each as often as it occurs, or in proportion. Rarer words are left out.
-_WORDS_FED = 1 << 23
-_DISTINCT_WORDS = 500_000
-_CHARACTERS = 1_000  # the most frequent ones; all others are unknown
-_BETWEEN = "\x1f"
+_MAX_TRAINING_WORDS = 1 << 23
+_MAX_DISTINCT_WORDS = 500_000
+_MAX_CHARACTERS = 1_000  # the most frequent ones; all others are unknown
+_WORD_SEPARATOR = "\x1f"
 # The trainer of unigrams takes counts, but some of its versions need memory for each occurrence of a character.
-_CHARACTERS_FED = 1 << 23
-_LONGEST_FED = 1_000  # characters of a word
-_RESERVED = "\0\t\u2585"  # characters that it cannot take
+_MAX_TRAINING_CHARACTERS = 1 << 23
+_MAX_WORD_CHARACTERS = 1_000  # characters of a word
+_RESERVED_CHARACTERS = "\0\t\u2585"  # characters that it cannot take
 
 
 def learn_subwords(
@@ -42,62 +42,64 @@ def learn_subwords(
     from process to process, and trains unigram models on words in such an order. Its byte pairs do not depend on it,
     so that the parts of WordPiece are made of these. SentencePiece sorts the words that it trains unigram models on.
     """
-    words, weights = counts.ranked(_DISTINCT_WORDS)
+    words, weights = counts.rank(_MAX_DISTINCT_WORDS)
     ordinary = pc.invert(pc.is_in(words, value_set=pa.array(specials.symbols)))
     words, weights = words.filter(ordinary), weights[ordinary.to_numpy(zero_copy_only=False)]
-    alphabet, rare = _characters(words, weights, most_common)
+    alphabet, replacements = _learn_alphabet(words, weights, most_common)
     merges: Merges = ()
     scores: Scores = ()
     if kind.algorithm == "unigram":
-        found = _unigrams(words, weights, rare, max(most_common, len(alphabet) + 1))
-        scored = [one for one in found if one[0] not in specials.symbols][:most_common]
+        unigrams = _train_unigrams(words, weights, replacements, max(most_common, len(alphabet) + 1))
+        scored = [one for one in unigrams if one[0] not in specials.symbols][:most_common]
         tokens, scores = [*specials.symbols, *(part for part, _ in scored)], tuple(score for _, score in scored)
     else:
-        tokens, pairs = _trained(_repeated(words, weights, rare), specials, most_common, min_frequency)
+        tokens, pairs = _train_byte_pairs(
+            _repeat_words(words, weights, replacements), specials, most_common, min_frequency
+        )
     if kind.algorithm == "wordpiece":
-        parts = [one[1:] if one[0] == WORD_START else CONTINUED + one for one in tokens[len(specials) :]]
+        parts = [one[1:] if one[0] == WORD_START_MARK else CONTINUATION_MARK + one for one in tokens[len(specials) :]]
         tokens = list(dict.fromkeys([*specials.symbols, *alphabet, *filter(None, parts)]))
         tokens = tokens[: len(specials) + most_common]
     elif kind.algorithm == "bpe":
         ids = {token: number for number, token in enumerate(tokens)}
         merges = tuple((ids[left], ids[right]) for left, right in pairs)
-    listed = pa.array(tokens, pa.string())
+    token_array = pa.array(tokens, pa.string())
     frequencies = np.zeros(len(tokens), np.int64)
-    model = subword_model(kind, Vocabulary(listed, frequencies, specials), merges, scores)
+    model = subword_model(kind, Vocabulary(token_array, frequencies, specials), merges, scores)
     for words, weights in chain.from_iterable(counts.parts()):
-        offsets, cut = cut_words(kind, model, specials, words)
-        frequencies += np.bincount(cut, np.repeat(weights, np.diff(offsets)), len(tokens)).astype(np.int64)
-    return Vocabulary(listed, frequencies, specials), merges, scores
+        offsets, part_ids = cut_words(kind, model, specials, words)
+        frequencies += np.bincount(part_ids, np.repeat(weights, np.diff(offsets)), len(tokens)).astype(np.int64)
+    return Vocabulary(token_array, frequencies, specials), merges, scores
 
 
-def _characters(words: pa.StringArray, weights: np.ndarray, most_common: int) -> tuple[list[str], dict[int, str]]:
+def _learn_alphabet(words: pa.StringArray, weights: np.ndarray, most_common: int) -> tuple[list[str], dict[int, str]]:
     """Return the characters that parts are made of, and by what all others are replaced before training."""
-    coded = kernels.code_characters(words)
+    coded = kernels.encode_characters(words)
     sums = np.bincount(coded.codes, np.repeat(weights, np.diff(coded.rows)), len(coded.values)).astype(np.int64)
-    found, _ = TokenCounts.of(coded.values, sums).ranked()
-    kept = min(_CHARACTERS, (most_common + 1) // 2)
-    return found[:kept].to_pylist(), {ord(one): _BETWEEN for one in found[kept:].to_pylist()}
+    characters, _ = TokenCounts.of(coded.values, sums).rank()
+    num_kept = min(_MAX_CHARACTERS, (most_common + 1) // 2)
+    return characters[:num_kept].to_pylist(), {ord(one): _WORD_SEPARATOR for one in characters[num_kept:].to_pylist()}
 
 
-def _repeated(words: pa.StringArray, weights: np.ndarray, rare: dict[int, str]) -> Iterator[str]:
-    times = _times(weights, 1, _WORDS_FED)
+def _repeat_words(words: pa.StringArray, weights: np.ndarray, replacements: dict[int, str]) -> Iterator[str]:
+    times = _scale_counts(weights, 1, _MAX_TRAINING_WORDS)
     for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
-        text = WORD_START + word.translate(rare)
+        text = WORD_START_MARK + word.translate(replacements)
         for begin in range(0, count, BATCH_TEXTS):
-            yield _BETWEEN.join([text] * min(BATCH_TEXTS, count - begin))
+            yield _WORD_SEPARATOR.join([text] * min(BATCH_TEXTS, count - begin))
 
 
-def _times(weights: np.ndarray, sizes: np.ndarray | int, most: int) -> np.ndarray:
+def _scale_counts(weights: np.ndarray, sizes: np.ndarray | int, max_total: int) -> np.ndarray:
     """Return how often words are fed: as often as they occur, or in proportion if their sizes add up to more."""
-    return np.rint(weights * min(1.0, most / max(int((weights * sizes).sum()), 1))).astype(np.int64)
+    return np.rint(weights * min(1.0, max_total / max(int((weights * sizes).sum()), 1))).astype(np.int64)
 
 
-def _trained(
+def _train_byte_pairs(
     texts: Iterator[str], specials: SpecialSymbols, most_common: int, min_frequency: int
 ) -> tuple[list[str], list[tuple[str, str]]]:
     library = import_package("tokenizers")
     tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.pre_tokenizer = library.pre_tokenizers.CharDelimiterSplit(_BETWEEN)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.CharDelimiterSplit(_WORD_SEPARATOR)
     trainer = library.trainers.BpeTrainer(
         vocab_size=len(specials) + most_common,
         min_frequency=min_frequency,
@@ -109,32 +111,34 @@ def _trained(
     return sorted(model["vocab"], key=model["vocab"].__getitem__), [(left, right) for left, right in model["merges"]]
 
 
-def _unigrams(words: pa.StringArray, weights: np.ndarray, rare: dict[int, str], size: int) -> list[tuple[str, float]]:
+def _train_unigrams(
+    words: pa.StringArray, weights: np.ndarray, replacements: dict[int, str], size: int
+) -> list[tuple[str, float]]:
     """Return parts by descending log-probability, and it."""
-    times = _times(weights, pc.utf8_length(words).to_numpy() + 2, _CHARACTERS_FED)
-    rare, lines = rare | dict.fromkeys(map(ord, _RESERVED), _BETWEEN), []
+    times = _scale_counts(weights, pc.utf8_length(words).to_numpy() + 2, _MAX_TRAINING_CHARACTERS)
+    replacements, lines = replacements | dict.fromkeys(map(ord, _RESERVED_CHARACTERS), _WORD_SEPARATOR), []
     for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
-        parts = (WORD_START + word.translate(rare)).split(_BETWEEN) if count else []
-        lines += [f"{part}\t{count}" for part in parts if 0 < len(part) <= _LONGEST_FED]
+        parts = (WORD_START_MARK + word.translate(replacements)).split(_WORD_SEPARATOR) if count else []
+        lines += [f"{part}\t{count}" for part in parts if 0 < len(part) <= _MAX_WORD_CHARACTERS]
     if not lines:
         return []
-    library, written = import_package("sentencepiece"), io.BytesIO()
-    off = ["hard_vocab_limit", "add_dummy_prefix", "remove_extra_whitespaces", "split_by_number"]
+    library, model_file = import_package("sentencepiece"), io.BytesIO()
+    disabled = ["hard_vocab_limit", "add_dummy_prefix", "remove_extra_whitespaces", "split_by_number"]
     library.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
-        model_writer=written,
+        model_writer=model_file,
         input_format="tsv",
         model_type="unigram",
         vocab_size=size + 1,  # with unknown characters, which have id 0
         character_coverage=1.0,
         normalization_rule_name="identity",
-        unk_piece=_BETWEEN,
+        unk_piece=_WORD_SEPARATOR,
         num_threads=1,
         minloglevel=2,
-        **dict.fromkeys([*off, "split_by_unicode_script"], False),
+        **dict.fromkeys([*disabled, "split_by_unicode_script"], False),
         **dict.fromkeys(("bos_id", "eos_id"), -1),
     )
-    model = library.SentencePieceProcessor(model_proto=written.getvalue())
+    model = library.SentencePieceProcessor(model_proto=model_file.getvalue())
     return [(model.id_to_piece(number), model.get_score(number)) for number in range(1, model.get_piece_size())]
 
 
@@ -146,18 +150,18 @@ def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores
         return library.Tokenizer(library.models.WordPiece(ids, unk_token=unknown))
     if kind.algorithm == "unigram":
         # Nothing is a special symbol within a word, so that these have no text here.
-        first = len(vocabulary.specials)
-        if len(scores) != len(tokens) - first or unknown is None:
+        num_specials = len(vocabulary.specials)
+        if len(scores) != len(tokens) - num_specials or unknown is None:
             raise CorruptDatasetError("scores or the unknown symbol are missing: restore the file, or fit again")
-        parts = [("", 0.0)] * first + list(zip(tokens[first:], scores, strict=True))
+        parts = [("", 0.0)] * num_specials + list(zip(tokens[num_specials:], scores, strict=True))
         model = library.Tokenizer(library.models.Unigram(parts, vocabulary.specials.unknown_id))
-        model.normalizer = library.normalizers.Replace(" ", WORD_START)  # as the trainer sees it
+        model.normalizer = library.normalizers.Replace(" ", WORD_START_MARK)  # as the trainer sees it
         return model
     pairs = [(tokens[left], tokens[right]) for left, right in merges]
     return library.Tokenizer(library.models.BPE(ids, pairs, unk_token=unknown, fuse_unk=True))
 
 
-def read_rules(merges: Any, scores: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+def parse_merges_and_scores(merges: Any, scores: Any, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return merges and scores from JSON, or raise CorruptDatasetError.
 
     A merge is a pair of tokens that make a third. Unless there are no scores, each token but special symbols has one.
@@ -167,24 +171,24 @@ def read_rules(merges: Any, scores: Any, vocabulary: Vocabulary) -> dict[str, An
     try:
         pairs = np.array(merges, np.int64).reshape(len(merges), 2)
         left, right = (vocabulary.tokens.take(pa.array(side)) for side in pairs.T)
-        good = bool(vocabulary.holds(pc.binary_join_element_wise(left, right, "")).all())
+        is_valid = bool(vocabulary.contains(pc.binary_join_element_wise(left, right, "")).all())
         numbers = np.array(scores, np.float64).reshape(len(scores))
-        good &= len(numbers) in (0, len(vocabulary) - len(vocabulary.specials)) and bool((abs(numbers) < 1e9).all())
+        is_valid &= len(numbers) in (0, len(vocabulary) - len(vocabulary.specials)) and bool((abs(numbers) < 1e9).all())
     except (TypeError, ValueError, OverflowError, pa.ArrowException):
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise CorruptDatasetError("merges or scores are not those of the vocabulary: restore the file, or fit again")
     return {"merges": tuple((left, right) for left, right in pairs.tolist()), "scores": tuple(numbers.tolist())}
 
 
 def cut_words(kind: Subwords, model: Any, specials: SpecialSymbols, words: pa.StringArray) -> tuple[np.ndarray, Any]:
     """Return where the parts of each of some distinct words start, and the ids of all parts."""
-    start = WORD_START if kind.algorithm in STARTED else ""
+    start = WORD_START_MARK if kind.algorithm in WORD_START_TOKENIZERS else ""
     known = dict(zip(specials.symbols, specials.ids, strict=True))
     ids: list[list[int]] = []
     for begin in range(0, len(words), BATCH_TEXTS):
         texts = words[begin : begin + BATCH_TEXTS].to_pylist()
-        found = model.encode_batch_fast([start + text for text in texts], add_special_tokens=False)
-        ids += [[known[text]] if text in known else one.ids for text, one in zip(texts, found, strict=True)]
-    offsets = kernels.offsets_of(np.fromiter(map(len, ids), np.int32, len(ids)))
+        encodings = model.encode_batch_fast([start + text for text in texts], add_special_tokens=False)
+        ids += [[known[text]] if text in known else one.ids for text, one in zip(texts, encodings, strict=True)]
+    offsets = kernels.offsets_from_lengths(np.fromiter(map(len, ids), np.int32, len(ids)))
     return offsets, np.fromiter(chain.from_iterable(ids), np.int32, int(offsets[-1]))

@@ -12,43 +12,53 @@ import pyarrow as pa
 
 from daskprep.balance import PartitionRepeats
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
-from daskprep.features.base import Beside, Contract, MediaContract, check_arrow, drops_missing, keeps_missing, noun_of
+from daskprep.features.base import (
+    Contract,
+    MediaContract,
+    SideColumns,
+    check_arrow,
+    drops_missing,
+    keeps_missing,
+    kind_with_article,
+)
 from daskprep.features.cells import one_array
-from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
-from daskprep.features.missing import Neighbours, valid_mask
-from daskprep.kernels import plain_column
-from daskprep.serving.base import MISSING, spelled_missing
+from daskprep.features.checking import check_outputs, check_same_layout, empty_arrays, encode_fill_value
+from daskprep.features.missing import NeighbourImputer, valid_mask
+from daskprep.kernels import unwrap_mixed_column
+from daskprep.serving.base import MISSING, strip_null_values
 from daskprep.serving.cells import is_missing
 from daskprep.sources.arrow_types import cell_type, class_column, declared_order
 from daskprep.sources.cell_text import as_text
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
 from daskprep.split.random import RandomAssignment
-from daskprep.storage.kept import keepable
+from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, TokenCounts
 
 _PARTITION_BITS = 40  # orders rows by (partition, row) in one integer where global row numbers are not known
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PartitionContext:
     """What the task of one partition must know of the others."""
 
     number: int = 0
-    carries: Mapping[str, Any] = field(default_factory=dict)  # by feature, what completes columns with rows of others
-    rows: PartitionAssignment | None = None  # chooses the split of its rows; None: all are for training
-    folds: int = 0  # of cross-validation, where it chooses these: what is learned is summarized by fold
+    border_values: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # by feature, what completes columns with rows of others
+    assignment: PartitionAssignment | None = None  # chooses the split of its rows; None: all are for training
+    n_folds: int = 0  # of cross-validation, where it chooses these: what is learned is summarized by fold
     repeats: PartitionRepeats | None = None  # says how often its training rows are written; None: once
     cross_fit: Mapping[str, PartitionAssignment] = field(default_factory=dict)  # by feature, folds to encode rows by
     sample: RandomAssignment | None = None  # says which rows are used, as if these alone were for training; None: all
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
 class PartitionCensus:
     """What the other partitions must know of one."""
 
     rows: int
-    edges: Mapping[str, Any]
+    borders: Mapping[str, Any]
     split: Any = None
 
 
@@ -64,16 +74,16 @@ class UnreadableCells:
         cells = one_array(column.take(pa.array(rows)))
         if not pa.types.is_nested(cells.type):
             return cls(rows, as_text(cells))
-        return cls(rows, pa.array([str(_without_nan(cell)) for cell in cells.to_pylist()], pa.string()))
+        return cls(rows, pa.array([str(_replace_nan(cell)) for cell in cells.to_pylist()], pa.string()))
 
-    def among(self, rows: np.ndarray) -> UnreadableCells:
+    def take(self, rows: np.ndarray) -> UnreadableCells:
         kept = np.isin(self.rows, rows)
         return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
 
 
-def _without_nan(cell: Any) -> Any:
+def _replace_nan(cell: Any) -> Any:
     """Return a cell with None for NaN, of which frames make nulls where they hold objects."""
-    return [_without_nan(item) for item in cell] if isinstance(cell, list) else None if is_missing(cell) else cell
+    return [_replace_nan(item) for item in cell] if isinstance(cell, list) else None if is_missing(cell) else cell
 
 
 @dataclass(frozen=True)
@@ -86,14 +96,14 @@ class Parsed:
     cell_types: dict[str, str] = field(default_factory=dict)
 
 
-def around_while_learning(feature: Contract) -> Neighbours | None:
+def get_fit_imputer(feature: Contract) -> NeighbourImputer | None:
     """Return what completes a column already while learning, if anything does."""
-    around = feature.around
-    return around if around is not None and around.learns else None
+    imputer = feature.imputer
+    return imputer if imputer is not None and imputer.used_in_fit else None
 
 
 @contextlib.contextmanager
-def naming(name: str) -> Iterator[None]:
+def column_error_context(name: str) -> Iterator[None]:
     """Put the column's name in front of errors that come from reading it."""
     try:
         yield
@@ -116,31 +126,31 @@ def learning_columns(features: Mapping[str, Contract]) -> list[str]:
     return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
 
 
-def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
+def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     """Parse what every feature reads, and keep the cells that could not be read."""
     columns, unreadable, cell_types = {}, {}, {}
     for name, feature in features.items():
-        with naming(name):
+        with column_error_context(name):
             names = feature.reads(name)
-            raw = [class_column(table, one) if feature.holds == "classes" else table[one] for one in names]
+            raw = [class_column(table, one) if feature.semantic_type == "classes" else table[one] for one in names]
             is_ranked = getattr(feature, "transform_to", "ids") != "ids"
             cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(raw[0].type)
-            if nulls := spelled_missing(vars(feature)):
-                raw = [pa.chunked_array([feature._without(one, nulls)]) for one in raw]
+            if nulls := strip_null_values(vars(feature)):
+                raw = [pa.chunked_array([feature._mask_null_values(one, nulls)]) for one in raw]
             if isinstance(feature, MediaContract):
-                columns[name] = feature.read_cells(plain_column(raw[0]), names[0])
+                columns[name] = feature.read_cells(unwrap_mixed_column(raw[0]), names[0])
             else:
                 columns[name] = feature._parse_columns(*raw)
             check_arrow(feature, "parse", columns[name], table.num_rows)
             # Of media, only an empty cell is unreadable here, and nothing to be warned of.
             quiet = isinstance(feature, MediaContract) and feature.invalid == "missing"
-            cells = None if quiet else _unreadable(raw[0], columns[name])
+            cells = None if quiet else _find_unreadable(raw[0], columns[name])
             if cells is not None:
                 unreadable[name] = cells
     return Parsed(table.num_rows, columns, unreadable, cell_types)
 
 
-def _unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells | None:
+def _find_unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells | None:
     if parsed.null_count == raw.null_count:
         return None
     present = raw.is_valid().to_numpy()
@@ -161,14 +171,14 @@ def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array])
 
 
 def take_census(
-    features: Mapping[str, Contract], split: Splitter | None, told: Surroundings, parsed: Parsed, table: pa.Table
+    features: Mapping[str, Contract], split: Splitter | None, context: PartitionContext, parsed: Parsed, table: pa.Table
 ) -> PartitionCensus:
     """Look at what decides which rows count, and at what crosses partition borders while learning."""
-    counted = None if split is None else split.census(table, kept_rows(features, parsed.columns))
-    return PartitionCensus(parsed.rows, edges_of(features, parsed), counted)
+    split_census = None if split is None else split.census(table, kept_rows(features, parsed.columns))
+    return PartitionCensus(parsed.rows, collect_borders(features, parsed), split_census)
 
 
-def edges_of(
+def collect_borders(
     features: Mapping[str, Contract],
     parsed: Parsed,
     learned: Mapping[str, Any] | None = None,
@@ -178,34 +188,38 @@ def edges_of(
 
     With `splits`, it is by split for neighbours that are apart.
     """
-    edges = {}
+    borders = {}
     for name, feature in features.items():
         column = parsed.columns[name]
         if learned is None:
-            if (around := around_while_learning(feature)) is not None:
-                edges[name] = around.edge(column)
-        elif (around := feature.around) is not None:
-            known = learned[name].recognize(column)
-            if splits is None or not around.apart:
-                edges[name] = around.edge(known, learned[name])
+            if (imputer := get_fit_imputer(feature)) is not None:
+                borders[name] = imputer.find_border(column)
+        elif (imputer := feature.imputer) is not None:
+            known = learned[name].mask_unlearned(column)
+            if splits is None or not imputer.per_split:
+                borders[name] = imputer.find_border(known, learned[name])
             else:
-                hidden = {code: _in_others(splits, code) for code in (TRAIN, VALIDATION, TEST, DROPPED)}
-                edges[name] = {code: around.edge(around.hide(known, of), learned[name]) for code, of in hidden.items()}
-    return edges
+                hidden = {code: _mask_other_splits(splits, code) for code in (TRAIN, VALIDATION, TEST, DROPPED)}
+                borders[name] = {
+                    code: imputer.find_border(imputer.hide(known, mask), learned[name]) for code, mask in hidden.items()
+                }
+    return borders
 
 
-def _in_others(splits: np.ndarray, code: int) -> np.ndarray:
+def _mask_other_splits(splits: np.ndarray, code: int) -> np.ndarray:
     """Return which rows are in another split; those that are in none are not."""
     others: np.ndarray = (splits != code) & (splits != DROPPED)
     return others
 
 
-def _complete_apart(
-    around: Neighbours, known: pa.Array, carries: Mapping[int, Any], learned: Any, splits: np.ndarray
+def _complete_by_split(
+    imputer: NeighbourImputer, known: pa.Array, border_values: Mapping[int, Any], learned: Any, splits: np.ndarray
 ) -> pa.Array:
     """Complete the rows of each split as if the others held nothing."""
     completed = [
-        around.complete(around.hide(known, _in_others(splits, code)), carries[code], learned).filter(splits == code)
+        imputer.complete(imputer.hide(known, _mask_other_splits(splits, code)), border_values[code], learned).filter(
+            splits == code
+        )
         for code in sorted(set(splits.tolist()))
     ]
     order = np.argsort(np.argsort(splits, kind="stable"), kind="stable")
@@ -213,59 +227,67 @@ def _complete_apart(
 
 
 def summarize_columns(
-    features: Mapping[str, Contract], around: Surroundings, parsed: Parsed, table: pa.Table
+    features: Mapping[str, Contract], context: PartitionContext, parsed: Parsed, table: pa.Table
 ) -> dict[str, Any]:
     """Summarize the rows that are learned from, by feature; `parsed` is used up, the split reads columns of `table`."""
     keep = kept_rows(features, parsed.columns)
-    splits = None if around.rows is None else around.rows.assign(table, keep)
+    splits = None if context.assignment is None else context.assignment.assign(table, keep)
     # Of all rows, or of each fold and, for what counts whichever fold is left out, of no row.
-    cuts: list[np.ndarray | None]
-    if splits is not None and around.folds:
-        ends = np.cumsum(np.bincount(splits, minlength=around.folds))[: around.folds]
-        cuts = [*np.split(np.argsort(splits, kind="stable"), ends)[:-1], np.zeros(0, np.intp)]
+    row_subsets: list[np.ndarray | None]
+    if splits is not None and context.n_folds:
+        ends = np.cumsum(np.bincount(splits, minlength=context.n_folds))[: context.n_folds]
+        row_subsets = [*np.split(np.argsort(splits, kind="stable"), ends)[:-1], np.zeros(0, np.intp)]
     else:
         mask = keep if splits is None else splits == TRAIN
-        cuts = [None if mask is None or mask.all() else np.flatnonzero(mask)]
+        row_subsets = [None if mask is None or mask.all() else np.flatnonzero(mask)]
     columns: dict[str, Any] = {}
     weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one.kind == "weight"), None)
-    whole = Beside(table.select(learning_columns(features)), None, weights)
-    besides = [whole if rows is None else whole.among(rows) for rows in cuts]
+    all_rows = SideColumns(table.select(learning_columns(features)), None, weights)
+    shared_side_columns = [all_rows if rows is None else all_rows.take(rows) for rows in row_subsets]
     for name, feature in features.items():
         column, unreadable = parsed.columns.pop(name), parsed.unreadable.get(name)
         completed = column
-        if (neighbours := around_while_learning(feature)) is not None:
-            completed = neighbours.complete(column, around.carries.get(name))
-        folds = around.cross_fit[name].assign(table, None) if name in around.cross_fit else None
-        own = [
+        if (imputer := get_fit_imputer(feature)) is not None:
+            completed = imputer.complete(column, context.border_values.get(name))
+        folds = context.cross_fit[name].assign(table, None) if name in context.cross_fit else None
+        side_columns = [
             replace(one, folds=folds if folds is None or rows is None else folds[rows])
-            for rows, one in zip(cuts, besides, strict=True)
+            for rows, one in zip(row_subsets, shared_side_columns, strict=True)
         ]
-        seen, missing, odd = zip(*_cut(cuts, column, unreadable, every=drops_missing(feature)), strict=True)
-        rejects = [_rejects(feature, name, one, around.number) for one in odd]
-        with naming(name):
-            values = feature._summarize_cuts(completed, own, cuts)
-            cells = [_count_cells(feature, completed, rows) for rows in cuts]
-        rows = [len(completed) if one is None else len(one) for one in cuts]
-        kinds = [CellType(parsed.cell_types[name])] * len(cuts)
+        seen, missing, unreadable_subsets = zip(
+            *_count_subsets(row_subsets, column, unreadable, include_dropped=drops_missing(feature)), strict=True
+        )
+        rejects = [_collect_rejects(feature, name, one, context.number) for one in unreadable_subsets]
+        with column_error_context(name):
+            values = feature._summarize_subsets(completed, side_columns, row_subsets)
+            cells = [_count_cells(feature, completed, rows) for rows in row_subsets]
+        rows = [len(completed) if one is None else len(one) for one in row_subsets]
+        kinds = [CellType(parsed.cell_types[name])] * len(row_subsets)
         parts = tuple(map(ColumnSummary, rows, missing, rejects, values, cells, seen, kinds))
-        columns[name] = FoldedSummary(parts, getattr(around.rows, "trained_on", None)) if around.folds else parts[0]
+        columns[name] = (
+            FoldedSummary(parts, getattr(context.assignment, "trained_on", None)) if context.n_folds else parts[0]
+        )
     return columns
 
 
-def _cut(
-    cuts: Sequence[np.ndarray | None], column: pa.Array, unreadable: UnreadableCells | None, *, every: bool
+def _count_subsets(
+    row_subsets: Sequence[np.ndarray | None],
+    column: pa.Array,
+    unreadable: UnreadableCells | None,
+    *,
+    include_dropped: bool,
 ) -> list[tuple[int, int, UnreadableCells | None]]:
     """Return of cuts of rows how many cells are looked at, how many of them are missing, and the unreadable ones.
 
-    With `every`, these are all cells in the last cut, and none in the others: rows that a feature drops belong to no
+    With `include_dropped`, these are all cells in the last cut, and none in the others: rows that a feature drops belong to no
     split.
     """
-    if every or cuts[-1] is None:
-        return [*[(0, 0, None)] * (len(cuts) - 1), (len(column), column.null_count, unreadable)]
-    gaps = ~valid_mask(column)
+    if include_dropped or row_subsets[-1] is None:
+        return [*[(0, 0, None)] * (len(row_subsets) - 1), (len(column), column.null_count, unreadable)]
+    is_missing = ~valid_mask(column)
     return [
-        (len(rows), int(np.count_nonzero(gaps[rows])), None if unreadable is None else unreadable.among(rows))
-        for rows in cuts
+        (len(rows), int(np.count_nonzero(is_missing[rows])), None if unreadable is None else unreadable.take(rows))
+        for rows in row_subsets
         if rows is not None
     ]
 
@@ -273,17 +295,17 @@ def _cut(
 def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -> TokenCounts | None:
     if feature.missing_value_strategy != "fill_with_mode":
         return None
-    some = parsed if rows is None else parsed.take(pa.array(rows))
-    plain = feature.cells(some.drop_null())
+    selected = parsed if rows is None else parsed.take(pa.array(rows))
+    plain = feature.cells(selected.drop_null())
     return None if plain is None else TokenCounts.of_cells(plain)
 
 
-def _rejects(feature: Contract, name: str, unreadable: UnreadableCells | None, partition: int) -> Rejects:
+def _collect_rejects(feature: Contract, name: str, unreadable: UnreadableCells | None, partition: int) -> Rejects:
     if unreadable is None or not len(unreadable.rows):
         return Rejects()
     if feature.invalid == "raise":
         raise RejectedValueError(
-            f'column "{name}": {unreadable.texts[0].as_py()!r} cannot be read as {noun_of(feature)} '
+            f'column "{name}": {unreadable.texts[0].as_py()!r} cannot be read as {kind_with_article(feature)} '
             f'({len(unreadable.rows)} such cells in this partition); correct the data, or use invalid="missing"'
         )
     return Rejects.of(unreadable.rows + (partition << _PARTITION_BITS), unreadable.texts)
@@ -292,53 +314,55 @@ def _rejects(feature: Contract, name: str, unreadable: UnreadableCells | None, p
 def encode_columns(
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
-    around: Surroundings,
+    context: PartitionContext,
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, np.ndarray]:
     """Encode every column; new rows are all kept, also those that a write would drop. `parsed` is used up."""
-    columns = completed_columns(features, learned, around, parsed, table)
+    columns = completed_columns(features, learned, context, parsed, table)
     return dict(encoded_outputs(features, learned, columns, np.ones(parsed.rows, bool)))
 
 
 def completed_columns(
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
-    around: Surroundings,
+    context: PartitionContext,
     parsed: Parsed,
     table: pa.Table | None = None,
-    gaps: dict[str, np.ndarray] | None = None,
+    missing_codes: dict[str, np.ndarray] | None = None,
     splits: np.ndarray | None = None,
 ) -> dict[str, pa.Array]:
     """Apply to parsed columns what only learning and other partitions can tell; `parsed` is used up.
 
     With `splits`, a column is completed apart in each of them, if its edges were taken so. Which cells are missing (1)
-    and unreadable (2) is added to `gaps`, for columns that have any.
+    and unreadable (2) is added to `missing_codes`, for columns that have any.
     """
     columns = {}
     for name, feature in features.items():
         readable = parsed.columns.pop(name)
-        with naming(name):
-            column = known = learned[name].recognize(readable)
-            if gaps is not None and known.null_count:
-                gaps[name] = (~valid_mask(known)).astype(np.uint8) + (valid_mask(readable) & ~valid_mask(known))
+        with column_error_context(name):
+            column = known = learned[name].mask_unlearned(readable)
+            if missing_codes is not None and known.null_count:
+                missing_codes[name] = (~valid_mask(known)).astype(np.uint8) + (
+                    valid_mask(readable) & ~valid_mask(known)
+                )
                 if (cells := parsed.unreadable.get(name)) is not None:
-                    gaps[name][cells.rows] = 2
+                    missing_codes[name][cells.rows] = 2
             if feature.missing_indicator:
                 columns[name + MISSING] = known.is_null()
-            if (neighbours := feature.around) is not None:
-                carry = around.carries.get(name)
-                if splits is not None and len(splits) and neighbours.apart and isinstance(carry, dict):
-                    column = _complete_apart(neighbours, known, carry, learned[name], splits)
+            if (imputer := feature.imputer) is not None:
+                border_value = context.border_values.get(name)
+                if splits is not None and len(splits) and imputer.per_split and isinstance(border_value, dict):
+                    column = _complete_by_split(imputer, known, border_value, learned[name], splits)
                 else:
-                    column = neighbours.complete(known, carry, learned[name])
+                    column = imputer.complete(known, border_value, learned[name])
                 check_arrow(feature, "around", column, len(readable))
         if feature.invalid == "raise":
-            _rejects(feature, name, parsed.unreadable.get(name), around.number)
-            odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))
-            if len(odd):
+            _collect_rejects(feature, name, parsed.unreadable.get(name), context.number)
+            unlearned = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))
+            if len(unlearned):
                 cells = readable if table is None else table[feature.reads(name)[0]]
-                _rejects(feature, name, UnreadableCells.of(cells, odd), around.number)
+                _collect_rejects(feature, name, UnreadableCells.of(cells, unlearned), context.number)
         columns[name] = column
     return columns
 
@@ -349,27 +373,27 @@ def encoded_outputs(
     columns: dict[str, pa.Array],
     keep: np.ndarray,
     *,
-    carried: bool = False,
+    keep_media_cells: bool = False,
 ) -> Iterator[tuple[str, Any]]:
     """Encode the kept rows of completed columns, one feature after the other; `columns` is used up.
 
-    With `carried`, they are what a write carries to its parts: the cells of media, which only parts decode.
+    With `keep_media_cells`, they are what a write carries to its parts: the cells of media, which only parts decode.
     """
     rows = None if keep.all() else pa.array(keep)
     for name, feature in features.items():
-        column, gaps = columns.pop(name), columns.pop(name + MISSING, None)
+        column, is_missing = columns.pop(name), columns.pop(name + MISSING, None)
         column = column if rows is None else column.filter(rows)
-        with naming(name):
-            if carried and isinstance(feature, MediaContract):
-                encoded: Mapping[str, Any] = feature.carry_column(column, learned[name])
+        with column_error_context(name):
+            if keep_media_cells and isinstance(feature, MediaContract):
+                encoded: Mapping[str, Any] = feature.to_stored_cells(column, learned[name])
             else:
                 encoded = _encode(feature, column, learned[name])
         del column
         for output, array in encoded.items():
             yield name + output, array
-        if gaps is not None:
-            gaps = gaps if rows is None else gaps.filter(rows)
-            yield name + MISSING, gaps.to_numpy(zero_copy_only=False).astype(np.uint8)
+        if is_missing is not None:
+            is_missing = is_missing if rows is None else is_missing.filter(rows)
+            yield name + MISSING, is_missing.to_numpy(zero_copy_only=False).astype(np.uint8)
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
@@ -379,10 +403,10 @@ def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.n
             f"{parsed.null_count:,} cells are missing, and nothing was learned to fill them with: leave out the "
             'rows, or the column of a target, or use missing_value_strategy="fill_with_const" with a fill_value'
         )
-    encoded = checked_outputs(feature, feature.encode(parsed, learned), len(parsed))
-    check_alike(feature, "encode", encoded, empty_arrays(feature, learned))
+    encoded = check_outputs(feature, feature.encode(parsed, learned), len(parsed))
+    check_same_layout(feature, "encode", encoded, empty_arrays(feature, learned))
     if parsed.null_count and not keeps:
-        gaps = ~valid_mask(parsed)
-        for output, row in filled_row(feature, learned).items():
-            encoded[output][gaps] = row
+        is_missing = ~valid_mask(parsed)
+        for output, row in encode_fill_value(feature, learned).items():
+            encoded[output][is_missing] = row
     return encoded

@@ -11,14 +11,14 @@ import pyarrow as pa
 from daskprep.errors import ColumnError
 from daskprep.features.cells import as_dictionary, as_numbers, one_array
 from daskprep.summaries import Range
-from daskprep.summaries.target_sums import Label, TargetSums, in_digits
+from daskprep.summaries.target_sums import Label, TargetSums, split_into_digits
 
-LEAF_ROWS = 64
-MOST_CLASSES = 100
-_LEAST_GAIN = 1e-12  # of the squares that a split could save: less is rounding
+MIN_LEAF_ROWS = 64
+MAX_CLASSES = 100
+_MIN_GAIN = 1e-12  # of the squares that a split could save: less is rounding
 
 
-class Targets(NamedTuple):
+class TargetColumn(NamedTuple):
     """A target: which of all rows have one (None: all), and of those `TargetSums.of` adds up."""
 
     present: np.ndarray | None
@@ -27,32 +27,32 @@ class Targets(NamedTuple):
     digits: np.ndarray | None = None
 
     @classmethod
-    def of(cls, target: pa.ChunkedArray, *, by_class: bool) -> Targets:
+    def of(cls, target: pa.ChunkedArray, *, by_class: bool) -> TargetColumn:
         """Read a target as classes or as numbers."""
         column = as_dictionary(one_array(target)) if by_class else as_numbers(one_array(target))
         present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         if not by_class:
-            return cls(present, *in_digits(column.drop_null().to_numpy()))
+            return cls(present, *split_into_digits(column.drop_null().to_numpy()))
         check_classes(len(column.dictionary))
         return cls(present, column.indices.drop_null().to_numpy(), tuple(column.dictionary.to_pylist()))
 
 
-def sum_target(numbers: pa.Array, targets: Targets) -> TargetSums:
+def sum_target(numbers: pa.Array, targets: TargetColumn) -> TargetSums:
     """Sum up a target by the numbers beside it; rows that lack either are left out."""
     present, codes, labels, digits = targets
     values = numbers.to_numpy(zero_copy_only=False)
     if present is not None:
         values = values[present]
     if numbers.null_count:
-        both = values == values  # noqa: PLR0124 NaN is not
-        values, codes, digits = values[both], codes[both], None if digits is None else digits[both]
+        has_number = values == values  # noqa: PLR0124 NaN is not
+        values, codes, digits = values[has_number], codes[has_number], None if digits is None else digits[has_number]
     return TargetSums.of(values, codes, labels, digits)
 
 
 def check_classes(classes: int) -> None:
     """Raise ColumnError for more classes than are counted by bucket."""
-    if classes > MOST_CLASSES:
-        raise ColumnError(f'its target has more than {MOST_CLASSES} classes: use target_type="number", or fewer')
+    if classes > MAX_CLASSES:
+        raise ColumnError(f'its target has more than {MAX_CLASSES} classes: use target_type="number", or fewer')
 
 
 def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
@@ -69,7 +69,7 @@ def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
         )
     low, high = sums.buckets.edges()
     tree = _Tree(sums.rows, sums.targets())
-    splits = tree.grown(bins)
+    splits = tree.grow(bins)
     thresholds = high[splits - 1] / 2 + low[splits] / 2
     return np.unique([extent.min, *thresholds.clip(extent.min, extent.max), extent.max])
 
@@ -81,25 +81,25 @@ class _Tree:
         centered = targets - rows[:, None] * (targets.sum(axis=0) / rows.sum())
         self._rows = np.concatenate([[0], np.cumsum(rows)])
         self._sums = np.concatenate([np.zeros((1, targets.shape[1])), np.cumsum(centered, axis=0)])
-        self._least = _LEAST_GAIN * float((centered**2 / rows[:, None]).sum())
+        self._min_gain = _MIN_GAIN * float((centered**2 / rows[:, None]).sum())
 
-    def grown(self, leaves: int) -> np.ndarray:
+    def grow(self, leaves: int) -> np.ndarray:
         """Return the first buckets of all leaves but the first, in order."""
-        heap = [self._best(0, len(self._rows) - 1)]
+        heap = [self._best_split(0, len(self._rows) - 1)]
         splits: list[int] = []
         while len(splits) < leaves - 1:
             loss, split, start, stop = heapq.heappop(heap)
-            if -loss <= self._least:
+            if -loss <= self._min_gain:
                 break
             splits.append(split)
             for part in ((start, split), (split, stop)):
-                heapq.heappush(heap, self._best(*part))
+                heapq.heappush(heap, self._best_split(*part))
         return np.array(sorted(splits), np.int64)
 
-    def _best(self, start: int, stop: int) -> tuple[float, int, int, int]:
+    def _best_split(self, start: int, stop: int) -> tuple[float, int, int, int]:
         """Return the loss of the best split of some buckets, negative, and where it is."""
         rows, sums = self._rows[start : stop + 1], self._sums[start : stop + 1]
-        first, last = rows.searchsorted([rows[0] + LEAF_ROWS, rows[-1] - LEAF_ROWS + 1]).tolist()
+        first, last = rows.searchsorted([rows[0] + MIN_LEAF_ROWS, rows[-1] - MIN_LEAF_ROWS + 1]).tolist()
         if first >= last:
             return 0.0, start, start, stop
         middle, inner = rows[first:last, None], sums[first:last]

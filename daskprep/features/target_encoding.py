@@ -14,22 +14,22 @@ import pyarrow.compute as pc
 from sklearn.base import clone
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Beside
-from daskprep.features.cells import as_dictionary, as_numbers, by_code, one_array, value_order
+from daskprep.features.base import SideColumns
+from daskprep.features.cells import argsort_values, as_dictionary, as_numbers, one_array, take_by_code
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.parameters import AtLeast, NonNegative
 from daskprep.features.tokens import LearnedTokens
-from daskprep.features.vector import rows_as_lists
+from daskprep.features.vector import matrix_to_lists
 from daskprep.split import GroupSplit, KFold, Splitter
 from daskprep.split.times import TimeSplitter
 from daskprep.summaries import TokenCounts
-from daskprep.summaries.value_sums import DIGIT_BITS, Sums, ValueSums
+from daskprep.summaries.value_sums import DIGIT_BITS, SumTable, ValueSums
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
-MOST_CLASSES = 256
+MAX_CLASSES = 256
 _CLASS = "class "  # what quantities of classes are called, before the name of the class
-_LARGEST = float(np.finfo(np.float32).max)
-_LARGEST_TARGET = 1e150  # whose square is a double
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_MAX_TARGET = 1e150  # whose square is a double
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +54,13 @@ class LearnedTargetEncoding(LearnedTokens):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LearnedTargetEncoding:
-        kept, learned = data["encodings"], super().from_dict(data)
-        if isinstance(kept, str):
-            kept = np.frombuffer(base64.b64decode(kept, validate=True), "<f4").astype(np.float32)
+        encodings, learned = data["encodings"], super().from_dict(data)
+        if isinstance(encodings, str):
+            encodings = np.frombuffer(base64.b64decode(encodings, validate=True), "<f4").astype(np.float32)
         columns = len(learned.classes) if len(learned.classes) > 2 else 1
-        if not len(kept):
+        if not len(encodings):
             raise ValueError("encodings are empty")
-        return dataclasses.replace(learned, encodings=kept.reshape(-1, len(learned.vocabulary), columns))
+        return dataclasses.replace(learned, encodings=encodings.reshape(-1, len(learned.vocabulary), columns))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LearnedTargetEncoding) and self.to_dict() == other.to_dict()
@@ -122,7 +122,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     """
 
     kind = "target_encoding"
-    holds = "numbers"
+    semantic_type = "numbers"
 
     target: str | None = None
     encoding: Literal["target", "count", "frequency"] = "target"
@@ -145,9 +145,9 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
             self._cross_fit.validate()
 
     def _check_learned(self, learned: LearnedTargetEncoding) -> None:
-        found, folds = len(learned.encodings) - 1, 0 if self._cross_fit is None else self.folds
-        if found != folds:
-            raise ValueError(f"there are encodings of {found} folds, and folds={folds}")
+        learned_folds, folds = len(learned.encodings) - 1, 0 if self._cross_fit is None else self.folds
+        if learned_folds != folds:
+            raise ValueError(f"there are encodings of {learned_folds} folds, and folds={folds}")
 
     @property
     def _cross_fit(self) -> KFold | None:
@@ -156,7 +156,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         group, time = (None if column is False else column for column in (self.fold_group, self.fold_time))
         return KFold(self.folds, group=group, time=time)
 
-    def folded_like(self, split: Splitter | None) -> tuple[TargetEncoding, str | None]:
+    def match_folds_to_split(self, split: Splitter | None) -> tuple[TargetEncoding, str | None]:
         """Return the feature with the folds that suit a split, unless it names its own, and what to warn of."""
         if (folds := self._cross_fit) is None:
             return self, None
@@ -187,48 +187,48 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     def parse(self, column: pa.Array) -> pa.Array:
         return as_dictionary(column, lowercase=self.lowercase)
 
-    def _put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
-        return pa.StructArray.from_arrays([self._filled(parsed), pa.array(folds)], ["value", "fold"])
+    def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
+        return pa.StructArray.from_arrays([self._fill_missing(parsed), pa.array(folds)], ["value", "fold"])
 
-    def _filled(self, parsed: pa.DictionaryArray) -> pa.DictionaryArray:
+    def _fill_missing(self, parsed: pa.DictionaryArray) -> pa.DictionaryArray:
         """Return a column whose missing cells are the fill value, a value like others."""
         if not parsed.null_count:
             return parsed
         values = pa.concat_arrays([parsed.dictionary, self.parse_fill(self.fill_value).dictionary]).dictionary_encode()
-        places = values.indices.take(parsed.indices.fill_null(len(parsed.dictionary)))
-        return pa.DictionaryArray.from_arrays(places, values.dictionary)
+        indices = values.indices.take(parsed.indices.fill_null(len(parsed.dictionary)))
+        return pa.DictionaryArray.from_arrays(indices, values.dictionary)
 
     def summarize(self, parsed: pa.Array) -> ValueSums:
         return ValueSums()  # missing cells were counted with the others
 
-    def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> ValueSums:
-        values = self._filled(parsed)
+    def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> ValueSums:
+        values = self._fill_missing(parsed)
         rows = {"rows": np.ones(len(values))}
         if self.encoding != "target":
             return ValueSums.of(values, np.zeros(len(values), np.uint8), 1, rows)
-        assert beside.folds is not None
-        return ValueSums.of(values, beside.folds, self.folds, rows | dict(self._quantities(beside)))
+        assert side_columns.folds is not None
+        return ValueSums.of(values, side_columns.folds, self.folds, rows | dict(self._iter_quantities(side_columns)))
 
-    def _quantities(self, beside: Beside) -> Iterator[tuple[str, np.ndarray]]:
+    def _iter_quantities(self, side_columns: SideColumns) -> Iterator[tuple[str, np.ndarray]]:
         """Give what is summed by value: weights, and sum and squares of the target, or the weights of each class."""
-        column = one_array(beside.table[self.target])
-        weights = np.ones(len(column)) if beside.weights is None else beside.weights
+        column = one_array(side_columns.table[self.target])
+        weights = np.ones(len(column)) if side_columns.weights is None else side_columns.weights
         if self.target_type == "class":
             labels = as_dictionary(column)
             yield "n", np.where(labels.is_null().to_numpy(False), np.nan, weights)
-            if len(labels.dictionary) > MOST_CLASSES:
-                raise ColumnError(self._too_many())
+            if len(labels.dictionary) > MAX_CLASSES:
+                raise ColumnError(self._too_many_classes())
             codes = labels.indices.fill_null(-1).to_numpy()
             for code, label in enumerate(labels.dictionary.to_pylist()):
                 yield _CLASS + label, np.where(codes == code, weights, np.nan)
             return
         numbers = as_numbers(column)
-        odd = pc.and_(column.is_valid(), numbers.is_null())
+        unreadable = pc.and_(column.is_valid(), numbers.is_null())
         if pa.types.is_floating(column.type):  # files may hold NaN where a number is missing
-            odd = pc.and_(odd, pc.is_inf(column))
+            unreadable = pc.and_(unreadable, pc.is_inf(column))
         target = numbers.to_numpy(zero_copy_only=False)
-        if odd.true_count or (np.abs(target) > _LARGEST_TARGET).any():
-            shown = column.filter(odd)[0] if odd.true_count else np.nanmax(np.abs(target))
+        if unreadable.true_count or (np.abs(target) > _MAX_TARGET).any():
+            shown = column.filter(unreadable)[0] if unreadable.true_count else np.nanmax(np.abs(target))
             raise ColumnError(
                 f'target "{self.target}" holds {str(shown)!r}, of which no mean can be told: correct the data, or use '
                 'target_type="class"'
@@ -238,9 +238,9 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         if self.smooth == "auto":
             yield "squares", weights * target * target
 
-    def _too_many(self) -> str:
+    def _too_many_classes(self) -> str:
         return (
-            f'target "{self.target}" has more than {MOST_CLASSES} classes, and each makes a column: use '
+            f'target "{self.target}" has more than {MAX_CLASSES} classes, and each makes a column: use '
             'target_type="number"'
         )
 
@@ -248,9 +248,9 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         values, counts, digits = list[pa.Array](), list[np.ndarray](), np.zeros((), np.int64)
         for part in summary.parts():  # which may not fit in memory together
             values.append(part.values)
-            counts.append(part.of("rows", 0)[:, 0])
+            counts.append(part.sums_by_fold("rows", 0)[:, 0])
             digits = digits + part.digits.sum(axis=0, keepdims=True)
-        whole = Sums(pa.array([""]), part.labels, digits)
+        overall = SumTable(pa.array([""]), part.labels, digits)
         tokens, frequencies = pa.concat_arrays(values), np.concatenate(counts)
         vocabulary = Vocabulary.learn(TokenCounts.of(tokens, frequencies), SpecialSymbols.for_category())
         ids, start = vocabulary.ids(tokens), 0
@@ -258,33 +258,33 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
             table = np.zeros((1, len(vocabulary), 1), np.float32)
             table[0, ids, 0] = frequencies / (frequencies.sum() if self.encoding == "frequency" else 1)
             return LearnedTargetEncoding(vocabulary=vocabulary, encodings=table)
-        names = {name.removeprefix(_CLASS) for name, _ in whole.labels if name.startswith(_CLASS)}
+        names = {name.removeprefix(_CLASS) for name, _ in overall.labels if name.startswith(_CLASS)}
         texts = pa.array(sorted(names), pa.string())
-        classes = tuple(texts.take(pa.array(value_order(texts))).to_pylist())
-        if len(classes) > MOST_CLASSES:
-            raise ColumnError(self._too_many())
-        means = self._encodings(whole, whole, classes)
+        classes = tuple(texts.take(pa.array(argsort_values(texts))).to_pylist())
+        if len(classes) > MAX_CLASSES:
+            raise ColumnError(self._too_many_classes())
+        means = self._encodings(overall, overall, classes)
         table = np.empty((len(means), len(vocabulary), means.shape[2]), np.float32)
         for part in summary.parts():
             stop = start + len(part.values)
-            table[:, ids[start:stop]] = self._encodings(part, whole, classes)
+            table[:, ids[start:stop]] = self._encodings(part, overall, classes)
             start = stop
         table[:, 0] = means[:, 0]
         return LearnedTargetEncoding(vocabulary=vocabulary, classes=classes, encodings=table)
 
-    def _encodings(self, part: Sums, whole: Sums, classes: tuple[str, ...]) -> np.ndarray:
+    def _encodings(self, part: SumTable, overall: SumTable, classes: tuple[str, ...]) -> np.ndarray:
         """Return the values of a part encoded by all training rows, and by those outside each fold."""
         if self.target_type == "class":
             names = [_CLASS + name for name in (classes[1:] if len(classes) == 2 else classes)] or ["sum"]
-            columns = [self._smoothed(part, whole, name, name, 0, 0) for name in names]
+            columns = [self._smooth_means(part, overall, name, name, 0, 0) for name in names]
         else:
-            unit = max((place for name, place in whole.labels if name == "sum"), default=0)
-            columns = [self._smoothed(part, whole, "sum", "squares", unit, 2 * unit)]
+            unit = max((digit for name, digit in overall.labels if name == "sum"), default=0)
+            columns = [self._smooth_means(part, overall, "sum", "squares", unit, 2 * unit)]
         return np.stack(columns, axis=-1).swapaxes(0, 1)
 
-    def _smoothed(self, part: Sums, whole: Sums, *of: Any) -> np.ndarray:
-        n, total, mean, deviations = _statistics(part, *of)
-        all_n, _, all_mean, all_deviations = _statistics(whole, *of)
+    def _smooth_means(self, part: SumTable, overall: SumTable, *quantity: Any) -> np.ndarray:
+        n, total, mean, deviations = _statistics(part, *quantity)
+        all_n, _, all_mean, all_deviations = _statistics(overall, *quantity)
         with np.errstate(invalid="ignore"):
             if self.smooth == "auto":
                 prior = all_deviations / all_n * n
@@ -294,7 +294,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
                 encoded = (total + self.smooth * all_mean) / (n + self.smooth)
             encoded = np.where(np.isnan(encoded), all_mean, encoded)
             encoded = np.where(np.isnan(encoded), 0.0, encoded)  # where no row has a target
-            clipped: np.ndarray = np.clip(np.ldexp(encoded, DIGIT_BITS * of[2]), -_LARGEST, _LARGEST)
+            clipped: np.ndarray = np.clip(np.ldexp(encoded, DIGIT_BITS * quantity[2]), -_MAX_FLOAT32, _MAX_FLOAT32)
         return clipped.astype(np.float32)
 
     def encode(self, parsed: pa.Array, learned: LearnedTargetEncoding) -> np.ndarray:
@@ -302,22 +302,22 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         if pa.types.is_struct(parsed.type):
             folds = parsed.field("fold").to_numpy().astype(np.intp)
             parsed = parsed.field("value")
-        ids = by_code(parsed, learned.vocabulary.ids(parsed.dictionary), 0)
+        ids = take_by_code(parsed, learned.vocabulary.ids(parsed.dictionary), 0)
         encoded: np.ndarray = learned.encodings[folds, ids.astype(np.intp)]
         return encoded if len(learned.classes) > 2 else encoded[:, 0]
 
     def decode(self, encoded: np.ndarray, learned: LearnedTargetEncoding) -> pa.Array:
-        return rows_as_lists(encoded) if encoded.ndim > 1 else pa.array(encoded)
+        return matrix_to_lists(encoded) if encoded.ndim > 1 else pa.array(encoded)
 
     def tabulated_names(self, name: str, learned: LearnedTargetEncoding) -> list[str]:
         return [f"{name}_{one}" for one in learned.classes] if len(learned.classes) > 2 else [name]
 
 
 def _statistics(
-    part: Sums, sums: str, squares: str, unit: int, square_unit: int
+    part: SumTable, sums: str, squares: str, unit: int, square_unit: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return weights, sums, means, and sums of squared deviations, of shape (values, 1 + folds), in units."""
-    n, total, square = part.of("n", 0), part.of(sums, unit), part.of(squares, square_unit)
+    n, total, square = part.sums_by_fold("n", 0), part.sums_by_fold(sums, unit), part.sums_by_fold(squares, square_unit)
     with np.errstate(invalid="ignore"):
         # Where rounding matters to the difference, deviations are too small to change a mean that is a float32.
         return n, total, total / n, np.maximum(square - total * total / n, 0.0)

@@ -84,7 +84,7 @@ class Text(Sequence):
     """
 
     kind = "text"
-    holds = "tokens"
+    semantic_type = "tokens"
     reads_any_text_as = "text"
 
     level: Literal["word", "char", "both"] = "word"
@@ -110,14 +110,14 @@ class Text(Sequence):
     def _levels(self) -> dict[str, Sequence]:
         """The sequences that do the work of "char" and "both"."""
         shared: dict[str, Any] = {**self.get_params(deep=False), "level": "word"}  # type: ignore[no-untyped-call]
-        of_characters = {
+        char_parameters = {
             "tokenizer": "characters",
             "vocab_file": None,
             "sequence_length": None,
             "most_common": self.char_most_common,
             "max_sequence_length": self.char_max_sequence_length,
         }
-        return {"word": Text(**shared), "char": Text(**shared | of_characters)}
+        return {"word": Text(**shared), "char": Text(**shared | char_parameters)}
 
     def fingerprint(self) -> str:
         if self.level != "both":
@@ -130,7 +130,7 @@ class Text(Sequence):
     def parse(self, column: pa.Array) -> pa.Array:
         if self.level != "both":
             return super().parse(column)
-        return _together({level: sequence.parse(column) for level, sequence in self._levels.items()})
+        return _combine_levels({level: sequence.parse(column) for level, sequence in self._levels.items()})
 
     def parse_fill(self, value: object) -> pa.Array:
         if self.level == "both":
@@ -138,7 +138,7 @@ class Text(Sequence):
             values = value if isinstance(value, Mapping) else dict.fromkeys(levels, value)
             if values.keys() != levels.keys():
                 raise ConfigError(f"Text: fill_value {value!r:.80} must be one text, or have word and char")
-            return _together({level: one.parse_fill(values[level]) for level, one in levels.items()})
+            return _combine_levels({level: one.parse_fill(values[level]) for level, one in levels.items()})
         return super().parse_fill(value)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
@@ -170,8 +170,12 @@ class Text(Sequence):
             for level, one in self._levels.items()
         }
 
-    def knows(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
-        return super().knows(words, learned) if not output else self._levels[output[1:]].knows(words, learned)
+    def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
+        return (
+            super().mask_known_words(words, learned)
+            if not output
+            else self._levels[output[1:]].mask_known_words(words, learned)
+        )
 
     def limits(self, learned: LearnedSequence | LearnedText) -> Mapping[str, Bounds]:
         if isinstance(learned, LearnedSequence):
@@ -189,6 +193,6 @@ class Text(Sequence):
         return LearnedText if self.level == "both" else LearnedSequence
 
 
-def _together(levels: Mapping[str, pa.Array]) -> pa.StructArray:
+def _combine_levels(levels: Mapping[str, pa.Array]) -> pa.StructArray:
     missing = pc.or_(*(one.is_null() for one in levels.values()))
     return pa.StructArray.from_arrays(list(levels.values()), names=list(levels), mask=missing)

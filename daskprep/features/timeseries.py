@@ -11,19 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError
-from daskprep.features.base import Learned, fills_all
+from daskprep.features.base import Learned, fills_with_one_value
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Neighbours, Strategy, neighbour_strategy
+from daskprep.features.missing import NeighbourImputer, Strategy, neighbour_strategy
 from daskprep.features.parameters import AtLeast, Count, Truncation
-from daskprep.features.vector import number_lists, rows_as_lists
+from daskprep.features.vector import matrix_to_lists, parse_number_lists
 from daskprep.features.windows import (
     HIDDEN,
     GroupedRows,
-    WindowEdge,
+    WindowBorder,
     cut_windows,
     fill_in_groups,
-    gap_fills,
+    find_border_fills,
     group_ends,
     nearest_numbers,
     push_numbers,
@@ -34,8 +34,8 @@ from daskprep.serving.series import SEPARATORS
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Lengths
 
-_LARGEST = float(np.finfo(np.float32).max)
-_LONGEST_WINDOW = 1 << 24  # more is a mistake, or asks for memory on purpose
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_MAX_WINDOW = 1 << 24  # more is a mistake, or asks for memory on purpose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +103,8 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     """
 
     kind = "timeseries"
-    holds = "series"
-    _odd_cells = ("0.1 2.5 nan", "1_-2e3", "[1, 2.25, 3]", "", "no series")
+    semantic_type = "series"
+    _edge_case_cells = ("0.1 2.5 nan", "1_-2e3", "[1, 2.25, 3]", "", "no series")
 
     tokenizer: Literal["space", "comma", "underscore"] = "space"
     timeseries_length_limit: Count = 256
@@ -119,16 +119,16 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     fill_value: str | float | None = ""
 
     def check(self) -> None:
-        if not abs(self.padding_value) <= _LARGEST:
+        if not abs(self.padding_value) <= _MAX_FLOAT32:
             raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is no finite number of 32 bits")
         if self.window_size and self.horizon:
             raise ConfigError(
                 f"Timeseries: window_size={self.window_size} looks back, horizon={self.horizon} looks ahead; "
                 "set one of them to 0, or use two features"
             )
-        if self.group_by is not None and not self.windows:
+        if self.group_by is not None and not self.is_windowed:
             raise ConfigError(f'Timeseries: group_by="{self.group_by}" needs a window_size or a horizon')
-        if self.windows and self.missing_value_strategy == "fill_with_mode":
+        if self.is_windowed and self.missing_value_strategy == "fill_with_mode":
             raise ConfigError(
                 'Timeseries: windows do not support "fill_with_mode": use "fill_with_const", "ffill" or "bfill"'
             )
@@ -136,7 +136,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
             self.parse_fill(self.fill_value)
 
     @property
-    def windows(self) -> bool:
+    def is_windowed(self) -> bool:
         """Whether a row is a window over the rows around it."""
         return self.window_size > 0 or self.horizon > 0
 
@@ -144,8 +144,8 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         return [*super().reads(name), *([] if self.group_by is None else [self.group_by])]
 
     def parse(self, column: pa.Array, groups: pa.Array | None = None) -> pa.Array:
-        if not self.windows:
-            return number_lists(column, SEPARATORS[self.tokenizer])
+        if not self.is_windowed:
+            return parse_number_lists(column, SEPARATORS[self.tokenizer])
         numbers = as_numbers(column).cast(pa.float32(), safe=False)
         parsed = pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
         if groups is None:
@@ -153,15 +153,15 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         return pa.StructArray.from_arrays([parsed, as_text(groups)], ["number", "group"], mask=parsed.is_null())
 
     def parse_fill(self, value: object) -> pa.Array:
-        if not self.windows:
+        if not self.is_windowed:
             return super().parse_fill(value)
         if isinstance(value, str) and not value.strip():
             return pa.array([[np.nan]], pa.list_(pa.float32()))
-        return number_lists(super().parse_fill(value))
+        return parse_number_lists(super().parse_fill(value))
 
     def summarize(self, parsed: pa.Array) -> Lengths:
         # Nothing is learned from windows: their size is given.
-        return Lengths() if self.windows else Lengths.of(np.diff(list_offsets(parsed.drop_null())))
+        return Lengths() if self.is_windowed else Lengths.of(np.diff(list_offsets(parsed.drop_null())))
 
     def learn(self, summary: Lengths) -> LearnedTimeseries:
         longest = max(1, min(summary.max, self.timeseries_length_limit))
@@ -183,26 +183,26 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         return out
 
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
-        return rows_as_lists(encoded)
+        return matrix_to_lists(encoded)
 
     @property
-    def around(self) -> Neighbours | None:
-        return _Windows(self) if self.windows else super().around
+    def imputer(self) -> NeighbourImputer | None:
+        return _WindowImputer(self) if self.is_windowed else super().imputer
 
 
-class _Windows(Neighbours):
+class _WindowImputer(NeighbourImputer):
     """Cuts windows over the rows around each row, of which `ffill` and `bfill` fill the gaps."""
 
-    learns = False
+    used_in_fit = False
 
     def __init__(self, feature: Timeseries) -> None:
         self._feature = feature
-        self.apart = not feature.across_splits
-        self._gaps = neighbour_strategy(feature.missing_value_strategy)
-        self._ahead = feature.horizon > 0
+        self.per_split = not feature.across_splits
+        self._gap_strategy = neighbour_strategy(feature.missing_value_strategy)
+        self._looks_ahead = feature.horizon > 0
         self._reach = feature.horizon or feature.window_size - 1  # how far away the farthest number is
-        if self._reach > _LONGEST_WINDOW:
-            raise ConfigError(f"Timeseries: a window has {_LONGEST_WINDOW:,} numbers at most, not {self._reach:,}")
+        if self._reach > _MAX_WINDOW:
+            raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {self._reach:,}")
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
         if not hidden.any():
@@ -214,43 +214,45 @@ class _Windows(Neighbours):
             return number
         return pa.StructArray.from_arrays([number, parsed.field("group")], ["number", "group"], mask=number.is_null())
 
-    def edge(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowEdge:
+    def find_border(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowBorder:
         rows = rows_by_group(parsed)
         numbers = self._fill(rows, learned, None)
-        ends = group_ends(rows) if self._gaps else np.full((len(rows.groups), 2), np.nan, np.float32)
-        return WindowEdge(rows.groups, rows.sizes, nearest_numbers(rows, numbers, self._reach, ahead=self._ahead), ends)
+        ends = group_ends(rows) if self._gap_strategy else np.full((len(rows.groups), 2), np.nan, np.float32)
+        return WindowBorder(
+            rows.groups, rows.sizes, nearest_numbers(rows, numbers, self._reach, ahead=self._looks_ahead), ends
+        )
 
-    def carries(self, edges: Sequence[WindowEdge]) -> list[Any]:
-        names = pa.concat_arrays([edge.groups for edge in edges]).dictionary_encode(null_encoding="encode")
-        parts = np.split(names.indices.to_numpy(), np.cumsum([len(edge.groups) for edge in edges])[:-1])
-        gaps = gap_fills(edges, parts, len(names.dictionary), self._gaps)
+    def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
+        names = pa.concat_arrays([border.groups for border in borders]).dictionary_encode(null_encoding="encode")
+        group_codes = np.split(names.indices.to_numpy(), np.cumsum([len(border.groups) for border in borders])[:-1])
+        gaps = find_border_fills(borders, group_codes, len(names.dictionary), self._gap_strategy)
         known = np.full((len(names.dictionary), self._reach), np.nan, np.float32)
-        told: list[Any] = [None] * len(edges)
-        order = range(len(edges))
-        for i in reversed(order) if self._ahead else order:
-            told[i] = known[parts[i]], gaps[i]
-            nearest = np.where(np.isnan(edges[i].nearest), gaps[i][:, None], edges[i].nearest)
-            known[parts[i]] = push_numbers(told[i][0], nearest, edges[i].sizes)
-        return told
+        border_values: list[Any] = [None] * len(borders)
+        order = range(len(borders))
+        for i in reversed(order) if self._looks_ahead else order:
+            border_values[i] = known[group_codes[i]], gaps[i]
+            nearest = np.where(np.isnan(borders[i].nearest), gaps[i][:, None], borders[i].nearest)
+            known[group_codes[i]] = push_numbers(border_values[i][0], nearest, borders[i].sizes)
+        return border_values
 
-    def complete(self, parsed: pa.Array, carry: Any, learned: LearnedTimeseries | None = None) -> pa.Array:
+    def complete(self, parsed: pa.Array, border_value: Any, learned: LearnedTimeseries | None = None) -> pa.Array:
         rows = rows_by_group(parsed)
-        around, gaps = carry or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
+        outer_numbers, gaps = border_value or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
         numbers = self._fill(rows, learned, gaps)
-        windows = cut_windows(rows, numbers, around, ahead=self._ahead)
+        windows = cut_windows(rows, numbers, outer_numbers, ahead=self._looks_ahead)
         windows[np.isinf(windows)] = np.nan
         # A window is missing where its row is, unless something was put there.
         missing = parsed.is_null().to_numpy(zero_copy_only=False)
-        if learned is not None and fills_all(self._feature):
+        if learned is not None and fills_with_one_value(self._feature):
             missing[:] = False
-        elif self._gaps:
+        elif self._gap_strategy:
             missing[rows.order] = np.isnan(numbers)
         return pa.FixedSizeListArray.from_arrays(windows.reshape(-1), windows.shape[1], mask=pa.array(missing))
 
     def _fill(self, rows: GroupedRows, learned: LearnedTimeseries | None, gaps: np.ndarray | None) -> np.ndarray:
-        if self._gaps:
-            return np.where(np.isinf(rows.numbers), rows.numbers, fill_in_groups(rows, self._gaps, gaps))
-        if learned is None or not fills_all(self._feature):
+        if self._gap_strategy:
+            return np.where(np.isinf(rows.numbers), rows.numbers, fill_in_groups(rows, self._gap_strategy, gaps))
+        if learned is None or not fills_with_one_value(self._feature):
             return rows.numbers
         fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()
         return np.where(np.isnan(rows.numbers), np.float32(fill), rows.numbers)

@@ -16,21 +16,21 @@ from daskprep.features.base import Learned, LearnedT
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
 from daskprep.features.parameters import Count
-from daskprep.kernels import Coded
+from daskprep.kernels import TokenCodes
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
-from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, lowered
+from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, lowercase_strings
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 UNKNOWN = "<UNK>"  # as a fill value: the unknown symbol, however it is spelled
 
 _CELL_SEPARATOR = "\x1f"
-_LONGEST_SAMPLED = 200  # characters of a token that a saved file shows again
-_SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter ones by comparing shifted copies
+_MAX_SAMPLE_CHARACTERS = 200  # characters of a token that a saved file shows again
+_MAX_SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter ones by comparing shifted copies
 
 
-def token_lists(parsed: pa.ListArray) -> Coded:
+def token_lists(parsed: pa.ListArray) -> TokenCodes:
     """Take a parsed column apart; missing rows have no tokens."""
     if parsed.null_count:
         flat = parsed.flatten()
@@ -40,7 +40,7 @@ def token_lists(parsed: pa.ListArray) -> Coded:
         first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
         flat = parsed.values.slice(first, last - first)
         offsets = offsets - first if first else offsets
-    return Coded(offsets, flat.indices.to_numpy(), flat.dictionary)
+    return TokenCodes(offsets, flat.indices.to_numpy(), flat.dictionary)
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
@@ -57,7 +57,7 @@ def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
     tokens = as_text(column.flatten())
     if lowercase:
         distinct = tokens.dictionary_encode()
-        tokens = lowered(distinct.dictionary).take(distinct.indices)
+        tokens = lowercase_strings(distinct.dictionary).take(distinct.indices)
     lengths = column.value_lengths().fill_null(0).to_numpy()
     missing = ~valid_mask(column)
     if tokens.null_count:
@@ -65,22 +65,22 @@ def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
         missing[rows[~valid_mask(tokens)]] = True
         tokens = tokens.filter(pa.array(~missing[rows]))
         lengths = np.where(missing, 0, lengths)
-    return kernels.list_of(kernels.offsets_of(lengths), tokens.dictionary_encode(), missing)
+    return kernels.make_list_array(kernels.offsets_from_lengths(lengths), tokens.dictionary_encode(), missing)
 
 
-def lists_of(lists: Coded, like: pa.ListArray) -> pa.ListArray:
+def to_list_array(lists: TokenCodes, like: pa.ListArray) -> pa.ListArray:
     """Put a parsed column together again; rows are missing where they are in `like`."""
     values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.values)
-    return kernels.list_of(lists.rows, values, kernels.null_mask(like))
+    return kernels.make_list_array(lists.rows, values, kernels.null_mask(like))
 
 
-def without_repeats(lists: Coded) -> tuple[Coded, np.ndarray]:
+def drop_repeats(lists: TokenCodes) -> tuple[TokenCodes, np.ndarray]:
     """Keep the first of equal tokens in each row; also return how often each one stood there."""
     lengths = np.diff(lists.rows)
     rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     longest = int(lengths.max(initial=0))
-    if longest <= _SHIFTS:
-        repeats = np.bincount(_first_of(lists.codes, rows, longest), minlength=len(rows))
+    if longest <= _MAX_SHIFTS:
+        repeats = np.bincount(_first_positions(lists.codes, rows, longest), minlength=len(rows))
         if repeats.all():
             return lists, repeats
         first = np.flatnonzero(repeats)
@@ -91,15 +91,15 @@ def without_repeats(lists: Coded) -> tuple[Coded, np.ndarray]:
         order = np.argsort(first)
         first, counts = first[order], counts[order]
     kept = np.bincount(rows[first], minlength=len(lengths))
-    return Coded(kernels.offsets_of(kept), lists.codes[first], lists.values), counts
+    return TokenCodes(kernels.offsets_from_lengths(kept), lists.codes[first], lists.values), counts
 
 
-def rows_with_repeats(lists: Coded) -> np.ndarray:
+def rows_with_repeats(lists: TokenCodes) -> np.ndarray:
     """Return which rows hold a token twice."""
-    return np.diff(without_repeats(lists)[0].rows) < np.diff(lists.rows)
+    return np.diff(drop_repeats(lists)[0].rows) < np.diff(lists.rows)
 
 
-def _first_of(codes: np.ndarray, rows: np.ndarray, longest: int) -> np.ndarray:
+def _first_positions(codes: np.ndarray, rows: np.ndarray, longest: int) -> np.ndarray:
     """Return for each token the position of the first equal token of its row."""
     first = np.arange(len(codes), dtype=np.int64)
     for shift in range(1, longest):
@@ -121,30 +121,30 @@ class TokenSummary(Summary):
     def of(cls, parsed: pa.ListArray, *, documents: bool = False, distinct: bool = False) -> TokenSummary:
         """Summarize the present rows of a parsed column; with `distinct`, a token counts once for a row's length."""
         lists = token_lists(parsed)
-        sets = without_repeats(lists)[0] if documents or distinct else lists
+        sets = drop_repeats(lists)[0] if documents or distinct else lists
         sizes = np.diff((sets if distinct else lists).rows)
         lengths = Lengths.of(sizes[valid_mask(parsed)] if parsed.null_count else sizes)
-        return cls(_counted(lists), lengths, _counted(sets) if documents else None)
+        return cls(_count_tokens(lists), lengths, _count_tokens(sets) if documents else None)
 
     @classmethod
-    def of_cuts(cls, parsed: pa.ListArray, cuts: list[np.ndarray]) -> list[TokenSummary]:
+    def of_subsets(cls, parsed: pa.ListArray, row_subsets: list[np.ndarray]) -> list[TokenSummary]:
         """Summarize cuts that share no row, apart: their tokens are counted all at once where these are often equal."""
         lists, valid = token_lists(parsed), valid_mask(parsed) if parsed.null_count else None
         size = len(lists.values)
-        if (len(cuts) + 1) * size >= len(lists.codes):
-            return [cls.of(parsed.take(pa.array(rows))) for rows in cuts]
+        if (len(row_subsets) + 1) * size >= len(lists.codes):
+            return [cls.of(parsed.take(pa.array(rows))) for rows in row_subsets]
         # There are fewer counts than tokens, and so 32 bits hold their places.
-        sizes, firsts = np.diff(lists.rows), np.full(len(parsed), len(cuts) * size, np.int32)
-        for place, rows in enumerate(cuts):
-            firsts[rows] = place * size
+        sizes, firsts = np.diff(lists.rows), np.full(len(parsed), len(row_subsets) * size, np.int32)
+        for number, rows in enumerate(row_subsets):
+            firsts[rows] = number * size
         cells = np.repeat(firsts, sizes)
         cells += lists.codes
-        counts = np.bincount(cells, minlength=(len(cuts) + 1) * size).reshape(-1, size)
-        lengths = (Lengths.of(sizes[rows if valid is None else rows[valid[rows]]]) for rows in cuts)
+        counts = np.bincount(cells, minlength=(len(row_subsets) + 1) * size).reshape(-1, size)
+        lengths = (Lengths.of(sizes[rows if valid is None else rows[valid[rows]]]) for rows in row_subsets)
         return list(map(cls, TokenCounts.of_each(lists.values, counts[:-1]), lengths))
 
 
-def _counted(lists: Coded) -> TokenCounts:
+def _count_tokens(lists: TokenCodes) -> TokenCounts:
     return TokenCounts.of(lists.values, np.bincount(lists.codes, minlength=len(lists.values)))
 
 
@@ -166,8 +166,8 @@ class LearnedTokens(Learned):
         return super().from_dict(data)
 
     def _sample_texts(self) -> list[str]:
-        places = [min(len(self.vocabulary.specials), len(self.vocabulary) - 1), len(self.vocabulary) // 2, -1]
-        first, middle, last = (self.vocabulary.tokens[at].as_py()[:_LONGEST_SAMPLED] for at in places)
+        token_ids = [min(len(self.vocabulary.specials), len(self.vocabulary) - 1), len(self.vocabulary) // 2, -1]
+        first, middle, last = (self.vocabulary.tokens[at].as_py()[:_MAX_SAMPLE_CHARACTERS] for at in token_ids)
         return [first, middle, last, f"{last} {first} {last}", f" {middle.upper()}! "]
 
     @property
@@ -176,21 +176,21 @@ class LearnedTokens(Learned):
         return len(self.vocabulary)
 
 
-def _with_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ...]) -> pa.ListArray:
+def _restore_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ...]) -> pa.ListArray:
     """Let cells that are a special symbol be that symbol; a tokenizer might see three tokens in "<UNK>"."""
     if not pa.types.is_string(column.type):
         return tokens
     longest = max(len(symbol.encode()) for symbol in symbols)
-    rows = np.flatnonzero(np.diff(kernels.string_views(column)[0]) <= longest)
+    rows = np.flatnonzero(np.diff(kernels.string_buffers(column)[0]) <= longest)
     if not len(rows):
         return tokens
-    which = pc.index_in(column.take(pa.array(rows)), value_set=pa.array(symbols))
-    if which.null_count == len(which):
+    symbol_index = pc.index_in(column.take(pa.array(rows)), value_set=pa.array(symbols))
+    if symbol_index.null_count == len(symbol_index):
         return tokens
-    alone = _from_lists(pa.array([[symbol] for symbol in symbols]), lowercase=False)
+    symbol_rows = _from_lists(pa.array([[symbol] for symbol in symbols]), lowercase=False)
     source = np.arange(len(tokens))
-    source[rows[valid_mask(which)]] = len(tokens) + which.drop_null().to_numpy()
-    return pa.concat_arrays([tokens, alone]).take(pa.array(source))
+    source[rows[valid_mask(symbol_index)]] = len(tokens) + symbol_index.drop_null().to_numpy()
+    return pa.concat_arrays([tokens, symbol_rows]).take(pa.array(source))
 
 
 @with_parameters
@@ -198,7 +198,7 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
     """A feature whose parsed cells are lists of tokens."""
 
     reads_any_text_as: ClassVar[str] = "token"
-    learns_parts: ClassVar[bool] = False  # of words, for tokenizers that need it
+    learns_subwords: ClassVar[bool] = False  # of words, for tokenizers that need it
     tokenizer: str | Callable[..., Any] = "space"
     min_frequency: Count | None = None
     lowercase: bool = False
@@ -219,7 +219,7 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
         )
 
     def check(self) -> None:
-        if isinstance(self.make_tokenizer(), Subwords) and not self.learns_parts:
+        if isinstance(self.make_tokenizer(), Subwords) and not self.learns_subwords:
             raise ConfigError(
                 f'{type(self).__name__}: tokenizer="{self.tokenizer}" is for Sequence and Text: use "space_punct"'
             )
@@ -239,7 +239,7 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
 
     def _tokens(self, column: pa.Array) -> pa.ListArray:
         tokens = tokenize(column, self.make_tokenizer(), lowercase=self.lowercase)
-        return _with_symbols(tokens, column, self.special_symbols_in_use().symbols)
+        return _restore_symbols(tokens, column, self.special_symbols_in_use().symbols)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
         lists = token_lists(parsed)

@@ -16,11 +16,18 @@ from daskprep.features.cells import as_numbers, is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
-from daskprep.kernels import list_of, list_offsets, only_where, parse_float_lists, string_views, strings
+from daskprep.kernels import (
+    list_offsets,
+    make_list_array,
+    make_string_array,
+    only_where,
+    parse_float_lists,
+    string_buffers,
+)
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths
 
-_MOST_SAMPLED = 1000  # of longer vectors only missing cells are looked at
+_MAX_SAMPLED = 1000  # of longer vectors only missing cells are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +74,8 @@ class Vector(Feature[Lengths, LearnedVector]):
     """
 
     kind = "vector"
-    holds = "series"
-    _odd_cells = ("", "no vector")
+    semantic_type = "series"
+    _edge_case_cells = ("", "no vector")
 
     vector_size: Count | None = None
     missing_value_strategy: Strategy = "fill_with_const"
@@ -76,13 +83,13 @@ class Vector(Feature[Lengths, LearnedVector]):
 
     def check(self) -> None:
         if self.fill_value is not None:
-            self._numbers_of(self.fill_value, self.vector_size)
+            self._parse_fill_numbers(self.fill_value, self.vector_size)
 
     def parse(self, column: pa.Array) -> pa.Array:
-        lists = number_lists(column)
+        lists = parse_number_lists(column)
         sizes = np.diff(list_offsets(lists))
-        unfit = sizes == 0 if self.vector_size is None else sizes != self.vector_size
-        return without(lists, unfit | any_in_row(lists, np.isnan))
+        wrong_size = sizes == 0 if self.vector_size is None else sizes != self.vector_size
+        return mask_rows(lists, wrong_size | any_in_row(lists, np.isnan))
 
     def summarize(self, parsed: pa.Array) -> Lengths:
         sizes = np.diff(list_offsets(parsed.drop_null()))
@@ -104,19 +111,21 @@ class Vector(Feature[Lengths, LearnedVector]):
         learned = super().learn_column(summary)
         if learned.fill_value is None:
             return learned
-        return dataclasses.replace(learned, fill_value=self._numbers_of(learned.fill_value, learned.vector_size))
+        return dataclasses.replace(
+            learned, fill_value=self._parse_fill_numbers(learned.fill_value, learned.vector_size)
+        )
 
     def parse_fill(self, value: object) -> pa.Array:
-        numbers = self._numbers_of(value, self.vector_size)
+        numbers = self._parse_fill_numbers(value, self.vector_size)
         # One number takes the size of the others, so it says nothing about it.
-        alone = len(numbers) == 1 and self.vector_size is None and not isinstance(value, list)
-        return pa.array([[] if alone else numbers], pa.list_(pa.float32()))
+        is_scalar = len(numbers) == 1 and self.vector_size is None and not isinstance(value, list)
+        return pa.array([[] if is_scalar else numbers], pa.list_(pa.float32()))
 
-    def _numbers_of(self, value: object, size: int | None) -> list[float]:
+    def _parse_fill_numbers(self, value: object, size: int | None) -> list[float]:
         """Return the numbers of a fill value, one repeated to fit the size."""
         if isinstance(value, str) and not value.strip():
             value = 0.0
-        lists = number_lists(self._fill_cell(value))
+        lists = parse_number_lists(self._fill_cell(value))
         if lists.null_count or not len(lists[0]) or any_in_row(lists, np.isnan).any():
             raise ConfigError(f"Vector: fill_value {value!r} cannot be read as numbers")
         numbers: list[float] = lists[0].as_py()
@@ -147,14 +156,14 @@ class Vector(Feature[Lengths, LearnedVector]):
         return out
 
     def _sample_cells(self, learned: LearnedVector) -> list[str | None]:
-        numbers = [str(place - 0.3) for place in range(min(learned.vector_size, _MOST_SAMPLED))]
+        numbers = [str(index - 0.3) for index in range(min(learned.vector_size, _MAX_SAMPLED))]
         return [*super()._sample_cells(learned), " ".join(numbers), f"[{', '.join(numbers)}]"]
 
     def decode(self, encoded: np.ndarray, learned: LearnedVector) -> pa.Array:
-        return rows_as_lists(encoded)
+        return matrix_to_lists(encoded)
 
 
-def number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
+def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
     """Return cells as lists of float32, NaN where a list has an empty place.
 
     Null is what is missing, and a cell with anything that is no number or is infinite. Text is cut at
@@ -162,66 +171,66 @@ def number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return number_lists(column.dictionary, separator).take(column.indices)
+        return parse_number_lists(column.dictionary, separator).take(column.indices)
     if is_text(kind) or pa.types.is_null(kind):
         text = as_text(column)
-        lists = _from_text(text) if separator is None else parse_float_lists(text, separator)
+        lists = _parse_text(text) if separator is None else parse_float_lists(text, separator)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        lists = _from_lists(column)
+        lists = _parse_lists(column)
     else:
         # Whole numbers are rounded once, as they are where they are written as text.
         numbers = column if pa.types.is_integer(kind) else as_numbers(column)
         numbers = numbers.cast(pa.float32(), safe=False)
         missing = numbers.is_null().to_numpy(zero_copy_only=False)
-        lists = list_of(np.append(0, np.cumsum(~missing)), numbers.drop_null(), missing)
-    return without(lists, any_in_row(lists, np.isinf))
+        lists = make_list_array(np.append(0, np.cumsum(~missing)), numbers.drop_null(), missing)
+    return mask_rows(lists, any_in_row(lists, np.isinf))
 
 
-def _from_lists(column: pa.Array) -> pa.Array:
+def _parse_lists(column: pa.Array) -> pa.Array:
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
     missing = column.is_null().to_numpy(zero_copy_only=False)
     if is_text(values.type):
-        texts = list_of(list_offsets(column), pc.fill_null(values, "nan"), missing)
+        texts = make_list_array(list_offsets(column), pc.fill_null(values, "nan"), missing)
         return parse_float_lists(pc.binary_join(texts, " "))
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.string())  # of a decimal, Arrow 26.0.1 gives a float that is not the nearest
     numbers = pc.fill_null(values.cast(pa.float32(), safe=False), np.nan)
-    return list_of(list_offsets(column), numbers, missing)
+    return make_list_array(list_offsets(column), numbers, missing)
 
 
-def rows_as_lists(matrix: np.ndarray) -> pa.Array:
+def matrix_to_lists(matrix: np.ndarray) -> pa.Array:
     """Return each row of a matrix as a list of float32."""
     rows, size = matrix.shape
-    return list_of(np.arange(rows + 1) * size, pa.array(np.asarray(matrix, np.float32).reshape(-1)))
+    return make_list_array(np.arange(rows + 1) * size, pa.array(np.asarray(matrix, np.float32).reshape(-1)))
 
 
-def any_in_row(lists: pa.Array, test: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def any_in_row(lists: pa.Array, predicate: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return which rows of lists hold a value that passes a test."""
-    passed = test(lists.flatten().to_numpy(zero_copy_only=False))
+    passed = predicate(lists.flatten().to_numpy(zero_copy_only=False))
     if not passed.any():
         return np.zeros(len(lists), bool)
     before = np.append(0, np.cumsum(passed)).take(list_offsets(lists))
     return np.diff(before) > 0
 
 
-def without(lists: pa.Array, rows: np.ndarray) -> pa.Array:
+def mask_rows(lists: pa.Array, rows: np.ndarray) -> pa.Array:
     """Return lists with some rows made null."""
     return pc.if_else(pa.array(~rows), lists, pa.scalar(None, lists.type)) if rows.any() else lists
 
 
-def _from_text(text: pa.Array) -> pa.Array:
+def _parse_text(text: pa.Array) -> pa.Array:
     """Read lists with or without brackets; commas, where there are any, stand between all numbers."""
-    offsets, data = string_views(text)
+    offsets, data = string_buffers(text)
     marks = {mark: np.flatnonzero(data == ord(mark)) for mark in ",[]()"}
     if not any(map(len, marks.values())):
         return parse_float_lists(text)
     data = data.copy()
-    for places in marks.values():
-        data[places] = ord(" ")
-    lists = parse_float_lists(only_where(text.is_valid(), strings(offsets, data)))
+    for positions in marks.values():
+        data[positions] = ord(" ")
+    lists = parse_float_lists(only_where(text.is_valid(), make_string_array(offsets, data)))
     commas = np.diff(np.searchsorted(marks[","], offsets))
-    return without(lists, (commas > 0) & (np.diff(list_offsets(lists)) != commas + 1))
+    return mask_rows(lists, (commas > 0) & (np.diff(list_offsets(lists)) != commas + 1))

@@ -14,7 +14,7 @@ from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.summaries import Moments
 
-_LARGEST = float(np.finfo(np.float32).max)  # losses are weighted in single precision
+_MAX_WEIGHT = float(np.finfo(np.float32).max)  # losses are weighted in single precision
 _ROUNDED_TO_0 = 2.0**-150
 
 
@@ -38,7 +38,7 @@ class Weight(Feature[Moments, LearnedWeight]):
     """
 
     kind = "weight"
-    holds = "numbers"
+    semantic_type = "numbers"
     # Each row has a weight, so that none is ever filled.
     missing_value_strategy = "fill_with_const"
     fill_value = 1.0
@@ -47,9 +47,9 @@ class Weight(Feature[Moments, LearnedWeight]):
     def parse(self, column: pa.Array) -> pa.Array:
         numbers = as_numbers(column)
         weights = numbers.to_numpy(zero_copy_only=False)
-        odd = ~((weights >= 0) & (weights <= _LARGEST)) | ((weights > 0) & (weights <= _ROUNDED_TO_0))
-        if odd.any():
-            value = weights[first := int(np.argmax(odd))]
+        is_rejected = ~((weights >= 0) & (weights <= _MAX_WEIGHT)) | ((weights > 0) & (weights <= _ROUNDED_TO_0))
+        if is_rejected.any():
+            value = weights[first := int(np.argmax(is_rejected))]
             remedy = "multiply all weights by one number" if 0 < value < 1 else "correct the data"
             raise RejectedValueError(
                 f"{column[first].as_py()!r} is not a weight: each row needs 0, or a number from 1.4e-45 to 3.4e38, as "

@@ -18,7 +18,7 @@ HIDDEN = float("inf")
 
 
 @dataclass(frozen=True)
-class WindowEdge:
+class WindowBorder:
     """What the windows of other partitions must know of one, group by group."""
 
     groups: pa.Array  # their names
@@ -56,18 +56,18 @@ def rows_by_group(parsed: pa.Array) -> GroupedRows:
     return GroupedRows(numbers[order], order, np.bincount(codes, minlength=len(groups.dictionary)), groups.dictionary)
 
 
-def fill_in_groups(rows: GroupedRows, strategy: Literal["ffill", "bfill"], gaps: np.ndarray | None) -> np.ndarray:
-    """Fill from the nearest number before or after in the same group, the outermost gaps from `gaps`."""
+def fill_in_groups(rows: GroupedRows, strategy: Literal["ffill", "bfill"], fills: np.ndarray | None) -> np.ndarray:
+    """Fill from the nearest number before or after in the same group, the outermost gaps from `fills`."""
     numbers, sizes, starts = np.where(np.isinf(rows.numbers), np.nan, rows.numbers), rows.sizes, rows.starts
-    places = np.arange(len(numbers))
+    positions = np.arange(len(numbers))
     if strategy == "ffill":
-        source = np.maximum.accumulate(np.where(np.isnan(numbers), -1, places))
+        source = np.maximum.accumulate(np.where(np.isnan(numbers), -1, positions))
         outside = source < np.repeat(starts, sizes)
     else:
-        source = np.minimum.accumulate(np.where(np.isnan(numbers), len(numbers), places)[::-1])[::-1]
+        source = np.minimum.accumulate(np.where(np.isnan(numbers), len(numbers), positions)[::-1])[::-1]
         outside = source >= np.repeat(starts + sizes, sizes)
-    beyond = np.float32(np.nan) if gaps is None else np.repeat(gaps, sizes)
-    return np.where(outside, beyond, numbers.take(source, mode="clip"))
+    outer_fills = np.float32(np.nan) if fills is None else np.repeat(fills, sizes)
+    return np.where(outside, outer_fills, numbers.take(source, mode="clip"))
 
 
 def group_ends(rows: GroupedRows) -> np.ndarray:
@@ -77,29 +77,29 @@ def group_ends(rows: GroupedRows) -> np.ndarray:
     return np.stack([first, last], axis=1)
 
 
-def gap_fills(
-    edges: Sequence[WindowEdge], parts: Sequence[np.ndarray], groups: int, strategy: str | None
+def find_border_fills(
+    borders: Sequence[WindowBorder], parts: Sequence[np.ndarray], groups: int, strategy: str | None
 ) -> list[np.ndarray]:
     """Return for each partition what fills the outermost gap of each of its groups, NaN if nothing does.
 
     `ffill` takes the last number of the partitions before, and where there is none the first one of all;
     `bfill` is its mirror image. `parts` are the groups of each partition.
     """
-    forward = list(range(len(edges)))
+    forward = list(range(len(borders)))
     near, far = 0, 1
     if strategy == "bfill":
         forward, near, far = forward[::-1], 1, 0
     latest = np.full(groups, np.nan, np.float32)
     for i in reversed(forward):
-        latest[parts[i]] = _either(edges[i].ends[:, near], latest[parts[i]])
-    gaps: list[np.ndarray] = [latest] * len(edges)
+        latest[parts[i]] = _first_present(borders[i].ends[:, near], latest[parts[i]])
+    fills: list[np.ndarray] = [latest] * len(borders)
     for i in forward:
-        gaps[i] = latest[parts[i]]
-        latest[parts[i]] = _either(edges[i].ends[:, far], gaps[i])
-    return gaps
+        fills[i] = latest[parts[i]]
+        latest[parts[i]] = _first_present(borders[i].ends[:, far], fills[i])
+    return fills
 
 
-def _either(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _first_present(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(first), second, first)
 
 
@@ -115,18 +115,18 @@ def push_numbers(known: np.ndarray, nearest: np.ndarray, sizes: np.ndarray) -> n
 def nearest_numbers(rows: GroupedRows, numbers: np.ndarray, reach: int, *, ahead: bool) -> np.ndarray:
     """Return for each group the `reach` numbers at the border that windows reach across, the outermost last."""
     empty = np.full((len(rows.groups), reach), np.nan, np.float32)
-    extended, start = _extended(rows, numbers, empty, ahead=ahead)
+    extended, start = _extend_groups(rows, numbers, empty, ahead=ahead)
     first, column = (start, np.arange(reach)[::-1]) if ahead else (start + rows.sizes, np.arange(reach))
     return extended.take(first[:, None] + column)
 
 
-def cut_windows(rows: GroupedRows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool) -> np.ndarray:
+def cut_windows(rows: GroupedRows, numbers: np.ndarray, outer_numbers: np.ndarray, *, ahead: bool) -> np.ndarray:
     """Return the window of each row, in the order that the rows had before they were sorted."""
-    reach = around.shape[1]
+    reach = outer_numbers.shape[1]
     width = reach if ahead else reach + 1
     if not len(numbers):
         return np.empty((0, width), np.float32)
-    extended, start = _extended(rows, numbers, around, ahead=ahead)
+    extended, start = _extend_groups(rows, numbers, outer_numbers, ahead=ahead)
     first = np.arange(len(numbers)) + np.repeat(start - rows.starts, rows.sizes) + int(ahead)
     begin = np.empty_like(first)
     begin[rows.order] = first
@@ -134,18 +134,18 @@ def cut_windows(rows: GroupedRows, numbers: np.ndarray, around: np.ndarray, *, a
     return windows
 
 
-def _extended(
-    rows: GroupedRows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool
+def _extend_groups(
+    rows: GroupedRows, numbers: np.ndarray, outer_numbers: np.ndarray, *, ahead: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers with what lies around each group before it, or `ahead` behind it, and where each starts."""
-    reach = around.shape[1]
+    reach = outer_numbers.shape[1]
     start = rows.starts + np.arange(len(rows.groups)) * reach
-    extended = np.empty(len(numbers) + around.size, np.float32)
+    extended = np.empty(len(numbers) + outer_numbers.size, np.float32)
     shift = np.repeat(start - rows.starts, rows.sizes) + (0 if ahead else reach)
     extended[np.arange(len(numbers)) + shift] = numbers
     column = np.arange(reach)
     if ahead:
-        extended[(start + rows.sizes)[:, None] + column[::-1]] = around
+        extended[(start + rows.sizes)[:, None] + column[::-1]] = outer_numbers
     else:
-        extended[start[:, None] + column] = around
+        extended[start[:, None] + column] = outer_numbers
     return extended, start

@@ -21,7 +21,7 @@ from daskprep.permutation import Integers, make_key, permute
 from daskprep.summaries.file_sample import mean_image
 
 Shape = tuple[int, ...]
-Row = tuple[torch.dtype, Shape]
+RowType = tuple[torch.dtype, Shape]
 Step = Callable[..., Any]  # an Augmentation, or a function of a tensor
 Steps = Mapping[tuple[str, ...], Sequence[Step]]  # by the outputs that are changed alike
 
@@ -51,15 +51,15 @@ class Draws:
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
         """Return a number between `low` and `high` for each row."""
-        shares: NDArray[np.float64] = np.ldexp(self._words() >> (_WORD_BITS - _FLOAT_BITS), -_FLOAT_BITS)
-        return low + (high - low) * shares
+        fractions: NDArray[np.float64] = np.ldexp(self._random_bits() >> (_WORD_BITS - _FLOAT_BITS), -_FLOAT_BITS)
+        return low + (high - low) * fractions
 
     def integers(self, low: int, high: int) -> Integers:
         """Return a whole number from `low` to below `high`, at most 2**31 apart, for each row."""
-        drawn: Integers = low + (((self._words() >> (_WORD_BITS - _SPAN_BITS)) * (high - low)) >> _SPAN_BITS)
+        drawn: Integers = low + (((self._random_bits() >> (_WORD_BITS - _SPAN_BITS)) * (high - low)) >> _SPAN_BITS)
         return drawn
 
-    def _words(self) -> Integers:
+    def _random_bits(self) -> Integers:
         return permute(self.rows, 2**_WORD_BITS, make_key(self.key, next(self._calls)))
 
 
@@ -70,11 +70,11 @@ class Augmentation(ABC):
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return changed images, leaving those given as they are; both are (rows, channels, height, width)."""
 
-    def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
         """Return type and shape of a changed image of this type and shape, or raise ConfigError."""
         return dtype, shape
 
-    def resolved(self, learned: Any) -> Self:
+    def bind_learned(self, learned: Any) -> Self:
         """Return the augmentation with what the feature of its images has learned, where it needs that."""
         return self
 
@@ -111,30 +111,36 @@ class RandomCrop(Augmentation):
 
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         size, padding = (self.height, self.width), self.padding
-        rooms = [length + 2 * padding - part for length, part in zip(images.shape[2:], size, strict=True)]
-        places = np.stack([draws.integers(0, room + 1) for room in rooms])
+        margins = [
+            length + 2 * padding - crop_length for length, crop_length in zip(images.shape[2:], size, strict=True)
+        ]
+        offsets = np.stack([draws.integers(0, margin + 1) for margin in margins])
         if _is_array(images):
             array = images.numpy()
             if padding:
                 array = np.pad(array, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
             windows = np.lib.stride_tricks.sliding_window_view(array, size, axis=(2, 3))
-            return torch.from_numpy(windows[np.arange(len(images)), :, places[0], places[1]])
+            return torch.from_numpy(windows[np.arange(len(images)), :, offsets[0], offsets[1]])
         if padding:
             images = torch.nn.functional.pad(images, (padding,) * 4)
-        tops, lefts = to_device(places, images.device)
-        every = torch.arange(len(images), device=images.device)
-        return images.unfold(2, self.height, 1).unfold(3, self.width, 1)[every, :, tops, lefts]
+        tops, lefts = to_device(offsets, images.device)
+        row_indices = torch.arange(len(images), device=images.device)
+        return images.unfold(2, self.height, 1).unfold(3, self.width, 1)[row_indices, :, tops, lefts]
 
-    def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
-        for name, value, least in (("height", self.height, 1), ("width", self.width, 1), ("padding", self.padding, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{self}: {name}={value!r}: expected a whole number of pixels from {least}")
+    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+        for name, value, minimum in (
+            ("height", self.height, 1),
+            ("width", self.width, 1),
+            ("padding", self.padding, 0),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+                raise ConfigError(f"{self}: {name}={value!r}: expected a whole number of pixels from {minimum}")
         channels, height, width = _image_shape(self, shape)
-        short = max(self.height - height, self.width - width)
-        if short > 2 * self.padding:
+        shortage = max(self.height - height, self.width - width)
+        if shortage > 2 * self.padding:
             raise ConfigError(
                 f"{self}: images of {height} x {width} pixels are too small to cut {self.height} x {self.width} out of "
-                f"them: make height and width smaller, or give padding={-(-short // 2)}"
+                f"them: make height and width smaller, or give padding={-(-shortage // 2)}"
             )
         return dtype, (channels, self.height, self.width)
 
@@ -171,7 +177,7 @@ class Mirror(Augmentation):
             return torch.from_numpy(mirrored)
         return torch.where(to_device(chosen, images.device)[:, None, None, None], images.flip(3), images)
 
-    def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
         if not _is_number(self.probability) or not 0 <= self.probability <= 1:
             raise ConfigError(f"{self}: probability={self.probability!r}: expected a number from 0 to 1")
         return dtype, _image_shape(self, shape)
@@ -207,14 +213,14 @@ class MeanSubtraction(Augmentation):
     mean: Sequence[float] | NDArray[Any] | None = None
     std: Sequence[float] | None = None
 
-    def resolved(self, learned: Any) -> Self:
-        return self if self.mean is not None else replace(self, mean=self._learned(learned, "mean_image", "mean"))
+    def bind_learned(self, learned: Any) -> Self:
+        return self if self.mean is not None else replace(self, mean=self._find_learned(learned, "mean_image", "mean"))
 
-    def _learned(self, learned: Any, *names: str) -> Any:
-        found = next((one for name in names if (one := getattr(learned, name, None)) is not None), None)
-        if found is None:
+    def _find_learned(self, learned: Any, *names: str) -> Any:
+        value = next((one for name in names if (one := getattr(learned, name, None)) is not None), None)
+        if value is None:
             raise ConfigError(f"{self}: nothing was learned: give numbers, or the feature pixel_statistics")
-        return mean_image(found) if isinstance(found, str) else found
+        return mean_image(value) if isinstance(value, str) else value
 
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         mean = np.array(self.mean, np.float64)
@@ -232,7 +238,7 @@ class MeanSubtraction(Augmentation):
         factors, shifts = (to_device(one, images.device) for one in constants)
         return images.to(torch.float32, copy=True).mul_(factors).add_(shifts)
 
-    def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
         shape = _image_shape(self, shape)
         is_image = isinstance(self.mean, np.ndarray) and self.mean.ndim == 3
         if is_image and np.asarray(self.mean).shape != shape:
@@ -267,10 +273,10 @@ class Normalize(MeanSubtraction):
         Standard deviation of each channel, in the same unit.
     """
 
-    def resolved(self, learned: Any) -> Self:
+    def bind_learned(self, learned: Any) -> Self:
         if self.mean is not None:
             return self
-        return replace(self, mean=self._learned(learned, "mean"), std=self._learned(learned, "deviation"))
+        return replace(self, mean=self._find_learned(learned, "mean"), std=self._find_learned(learned, "deviation"))
 
 
 def check_augment(
@@ -288,54 +294,60 @@ def check_augment(
         raise ConfigError(f'augment={augment!r}: expected a mapping such as {{"photo": Mirror()}}')
     checked: dict[tuple[str, ...], tuple[Step, ...]] = {}
     empty = {name: (torch.from_numpy(np.empty(0, dtype)), tuple(shape)) for name, (dtype, shape) in outputs.items()}
-    rows: dict[str, Row | None] = {name: (tensor.dtype, shape) for name, (tensor, shape) in empty.items()}
-    for one, given in augment.items():
-        names = one if isinstance(one, tuple) else (one,)
+    rows: dict[str, RowType | None] = {name: (tensor.dtype, shape) for name, (tensor, shape) in empty.items()}
+    for key, value in augment.items():
+        names = key if isinstance(key, tuple) else (key,)
         for name in names:
             if name not in outputs:
                 raise ConfigError(
                     f'augment: "{name}" is not an output of this loader ({", ".join(outputs)}).'
                     f"{did_you_mean(name, outputs)}"
                 )
-        _check_alike({name: row[1] for name in names if (row := rows[name]) is not None})
-        steps = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-        checked[names] = tuple(s.resolved(learned.get(names[0])) if isinstance(s, Augmentation) else s for s in steps)
-        rows |= {name: _row_after_all(name, checked[names], rows[name], len(names) > 1) for name in names}
+        _check_same_size({name: row[1] for name in names if (row := rows[name]) is not None})
+        steps = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+        checked[names] = tuple(
+            s.bind_learned(learned.get(names[0])) if isinstance(s, Augmentation) else s for s in steps
+        )
+        rows |= {name: _infer_final_row_type(name, checked[names], rows[name], len(names) > 1) for name in names}
     return checked
 
 
-def _check_alike(shapes: Mapping[str, Shape]) -> None:
+def _check_same_size(shapes: Mapping[str, Shape]) -> None:
     if len({shape[-2:] for shape in shapes.values()}) > 1:
         shown = ", ".join(f'"{name}" {list(shape)}' for name, shape in shapes.items())
         raise ConfigError(f"augment: what is augmented alike must have one height and one width: {shown}")
 
 
-def _row_after_all(name: str, steps: Sequence[Step], row: Row | None, is_alike: bool) -> Row | None:
+def _infer_final_row_type(name: str, steps: Sequence[Step], row: RowType | None, is_alike: bool) -> RowType | None:
     is_mask = is_alike and row is not None and len(row[1]) == 2
-    now = (row[0], (1, *row[1])) if row is not None and is_mask else row
+    current = (row[0], (1, *row[1])) if row is not None and is_mask else row
     for step in steps:
         if isinstance(step, type) or not callable(step):
             raise ConfigError(
                 f'augment: "{name}": {step!r}: expected Mirror(), another augmentation, a function of a tensor, or a '
                 "list of them"
             )
-        now = _row_after(name, step, *now) if now is not None and isinstance(step, Augmentation) else None
-    if row is None or now is None or not is_mask:
-        return now
-    if now[0] != row[0]:
-        raise ConfigError(f'augment: "{name}": its classes would become {now[0]}: change the colours of images alone')
-    return now[0], now[1][1:]
+        current = (
+            _infer_row_type(name, step, *current) if current is not None and isinstance(step, Augmentation) else None
+        )
+    if row is None or current is None or not is_mask:
+        return current
+    if current[0] != row[0]:
+        raise ConfigError(
+            f'augment: "{name}": its classes would become {current[0]}: change the colours of images alone'
+        )
+    return current[0], current[1][1:]
 
 
-def _row_after(name: str, step: Augmentation, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+def _infer_row_type(name: str, step: Augmentation, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
     try:
-        return step.row_after(dtype, shape)
+        return step.infer_row_type(dtype, shape)
     except ConfigError as error:
         raise ConfigError(f'augment: "{name}": {error}') from None
 
 
-def augmented(
-    batch: Mapping[str, torch.Tensor], rows: Integers, seed: int, epoch: int, by_output: Steps
+def augment_batch(
+    batch: Mapping[str, torch.Tensor], rows: Integers, seed: int, epoch: int, steps_by_output: Steps
 ) -> dict[str, torch.Tensor]:
     """Return a batch with some outputs augmented; what is given is not changed.
 
@@ -344,25 +356,25 @@ def augmented(
     batch choose: its result depends on how rows are shared out to batches. It must take its random numbers from torch.
     """
     changed = dict(batch)
-    for names, steps in by_output.items():
-        _check_alike({name: tuple(changed[name].shape[1:]) for name in names})
-        for place, step in enumerate(steps):
-            key = make_key(seed, "augment", epoch, *names, place)
+    for names, steps in steps_by_output.items():
+        _check_same_size({name: tuple(changed[name].shape[1:]) for name in names})
+        for step_index, step in enumerate(steps):
+            key = make_key(seed, "augment", epoch, *names, step_index)
             for name in names:
                 values = changed[name]
                 is_mask = len(names) > 1 and values.dim() == 3
                 images = values[:, None] if is_mask else values
                 if isinstance(step, Augmentation):
-                    _row_after(name, step, images.dtype, tuple(images.shape[1:]))
+                    _infer_row_type(name, step, images.dtype, tuple(images.shape[1:]))
                     images = step(images, Draws(rows, key))
                 else:
-                    chosen = hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
-                    images = _called(name, step, images, make_key(key, chosen))
+                    rows_digest = hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
+                    images = _call_function(name, step, images, make_key(key, rows_digest))
                 changed[name] = images[:, 0] if is_mask else images
     return changed
 
 
-def _called(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
+def _call_function(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
     # Torch draws from a generator of its own on the CPU and the GPU of the tensor. torch.manual_seed would seed every
     # GPU, and only those that are forked get their state back.
     device = values.device
@@ -373,9 +385,9 @@ def _called(name: str, function: Step, values: torch.Tensor, key: int) -> torch.
                 torch.cuda.manual_seed(key)
         result = function(values)
     if not isinstance(result, torch.Tensor) or not result.dim() or len(result) != len(values):
-        found = list(result.shape) if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"
+        description = list(result.shape) if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"
         raise ConfigError(
-            f'augment: "{name}": {function!r} made {found} of a tensor of {list(values.shape)}: expected a tensor of '
+            f'augment: "{name}": {function!r} made {description} of a tensor of {list(values.shape)}: expected a tensor of '
             f"{len(values)} rows"
         )
     return result

@@ -16,7 +16,7 @@ _DEVICES = ("cuda", "mps", "cpu")
 Tensors = dict[Group, torch.Tensor]
 
 
-class Mover:
+class DeviceTransfer:
     """Turns windows into tensors on a device.
 
     On a GPU, windows are gathered into pinned memory and copied on a stream of their own, one window ahead; what is
@@ -30,7 +30,7 @@ class Mover:
     @property
     def make_array(self) -> Callable[[Group, int], np.ndarray]:
         """What makes the arrays that windows are gathered into."""
-        return _pinned if self._is_cuda else Group.empty
+        return _allocate_pinned if self._is_cuda else Group.empty
 
     @property
     def begin_thread(self) -> Callable[[], None] | None:
@@ -41,29 +41,29 @@ class Mover:
         is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         return partial(torch.cuda.set_device, torch.cuda.current_device()) if is_used else None
 
-    def moved(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
+    def move_windows(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
         """Give each window with its tensors on the device."""
-        stream = stream_of(self.device)
+        stream = make_cuda_stream(self.device)
         if stream is None:
             for window in windows:
-                yield window, {group: tensor.to(self.device) for group, tensor in _tensors(window).items()}
+                yield window, {group: tensor.to(self.device) for group, tensor in _as_tensors(window).items()}
             return
         ahead: tuple[Window, Tensors, Tensors, torch.Event] | None = None
         for window in windows:
-            source = _tensors(window)
+            source = _as_tensors(window)
             following = (window, source, *self._copy(source, stream))
             if ahead is not None:
-                yield self._arrived(ahead)
+                yield self._wait_for_copy(ahead)
             ahead = following
         if ahead is not None:
-            yield self._arrived(ahead)
+            yield self._wait_for_copy(ahead)
 
     def _copy(self, source: Tensors, stream: torch.cuda.Stream) -> tuple[Tensors, torch.Event]:
         with torch.cuda.stream(stream):
             copied = {group: tensor.to(self.device, non_blocking=True) for group, tensor in source.items()}
             return copied, stream.record_event()
 
-    def _arrived(self, ahead: tuple[Window, Tensors, Tensors, torch.Event]) -> tuple[Window, Tensors]:
+    def _wait_for_copy(self, ahead: tuple[Window, Tensors, Tensors, torch.Event]) -> tuple[Window, Tensors]:
         window, _, copied, event = ahead
         # The source is held until here: its memory is gathered into again once nobody holds it.
         event.synchronize()
@@ -73,15 +73,15 @@ class Mover:
         return window, copied
 
 
-def _tensors(window: Window) -> Tensors:
+def _as_tensors(window: Window) -> Tensors:
     rows = len(window.rows)
     return {group: torch.from_numpy(array[:rows]) for group, array in window.arrays.items()}
 
 
-def _pinned(group: Group, rows: int) -> np.ndarray:
-    plain = group.empty(0)
+def _allocate_pinned(group: Group, rows: int) -> np.ndarray:
+    template = group.empty(0)
     array: np.ndarray = torch.empty(
-        (rows, *group.row_shape), dtype=torch.from_numpy(plain).dtype, pin_memory=True
+        (rows, *group.row_shape), dtype=torch.from_numpy(template).dtype, pin_memory=True
     ).numpy()
     return array
 
@@ -91,13 +91,13 @@ def as_device(device: str | torch.device | None) -> torch.device | None:
     try:
         return None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
-        meant = did_you_mean(device, _DEVICES)
+        hint = did_you_mean(device, _DEVICES)
         raise ConfigError(
-            f"device={device!r} is not a torch device.{meant} Devices are: cuda, cuda:1, mps, cpu"
+            f"device={device!r} is not a torch device.{hint} Devices are: cuda, cuda:1, mps, cpu"
         ) from error
 
 
-def stream_of(device: torch.device | None) -> torch.cuda.Stream | None:
+def make_cuda_stream(device: torch.device | None) -> torch.cuda.Stream | None:
     """Return a stream of a GPU, None for other devices; ConfigError for a device that torch cannot use here."""
     try:
         if device is not None and device.type == "cuda":

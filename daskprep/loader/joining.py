@@ -14,7 +14,7 @@ import numpy as np
 
 from daskprep.permutation import Integers
 
-_PIECE_TOKENS = 1 << 18  # a piece, its mask and its positions stay in a core's cache
+_CHUNK_TOKENS = 1 << 18  # a piece, its mask and its positions stay in a core's cache
 
 Arrays = dict[str, np.ndarray]
 Documents = tuple[np.ndarray, Sequence[int]]
@@ -29,10 +29,10 @@ class Padding:
 
     def lengths(self, ids: np.ndarray) -> Integers:
         """Return how many tokens each row has; the id counts as a token anywhere but on its side."""
-        kept = ids != self.token
+        is_token = ids != self.token
         # Cut on one side alone: with some tokenizers the symbol that ends each sentence is the padding, too.
-        padded = (kept if self.left else kept[:, ::-1]).argmax(axis=1)
-        lengths: Integers = np.where(kept.any(axis=1), ids.shape[1] - padded, 0)
+        padded = (is_token if self.left else is_token[:, ::-1]).argmax(axis=1)
+        lengths: Integers = np.where(is_token.any(axis=1), ids.shape[1] - padded, 0)
         return lengths
 
 
@@ -47,18 +47,18 @@ class PackingPosition:
 class Joiner:
     """Joins the documents of one rank and cuts them into batches of `rows` rows of `block_size` tokens.
 
-    The first documents that come must be those of batch `place.read`.
+    The first documents that come must be those of batch `position.read`.
     """
 
-    def __init__(self, block_size: int, rows: int, padding: Padding, place: PackingPosition) -> None:
+    def __init__(self, block_size: int, rows: int, padding: Padding, position: PackingPosition) -> None:
         self.block_size = block_size
         self.batch_tokens = block_size * rows
         self.padding = padding
-        self._skip = self._given = place.tokens
-        self._pieces: deque[tuple[np.ndarray, np.ndarray]] = deque()
-        self._waiting = 0
+        self._skip = self._tokens_yielded = position.tokens
+        self._chunks: deque[tuple[np.ndarray, np.ndarray]] = deque()
+        self._pending = 0
         # Where each batch of rows begins among the tokens, from the batch that the next token is of.
-        self._first = place.read
+        self._first_batch = position.read
         self._starts: Integers = np.zeros(1, np.int64)
 
     def batches(self, windows: Iterable[Documents], *, drop_last: bool) -> Iterator[tuple[Arrays, PackingPosition]]:
@@ -68,20 +68,20 @@ class Joiner:
         """
         for ids, sizes in windows:
             lengths = self.padding.lengths(ids)
-            self._note(lengths, sizes)
-            step = max(1, _PIECE_TOKENS // ids.shape[1])
+            self._record_starts(lengths, sizes)
+            step = max(1, _CHUNK_TOKENS // ids.shape[1])
             for start in range(0, len(ids), step):
                 self._add(ids[start : start + step], lengths[start : start + step])
-                if self._waiting >= self.batch_tokens:
-                    yield from self._full()
-        if self._waiting and not drop_last:
-            yield self._batch(*self._joined())
+                if self._pending >= self.batch_tokens:
+                    yield from self._cut_batches()
+        if self._pending and not drop_last:
+            yield self._make_batch(*self._join_pending())
 
-    def _note(self, lengths: Integers, sizes: Sequence[int]) -> None:
-        before = int(np.searchsorted(self._starts, self._given, side="right")) - 1
+    def _record_starts(self, lengths: Integers, sizes: Sequence[int]) -> None:
+        before = int(np.searchsorted(self._starts, self._tokens_yielded, side="right")) - 1
         ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum(sizes)]
         self._starts = np.concatenate((self._starts[before:], self._starts[-1] + ends))
-        self._first += before
+        self._first_batch += before
 
     def _add(self, ids: np.ndarray, lengths: Integers) -> None:
         """Put tokens without their padding behind those that wait."""
@@ -92,40 +92,40 @@ class Joiner:
             inside = positions >= 0
         else:
             inside = positions < lengths[:, None]
-        tokens, places = ids[inside], np.broadcast_to(positions, ids.shape)[inside]
-        known = min(self._skip, len(tokens))
-        self._skip -= known
-        self._pieces.append((tokens[known:], places[known:]))
-        self._waiting += len(tokens) - known
+        tokens, token_positions = ids[inside], np.broadcast_to(positions, ids.shape)[inside]
+        skipped = min(self._skip, len(tokens))
+        self._skip -= skipped
+        self._chunks.append((tokens[skipped:], token_positions[skipped:]))
+        self._pending += len(tokens) - skipped
 
-    def _joined(self) -> tuple[np.ndarray, np.ndarray]:
-        tokens = np.concatenate([piece for piece, _ in self._pieces])
-        positions = np.concatenate([piece for _, piece in self._pieces])
-        self._pieces.clear()
-        self._waiting = 0
+    def _join_pending(self) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.concatenate([chunk for chunk, _ in self._chunks])
+        positions = np.concatenate([chunk for _, chunk in self._chunks])
+        self._chunks.clear()
+        self._pending = 0
         return tokens, positions
 
-    def _full(self) -> Iterator[tuple[Arrays, PackingPosition]]:
-        tokens, positions = self._joined()
+    def _cut_batches(self) -> Iterator[tuple[Arrays, PackingPosition]]:
+        tokens, positions = self._join_pending()
         stop = len(tokens) - len(tokens) % self.batch_tokens
         # A copy, so that a few tokens do not keep the whole piece in memory.
-        self._pieces.append((tokens[stop:].copy(), positions[stop:].copy()))
-        self._waiting = len(tokens) - stop
+        self._chunks.append((tokens[stop:].copy(), positions[stop:].copy()))
+        self._pending = len(tokens) - stop
         for start in range(0, stop, self.batch_tokens):
             batch = slice(start, start + self.batch_tokens)
-            yield self._batch(tokens[batch], positions[batch])
+            yield self._make_batch(tokens[batch], positions[batch])
 
-    def _batch(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[Arrays, PackingPosition]:
+    def _make_batch(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[Arrays, PackingPosition]:
         count = len(tokens)
         shape = (-(-count // self.block_size), self.block_size)
         ids = np.full(shape, self.padding.token, np.int64)
         ids.reshape(-1)[:count] = tokens
-        places = np.zeros(shape, np.int64)
-        places.reshape(-1)[:count] = positions
-        documents = np.cumsum(places == 0, axis=1)
+        position_ids = np.zeros(shape, np.int64)
+        position_ids.reshape(-1)[:count] = positions
+        documents = np.cumsum(position_ids == 0, axis=1)
         documents -= documents[:, :1].copy()
         documents.reshape(-1)[count:] = -1
-        self._given += count
-        at = int(np.searchsorted(self._starts, self._given, side="right")) - 1
-        place = PackingPosition(self._first + at, self._given - int(self._starts[at]))
-        return {"tokens": ids, "position_ids": places, "document_ids": documents}, place
+        self._tokens_yielded += count
+        index = int(np.searchsorted(self._starts, self._tokens_yielded, side="right")) - 1
+        position = PackingPosition(self._first_batch + index, self._tokens_yielded - int(self._starts[index]))
+        return {"tokens": ids, "position_ids": position_ids, "document_ids": documents}, position

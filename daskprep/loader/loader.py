@@ -15,25 +15,41 @@ from torch.utils.data import get_worker_info
 
 from daskprep.dataset import Split
 from daskprep.display.tables import settings_card
-from daskprep.display.words import count, printable
-from daskprep.errors import ConfigError, CorruptDatasetError, hints_parameters, warn
-from daskprep.loader.audit import GivenRows
+from daskprep.display.words import escape_unprintable, format_count
+from daskprep.errors import ConfigError, CorruptDatasetError, warn, with_parameter_hints
+from daskprep.loader.audit import RowTally
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs, weight_output
-from daskprep.loader.cached import CachedBlocks, Caching, CopiedBlocks, prefetch_of
-from daskprep.loader.device import Mover, as_device, stream_of
+from daskprep.loader.batch_iterator import BatchIterator, refuse_collation, refuse_sharing
+from daskprep.loader.batches import (
+    BatchBuilder,
+    BatchFormat,
+    is_single_target,
+    make_expanders,
+    select_names,
+    target_outputs,
+    weight_output,
+)
+from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, max_prefetch_size
+from daskprep.loader.device import DeviceTransfer, as_device, make_cuda_stream
 from daskprep.loader.files import FileBlocks, LoaderTimes
-from daskprep.loader.groups import Buffers, Group, groups_of
+from daskprep.loader.groups import Buffers, Group, group_outputs
 from daskprep.loader.joining import Documents, PackingPosition
 from daskprep.loader.media import Medium
-from daskprep.loader.order import LEAST_STREAMS, MOST_STREAMS, Blocks, Schedule, default_streams
-from daskprep.loader.packing import Packer, Packing, check_options, rows_read
-from daskprep.loader.packing import check_state as check_packed
+from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
+from daskprep.loader.packing import Packer, Packing, check_options, documents_per_batch
+from daskprep.loader.packing import check_packing_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings
-from daskprep.loader.sampling import Sampling, sampling_of
-from daskprep.loader.shell import BatchIterator, refuse_collation, refuse_sharing
+from daskprep.loader.ranks import (
+    Ranks,
+    check_count,
+    check_flags,
+    check_rows_left,
+    check_same_options,
+    check_seed,
+    check_state,
+)
+from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource
-from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.permutation import Integers
 from daskprep.storage import Output
 
@@ -41,7 +57,7 @@ FORMAT = 1
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
 # Of each stream: cells are small, and are read long before the rows of their blocks can be decoded.
-_MOST_CELL_BLOCKS = 2
+_MAX_CELL_BLOCKS = 2
 
 
 class Loader(BatchIterator):
@@ -133,7 +149,7 @@ class Loader(BatchIterator):
     [3.0] [True]
     """
 
-    @hints_parameters
+    @with_parameter_hints
     def __init__(
         self,
         split: Split,
@@ -165,7 +181,7 @@ class Loader(BatchIterator):
         augment: Mapping[Any, Any] | None = None,
     ) -> None:
         super().__init__()
-        for name, value, least in (
+        for name, value, minimum in (
             ("batch_size", batch_size, 1),
             ("streams", streams, 1),
             ("prefetch_size", prefetch_size, 0),
@@ -174,17 +190,17 @@ class Loader(BatchIterator):
             ("overfit_batches", overfit_batches, 1),
             ("cache_limit", cache_limit, 1),
         ):
-            check_count(name, value, least)
+            check_count(name, value, minimum)
         check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids, uneven=uneven)
         self.split = self.dataset = split
         self.batch_size = batch_size
         self.shuffle = shuffle and overfit_batches is None
         self.seed = check_seed(seed)
-        self._read_rows = batch_size if pack is None else rows_read(batch_size, streams)
-        self.streams = (streams or default_streams(self._read_rows)) if self.shuffle else 1
-        if streams is None and self.streams > MOST_STREAMS:
+        self._read_batch_size = batch_size if pack is None else documents_per_batch(batch_size, streams)
+        self.streams = (streams or default_streams(self._read_batch_size)) if self.shuffle else 1
+        if streams is None and self.streams > MAX_STREAMS:
             warn(
-                f"batch_size={batch_size} has no divisor from {LEAST_STREAMS} to {MOST_STREAMS}, so that a batch mixes "
+                f"batch_size={batch_size} has no divisor from {MIN_STREAMS} to {MAX_STREAMS}, so that a batch mixes "
                 f"rows of {self.streams} streams, each of which keeps a block in memory; give "
                 f"batch_size={-(-batch_size // 16) * 16} or streams=16 for less memory, or streams={self.streams} to "
                 "silence this"
@@ -197,20 +213,22 @@ class Loader(BatchIterator):
         self.prefetch_bytes = prefetch_bytes
         self.threads = threads
         self.overfit_batches = overfit_batches
-        self.names = chosen_names(columns, split.columns, split.shape)
+        self.names = select_names(columns, split.columns, split.shape)
         if targets is None and pack is None:
             dataset = split.dataset
-            wanted = target_outputs(dataset.targets, dataset.features, self.names)
+            target_names = target_outputs(dataset.targets, dataset.features, self.names)
         else:
-            wanted = chosen_names(targets or (), split.columns, split.shape)
-        self.names += [target for target in wanted if target not in self.names]
+            target_names = select_names(targets or (), split.columns, split.shape)
+        self.names += [target for target in target_names if target not in self.names]
         weight = weight_output(split.dataset.features, self.names)
-        self._form = Form(tuple(wanted), is_one(targets, wanted), transform, weight)
-        self._caching = Caching.of(cache, cache_dir, cache_limit)
-        self._caching.prepare(split, [split.output(name) for name in self.names])
+        self._batch_format = BatchFormat(
+            tuple(target_names), is_single_target(targets, target_names), transform, weight
+        )
+        self._cache_policy = CachePolicy.of(cache, cache_dir, cache_limit)
+        self._cache_policy.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
         self._augment = check_augment(augment, shapes, {} if augment is None else split.dataset.learned)
-        self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)
+        self._sampling: Sampling | None = make_sampling(split, balance, weights, self.seed)
         self._ranks = Ranks(rank, world_size, uneven)
         self._packer: Packer | None = None
         if pack is not None:
@@ -223,33 +241,33 @@ class Loader(BatchIterator):
                 augment=augment is not None,
             )
             self._packer = Packer(split, pack, batch_size, drop_last=drop_last)
-        self._place = PackingPosition()
+        self._packing_position = PackingPosition()
         self._first_batch = 0
         self._buffers = Buffers()
-        self._reading: Settings | None = None  # of the last iteration
-        self._position()
+        self._last_settings: Settings | None = None  # of the last iteration
+        self._resolve_ranks()
 
     def __getstate__(self) -> dict[str, Any]:
-        ranks = self._ranks.fixed(self.batch_size)
-        return {**self.__dict__, "_running": None, "_buffers": Buffers(), "_ranks": ranks}
+        ranks = self._ranks.freeze(self.batch_size)
+        return {**self.__dict__, "_current_iteration": None, "_buffers": Buffers(), "_ranks": ranks}
 
-    def _go_to(self, epoch: int, rows_given: int = 0, first_batch: int = 0) -> None:
-        super()._go_to(epoch, rows_given)
-        self._first_batch, self._place = first_batch, PackingPosition()
+    def _go_to(self, epoch: int, rows_yielded: int = 0, first_batch: int = 0) -> None:
+        super()._go_to(epoch, rows_yielded)
+        self._first_batch, self._packing_position = first_batch, PackingPosition()
 
     @property
     def _rows(self) -> int:
         return len(self.split) if self._sampling is None else int(self._sampling.sizes.sum())
 
-    def _schedule(self, given: int = 0) -> Schedule:
-        rank, world = self._position()
+    def _make_schedule(self, rows_before: int = 0) -> Schedule:
+        rank, world = self._resolve_ranks()
         epoch = 0 if self.overfit_batches is not None else self.epoch
         sizes = np.diff(self._starts) if self._sampling is None else self._sampling.sizes
         block_rows = self.split.layout.block_rows
-        blocks = Blocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._sampling, self._starts[:-1])
+        blocks = EpochBlocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._sampling, self._starts[:-1])
         # Packed rows are dropped, not documents.
         drop_last = self.drop_last and self._packer is None
-        return Schedule(blocks, self._read_rows, self.streams, rank, world, drop_last, given)
+        return Schedule(blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before)
 
     @cached_property
     def _starts(self) -> Integers:
@@ -260,8 +278,8 @@ class Loader(BatchIterator):
         """Return the number of batches of an epoch, the same on every rank."""
         refuse_sharing(sys._getframe(1))
         if self._packer is not None:
-            return self._packer.count(self._schedule())
-        batches = len(self._schedule())
+            return self._packer.count(self._make_schedule())
+        batches = len(self._make_schedule())
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
 
     def __iter__(self) -> Iterator[Any]:
@@ -272,27 +290,27 @@ class Loader(BatchIterator):
         step, offset = (1, 0) if worker is None else (worker.num_workers, worker.id)
         if self._packer is not None:
             self._begun = True
-            return self._packed(self._packer, self._schedule(), step, offset)
-        base = 0 if self.overfit_batches is not None else self._rows_given
-        schedule = self._schedule(base)
+            return self._iterate_packed(self._packer, self._make_schedule(), step, offset)
+        base = 0 if self.overfit_batches is not None else self._rows_yielded
+        schedule = self._make_schedule(base)
         if not self.drop_last:
-            check_left(self._rows - base, schedule.world_size, self.epoch)
+            check_rows_left(self._rows - base, schedule.world_size, self.epoch)
         total = len(schedule) if self.overfit_batches is None else min(len(schedule), self.overfit_batches)
         first = self._first_batch + (offset - self._first_batch) % step
         batches = range(first, total, step)
-        self._running = schedule
+        self._current_iteration = schedule
         # StatefulDataLoader makes iterators that it asks for nothing: they leave the epoch to the next one.
         self._begun = not batches
-        return self._batches(schedule, batches)
+        return self._iterate_batches(schedule, batches)
 
-    def _batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
-        mover = Mover(self.device)
-        pipeline = self._pipeline(self._groups(), schedule, batches, mover)
+    def _iterate_batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
+        transfer = DeviceTransfer(self.device)
+        pipeline = self._make_pipeline(self._make_groups(), schedule, batches, transfer)
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
-        expand = expansions(dataset.features, dataset.learned, self.names if self.expand else ())
-        finish = Finish(names, self.seed, self._augment, expand, self._form)
+        expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())
+        builder = BatchBuilder(names, self.seed, self._augment, expand, self._batch_format)
         try:
-            yield from self._iterate(pipeline, mover, finish, schedule)
+            yield from self._iterate_pipeline(pipeline, transfer, builder, schedule)
         finally:
             pipeline.close()
 
@@ -303,30 +321,32 @@ class Loader(BatchIterator):
             return [self._packer.output]
         return [self.split.output(name) for name in dict.fromkeys([*self.names, *(["row_id"] * self.row_ids)])]
 
-    def _groups(self) -> list[Group]:
-        return groups_of(self._outputs, self._caching.names(self.split, self._outputs))
+    def _make_groups(self) -> list[Group]:
+        return group_outputs(self._outputs, self._cache_policy.cached_names(self.split, self._outputs))
 
-    def _pipeline(self, groups: Sequence[Group], schedule: Schedule, batches: range, mover: Mover) -> Pipeline:
-        self._reading = settings = self._settings_for(groups, schedule)
+    def _make_pipeline(
+        self, groups: Sequence[Group], schedule: Schedule, batches: range, transfer: DeviceTransfer
+    ) -> Pipeline:
+        self._last_settings = settings = self._settings_for(groups, schedule)
         times = LoaderTimes()
         lanes = len(schedule.lanes)
         source: BlockSource[Any] = FileBlocks(
             self.split, groups, times, self._buffers, budget=lanes + settings.ahead_blocks, spare=2 * lanes
         )
-        copies = self._caching.copies(self.split)
-        if copies is not None:
-            source = CopiedBlocks(source, self.split, groups, copies, self._caching.limit)
-        media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.is_cells]
-        cached = [one for one in media if one.group.is_cached]
-        if cached:
+        copy_folder = self._cache_policy.copy_folder(self.split)
+        if copy_folder is not None:
+            source = CopiedBlocks(source, self.split, groups, copy_folder, self._cache_policy.limit)
+        media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.stores_cells]
+        cached_media = [one for one in media if one.group.is_cached]
+        if cached_media:
             caches = {
-                split: [(one, self._caching.cache(split, one.group.name)) for one in cached]
+                split: [(one, self._cache_policy.open_cache(split, one.group.name)) for one in cached_media]
                 for split in self.split.joined
             }
             # Workers, and ranks where there are fewer streams, decode some rows of every block.
             ranks = -(-schedule.world_size // schedule.streams)
-            sharer = schedule.rank % ranks * batches.step + batches.start % batches.step
-            source = CachedBlocks(source, self.split, caches, self._buffers, sharer, ranks * batches.step)
+            sharer_index = schedule.rank % ranks * batches.step + batches.start % batches.step
+            source = CachedBlocks(source, self.split, caches, self._buffers, sharer_index, ranks * batches.step)
         return Pipeline(
             source,
             groups,
@@ -334,40 +354,40 @@ class Loader(BatchIterator):
             [(schedule, batches)],
             settings,
             times=times,
-            make_array=mover.make_array,
-            begin_thread=mover.begin_thread,
+            make_array=transfer.make_array,
+            begin_thread=transfer.begin_thread,
             buffers=self._buffers,
         )
 
-    def _packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
+    def _iterate_packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
         """Give batches of packed rows; a worker reads all rows and gives every so many-th batch."""
-        [group] = groups = self._groups()
-        place = self._place
-        unread = range(place.read, len(schedule))
-        stream_of(self.device)
-        pipeline = self._pipeline(groups, schedule, unread, Mover(None))
+        [group] = groups = self._make_groups()
+        position = self._packing_position
+        unread = range(position.read, len(schedule))
+        make_cuda_stream(self.device)
+        pipeline = self._make_pipeline(groups, schedule, unread, DeviceTransfer(None))
         self._times = pipeline.times
-        tally = GivenRows()
+        tally = RowTally()
         self._audited = (schedule, unread[:0], tally)
 
         def documents() -> Iterator[Documents]:
             for window in pipeline:
-                tally.join(*window.tallies)
+                tally.add(*window.tallies)
                 self._audited = (schedule, range(unread.start, window.batches[-1] + 1), tally)
                 yield window.arrays[group][: len(window.rows)], window.sizes
 
-        base, known = self._rows_given // self.batch_size, self._first_batch
+        batches_before, first_batch = self._rows_yielded // self.batch_size, self._first_batch
         # Ranks have different numbers of tokens: all stop with the one that has the fewest.
-        stop = max(0, packer.count(schedule) - base - known) if schedule.world_size > 1 else None
-        batches = enumerate(packer.batches(documents(), place, schedule), start=known)
+        stop = max(0, packer.count(schedule) - batches_before - first_batch) if schedule.world_size > 1 else None
+        batches = enumerate(packer.batches(documents(), position, schedule), start=first_batch)
         try:
-            for number, (arrays, reached) in islice(batches, (offset - known) % step, stop, step):
+            for number, (arrays, next_position) in islice(batches, (offset - first_batch) % step, stop, step):
                 if get_worker_info() is not None:
                     self._first_batch = number + 1
                 else:
-                    self._rows_given, self._first_batch = (base + number + 1) * self.batch_size, 0
-                self._place = reached
-                yield self._form(packer.tensors(arrays, self.device))
+                    self._rows_yielded, self._first_batch = (batches_before + number + 1) * self.batch_size, 0
+                self._packing_position = next_position
+                yield self._batch_format(packer.tensors(arrays, self.device))
         finally:
             pipeline.close()
 
@@ -376,40 +396,40 @@ class Loader(BatchIterator):
             return
         if get_worker_info() is not None:
             # Each worker goes on with its own batches: they are counted from where all of them began.
-            self._rows_given, self._first_batch = schedule.given, stop
+            self._rows_yielded, self._first_batch = schedule.rows_before, stop
         else:
-            self._rows_given, self._first_batch = schedule.rows_given(stop), 0
+            self._rows_yielded, self._first_batch = schedule.rows_yielded(stop), 0
 
     def _settings_for(self, groups: Sequence[Group], schedule: Schedule) -> Settings:
         size = self.prefetch_size
         if size is None and self.prefetch_bytes is None:
-            size = prefetch_of(self.split, groups)
+            size = max_prefetch_size(self.split, groups)
         if size == 0:
             return Settings(0, 0)
-        undecoded = self._caching.undecoded(self.split, groups)
-        local = self.split.is_local or (not undecoded and self._caching.all_copied(self.split, groups))
+        undecoded_names = self._cache_policy.undecoded_names(self.split, groups)
+        local = self.split.is_local or (not undecoded_names and self._cache_policy.has_all_copies(self.split, groups))
         threads = self.threads or max(
             Settings.threads_for(local=local),
-            self._caching.threads(self.split, undecoded),
+            self._cache_policy.threads(self.split, undecoded_names),
         )
         lanes = len(schedule.lanes)
         if size is not None:
-            return Settings(size * lanes, threads, decodes=bool(undecoded), local=local)
+            return Settings(size * lanes, threads, decodes=bool(undecoded_names), local=local)
         block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
         ahead = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
-        if any(group.is_cells for group in groups):
-            ahead = min(ahead, _MOST_CELL_BLOCKS * lanes)
-        return Settings(max(1, ahead), threads, decodes=bool(undecoded), local=local)
+        if any(group.stores_cells for group in groups):
+            ahead = min(ahead, _MAX_CELL_BLOCKS * lanes)
+        return Settings(max(1, ahead), threads, decodes=bool(undecoded_names), local=local)
 
     def stats(self) -> dict[str, float]:
         """Return where the last iteration spent its time, in seconds summed over threads, and what it did.
 
         `prefetch_blocks` and `threads` are what this loader uses, as its options or defaults say.
         """
-        return {**super().stats(), **self._prefetching()}
+        return {**super().stats(), **self._prefetch_settings()}
 
-    def _prefetching(self) -> dict[str, int]:
-        settings = self._reading or self._settings_for(self._groups(), self._schedule())
+    def _prefetch_settings(self) -> dict[str, int]:
+        settings = self._last_settings or self._settings_for(self._make_groups(), self._make_schedule())
         return {"prefetch_blocks": settings.ahead_blocks, "threads": settings.threads}
 
     @property
@@ -418,7 +438,11 @@ class Loader(BatchIterator):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader as JSON values; it counts batches yielded, not batches prefetched."""
-        packed = {} if self._packer is None else {"packing": self._packer.state(self._place, self._schedule())}
+        packed = (
+            {}
+            if self._packer is None
+            else {"packing": self._packer.state(self._packing_position, self._make_schedule())}
+        )
         return {
             "format": FORMAT,
             "version": self.split.dataset.version,
@@ -426,7 +450,7 @@ class Loader(BatchIterator):
             "split": self.split.name,
             "seed": self.seed,
             "epoch": self.epoch,
-            "rows_given": self._rows_given,
+            "rows_given": self._rows_yielded,
             "first_batch": self._first_batch,
             "streams": self.streams,
             "shuffle": self.shuffle,
@@ -440,15 +464,15 @@ class Loader(BatchIterator):
         A state that was taken after the last batch resumes with the next epoch.
         """
         self._check_state(state)
-        epoch, given = state["epoch"], state["rows_given"]
+        epoch, rows_before = state["epoch"], state["rows_given"]
         if self._packer is not None:
-            self._go_to(epoch, given, state["first_batch"])
-            batches = given // self.batch_size + self._first_batch
-            self._place = self._packer.place_in(state["packing"], self._schedule(), batches)
-        elif given == self._rows or not len(self._schedule(given)):
+            self._go_to(epoch, rows_before, state["first_batch"])
+            batches = rows_before // self.batch_size + self._first_batch
+            self._packing_position = self._packer.restore_position(state["packing"], self._make_schedule(), batches)
+        elif rows_before == self._rows or not len(self._make_schedule(rows_before)):
             self._go_to(epoch + 1)
         else:
-            self._go_to(epoch, given, state["first_batch"])
+            self._go_to(epoch, rows_before, state["first_batch"])
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         # States of older versions have no digest: the version must do.
@@ -461,25 +485,27 @@ class Loader(BatchIterator):
                 f'this is "{self.split.name}" of version {version} (digest {self._digest}): rows would be skipped or '
                 "repeated; open the dataset that the state was saved for, or restart the epoch"
             )
-        check_packed(self._packer, state.get("packing"), self._schedule())
-        check_same(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})
+        check_packed(self._packer, state.get("packing"), self._make_schedule())
+        check_same_options(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})
         if state["sampling"] != self.state_dict()["sampling"]:
             raise ConfigError(
                 "the state was saved with a different balance= or weights=, which yields other rows: use the same "
                 "ones, or restart the epoch"
             )
-        if self._packer is None and (given := state["rows_given"]) > self._rows:
-            raise ConfigError(f"state: rows_given={given}: an epoch has {self._rows} rows")
+        if self._packer is None and (rows_before := state["rows_given"]) > self._rows:
+            raise ConfigError(f"state: rows_given={rows_before}: an epoch has {self._rows} rows")
 
     def __repr__(self) -> str:
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
 
     def _repr_html_(self) -> str:
-        order = f"shuffled, {count(self.streams, 'stream')}, seed {self.seed}" if self.shuffle else "as on disk"
-        settings = self._settings(order, self.names)
-        blocks, threads = self._prefetching().values()
-        settings["prefetch"] = f"{count(blocks, 'block')}, {count(threads, 'thread')}" if threads else "none"
+        order = f"shuffled, {format_count(self.streams, 'stream')}, seed {self.seed}" if self.shuffle else "as on disk"
+        settings = self._describe_settings(order, self.names)
+        blocks, threads = self._prefetch_settings().values()
+        settings["prefetch"] = (
+            f"{format_count(blocks, 'block')}, {format_count(threads, 'thread')}" if threads else "none"
+        )
         if self.overfit_batches is not None:
             settings["overfit_batches"] = f"{self.overfit_batches:,}"
-        rows, url = count(len(self.split), "row"), printable(self.split.dataset.url)
+        rows, url = format_count(len(self.split), "row"), escape_unprintable(self.split.dataset.url)
         return settings_card(settings, f'Loader of split "{self.split.name}" of {url}: {rows}')

@@ -14,15 +14,15 @@ from daskprep.dataset.media import MediaBlocks
 from daskprep.loader.groups import Group
 from daskprep.media.decoding import AudioDecoder, MediaDecoder, decode_cells
 from daskprep.permutation import Integers
-from daskprep.storage.reading import Block
+from daskprep.storage.reading import BlockLocation
 
 # Spectra are computed for several sounds at once.
-_LEAST_SOUNDS = 16
+_MIN_AUDIO_ROWS = 16
 _TASK_ROWS = 32
-_LAST_ROWS = 8
+_FINAL_TASK_ROWS = 8
 
 
-class Decoded(NamedTuple):
+class DecodeStats(NamedTuple):
     """What a task did: seconds, rows that were decoded, how many of them were filled, and blocks that were cached."""
 
     seconds: float = 0.0
@@ -45,18 +45,18 @@ class Times:
     filled: int = 0
     cached: int = 0
 
-    def add(self, part: Decoded) -> None:
+    def add(self, stats: DecodeStats) -> None:
         """Count what a task has decoded."""
-        self.decoding += part.seconds
-        self.decoded += part.rows
-        self.filled += part.filled
-        self.cached += part.cached
+        self.decoding += stats.seconds
+        self.decoded += stats.rows
+        self.filled += stats.filled
+        self.cached += stats.cached
 
 
 class CellArray(Protocol):
     """Cells of media, of which some can be taken."""
 
-    def take(self, at: Integers) -> pa.StructArray: ...
+    def take(self, indices: Integers) -> pa.StructArray: ...
 
 
 class MediaRows:
@@ -71,26 +71,26 @@ class MediaRows:
     def load(self) -> None:
         """Read the cells."""
 
-    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
+    def lookup(self, indices: Integers) -> tuple[CellArray | None, np.ndarray]:
         """Return the cells, and which of some rows are decoded already; without cells, all are."""
-        return self.cells, np.zeros(len(at), bool)
+        return self.cells, np.zeros(len(indices), bool)
 
-    def row_ids(self, at: Integers) -> Integers:
+    def row_ids(self, indices: Integers) -> Integers:
         """Return the numbers that rows have in the source."""
         raise NotImplementedError
 
-    def copy(self, at: Integers, out: np.ndarray, targets: Integers) -> None:
+    def copy(self, indices: Integers, out: np.ndarray, targets: Integers) -> None:
         """Copy rows that are decoded already."""
         raise NotImplementedError
 
-    def keep(self, at: Integers, rows: np.ndarray, places: Integers, *, filled: bool) -> int:
+    def keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
         """Take rows that were decoded, and where they are; return how many blocks that made whole and cached."""
-        del at, rows, places, filled
+        del indices, rows, sources, filled
         return 0
 
-    def finish(self) -> Decoded:
+    def finish(self) -> DecodeStats:
         """Decode what no window asked for, if the block is worth more whole."""
-        return Decoded()
+        return DecodeStats()
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -99,16 +99,16 @@ class MediaRows:
 class StoredMedia(MediaRows):
     """Cells of a block of a dataset."""
 
-    def __init__(self, media: MediaBlocks, where: Block) -> None:
+    def __init__(self, media: MediaBlocks, block: BlockLocation) -> None:
         self._media = media
-        self._where = where
+        self._block = block
         self.decoder = media.decoder
 
     def load(self) -> None:
-        self.cells = self._media.cells(self._where)
+        self.cells = self._media.cells(self._block)
 
-    def row_ids(self, at: Integers) -> Integers:
-        return self._media.row_ids(self._where)[at]
+    def row_ids(self, indices: Integers) -> Integers:
+        return self._media.row_ids(self._block)[indices]
 
 
 class CellRows(NamedTuple):
@@ -116,7 +116,7 @@ class CellRows(NamedTuple):
 
     media: MediaRows
     cells: CellArray
-    at: Integers
+    indices: Integers
     targets: Integers
 
 
@@ -126,51 +126,56 @@ class Medium:
     def __init__(self, group: Group, decoder: MediaDecoder) -> None:
         self.group = group
         self._decoder = decoder
-        self._least = _LEAST_SOUNDS if isinstance(decoder, AudioDecoder) else 1
+        self._min_rows = _MIN_AUDIO_ROWS if isinstance(decoder, AudioDecoder) else 1
 
-    def tasks(self, rows: int, least: int, *, is_last: bool) -> int:
+    def count_tasks(self, rows: int, min_tasks: int, *, is_last: bool) -> int:
         """Return in how many tasks some rows are best decoded: small ones at the end, so that threads end together."""
-        count = max(least, rows // (_LAST_ROWS if is_last else _TASK_ROWS))
-        return max(1, min(count, rows // self._least))
+        count = max(min_tasks, rows // (_FINAL_TASK_ROWS if is_last else _TASK_ROWS))
+        return max(1, min(count, rows // self._min_rows))
 
-    def fill(self, blocks: Sequence[MediaRows], numbers: Integers, at: Integers, out: np.ndarray) -> Decoded:
+    def gather_rows(
+        self, blocks: Sequence[MediaRows], block_indices: Integers, indices: Integers, out: np.ndarray
+    ) -> DecodeStats:
         """Bring rows to `out`, of the blocks with some numbers and where they lie there: copied, or decoded."""
         missing: dict[int, list[CellRows]] = {}  # by decoder
-        for number, places in by_block(numbers):
-            media = blocks[number]
-            cells, ready = media.look(at[places])
+        for block_index, targets in group_by_block(block_indices):
+            media = blocks[block_index]
+            cells, ready = media.lookup(indices[targets])
             if ready.any():
-                media.copy(at[places[ready]], out, places[ready])
+                media.copy(indices[targets[ready]], out, targets[ready])
             if cells is not None and not ready.all():
-                rows = CellRows(media, cells, at[places[~ready]], places[~ready])
+                rows = CellRows(media, cells, indices[targets[~ready]], targets[~ready])
                 missing.setdefault(id(media.decoder), []).append(rows)
-        return Decoded(*map(sum, zip(Decoded(), *(self.decode(some, out) for some in missing.values()), strict=True)))
+        return DecodeStats(
+            *map(sum, zip(DecodeStats(), *(self.decode(cell_rows, out) for cell_rows in missing.values()), strict=True))
+        )
 
-    def decode(self, found: Sequence[CellRows], out: np.ndarray) -> Decoded:
+    def decode(self, cell_rows: Sequence[CellRows], out: np.ndarray) -> DecodeStats:
         """Decode rows of some blocks of one decoder all at once, to where they go; the blocks keep them."""
         began = time.perf_counter()
-        decoder = found[0].media.decoder or self._decoder
-        targets = np.concatenate([rows.targets for rows in found])
+        decoder = cell_rows[0].media.decoder or self._decoder
+        targets = np.concatenate([rows.targets for rows in cell_rows])
         order = np.argsort(targets)
         targets = targets[order]
-        cells = pa.concat_arrays([rows.cells.take(rows.at) for rows in found]).take(order)
+        cells = pa.concat_arrays([rows.cells.take(rows.indices) for rows in cell_rows]).take(order)
         decoded = out if len(targets) == len(out) else self.group.empty(len(targets))
 
         def row_ids() -> Integers:
-            return np.concatenate([rows.media.row_ids(rows.at) for rows in found])[order]
+            return np.concatenate([rows.media.row_ids(rows.indices) for rows in cell_rows])[order]
 
         failures = decode_cells(decoder, cells, decoded, self.group.name, row_ids)
         if decoded is not out:
             out[targets] = decoded
         broken = targets[[failure.row for failure in failures]]
         cached = sum(
-            media.keep(at, out, places, filled=bool(np.isin(places, broken).any())) for media, _, at, places in found
+            media.keep(indices, out, row_targets, filled=bool(np.isin(row_targets, broken).any()))
+            for media, _, indices, row_targets in cell_rows
         )
-        return Decoded(time.perf_counter() - began, len(order), len(failures), cached)
+        return DecodeStats(time.perf_counter() - began, len(order), len(failures), cached)
 
 
-def by_block(numbers: Integers) -> Iterable[tuple[int, Integers]]:
+def group_by_block(block_indices: Integers) -> Iterable[tuple[int, Integers]]:
     """Give the blocks of some rows, each with the places of its rows among those given."""
-    order = np.argsort(numbers, kind="stable")
-    found, starts = np.unique(numbers[order], return_index=True)
-    return zip(found.tolist(), np.split(order, starts[1:]), strict=True)
+    order = np.argsort(block_indices, kind="stable")
+    blocks, starts = np.unique(block_indices[order], return_index=True)
+    return zip(blocks.tolist(), np.split(order, starts[1:]), strict=True)

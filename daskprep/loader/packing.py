@@ -15,17 +15,17 @@ import torch
 from daskprep import features
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError
-from daskprep.features.base import noun_of
+from daskprep.features.base import kind_with_article
 from daskprep.loader.device import to_device
 from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
-from daskprep.loader.order import Schedule, bounds_of
-from daskprep.loader.standing import check_same
+from daskprep.loader.order import Schedule, rank_bounds
+from daskprep.loader.ranks import check_same_options
 from daskprep.permutation import Integers
 from daskprep.storage.reading import read_block
-from daskprep.storage.threads import in_threads
+from daskprep.storage.threads import map_in_threads
 
-_BESIDES = ("position_ids", "document_ids")
-_STREAMS = 16
+_EXTRA_OUTPUTS = ("position_ids", "document_ids")
+_DEFAULT_STREAMS = 16
 _WINDOW_ROWS = 4_000_000
 
 
@@ -62,13 +62,13 @@ class Packer:
 
     def __init__(self, split: Split, packing: Packing, batch_size: int, *, drop_last: bool) -> None:
         self.split = split
-        self.block_size = _block_size(packing)
-        self.column = _column(split, packing)
+        self.block_size = _check_block_size(packing)
+        self.column = _select_column(split, packing)
         self.output = split.output(self.column)
-        self.padding = _padding(split, self.column)
+        self.padding = _find_padding(split, self.column)
         self.batch_size = batch_size
         self.drop_last = drop_last
-        self._counted: tuple[tuple[int, int], int] | None = None
+        self._cached_count: tuple[tuple[int, int], int] | None = None
 
     def settings(self, schedule: Schedule) -> dict[str, Any]:
         """Return what rows depend on, besides the order."""
@@ -80,10 +80,10 @@ class Packer:
         }
 
     def batches(
-        self, windows: Iterable[Documents], place: PackingPosition, schedule: Schedule
+        self, windows: Iterable[Documents], position: PackingPosition, schedule: Schedule
     ) -> Iterator[tuple[Arrays, PackingPosition]]:
         """Give a rank's batches from a place on."""
-        joiner = Joiner(self.block_size, self._batch_rows(schedule), self.padding, place)
+        joiner = Joiner(self.block_size, self._batch_rows(schedule), self.padding, position)
         return joiner.batches(windows, drop_last=self.drop_last)
 
     def tensors(self, arrays: Arrays, device: torch.device | None) -> dict[str, torch.Tensor]:
@@ -97,75 +97,77 @@ class Packer:
         smallest = np.min_scalar_type(self.output.shape[0])
 
         def count(block: int) -> np.ndarray:
-            split, number = self.split.located(block)
+            split, number = self.split.locate_block(block)
             ids = read_block(split.block_reader(self.column), split.block(self.column, number))
             return self.padding.lengths(ids).astype(smallest)
 
-        return np.concatenate(in_threads(count, blocks, local=self.split.is_local))
+        return np.concatenate(map_in_threads(count, blocks, local=self.split.is_local))
 
     def count(self, schedule: Schedule) -> int:
         """Return the batches of an epoch, the same for every rank: those of the rank that has the fewest."""
         key = (schedule.blocks.epoch, schedule.world_size)
-        if self._counted is None or self._counted[0] != key:
+        if self._cached_count is None or self._cached_count[0] != key:
             ranks = [dataclasses.replace(schedule, rank=rank) for rank in range(schedule.world_size)]
-            self._counted = key, min(self._count(rank) for rank in ranks)
-        return self._counted[1]
+            self._cached_count = key, min(self._count_rank_batches(rank) for rank in ranks)
+        return self._cached_count[1]
 
-    def _count(self, schedule: Schedule) -> int:
+    def _count_rank_batches(self, schedule: Schedule) -> int:
         """Return the batches that a rank's documents fill."""
-        tokens = sum(int(tokens.sum()) for _, tokens in self._tokens(schedule))
-        whole, rest = divmod(tokens, self._batch_tokens(schedule))
-        return whole + (rest > 0 and not self.drop_last)
+        tokens = sum(int(tokens.sum()) for _, tokens in self._iterate_token_counts(schedule))
+        full, rest = divmod(tokens, self._batch_tokens(schedule))
+        return full + (rest > 0 and not self.drop_last)
 
-    def place(self, schedule: Schedule, batches: int) -> PackingPosition:
+    def locate(self, schedule: Schedule, batches: int) -> PackingPosition:
         """Return where a rank stands after some batches, from the order and the lengths of documents alone."""
-        given = batches * self._batch_tokens(schedule)
-        for window, tokens in self._tokens(schedule):
-            if given < tokens.sum():
+        remaining = batches * self._batch_tokens(schedule)
+        for window, tokens in self._iterate_token_counts(schedule):
+            if remaining < tokens.sum():
                 ends = np.cumsum(tokens)
-                at = int(np.searchsorted(ends, given, side="right"))
-                return PackingPosition(window[at], given - int(ends[at] - tokens[at]))
-            given -= int(tokens.sum())
+                index = int(np.searchsorted(ends, remaining, side="right"))
+                return PackingPosition(window[index], remaining - int(ends[index] - tokens[index]))
+            remaining -= int(tokens.sum())
         return PackingPosition(len(schedule))
 
     def _batch_rows(self, schedule: Schedule) -> int:
-        start, stop = bounds_of(self.batch_size, schedule.rank, schedule.world_size)
+        start, stop = rank_bounds(self.batch_size, schedule.rank, schedule.world_size)
         return stop - start
 
     def _batch_tokens(self, schedule: Schedule) -> int:
         return self._batch_rows(schedule) * self.block_size
 
-    def _tokens(self, schedule: Schedule) -> Iterator[tuple[range, Integers]]:
+    def _iterate_token_counts(self, schedule: Schedule) -> Iterator[tuple[range, Integers]]:
         """Give the tokens of each of a rank's batches of rows, in windows."""
         blocks = schedule.blocks
         step = max(1, _WINDOW_ROWS * schedule.world_size // schedule.batch_size)
-        everything = range(len(schedule))
-        for start in range(0, len(everything), step):
-            batches = everything[start : start + step]
-            share = schedule.window(batches)
-            lengths = np.empty(sum(share.sizes), np.int64)
-            for piece in share.pieces:
-                lengths[piece.target] = self.lengths[blocks.numbers(piece.place)[piece.within]]
-            ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum((0, *share.sizes))]
+        all_batches = range(len(schedule))
+        for start in range(0, len(all_batches), step):
+            batches = all_batches[start : start + step]
+            plan = schedule.window(batches)
+            lengths = np.empty(sum(plan.sizes), np.int64)
+            for block_slice in plan.slices:
+                lengths[block_slice.target] = self.lengths[
+                    blocks.row_numbers(block_slice.block_position)[block_slice.within]
+                ]
+            ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum((0, *plan.sizes))]
             yield batches, np.diff(ends)
 
-    def state(self, place: PackingPosition, schedule: Schedule) -> dict[str, Any]:
+    def state(self, position: PackingPosition, schedule: Schedule) -> dict[str, Any]:
         """Return a rank's place as JSON values."""
-        return {**self.settings(schedule), "rank": schedule.rank, "read": place.read, "tokens": place.tokens}
+        return {**self.settings(schedule), "rank": schedule.rank, "read": position.read, "tokens": position.tokens}
 
-    def place_in(self, state: Mapping[str, Any], schedule: Schedule, batches: int) -> PackingPosition:
+    def restore_position(self, state: Mapping[str, Any], schedule: Schedule, batches: int) -> PackingPosition:
         """Return this rank's place in the state of any rank, taken after some batches."""
         if state["rank"] == schedule.rank:
             return PackingPosition(state["read"], state["tokens"])
-        return self.place(schedule, batches)
+        return self.locate(schedule, batches)
 
 
-def rows_read(batch_size: int, streams: int | None) -> int:
+def documents_per_batch(batch_size: int, streams: int | None) -> int:
     """Return how many documents make a batch of rows to read: many enough to be mixed, however few rows are packed."""
-    return math.lcm(batch_size, streams or _STREAMS)
+    return math.lcm(batch_size, streams or _DEFAULT_STREAMS)
 
 
-def check_options(**given: bool) -> None:
+def check_options(**used: bool) -> None:
     """Refuse options of a loader that make no sense for packed rows, by whether they are given."""
     remedies = {
         "columns": "Packing(columns=...) says which output is packed",
@@ -176,11 +178,11 @@ def check_options(**given: bool) -> None:
         "augment": "tokens are not augmented",
     }
     for name, remedy in remedies.items():
-        if given[name]:
+        if used[name]:
             raise ConfigError(f"{name} cannot be used together with pack: {remedy}")
 
 
-def check_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule: Schedule) -> None:
+def check_packing_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule: Schedule) -> None:
     """Refuse a state of rows that were packed otherwise, or not at all."""
     if packer is None or state is None:
         if packer is not None or state is not None:
@@ -189,10 +191,10 @@ def check_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule
                 f"the state was saved {was} pack=, but this loader was created {now} it: use the same options"
             )
         return
-    check_same(state, packer.settings(schedule))
+    check_same_options(state, packer.settings(schedule))
 
 
-def _block_size(packing: object) -> int:
+def _check_block_size(packing: object) -> int:
     if not isinstance(packing, Packing):
         raise ConfigError(f'pack={packing!r}: expected Packing(block_size=512, columns=["review"])')
     size = packing.block_size
@@ -201,7 +203,7 @@ def _block_size(packing: object) -> int:
     return size
 
 
-def _column(split: Split, packing: Packing) -> str:
+def _select_column(split: Split, packing: Packing) -> str:
     columns = [packing.columns] if isinstance(packing.columns, str) else list(packing.columns)
     if len(columns) != 1:
         raise ConfigError(
@@ -209,21 +211,21 @@ def _column(split: Split, packing: Packing) -> str:
             "create a loader for each, or join their texts in one column before writing"
         )
     output = split.output(columns[0])
-    if output.name in _BESIDES:
+    if output.name in _EXTRA_OUTPUTS:
         raise ConfigError(f'Packing: batches already have a tensor "{output.name}": rename the feature')
     return output.name
 
 
-def _padding(split: Split, column: str) -> Padding:
+def _find_padding(split: Split, column: str) -> Padding:
     dataset = split.dataset
     outputs = {name + suffix: feature for name, feature in dataset.features.items() for suffix in feature.outputs}
     feature = outputs.get(column)
     if not isinstance(feature, features.Sequence):
-        kind = "no feature" if feature is None else noun_of(feature)
-        fitting = [name for name, one in outputs.items() if isinstance(one, features.Sequence)]
+        kind = "no feature" if feature is None else kind_with_article(feature)
+        candidates = [name for name, one in outputs.items() if isinstance(one, features.Sequence)]
         raise ConfigError(
             f'Packing: "{column}" is {kind}: expected an output of a Sequence or Text'
-            + (f", such as {', '.join(fitting)}" if fitting else ", of which this dataset has none")
+            + (f", such as {', '.join(candidates)}" if candidates else ", of which this dataset has none")
         )
     token = dataset.vocabulary(column).specials.padding_id
     if token is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, Future
 
-from daskprep.loader.media import Decoded, MediaRows
+from daskprep.loader.media import DecodeStats, MediaRows
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import BlockSource, Need, ResidentBlock
 
-Key = tuple[int, int]
+BlockKey = tuple[int, int]
 """The number of an epoch of an iteration, and a place in it."""
 
 
@@ -20,24 +20,24 @@ class ResidentBlocks:
     """
 
     def __init__(
-        self, source: BlockSource[ResidentBlock], executor: Executor, finished: Callable[[Decoded], None]
+        self, source: BlockSource[ResidentBlock], executor: Executor, on_finished: Callable[[DecodeStats], None]
     ) -> None:
         self._source = source
         self._executor = executor
-        self._finished = finished
-        self._blocks: dict[Key, ResidentBlock] = {}
+        self._on_finished = on_finished
+        self._blocks: dict[BlockKey, ResidentBlock] = {}
         # Those whose room will be free once threads are done.
-        self.leaving: list[tuple[Future[list[Decoded]], ResidentBlock]] = []
+        self.pending_release: list[tuple[Future[list[DecodeStats]], ResidentBlock]] = []
         self.has_evicted = False  # what was read ahead
 
-    def __getitem__(self, key: Key) -> ResidentBlock:
+    def __getitem__(self, key: BlockKey) -> ResidentBlock:
         return self._blocks[key]
 
-    def idle(self, busy: Collection[Key]) -> list[Key]:
+    def idle(self, busy: Collection[BlockKey]) -> list[BlockKey]:
         """Return the blocks that no window is made of."""
         return [key for key in self._blocks if key not in busy]
 
-    def load(self, schedule: Schedule, key: Key, need: Need = Need.AHEAD) -> bool:
+    def load(self, schedule: Schedule, key: BlockKey, need: Need = Need.AHEAD) -> bool:
         """Have a block brought to memory; return whether there was room for it."""
         if key not in self._blocks:
             block = self._source.load(schedule, key[1], need)
@@ -47,7 +47,7 @@ class ResidentBlocks:
             block.begin(self._executor.submit)
         return True
 
-    def hold(self, schedule: Schedule, keys: Sequence[Key], busy: Collection[Key], need: Need) -> bool:
+    def hold(self, schedule: Schedule, keys: Sequence[BlockKey], busy: Collection[BlockKey], need: Need) -> bool:
         """Have some blocks brought to memory, in place of others that are not busy; return whether there was room."""
         for key in keys:
             while not self.load(schedule, key, need):
@@ -56,36 +56,36 @@ class ResidentBlocks:
                     return False
                 self.has_evicted = True
                 self.release([evicted])
-                self.settle()
+                self.release_finished()
         return True
 
-    def release(self, keys: Iterable[Key]) -> None:
+    def release(self, keys: Iterable[BlockKey]) -> None:
         """Let blocks go, those with rows that are worth it after what is missing was decoded."""
         for key in keys:
             block = self._blocks.pop(key)
             block.stop()
             unfinished = [rows for rows in block.media.values() if rows.is_unfinished]
             if unfinished:
-                self.leaving.append((self._executor.submit(_finish, unfinished), block))
+                self.pending_release.append((self._executor.submit(_finish, unfinished), block))
             else:
-                self._let_go(block)
+                self._discard(block)
 
-    def settle(self, *, wait: bool = False) -> None:
+    def release_finished(self, *, wait: bool = False) -> None:
         """Let the room of blocks be free that are finished."""
-        leaving, self.leaving = self.leaving, []
-        for future, block in leaving:
+        pending_release, self.pending_release = self.pending_release, []
+        for future, block in pending_release:
             if wait or future.done():
                 for decoded in future.result():
-                    self._finished(decoded)
-                self._let_go(block)
+                    self._on_finished(decoded)
+                self._discard(block)
             else:
-                self.leaving.append((future, block))
+                self.pending_release.append((future, block))
 
-    def finish(self, *, whole: bool) -> None:
+    def finish(self, *, is_complete: bool) -> None:
         """End with the last epoch: if it was a whole one, blocks are worth finishing."""
-        if whole:
+        if is_complete:
             self.release(list(self._blocks))
-        self.settle(wait=True)
+        self.release_finished(wait=True)
 
     def stop(self) -> None:
         """Let nobody wait for a block any more."""
@@ -94,12 +94,12 @@ class ResidentBlocks:
 
     def close(self) -> None:
         """Let go of what is open; no thread works on any block."""
-        for block in [*self._blocks.values(), *(block for _, block in self.leaving)]:
+        for block in [*self._blocks.values(), *(block for _, block in self.pending_release)]:
             _close(block)
         self._blocks.clear()
-        self.leaving.clear()
+        self.pending_release.clear()
 
-    def _let_go(self, block: ResidentBlock) -> None:
+    def _discard(self, block: ResidentBlock) -> None:
         _close(block)
         self._source.release(block)
 
@@ -109,5 +109,5 @@ def _close(block: ResidentBlock) -> None:
         rows.close()
 
 
-def _finish(unfinished: Sequence[MediaRows]) -> list[Decoded]:
+def _finish(unfinished: Sequence[MediaRows]) -> list[DecodeStats]:
     return [rows.finish() for rows in unfinished]

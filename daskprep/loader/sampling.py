@@ -21,7 +21,7 @@ from daskprep.serving.base import smallest_uint
 from daskprep.storage.checksum import crc32c
 
 # Of 8 bytes each.
-_MOST_COUNTS = 2**26
+_MAX_COUNTS = 2**26
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,18 @@ class Sampling:
         return np.array([np.bincount(block, minlength=len(self.targets)) for block in blocks], np.int64)
 
     @cached_property
-    def _given(self) -> Integers:
+    def _quotas(self) -> Integers:
         """Rows that each class gives in each block."""
         ends = np.cumsum(self._counts, axis=0)
         # Shares of a whole number, cut where a line from nothing to all of it stands after each block: they add up.
         borders = ends * self.targets // np.maximum(ends[-1], 1)
-        given: Integers = np.diff(borders, axis=0, prepend=0)
-        return given
+        quotas: Integers = np.diff(borders, axis=0, prepend=0)
+        return quotas
 
     @property
     def sizes(self) -> Integers:
         """Rows that each block gives."""
-        sizes: Integers = self._given.sum(axis=1)
+        sizes: Integers = self._quotas.sum(axis=1)
         return sizes
 
     @property
@@ -68,14 +68,14 @@ class Sampling:
         repeats = np.zeros(len(codes), np.int64)
         for code in np.flatnonzero(self._counts[block]).tolist():
             members = np.flatnonzero(codes == code)
-            each, more = divmod(int(self._given[block, code]), len(members))
+            each, more = divmod(int(self._quotas[block, code]), len(members))
             key = make_key(self.seed, "sampling", epoch, block, code)
             repeats[members] = each + (permute(np.arange(len(members)), len(members), key) < more)
         rows: Integers = np.repeat(np.arange(len(codes)), repeats)
         return rows
 
 
-def sampling_of(
+def make_sampling(
     split: Split, balance: Any, weights: Mapping[str, Mapping[Any, float]] | None, seed: int
 ) -> Sampling | None:
     """Return how often rows are given, or None if each is once."""
@@ -89,7 +89,7 @@ def sampling_of(
         balance.validate()
         column = balance.column
     else:
-        column = _weighted_column(weights)
+        column = _parse_weighted_column(weights)
     if column not in split.columns or split.shape(column):
         scalars = [name for name in split.columns if not split.shape(name)]
         raise ConfigError(
@@ -97,7 +97,7 @@ def sampling_of(
             f"{did_you_mean(column, scalars)} Such outputs are: {', '.join(scalars)}"
         )
     ids, codes, sizes = np.unique(split.read([column])[column], return_inverse=True, return_counts=True)
-    if len(ids) * split.layout.blocks(split.name) > _MOST_COUNTS:
+    if len(ids) * split.layout.blocks(split.name) > _MAX_COUNTS:
         raise ConfigError(
             f'"{column}" has {len(ids):,} classes, too many to count them in each block: balance and weights are for '
             "outputs of few values, such as categories"
@@ -108,36 +108,36 @@ def sampling_of(
     labels = class_names(decoded)
     totals = ClassCounts(labels, sizes)
     if balance is None:
-        targets = _weighted(totals, column, (weights or {})[column])
+        targets = _weight_counts(totals, column, (weights or {})[column])
     else:
         counts = balance.to_dict()["counts"]
-        counts = counts and [(_as_decoded(value), rows) for value, rows in counts]
+        counts = counts and [(_format_label(value), rows) for value, rows in counts]
         targets = clone(balance).set_params(counts=counts).targets(totals)
     if not targets.sum():
         raise ConfigError(f'no row would be given: every class of "{column}" has a weight of 0')
     return Sampling(codes.astype(smallest_uint(len(ids))), targets, split.layout.starts(split.name), seed)
 
 
-def _as_decoded(value: Any) -> Any:
+def _format_label(value: Any) -> Any:
     """Return how a class reads after decoding, which gives labels as text."""
     return str(value) if isinstance(value, bool | np.bool_) else value
 
 
-def _weighted_column(weights: Any) -> str:
+def _parse_weighted_column(weights: Any) -> str:
     if not isinstance(weights, Mapping) or len(weights) != 1 or not isinstance(next(iter(weights.values())), Mapping):
         raise ConfigError(f'weights={weights!r}: expected classes of one output, such as {{"sold": {{"yes": 3.0}}}}')
     return str(next(iter(weights)))
 
 
-def _weighted(totals: ClassCounts, column: str, weights: Mapping[Any, float]) -> Integers:
+def _weight_counts(totals: ClassCounts, column: str, weights: Mapping[Any, float]) -> Integers:
     known = totals.classes.to_pylist()
     targets = totals.counts.copy()
     for value, weight in weights.items():
-        name = class_names(pa.array([_as_decoded(value)]))[0].as_py()
+        name = class_names(pa.array([_format_label(value)]))[0].as_py()
         if name not in known:
             raise ConfigError(f'weights: "{column}" has no class {value!r}.{did_you_mean(name, known)}')
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
             raise ConfigError(f"weights: {value!r} has the weight {weight!r}: expected a number from 0")
-        place = known.index(name)
-        targets[place] = round(totals.counts[place] * weight)
+        class_index = known.index(name)
+        targets[class_index] = round(totals.counts[class_index] * weight)
     return targets

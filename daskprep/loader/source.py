@@ -46,36 +46,36 @@ class ResidentBlock:
         self.media: dict[Group, MediaRows] = {}  # those that are decoded for each window
         self.jobs: list[Callable[[], None]] = []
         # Those that bring rows of some groups: a cache may stand before each.
-        self.reads: dict[tuple[Group, ...], Callable[[], None]] = {}
-        self._loaded: list[Future[None]] = []
-        self._is_there = False
+        self.read_jobs: dict[tuple[Group, ...], Callable[[], None]] = {}
+        self._futures: list[Future[None]] = []
+        self._is_loaded = False
 
     def begin(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
         """Put the jobs to work."""
         # They know this block: to keep them would make a circle, which only a collection of garbage frees.
-        jobs, self.jobs, self.reads = [*self.reads.values(), *self.jobs], [], {}
+        jobs, self.jobs, self.read_jobs = [*self.read_jobs.values(), *self.jobs], [], {}
         jobs += [rows.load for rows in self.media.values()]
-        self._loaded = [submit(functools.partial(self._run, job)) for job in jobs]
+        self._futures = [submit(functools.partial(self._run, job)) for job in jobs]
 
     def wait(self) -> None:
         """Wait until it is loaded; raise what went wrong."""
         # Every window asks, and a future takes locks to answer.
-        if not self._is_there:
-            for future in self._loaded:
+        if not self._is_loaded:
+            for future in self._futures:
                 future.result()
-            self._is_there = True
+            self._is_loaded = True
 
     def stop(self) -> None:
         """Begin no job any more, and wait for those that write to its arrays."""
-        for future in self._loaded:
+        for future in self._futures:
             if not future.cancel():
                 future.exception()
 
-    def at(self, within: slice | Integers) -> Integers:
+    def row_indices(self, within: slice | Integers) -> Integers:
         """Return where rows lie among those of the block, by their places in the sequence."""
         raise NotImplementedError
 
-    def numbers(self, at: Integers) -> Integers:
+    def row_numbers(self, indices: Integers) -> Integers:
         """Return the numbers in the split of rows that lie at some places."""
         raise NotImplementedError
 
@@ -89,7 +89,7 @@ class BlockSource(Protocol[AnyBlock]):
     One thread calls it. Chosen rows of a dataset, and a cache of remote files, are sources like these.
     """
 
-    def load(self, schedule: Schedule, place: int, need: Need) -> AnyBlock | None:
+    def load(self, schedule: Schedule, block_position: int, need: Need) -> AnyBlock | None:
         """Return the block at a place of an epoch, its jobs not begun; None if there is no room for it now."""
 
     def release(self, block: AnyBlock) -> None:
@@ -99,26 +99,26 @@ class BlockSource(Protocol[AnyBlock]):
         """Let go of all; nothing works on any block."""
 
 
-Placed = tuple[ResidentBlock, slice | Integers, Integers]
+LocatedRows = tuple[ResidentBlock, slice | Integers, Integers]
 """Rows of a block: where they go, and where they lie in the block."""
 
 
-def gather(found: Sequence[Placed], count: int, out: Mapping[Group, np.ndarray]) -> Integers:
+def gather(located: Sequence[LocatedRows], count: int, out: Mapping[Group, np.ndarray]) -> Integers:
     """Copy rows of blocks to the beginning of arrays, and return their numbers; media come by themselves."""
     rows, positions = np.empty(count, np.int64), np.empty(count, np.int64)
-    for block, target, at in found:
-        positions[target] = at + block.first
-        rows[target] = block.numbers(at)
-    arrays = {id(block.arrays): block.arrays for block, _, _ in found}
+    for block, target, indices in located:
+        positions[target] = indices + block.first
+        rows[target] = block.row_numbers(indices)
+    arrays = {id(block.arrays): block.arrays for block, _, _ in located}
     if len(arrays) == 1:
-        for group, array in found[0][0].arrays.items():
-            if not group.is_cells:
+        for group, array in located[0][0].arrays.items():
+            if not group.stores_cells:
                 # "clip" is the only mode that writes to `out` without a copy; the rows are known to be there.
                 np.take(array, positions, axis=0, out=out[group][:count], mode="clip")
         return rows
     for key, memory in arrays.items():
-        targets = np.concatenate([np.arange(count)[target] for block, target, _ in found if id(block.arrays) == key])
+        targets = np.concatenate([np.arange(count)[target] for block, target, _ in located if id(block.arrays) == key])
         for group, array in memory.items():
-            if not group.is_cells:
+            if not group.stores_cells:
                 out[group][targets] = array.take(positions[targets], axis=0)
     return rows

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.pixels import Encoded, check_choice
-from daskprep.media.wav import plain_samples
-from daskprep.storage.checksum import digest_of
+from daskprep.media.wav import read_plain_wav
+from daskprep.storage.checksum import json_sha256
 from daskprep.storage.safe_versions import require_safe
 
 AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank", "mel", "mfcc"]
@@ -38,15 +38,15 @@ VARIANTS = {"WAVEX": "WAV", "RF64": "WAV"}
 RECIPE_VERSION = 1  # raised when the same recipe gives other numbers than before
 PRE_EMPHASIS = 0.97
 BLOCK_SAMPLES = 1 << 18  # of all channels, decoded at once
-HIGHEST_RATE = 768_000  # twice what recorders reach
+MAX_SAMPLING_RATE = 768_000  # twice what recorders reach
 # Terms of the ratio of two sampling rates, which the resampling filter grows with. Rates that need larger ones are
 # taken for others that differ by 1e-5 at most, as the clocks of recorders do.
-FINEST_RATIO = 100_000
-LIBROSA = {"n_fft": 2048, "hop_length": 512, "n_mels": 128}  # its defaults
-_SOXR_AHEAD = 1_000
-_LIBROSA_OTHERS = "win_length window center pad_mode power fmin fmax htk norm n_mfcc mel_norm dct_type lifter"
-_MOST_WAV_BYTES = 0xFFFF_0000
-LOUDEST = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums of louder ones overflow float32
+MAX_RATIO_TERM = 100_000
+LIBROSA_DEFAULTS = {"n_fft": 2048, "hop_length": 512, "n_mels": 128}  # its defaults
+_SOXR_LOOKAHEAD = 1_000
+_OTHER_LIBROSA_OPTIONS = "win_length window center pad_mode power fmin fmax htk norm n_mfcc mel_norm dct_type lifter"
+_MAX_WAV_BYTES = 0xFFFF_0000
+MAX_AMPLITUDE = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums of louder ones overflow float32
 
 
 @dataclass(frozen=True)
@@ -75,51 +75,53 @@ class AudioRecipe:
 
     def __post_init__(self) -> None:
         for option, value in self.librosa_options:
-            known = [*LIBROSA, *_LIBROSA_OTHERS.split()][: None if self.type == "mfcc" else -4]
+            known = [*LIBROSA_DEFAULTS, *_OTHER_LIBROSA_OPTIONS.split()][: None if self.type == "mfcc" else -4]
             check_choice("an option of librosa_options", option, known)
-            if option in (*LIBROSA, "n_mfcc") and not (isinstance(value, int) and value >= 1):
+            if option in (*LIBROSA_DEFAULTS, "n_mfcc") and not (isinstance(value, int) and value >= 1):
                 raise ConfigError(f"{option} in librosa_options is {value!r}: give a whole number from 1.")
         if self.librosa_options and not self.is_librosa:
             raise ConfigError(f'librosa_options are for the types "mel" and "mfcc", not "{self.type}": leave them out.')
         for name in self.formats:
             check_choice("formats", name, FORMATS)
-        if not 1 <= self.sampling_rate <= HIGHEST_RATE:
-            raise ConfigError(f"sampling_rate is {self.sampling_rate}: give 1 to {HIGHEST_RATE:,} samples per second.")
+        if not 1 <= self.sampling_rate <= MAX_SAMPLING_RATE:
+            raise ConfigError(
+                f"sampling_rate is {self.sampling_rate}: give 1 to {MAX_SAMPLING_RATE:,} samples per second."
+            )
         for name in ("length_limit_in_s", "window_length_in_s", "window_shift_in_s"):
-            if not (seconds := getattr(self, name)) < math.inf or self._samples(seconds) < 1:
+            if not (seconds := getattr(self, name)) < math.inf or self._count_samples(seconds) < 1:
                 raise ConfigError(f"{name} is {seconds}: give at least one sample, 1/{self.sampling_rate} s.")
         if not 0 <= self.pre_emphasis <= 1:
             raise ConfigError(f"pre_emphasis is {self.pre_emphasis}: give 0 to 1, of which 0 is none.")
         if self.nfft < self.window:
             raise ConfigError(f"num_fft_points is {self.nfft}: give at least the {self.window} samples of the window.")
 
-    def _samples(self, seconds: float) -> int:
+    def _count_samples(self, seconds: float) -> int:
         # 0.29 s at 100 Hz are 28.999999999999996 samples, and meant to be 29.
         return int(round(seconds * self.sampling_rate, 6))
 
     @property
     def window(self) -> int:
         """Samples of a frame."""
-        return self._samples(self.window_length_in_s)
+        return self._count_samples(self.window_length_in_s)
 
     @property
     def shift(self) -> int:
         """Samples from the start of a frame to that of the next."""
-        return self._samples(self.window_shift_in_s)
+        return self._count_samples(self.window_shift_in_s)
 
     @property
     def limit(self) -> int:
         """Samples that the sound is cut or padded to."""
-        return self._samples(self.length_limit_in_s)
+        return self._count_samples(self.length_limit_in_s)
 
     @property
     def is_librosa(self) -> bool:
         """Whether frames are those of librosa."""
         return self.type in {"mel", "mfcc"}
 
-    def option(self, name: str) -> Any:
+    def librosa_option(self, name: str) -> Any:
         """Return what librosa is given, or takes by itself."""
-        return dict(self.librosa_options).get(name, LIBROSA.get(name, True))
+        return dict(self.librosa_options).get(name, LIBROSA_DEFAULTS.get(name, True))
 
     @property
     def nfft(self) -> int:
@@ -129,14 +131,16 @@ class AudioRecipe:
     @property
     def max_length(self) -> int:
         """Rows of the result: samples if raw, else frames."""
-        return self.limit if self.type == "raw" else self.frames(self.limit)
+        return self.limit if self.type == "raw" else self.count_frames(self.limit)
 
     @property
     def feature_dim(self) -> int:
         """Columns of the result."""
         bins = self.nfft // 2 + 1
         if self.is_librosa:
-            return int(self.option("n_mels") if self.type == "mel" else dict(self.librosa_options).get("n_mfcc", 20))
+            return int(
+                self.librosa_option("n_mels") if self.type == "mel" else dict(self.librosa_options).get("n_mfcc", 20)
+            )
         return {"raw": 1, "stft_phase": 2 * bins, "fbank": self.num_filter_bands}.get(self.type, bins)
 
     @property
@@ -145,23 +149,25 @@ class AudioRecipe:
         return self.max_length, self.feature_dim
 
     @cached_property
-    def needed(self) -> int:
+    def needed_samples(self) -> int:
         """Samples of a sound that the result depends on: the last frame may reach beyond the limit."""
         return self.limit if self.type == "raw" or self.is_librosa else (self.max_length - 1) * self.shift + self.window
 
-    def frames(self, samples: int) -> int:
+    def count_frames(self, samples: int) -> int:
         """Return the number of frames of so many samples; the last one may lack samples, and one there always is."""
         if self.is_librosa:
-            heard = samples if self.option("center") else max(0, samples - self.option("n_fft"))
-            return int(1 + heard // self.option("hop_length"))
+            covered_samples = (
+                samples if self.librosa_option("center") else max(0, samples - self.librosa_option("n_fft"))
+            )
+            return int(1 + covered_samples // self.librosa_option("hop_length"))
         return max(1, -((self.window - samples) // self.shift) + 1)
 
     def digest(self) -> str:
         """Return the SHA-256 of all that the result depends on besides the file, for cache keys."""
-        facts = asdict(self)
+        parameters = asdict(self)
         if self.pre_emphasis == PRE_EMPHASIS:  # as in caches from before it was a parameter
-            del facts["pre_emphasis"]
-        return digest_of({"decoder": "soundfile", "version": RECIPE_VERSION, **facts})
+            del parameters["pre_emphasis"]
+        return json_sha256({"decoder": "soundfile", "version": RECIPE_VERSION, **parameters})
 
 
 def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
@@ -172,28 +178,28 @@ def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32
     differ from librosa's (soxr) by about 0.1 % below half of the lower rate, and by more close to it. With
     ``resampling="soxr"`` they pass through `librosa.resample`. What is no sound, or has no samples, is a MediaError.
     """
-    plain = plain_samples(memoryview(source)) if "WAV" in recipe.formats else None
-    if plain is not None:
-        found, rate = plain
-        _check_length(len(found), rate, recipe)
-        samples = _mean_channel(_as_floats(found[: _wanted_frames(recipe, rate)]))
-        is_bounded = found.dtype.kind != "f"
+    plain_wav = read_plain_wav(memoryview(source)) if "WAV" in recipe.formats else None
+    if plain_wav is not None:
+        stored_samples, rate = plain_wav
+        _check_length(len(stored_samples), rate, recipe)
+        samples = _average_channels(_convert_to_floats(stored_samples[: _count_source_frames(recipe, rate)]))
+        is_bounded = stored_samples.dtype.kind != "f"
     else:
-        with _opened(source, recipe.formats) as (file, frames):
+        with _open_sound(source, recipe.formats) as (file, frames):
             rate = int(file.samplerate)
             _check_length(frames, rate, recipe)
-            samples = _read_samples(file, _wanted_frames(recipe, rate))
+            samples = _read_samples(file, _count_source_frames(recipe, rate))
             is_bounded = False
     if not samples.size:
         raise MediaError("holds no samples")
-    if not (is_bounded or (samples.min() >= -LOUDEST and samples.max() <= LOUDEST)):  # false of NaN, too
+    if not (is_bounded or (samples.min() >= -MAX_AMPLITUDE and samples.max() <= MAX_AMPLITUDE)):  # false of NaN, too
         raise MediaError("has samples that are no numbers, infinite, or beyond 32 bits")
     if recipe.resampling == "soxr" and rate != recipe.sampling_rate:
         import librosa  # noqa: PLC0415 it takes a second
 
         resampled = librosa.resample(samples, orig_sr=rate, target_sr=recipe.sampling_rate)
-        return np.asarray(resampled[: recipe.needed], np.float32)
-    return _resample(samples, rate, recipe.sampling_rate)[: recipe.needed]
+        return np.asarray(resampled[: recipe.needed_samples], np.float32)
+    return _resample(samples, rate, recipe.sampling_rate)[: recipe.needed_samples]
 
 
 def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
@@ -202,9 +208,9 @@ def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
         raise MediaError(f"lasts {frames / rate:,.0f} s, and max_seconds is {recipe.max_seconds:,.0f}")
 
 
-def audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
+def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
     """Return frames (None if the file does not say), samples per second and channels, from the header alone."""
-    with _opened(source, formats) as (file, frames):
+    with _open_sound(source, formats) as (file, frames):
         _check_rate(int(file.samplerate))
         return frames, int(file.samplerate), int(file.channels)
 
@@ -214,31 +220,31 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
     from scipy.io import wavfile  # noqa: PLC0415 libsndfile would enter the time of day into files of floats
 
     _check_rate(rate)
-    samples = _channels_last(samples)
-    samples = samples if samples.dtype == np.int16 else _as_floats(samples)
-    if samples.nbytes > _MOST_WAV_BYTES:
+    samples = _move_channels_last(samples)
+    samples = samples if samples.dtype == np.int16 else _convert_to_floats(samples)
+    if samples.nbytes > _MAX_WAV_BYTES:
         raise MediaError(f"takes {samples.nbytes:,} bytes, and a WAV file holds 4 GB at most")
     file = io.BytesIO()
     wavfile.write(file, rate, samples.astype(samples.dtype.newbyteorder("<"), copy=False))
     return file.getvalue()
 
 
-def holds(path: str, wav: bytes) -> bool:
+def matches_wav_file(path: str, wav: bytes) -> bool:
     """Tell whether a file has the very samples, and the rate, of a WAV file in memory."""
     import soundfile  # noqa: PLC0415 columns of other types do without it
 
     require_safe("libsndfile")
-    own, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
+    wav_samples, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
     try:
-        found = soundfile.info(path)
-        if (found.samplerate, found.frames) != (rate, len(own)):
+        file_info = soundfile.info(path)
+        if (file_info.samplerate, file_info.frames) != (rate, len(wav_samples)):
             return False
-        return np.array_equal(soundfile.read(path, dtype="float32")[0], own)
+        return np.array_equal(soundfile.read(path, dtype="float32")[0], wav_samples)
     except soundfile.SoundFileError:
         return False
 
 
-class _File(io.BytesIO):
+class _ForgivingFile(io.BytesIO):
     """A file in memory, before whose start libsndfile seeks when it probes."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -247,7 +253,7 @@ class _File(io.BytesIO):
 
 
 @contextmanager
-def _opened(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
+def _open_sound(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
     """Open an encoded sound; give the file and its number of frames, if it is known."""
     import soundfile  # noqa: PLC0415 as above
 
@@ -255,7 +261,7 @@ def _opened(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, in
     name = _find_format(bytes(memoryview(source)[:12]))
     _check_format(name, formats)
     try:
-        with soundfile.SoundFile(_File(source)) as file:
+        with soundfile.SoundFile(_ForgivingFile(source)) as file:
             _check_format(VARIANTS.get(file.format, file.format), formats)
             yield file, int(file.frames) if 0 <= file.frames < 1 << 62 else None
     except soundfile.SoundFileError as error:
@@ -276,34 +282,34 @@ def _check_format(name: str, formats: tuple[str, ...]) -> None:
         raise MediaError(f"is {name}, and the formats allowed are {', '.join(formats)}")
 
 
-def _check_rate(rate: int, wanted: int = FINEST_RATIO) -> None:
-    lowest, highest = -(-wanted // FINEST_RATIO), min(HIGHEST_RATE, wanted * FINEST_RATIO)
+def _check_rate(rate: int, target_rate: int = MAX_RATIO_TERM) -> None:
+    lowest, highest = -(-target_rate // MAX_RATIO_TERM), min(MAX_SAMPLING_RATE, target_rate * MAX_RATIO_TERM)
     if not lowest <= rate <= highest:
         raise MediaError(f"has a sampling rate of {rate:,} per second: expected {lowest:,} to {highest:,}")
 
 
-def _wanted_frames(recipe: AudioRecipe, rate: int) -> int:
+def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
     """Return the frames to decode, with those that the filter of `_resample` looks ahead to."""
     if rate == recipe.sampling_rate:
-        return recipe.needed
-    ahead = (10 if recipe.resampling == "polyphase" else _SOXR_AHEAD) * max(1.0, rate / recipe.sampling_rate)
-    return math.ceil(recipe.needed * rate / recipe.sampling_rate + ahead) + 1
+        return recipe.needed_samples
+    lookahead = (10 if recipe.resampling == "polyphase" else _SOXR_LOOKAHEAD) * max(1.0, rate / recipe.sampling_rate)
+    return math.ceil(recipe.needed_samples * rate / recipe.sampling_rate + lookahead) + 1
 
 
-def _read_samples(file: Any, wanted: int) -> npt.NDArray[np.float32]:
+def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
     # Block by block, as a header can promise any number of frames, and channels are many at times.
     block_frames = max(1, BLOCK_SAMPLES // file.channels)
     blocks = [np.empty(0, np.float32)]
-    while wanted > 0:
-        block = file.read(min(wanted, block_frames), dtype="float32", always_2d=True)
+    while left_frames > 0:
+        block = file.read(min(left_frames, block_frames), dtype="float32", always_2d=True)
         if not len(block):
             break
-        blocks.append(_mean_channel(block))
-        wanted -= len(block)
+        blocks.append(_average_channels(block))
+        left_frames -= len(block)
     return np.concatenate(blocks)
 
 
-def _channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _move_channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if samples.ndim == 1:
         return samples[:, None]
     if samples.ndim != 2 or not samples.size:
@@ -311,22 +317,22 @@ def _channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return samples.T if samples.shape[0] < samples.shape[1] else samples
 
 
-def _as_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     if samples.dtype.kind == "f":
         with np.errstate(over="ignore"):  # infinities are refused later
             return samples.astype(np.float32)
     if samples.dtype.kind not in "iu" or samples.dtype.itemsize > 4:
         raise MediaError(f"has samples of {samples.dtype}: expected floats, or integers of up to 32 bits")
-    span = 2.0 ** (8 * samples.dtype.itemsize - 1)
+    half_range = 2.0 ** (8 * samples.dtype.itemsize - 1)
     # Of up to 16 bits, float32 holds every step exactly.
     floats: npt.NDArray[Any] = samples.astype(np.float32 if samples.dtype.itemsize <= 2 else np.float64)
     if samples.dtype.kind == "u":
-        floats -= span
-    floats *= 1 / span
+        floats -= half_range
+    floats *= 1 / half_range
     return floats.astype(np.float32, copy=False)
 
 
-def _mean_channel(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     if samples.shape[1] == 1:
         return samples[:, 0]
     # Channel by channel: many times as fast as a reduction along a short axis.
@@ -337,13 +343,13 @@ def _mean_channel(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return total
 
 
-def _resample(samples: npt.NDArray[np.float32], rate: int, wanted: int) -> npt.NDArray[np.float32]:
-    if rate == wanted:
+def _resample(samples: npt.NDArray[np.float32], rate: int, target_rate: int) -> npt.NDArray[np.float32]:
+    if rate == target_rate:
         return samples
     from scipy.signal import resample_poly  # noqa: PLC0415
 
-    ratio = Fraction(min(rate, wanted), max(rate, wanted))
-    ratio = ratio.limit_denominator(FINEST_RATIO) or ratio
-    up, down = (ratio.denominator, ratio.numerator) if wanted > rate else (ratio.numerator, ratio.denominator)
+    ratio = Fraction(min(rate, target_rate), max(rate, target_rate))
+    ratio = ratio.limit_denominator(MAX_RATIO_TERM) or ratio
+    up, down = (ratio.denominator, ratio.numerator) if target_rate > rate else (ratio.numerator, ratio.denominator)
     resampled: npt.NDArray[np.float32] = resample_poly(samples, up, down)
     return resampled

@@ -15,13 +15,13 @@ from daskprep.errors import MediaError, warn
 from daskprep.kernels import only_where
 from daskprep.media import gpu
 from daskprep.media.audio import AudioRecipe, decode_audio
-from daskprep.media.images import ImageRecipe, decode_image, jpeg_for_gpu, prepare, shrink
-from daskprep.media.pixels import Encoded, to_classes
+from daskprep.media.images import ImageRecipe, decode_image, parse_gpu_jpeg, prepare, shrink
+from daskprep.media.pixels import Encoded, map_to_classes
 from daskprep.media.reader import MediaReader
-from daskprep.media.spectra import features_of, padding_of
+from daskprep.media.spectra import compute_features, compute_padding
 from daskprep.permutation import Integers
-from daskprep.storage.checksum import digest_of
-from daskprep.storage.urls import public_name
+from daskprep.storage.checksum import json_sha256
+from daskprep.storage.urls import redact_url
 
 # What travels of a cell to the parts of a dataset: at most one of both is there.
 STORED_TYPE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
@@ -46,7 +46,7 @@ class MediaDecoder(ABC):
     """
 
     dtype: ClassVar[str]  # of a decoded row
-    most_threads: ClassVar[int] = 16  # that are worth it
+    max_threads: ClassVar[int] = 16  # that are worth it
     reader: MediaReader
     on_error: Literal["raise", "fill"]
     recipe: Any
@@ -64,26 +64,26 @@ class MediaDecoder(ABC):
         failures: list[Failure] = []
         self._decode(cells, out, failures)
         if cells.null_count:
-            out[cells.is_null().to_numpy(zero_copy_only=False)] = self._fill(self.missing)
+            out[cells.is_null().to_numpy(zero_copy_only=False)] = self._fill_value(self.missing)
         for failure in failures:
-            out[failure.row] = self._fill(self.broken)
+            out[failure.row] = self._fill_value(self.broken)
         return failures
 
     @abstractmethod
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         """Decode the cells that are there; rows of others may hold anything."""
 
-    def _fill(self, value: Any) -> Any:
+    def _fill_value(self, value: Any) -> Any:
         return value
 
-    def _facts(self) -> dict[str, Any]:
+    def _digest_fields(self) -> dict[str, Any]:
         """Return all that the decoded numbers depend on besides the files, as JSON values."""
         broken = self.broken if self.on_error == "fill" else None
         return {"recipe": self.recipe.digest(), "fill": [self.missing, broken]}
 
     def digest(self) -> str:
         """Return the SHA-256 of all that the decoded numbers depend on besides the files, for cache keys."""
-        return digest_of(self._facts())
+        return json_sha256(self._digest_fields())
 
     @abstractmethod
     def prepare(self) -> None:
@@ -93,34 +93,34 @@ class MediaDecoder(ABC):
         """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
-        for row, content in self._each(cells, lambda content, _: self._packed(content), failures):
+        for row, content in self._apply_each(cells, lambda content, _: self._pack_content(content), failures):
             # pyarrow 26 never lets go of views that it makes arrays of.
             contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
         path = only_where(data.is_null(), pc.struct_field(cells, "path"))
         return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures
 
-    def _packed(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
+    def _pack_content(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
         return content
 
-    def _each(
-        self, cells: pa.StructArray, use: Callable[[pa.Buffer | bytes, int], Result], failures: list[Failure]
+    def _apply_each(
+        self, cells: pa.StructArray, function: Callable[[pa.Buffer | bytes, int], Result], failures: list[Failure]
     ) -> Iterator[tuple[int, Result]]:
-        """Give the rows of the cells that are there with what ``use(content, row)`` returns; note those that fail."""
+        """Give the rows of the cells that are there with what ``function(content, row)`` returns; note those that fail."""
         for row in range(len(cells)):
             cell = cells[row]
             if cell.is_valid:
                 try:
-                    result = use(content_of(cell, self.reader), row)
+                    result = function(read_content(cell, self.reader), row)
                 except MediaError as error:
                     path = cell["path"].as_py()
-                    name = self.reader.bytes_name if path is None else public_name(path)
+                    name = self.reader.bytes_name if path is None else redact_url(path)
                     failures.append(Failure(row, name, str(error).removeprefix(f"{name}: ")))
                 else:
                     yield row, result
 
 
-def content_of(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | bytes:
+def read_content(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | bytes:
     """Return the bytes of a cell or of its file."""
     data = cell["bytes"]
     return data.as_buffer() if data.is_valid else reader.read(cell["path"].as_py())
@@ -159,7 +159,7 @@ class ImageDecoder(MediaDecoder):
     """
 
     dtype = "uint8"
-    most_threads = 8  # more decode no more photos, as they wait for the interpreter, and so does who trains
+    max_threads = 8  # more decode no more photos, as they wait for the interpreter, and so does who trains
     recipe: ImageRecipe
     missing: tuple[int, ...]
     broken: tuple[int, ...]
@@ -180,58 +180,58 @@ class ImageDecoder(MediaDecoder):
     def _decode_on_gpu(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
 
-        def read(content: Encoded, row: int) -> gpu.Jpeg | None:
-            jpeg = jpeg_for_gpu(content, self.recipe)
-            if jpeg is not None and jpeg.suits(target):
+        def read_jpeg(content: Encoded, row: int) -> gpu.Jpeg | None:
+            jpeg = parse_gpu_jpeg(content, self.recipe)
+            if jpeg is not None and jpeg.fits_limits(target):
                 return jpeg
             decode_image(content, self.recipe, out[row])
             return None
 
-        found = ((row, jpeg) for row, jpeg in self._each(cells, read, failures) if jpeg is not None)
-        refused = []
-        for group in gpu.in_groups(found, target):
+        jpegs = ((row, jpeg) for row, jpeg in self._apply_each(cells, read_jpeg, failures) if jpeg is not None)
+        refused_rows = []
+        for group in gpu.group_files(jpegs, target):
             for row, image in zip(group, gpu.decode(list(group.values()), target), strict=True):
                 if image is None:
-                    refused.append(row)
+                    refused_rows.append(row)
                 else:
                     out[row] = image
         # What it cannot decode, Pillow may, or it says why not.
-        again: list[Failure] = []
-        others = np.empty((len(refused), *out.shape[1:]), out.dtype)
-        self._decode_each(cells.take(pa.array(refused, pa.int64())), others, again)
-        out[refused] = others
-        failures += [failure._replace(row=refused[failure.row]) for failure in again]
+        retry_failures: list[Failure] = []
+        retried = np.empty((len(refused_rows), *out.shape[1:]), out.dtype)
+        self._decode_each(cells.take(pa.array(refused_rows, pa.int64())), retried, retry_failures)
+        out[refused_rows] = retried
+        failures += [failure._replace(row=refused_rows[failure.row]) for failure in retry_failures]
         failures.sort()
 
     def _decode_each(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        known = None if self.colours is None else np.array(self.colours, np.uint8)
+        palette = None if self.colours is None else np.array(self.colours, np.uint8)
 
-        def decoded(content: Encoded, row: int) -> int:
-            if known is None:
+        def decode_one(content: Encoded, row: int) -> int:
+            if palette is None:
                 decode_image(content, self.recipe, out[row])
                 return 0
-            out[row], unseen = to_classes(decode_image(content, self.recipe), known, self.two_levels)
-            return unseen
+            out[row], unknown_pixels = map_to_classes(decode_image(content, self.recipe), palette, self.two_levels)
+            return unknown_pixels
 
-        if sum(unseen for _, unseen in self._each(cells, decoded, failures)):
+        if sum(unknown_pixels for _, unknown_pixels in self._apply_each(cells, decode_one, failures)):
             # Without the number of pixels, so that Python shows it once.
             warn(
                 f"masks have pixels of other colours than the {len(self.colours or ())} of their classes, which become "
                 "class 0; a larger infer_image_sample_size finds more colours"
             )
 
-    def _packed(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
+    def _pack_content(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
         return content if self.packing is None else shrink(content, self.recipe, *self.packing)
 
-    def _fill(self, colour: tuple[int, ...]) -> np.ndarray:
+    def _fill_value(self, colour: tuple[int, ...]) -> np.ndarray:
         fill = np.array(colour, np.uint8)
         return fill[:, None, None] if self.colours is None else fill[0]
 
     def prepare(self) -> None:
         prepare(self.recipe)
 
-    def _facts(self) -> dict[str, Any]:
-        return super()._facts() | {"colours": self.colours, "two_levels": self.two_levels}
+    def _digest_fields(self) -> dict[str, Any]:
+        return super()._digest_fields() | {"colours": self.colours, "two_levels": self.two_levels}
 
 
 @dataclass(frozen=True)
@@ -246,22 +246,22 @@ class AudioDecoder(MediaDecoder):
     missing: float | None
     broken: float | None
 
-    def _fill(self, value: float | None) -> Any:
-        return padding_of(self.recipe) if value is None else value
+    def _fill_value(self, value: float | None) -> Any:
+        return compute_padding(self.recipe) if value is None else value
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         # Rows without a wave are computed as silence, and overwritten: so a group is one piece of `out`.
         waves: list[np.ndarray] = []
         first = samples = 0
-        for row, wave in self._each(cells, lambda content, _: decode_audio(content, self.recipe), failures):
+        for row, wave in self._apply_each(cells, lambda content, _: decode_audio(content, self.recipe), failures):
             waves += [np.empty(0, np.float32)] * (row - first - len(waves))
             waves.append(wave)
             samples += len(wave)
             if samples >= _GROUP_SAMPLES:
-                features_of(waves, self.recipe, out[first : row + 1])
+                compute_features(waves, self.recipe, out[first : row + 1])
                 first, samples, waves = row + 1, 0, []
         if waves:
-            features_of(waves, self.recipe, out[first : first + len(waves)])
+            compute_features(waves, self.recipe, out[first : first + len(waves)])
 
     def prepare(self) -> None:
-        features_of([np.zeros(self.recipe.window, np.float32)], self.recipe)
+        compute_features([np.zeros(self.recipe.window, np.float32)], self.recipe)

@@ -25,9 +25,9 @@ from daskprep.media.pixels import Pixels
 if TYPE_CHECKING:
     import torch
 
-_MOST_BYTES = 1 << 28  # of files that are decoded at once, and of what they become on the GPU
-_MOST_PIXELS = 1 << 26  # of an image: as floats it takes four times the bytes of its colours
-_MOST_RATIO = 64  # by which a side shrinks; the kernel of torch takes no more than about 90
+_MAX_BYTES = 1 << 28  # of files that are decoded at once, and of what they become on the GPU
+_MAX_PIXELS = 1 << 26  # of an image: as floats it takes four times the bytes of its colours
+_MAX_SHRINK_RATIO = 64  # by which a side shrinks; the kernel of torch takes no more than about 90
 
 
 class Target(NamedTuple):
@@ -46,27 +46,27 @@ class Jpeg(NamedTuple):
     size: tuple[int, int]
     orientation: int
 
-    def suits(self, target: Target) -> bool:
+    def fits_limits(self, target: Target) -> bool:
         """Tell whether the image is small enough, and does not shrink too much."""
         longest, least = max(self.size), min(target.width, target.height)
-        return math.prod(self.size) <= _MOST_PIXELS and (target.crop or longest <= _MOST_RATIO * least)
+        return math.prod(self.size) <= _MAX_PIXELS and (target.crop or longest <= _MAX_SHRINK_RATIO * least)
 
     def nbytes(self, target: Target) -> int:
         """Return about how many bytes it takes, as a file, decoded, and as floats of the size of the target, twice."""
         return len(self.data) + 3 * math.prod(self.size) + 24 * target.height * target.width
 
 
-def in_groups(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[dict[int, Jpeg]]:
+def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[dict[int, Jpeg]]:
     """Give files by their rows, in groups that take little memory."""
     group: dict[int, Jpeg] = {}
-    taken = 0
+    group_bytes = 0
     for row, file in files:
         nbytes = file.nbytes(target)
-        if group and taken + nbytes > _MOST_BYTES:
+        if group and group_bytes + nbytes > _MAX_BYTES:
             yield group
-            group, taken = {}, 0
+            group, group_bytes = {}, 0
         group[row] = file
-        taken += nbytes
+        group_bytes += nbytes
     if group:
         yield group
 
@@ -75,18 +75,18 @@ def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
     """Return the pixels of a group of files that suit the target, and None of those that cannot be decoded."""
     import torch  # noqa: PLC0415 it takes seconds, and few images are decoded here
 
-    device = _device()
+    device = _current_device()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    decoded = _decoder_of(device).decode(files, target)
+    decoded = _get_decoder(device).decode(files, target)
     with torch.cuda.stream(stream), torch.inference_mode():
         images = [None if image is None else torch.from_dlpack(image) for image in decoded]
         fitted = [
             None if image is None else fit(image, file.orientation, target)
             for image, file in zip(images, files, strict=True)
         ]
-        found = [image for image in fitted if image is not None]
+        present = [image for image in fitted if image is not None]
         # Whatever was resized is rounded here, all at once. The files' own images are let go when this is done.
-        pixels = iter(torch.stack(found).round_().byte().cpu().numpy() if found else ())
+        pixels = iter(torch.stack(present).round_().byte().cpu().numpy() if present else ())
     return [None if image is None else next(pixels) for image in fitted]
 
 
@@ -96,10 +96,10 @@ def fit(image: torch.Tensor, orientation: int, target: Target) -> torch.Tensor:
 
     if orientation >= 5:
         image = image.transpose(1, 2)
-    flipped = [axis for axis, turns in ((1, (3, 4, 7, 8)), (2, (2, 3, 6, 7))) if orientation in turns]
-    image = image.flip(flipped) if flipped else image
+    flip_axes = [axis for axis, orientations in ((1, (3, 4, 7, 8)), (2, (2, 3, 6, 7))) if orientation in orientations]
+    image = image.flip(flip_axes) if flip_axes else image
     if target.crop:
-        rows, columns = map(_cut, image.shape[1:], (target.height, target.width))
+        rows, columns = map(_kept_pixels, image.shape[1:], (target.height, target.width))
         image = image[:, torch.from_numpy(rows).to(image.device)][:, :, torch.from_numpy(columns).to(image.device)]
     elif tuple(image.shape[1:]) != (target.height, target.width):
         size = (target.height, target.width)
@@ -111,10 +111,10 @@ def fit(image: torch.Tensor, orientation: int, target: Target) -> torch.Tensor:
 
 def prepare() -> None:
     """Make the decoder of the current GPU, which the first image would else wait for."""
-    _decoder_of(_device())
+    _get_decoder(_current_device())
 
 
-class Order(NamedTuple):
+class DecodeRequest(NamedTuple):
     """Files that a thread waits for, about how many bytes they take, and whether grey is wanted."""
 
     data: list[bytes]
@@ -137,7 +137,7 @@ class Decoder:
         os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
         try:
             self._library = importlib.import_module("nvidia.nvimgcodec")
-            self._decoder = self._made(device.index)
+            self._decoder = self._create_decoder(device.index)
         except (ImportError, RuntimeError) as error:  # the latter without the library of the extra, or a driver for it
             raise ImportError(
                 'Images with jpeg_decoder="gpu" need a package that is not installed, or not for this driver: '
@@ -145,54 +145,54 @@ class Decoder:
             ) from error
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._lock = threading.Lock()
-        self._waiting: deque[Order] = deque()
+        self._pending: deque[DecodeRequest] = deque()
 
-    def _made(self, device: int) -> Any:
-        def made(kind: Any) -> Any:
-            return self._library.Decoder(device_id=device, backends=[self._library.Backend(kind)])
+    def _create_decoder(self, device: int) -> Any:
+        def create(backend: Any) -> Any:
+            return self._library.Decoder(device_id=device, backends=[self._library.Backend(backend)])
 
         try:
-            return made(self._library.BackendKind.HW_GPU_ONLY)
+            return create(self._library.BackendKind.HW_GPU_ONLY)
         except RuntimeError:  # a GPU without such circuits
-            return made(self._library.BackendKind.HYBRID_CPU_GPU)
+            return create(self._library.BackendKind.HYBRID_CPU_GPU)
 
     def decode(self, files: Sequence[Jpeg], target: Target) -> list[Any]:
         """Return images (colours, height, width) that torch takes, and None of those that cannot be decoded."""
         nbytes = sum(file.nbytes(target) for file in files)
-        order = Order([file.data for file in files], nbytes, target.channels <= 2, Future())
-        self._waiting.append(order)
+        request = DecodeRequest([file.data for file in files], nbytes, target.channels <= 2, Future())
+        self._pending.append(request)
         with self._lock:
-            while not order.images.done():
-                self._serve()
-        return order.images.result()
+            while not request.images.done():
+                self._decode_pending()
+        return request.images.result()
 
-    def _serve(self) -> None:
+    def _decode_pending(self) -> None:
         """Decode what was ordered first, and what else of its kind there is room for."""
-        orders = [self._waiting.popleft()]
-        room, grey = _MOST_BYTES - orders[0].nbytes, orders[0].grey
-        while self._waiting and self._waiting[0].grey == grey and self._waiting[0].nbytes <= room:
-            orders.append(self._waiting.popleft())
-            room -= orders[-1].nbytes
+        requests = [self._pending.popleft()]
+        bytes_left, grey = _MAX_BYTES - requests[0].nbytes, requests[0].grey
+        while self._pending and self._pending[0].grey == grey and self._pending[0].nbytes <= bytes_left:
+            requests.append(self._pending.popleft())
+            bytes_left -= requests[-1].nbytes
         try:
-            images = iter(self._decoded(list(chain.from_iterable(order.data for order in orders)), grey))
+            images = iter(self._decode_files(list(chain.from_iterable(request.data for request in requests)), grey))
         except BaseException as error:
-            for order in orders:
-                order.images.set_exception(error)
+            for request in requests:
+                request.images.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         else:
-            for order in orders:
-                order.images.set_result(list(islice(images, len(order.data))))
+            for request in requests:
+                request.images.set_result(list(islice(images, len(request.data))))
 
-    def _decoded(self, data: list[bytes], grey: bool) -> list[Any]:
+    def _decode_files(self, data: list[bytes], grey: bool) -> list[Any]:
         """Decode files at once, and those that failed again by themselves: one of them may make all others fail."""
-        images = self._called(data, grey)
+        images = self._call_library(data, grey)
         if len(data) > 1:
-            for place in [place for place, image in enumerate(images) if image is None]:
-                [images[place]] = self._called([data[place]], grey)
+            for index in [index for index, image in enumerate(images) if image is None]:
+                [images[index]] = self._call_library([data[index]], grey)
         return images
 
-    def _called(self, data: list[bytes], grey: bool) -> list[Any]:
+    def _call_library(self, data: list[bytes], grey: bool) -> list[Any]:
         specs, formats = self._library.ColorSpec, self._library.SampleFormat
         params = self._library.DecodeParams(
             apply_exif_orientation=False,
@@ -204,17 +204,17 @@ class Decoder:
 
 
 _decoders: dict[torch.device, Decoder] = {}
-_making = threading.Lock()
+_decoders_lock = threading.Lock()
 
 
-def _decoder_of(device: torch.device) -> Decoder:
-    with _making:
+def _get_decoder(device: torch.device) -> Decoder:
+    with _decoders_lock:
         if device not in _decoders:
             _decoders[device] = Decoder(device)
         return _decoders[device]
 
 
-def _device() -> torch.device:
+def _current_device() -> torch.device:
     import torch  # noqa: PLC0415 as above
 
     if not torch.cuda.is_available():
@@ -225,8 +225,10 @@ def _device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def _cut(found: int, wanted: int) -> np.ndarray:
+def _kept_pixels(length: int, target_length: int) -> np.ndarray:
     """Return which pixels of a side are kept: those in the middle, with the outermost ones repeated beside them."""
-    kept = min(found, wanted)
-    kept_pixels: np.ndarray = round((found - kept) / 2) + np.clip(np.arange(wanted) - (wanted - kept) // 2, 0, kept - 1)
+    kept = min(length, target_length)
+    kept_pixels: np.ndarray = round((length - kept) / 2) + np.clip(
+        np.arange(target_length) - (target_length - kept) // 2, 0, kept - 1
+    )
     return kept_pixels

@@ -19,16 +19,16 @@ import numpy as np
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media import gpu, pixels
-from daskprep.media.cells import array_of_npy
+from daskprep.media.cells import parse_npy
 from daskprep.media.pixels import Array, Encoded, Pixels
-from daskprep.storage.checksum import digest_of
+from daskprep.storage.checksum import json_sha256
 from daskprep.storage.safe_versions import require_safe
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
 
 ResizeMethod = Literal["interpolate", "crop_or_pad"]
-Decoder = Literal["pillow", "opencv", "gpu"]
+JpegDecoder = Literal["pillow", "opencv", "gpu"]
 
 MAX_PIXELS = 100_000_000  # 400 MB, decoded
 _VERSIONS = {"pillow": 1, "opencv": 2, "gpu": 1}  # go up whenever the same recipe gives other pixels
@@ -63,7 +63,7 @@ class ImageRecipe:
     resize_method: ResizeMethod = "interpolate"
     formats: tuple[str, ...] = FORMATS
     max_pixels: int = MAX_PIXELS
-    decoder: Decoder = "pillow"
+    decoder: JpegDecoder = "pillow"
     jpeg_scale: int = 1
     mask: bool = False
 
@@ -83,7 +83,7 @@ class ImageRecipe:
 
     def digest(self) -> str:
         """Return a name for what the recipe makes of any image: equal digests, equal pixels."""
-        return digest_of(asdict(self) | {"version": _VERSIONS[self.decoder]})
+        return json_sha256(asdict(self) | {"version": _VERSIONS[self.decoder]})
 
 
 def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
@@ -99,25 +99,25 @@ def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None
     ``jpeg_scale=2`` it is 0 to 0.1 from 128 pixels on, and 0.8 at 64. All this is of Pillow; OpenCV adds up to 0.8.
     """
     data = bytes(source)
-    with pixels.media_errors():
+    with pixels.convert_pillow_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
-        image = pixels.upright(_load(file, data, recipe))
+        image = pixels.make_upright(_load(file, data, recipe))
     out = np.empty(recipe.shape, np.uint8) if out is None else out
     pixels.fit(image, pixels.MODES[recipe.channels], recipe.resize_method == "crop_or_pad", recipe.mask, out)
     return out
 
 
-def jpeg_for_gpu(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
+def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
     """Return a file that a GPU may decode, once its header was read as by `decode_image`; None for it to decode."""
     data = bytes(source)
     if not _FORMATS["JPEG"][0].match(data):
         return None
-    with pixels.media_errors():
+    with pixels.convert_pillow_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
-        if file.mode not in {"L", "RGB"} or _holds_rgb(file) or "progressive" in file.info:
+        if file.mode not in {"L", "RGB"} or _has_raw_rgb(file) or "progressive" in file.info:
             return None
         _check_end(file, data)
-        return gpu.Jpeg(data, file.size, pixels.orientation(file))
+        return gpu.Jpeg(data, file.size, pixels.read_orientation(file))
 
 
 def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
@@ -125,13 +125,13 @@ def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int 
     from PIL.Image import Resampling  # noqa: PLC0415 columns of other types do without Pillow
 
     data = bytes(source)
-    with pixels.media_errors():
+    with pixels.convert_pillow_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
         factor = 1.0 if side is None else min(1.0, side / min(file.size))
         if factor == 1 and quality is None:
             return data
-        mode = pixels.natural_mode(file)
-        image = pixels.convert(pixels.upright(file), mode, recipe.mask)
+        mode = pixels.lossless_mode(file)
+        image = pixels.convert(pixels.make_upright(file), mode, recipe.mask)
         size = round(image.width * factor), round(image.height * factor)
         image = image.resize(size, Resampling.NEAREST if recipe.mask else Resampling.BILINEAR)
     is_jpeg = mode in {"L", "RGB"} and not recipe.mask and (quality is not None or file.format == "JPEG")
@@ -141,16 +141,18 @@ def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int 
     return out.getvalue()
 
 
-def image_size(source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS) -> tuple[int, int, int]:
+def read_image_size(
+    source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS
+) -> tuple[int, int, int]:
     """Return the height, the width and the number of channels of an image from its header, orientation carried out.
 
     A palette counts as colours, and a transparent colour as alpha.
     """
-    with pixels.media_errors():
+    with pixels.convert_pillow_errors():
         image = _open(source, formats, max_pixels)
-        turned = pixels.orientation(image) >= 5
-    width, height = image.size[::-1] if turned else image.size
-    return height, width, len(pixels.natural_mode(image))
+        is_turned = pixels.read_orientation(image) >= 5
+    width, height = image.size[::-1] if is_turned else image.size
+    return height, width, len(pixels.lossless_mode(image))
 
 
 def infer_size(sizes: Sequence[tuple[int, int, int]], max_height: int, max_width: int) -> tuple[int, int, int]:
@@ -162,10 +164,14 @@ def infer_size(sizes: Sequence[tuple[int, int, int]], max_height: int, max_width
     height = min(round(sum(size[0] for size in sizes) / len(sizes)), max_height)
     width = min(round(sum(size[1] for size in sizes) / len(sizes)), max_width)
     counts = [size[2] for size in sizes]
-    return height, width, next((few for few in (1, 2, 4) if 2 * counts.count(few) > len(counts)), 3)
+    return (
+        height,
+        width,
+        next((channel_count for channel_count in (1, 2, 4) if 2 * counts.count(channel_count) > len(counts)), 3),
+    )
 
 
-def _opencv() -> Any:
+def _import_opencv() -> Any:
     """Import OpenCV, or say how to get it."""
     try:
         importlib.import_module("cv2")
@@ -184,41 +190,41 @@ def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile
     start = bytes(memoryview(source)[:30])
     name = next((name for name, row in _FORMATS.items() if row[0].match(start)), None)
     if name is None or name not in formats:
-        found = f"it is a {name} file" if name else f"it is not an image: it starts with {start[:12]!r}"
-        raise MediaError(f"{found if start else 'it is empty'}. Expected one of {', '.join(formats)}.")
+        problem = f"it is a {name} file" if name else f"it is not an image: it starts with {start[:12]!r}"
+        raise MediaError(f"{problem if start else 'it is empty'}. Expected one of {', '.join(formats)}.")
     if name == "NPY":
-        values = array_of_npy(source)
+        values = parse_npy(source)
         _check_size(sorted(values.shape)[-2:], max_pixels)  # before pixels are scaled
-        return pixels.image_of(values)  # type: ignore[return-value]  # what is asked of it every image has
+        return pixels.image_from_array(values)  # type: ignore[return-value]  # what is asked of it every image has
     if name == "WEBP":
         if not features.check_module("webp"):
             raise MediaError("it is a WEBP file, which the installed Pillow was built without.")
-        _check_size(_webp_size(start), max_pixels)  # Pillow makes room for all pixels to read the header
-    image: ImageFile.ImageFile = _reader(name)(io.BytesIO(source))
+        _check_size(_parse_webp_size(start), max_pixels)  # Pillow makes room for all pixels to read the header
+    image: ImageFile.ImageFile = _pillow_class(name)(io.BytesIO(source))
     _check_size(image.size, max_pixels)
     return image
 
 
 @functools.cache
-def _reader(name: str) -> Any:
+def _pillow_class(name: str) -> Any:
     """Return the class of Pillow that reads a format."""
     require_safe("pillow")
-    _, module, kind = _FORMATS[name]
-    return getattr(importlib.import_module(f"PIL.{module}"), kind)
+    _, module, class_name = _FORMATS[name]
+    return getattr(importlib.import_module(f"PIL.{module}"), class_name)
 
 
 def prepare(recipe: ImageRecipe) -> None:
     """Import what decoding needs, which the first image would else wait for."""
     importlib.import_module("PIL.features")
     for name in {"JPEG", "PNG"} & set(recipe.formats):
-        _reader(name)
+        _pillow_class(name)
     if recipe.decoder == "gpu":
         gpu.prepare()
     elif recipe.decoder == "opencv":
-        _opencv()
+        _import_opencv()
 
 
-def _holds_rgb(file: Any) -> bool:
+def _has_raw_rgb(file: Any) -> bool:
     """Tell whether a JPEG file holds colours as they are, which decoders for GPUs take for luma and chroma."""
     return file.mode == "RGB" and (
         file.info.get("adobe_transform") == 0 or bytes(row[0] for row in file.layer) == b"RGB"
@@ -237,7 +243,7 @@ def _check_size(size: Sequence[int], max_pixels: int) -> None:
         )
 
 
-def _webp_size(start: bytes) -> tuple[int, int]:
+def _parse_webp_size(start: bytes) -> tuple[int, int]:
     if start[12:16] == b"VP8X":
         return int.from_bytes(start[24:27], "little") + 1, int.from_bytes(start[27:30], "little") + 1
     if start[12:16] == b"VP8L":
@@ -250,54 +256,61 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
     """Decode the pixels of an opened image, of a JPEG no more of them than its size asks for."""
     if file.format == "JPEG":
         grey = recipe.channels <= 2 and not recipe.mask
-        wanted = None
-        least = file.size
+        target_size = None
+        min_size = file.size
         if recipe.resize_method == "interpolate" and not recipe.mask:
-            turned = pixels.orientation(file) >= 5
-            wanted = (recipe.height, recipe.width) if turned else (recipe.width, recipe.height)
-            least = (recipe.jpeg_scale * wanted[0], recipe.jpeg_scale * wanted[1])
+            is_turned = pixels.read_orientation(file) >= 5
+            target_size = (recipe.height, recipe.width) if is_turned else (recipe.width, recipe.height)
+            min_size = (recipe.jpeg_scale * target_size[0], recipe.jpeg_scale * target_size[1])
         if recipe.decoder == "opencv" and file.mode in {"L", "RGB"}:
             _check_end(file, data)
-            scale = min(file.width // least[0], file.height // least[1])
-            part = next((part for part in (8, 4, 2) if scale >= part), 1)  # as `draft` chooses it
-            image = pixels.image_of(_by_opencv(data, part, wanted, grey=grey or file.mode == "L"))
+            scale = min(file.width // min_size[0], file.height // min_size[1])
+            scale_divisor = next(
+                (scale_divisor for scale_divisor in (8, 4, 2) if scale >= scale_divisor), 1
+            )  # as `draft` chooses it
+            image = pixels.image_from_array(
+                _decode_with_opencv(data, scale_divisor, target_size, grey=grey or file.mode == "L")
+            )
             image.info.update(file.info)
             return image
-        file.draft("L" if grey else None, least)  # gives sizes no smaller than asked for
+        file.draft("L" if grey else None, min_size)  # gives sizes no smaller than asked for
         file.decodermaxblock = len(data)  # all at once: in pieces, it takes 3 % longer
     file.load()
     return file
 
 
-def _by_opencv(data: bytes, part: int, wanted: tuple[int, int] | None, *, grey: bool) -> Pixels:
+def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int, int] | None, *, grey: bool) -> Pixels:
     """Decode a JPEG file to a part of its size: 1, 2, 4 or 8; and bring it to a width and height unless None."""
-    cv2 = _opencv()
+    cv2 = _import_opencv()
     kind = "GRAYSCALE" if grey else "COLOR"
-    flag = getattr(cv2, f"IMREAD_{kind}" if part == 1 else f"IMREAD_REDUCED_{kind}_{part}")
+    flag = getattr(cv2, f"IMREAD_{kind}" if scale_divisor == 1 else f"IMREAD_REDUCED_{kind}_{scale_divisor}")
     decoded: Pixels | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION)
     if decoded is None:
         raise MediaError("it is broken or cut short.")
-    if wanted is not None:
-        across, down = (_smoothing(found, length) for found, length in zip(decoded.shape[1::-1], wanted, strict=True))
-        if max(len(across), len(down)) > 1:
-            decoded = cv2.sepFilter2D(decoded, -1, across, down)
-        decoded = cv2.resize(decoded, wanted, interpolation=cv2.INTER_LINEAR)
+    if target_size is not None:
+        kernel_x, kernel_y = (
+            _smoothing_kernel(source_length, length)
+            for source_length, length in zip(decoded.shape[1::-1], target_size, strict=True)
+        )
+        if max(len(kernel_x), len(kernel_y)) > 1:
+            decoded = cv2.sepFilter2D(decoded, -1, kernel_x, kernel_y)
+        decoded = cv2.resize(decoded, target_size, interpolation=cv2.INTER_LINEAR)
     # Pillow keeps four bytes for a pixel: it need not copy these.
     return decoded if grey else cv2.cvtColor(decoded, cv2.COLOR_BGR2RGBA)
 
 
 @functools.lru_cache(maxsize=1024)
-def _smoothing(found: int, wanted: int) -> Array:
+def _smoothing_kernel(source_length: int, target_length: int) -> Array:
     """Return the filter behind which linear interpolation, which takes no mean, is as smooth as Pillow's.
 
     Pillow weighs pixels by a triangle as wide as the ratio of the lengths. This is a mixture of the two triangles of
     whole numbers next to it whose variance, with that of the interpolation, is the same.
     """
-    ratio = max(1.0, found / wanted)
-    whole = int(ratio)
-    share = (ratio**2 - whole**2) / (2 * whole + 1)
-    reach = whole if share else whole - 1
-    distance = np.abs(np.arange(-reach, reach + 1, dtype=np.float64))
-    narrow, wide = (np.maximum(0.0, width - distance) / width**2 for width in (whole, whole + 1))
-    mixed: Array = ((1 - share) * narrow + share * wide).astype(np.float32)
-    return mixed
+    ratio = max(1.0, source_length / target_length)
+    narrow_width = int(ratio)
+    wide_share = (ratio**2 - narrow_width**2) / (2 * narrow_width + 1)
+    radius = narrow_width if wide_share else narrow_width - 1
+    distance = np.abs(np.arange(-radius, radius + 1, dtype=np.float64))
+    narrow, wide = (np.maximum(0.0, width - distance) / width**2 for width in (narrow_width, narrow_width + 1))
+    kernel: Array = ((1 - wide_share) * narrow + wide_share * wide).astype(np.float32)
+    return kernel

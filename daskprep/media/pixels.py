@@ -29,29 +29,37 @@ Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-_PLAIN = {"JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM"}  # formats of files that stand for their first image
-_LARGEST = 65_535  # of 16 bits
+_STILL_FORMATS = {
+    "JPEG",
+    "PNG",
+    "BMP",
+    "GIF",
+    "TIFF",
+    "WEBP",
+    "PPM",
+}  # formats of files that stand for their first image
+_MAX_UINT16 = 65_535  # of 16 bits
 _ALPHA_TYPES = {"La": "LA", "LA": "LA", "PA": "RGBA", "RGBa": "RGBA", "RGBA": "RGBA"}
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
-_ORIENTATION_TAG, _SHORT = 0x0112, 3
+_ORIENTATION_TAG, _SHORT_TYPE = 0x0112, 3
 # By orientation, what makes an image upright.
-_TURNS = {
+_TRANSPOSITIONS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
     8: "ROTATE_90",
 }  # fmt: skip
 
 
 @contextmanager
-def media_errors() -> Iterator[None]:
+def convert_pillow_errors() -> Iterator[None]:
     """Turn whatever Pillow raises of broken files, also warnings that a user makes errors, into a `MediaError`."""
     from PIL.Image import DecompressionBombError  # noqa: PLC0415 columns of other types do without Pillow
 
-    broken = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, OverflowError)
+    pillow_errors = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, OverflowError)
     try:
         yield
     except MediaError:
         raise
-    except (*broken, Warning, struct.error, zlib.error, DecompressionBombError) as error:
+    except (*pillow_errors, Warning, struct.error, zlib.error, DecompressionBombError) as error:
         raise MediaError(f"it is broken or cut short: {error}") from error
 
 
@@ -77,14 +85,14 @@ def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
         if not (low >= 0 and high <= 1):  # so written, NaN is refused too
             raise MediaError(f"its float pixels range from {low} to {high}: expected 0 to 1. Scale them.")
         return np.rint(values.astype(np.float32) * 255).astype(np.uint8)
-    largest = 255 if labels else _LARGEST
-    if low < 0 or high > largest:
+    max_value = 255 if labels else _MAX_UINT16
+    if low < 0 or high > max_value:
         kind = "labels" if labels else "integer pixels"
-        raise MediaError(f"its {kind} range from {low} to {high}: expected 0 to {largest}. Scale or renumber them.")
+        raise MediaError(f"its {kind} range from {low} to {high}: expected 0 to {max_value}. Scale or renumber them.")
     return values.astype(np.uint8) if labels else ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
 
 
-def natural_mode(image: Image.Image) -> str:
+def lossless_mode(image: Image.Image) -> str:
     """Return the mode, of those in `MODES`, that loses no colours and no alpha of an image."""
     if image.mode in _ALPHA_TYPES:
         return _ALPHA_TYPES[image.mode]
@@ -103,13 +111,13 @@ def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
     if "A" not in mode:
         image.info.pop("transparency", None)  # Pillow would look for a palette entry to stand for it
     elif "transparency" in image.info or image.mode in _ALPHA_TYPES:
-        image = image.convert(natural_mode(image))
+        image = image.convert(lossless_mode(image))
     if image.mode in {"La", "RGBa", "LAB", "HSV"}:
-        image = image.convert(natural_mode(image))  # Pillow knows no direct way to grey
+        image = image.convert(lossless_mode(image))  # Pillow knows no direct way to grey
     return image if image.mode == mode else image.convert(mode)
 
 
-def image_of(values: Array) -> Image.Image:
+def image_from_array(values: Array) -> Image.Image:
     """Make an image of an array (height, width), (height, width, channels) or (channels, height, width).
 
     It is channels first if the first axis has 1 to 4 entries and the last has not. Types are uint8, uint16, bool, and
@@ -131,7 +139,7 @@ def image_of(values: Array) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(values.astype(np.uint16) if is_deep else scale_to_bytes(values)))
 
 
-def orientation(image: Image.Image) -> int:
+def read_orientation(image: Image.Image) -> int:
     """Return the orientation, 1 to 8, that the EXIF data of an image asks for; 1 where there is none or it is broken.
 
     Pillow's own reader warns, or fails, where this one shows a picture with broken EXIF data as everyone does. TIFF
@@ -144,49 +152,49 @@ def orientation(image: Image.Image) -> int:
     try:
         (start,) = struct.unpack_from(f"{order}I", tiff, 4)
         (entries,) = struct.unpack_from(f"{order}H", tiff, start)
-        for place in range(start + 2, start + 2 + 12 * entries, 12):
-            tag, kind, _, value = struct.unpack_from(f"{order}HHIH", tiff, place)
+        for offset in range(start + 2, start + 2 + 12 * entries, 12):
+            tag, kind, _, value = struct.unpack_from(f"{order}HHIH", tiff, offset)
             if tag == _ORIENTATION_TAG:
-                return int(value) if kind == _SHORT and 1 <= value <= 8 else 1
+                return int(value) if kind == _SHORT_TYPE and 1 <= value <= 8 else 1
     except struct.error:  # the data end too early
         return 1
     return 1
 
 
-def upright(image: Image.Image) -> Image.Image:
+def make_upright(image: Image.Image) -> Image.Image:
     """Turn and mirror an image as its EXIF data ask for."""
-    asked = orientation(image)
-    if asked == 1:
+    exif_orientation = read_orientation(image)
+    if exif_orientation == 1:
         return image
     from PIL.Image import Transpose  # noqa: PLC0415 as above
 
-    return image.transpose(Transpose[_TURNS[asked]])
+    return image.transpose(Transpose[_TRANSPOSITIONS[exif_orientation]])
 
 
 def _write_planes(image: Image.Image, out: Pixels) -> None:
     """Write the pixels of an image of one of `MODES` to an array (channels, height, width)."""
-    shared = _shared(image)
+    shared = _view_pixels(image)
     if shared is None:
-        out[...] = _planes(image)
+        out[...] = _view_planes(image)
         return
     # To shift whole pixels takes half the time of picking each fourth byte.
-    whole = shared.view("<u4")[:, :, 0]
+    packed = shared.view("<u4")[:, :, 0]
     for channel, plane in enumerate(out):
-        plane[...] = whole >> 8 * channel if channel else whole
+        plane[...] = packed >> 8 * channel if channel else packed
 
 
-def _planes(image: Image.Image) -> Pixels:
+def _view_planes(image: Image.Image) -> Pixels:
     """Return the pixels of an image of one of `MODES` as a view (channels, height, width)."""
     if image.mode == "L":
         return np.asarray(image)[np.newaxis]
-    if (shared := _shared(image)) is not None:
+    if (shared := _view_pixels(image)) is not None:
         return shared.transpose(2, 0, 1)[: len(image.mode)]
     # Line by line, channel by channel: rows are then copied whole, in half the time.
     lines = np.frombuffer(image.tobytes("raw", f"{image.mode};L"), np.uint8)
     return lines.reshape(image.height, -1, image.width).transpose(1, 0, 2)
 
 
-def _shared(image: Image.Image) -> Pixels | None:
+def _view_pixels(image: Image.Image) -> Pixels | None:
     """Return the four bytes of each pixel without a copy, which would hold the interpreter; None where it takes one."""
     if image.mode not in {"RGB", "RGBA"}:
         return None
@@ -204,17 +212,17 @@ def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) ->
     from PIL.Image import Resampling  # noqa: PLC0415 as above
 
     height, width = out.shape[1:]
-    image = convert(_cropped(image, height, width) if crop else image, mode, labels)
+    image = convert(_crop(image, height, width) if crop else image, mode, labels)
     if image.size != (width, height):
         if crop:
-            out[...] = _padded(_planes(image), height, width)
+            out[...] = _pad(_view_planes(image), height, width)
             return
         method = Resampling.NEAREST if labels else Resampling.BILINEAR
         image = image.resize((width, height), method, reducing_gap=2.0)
     _write_planes(image, out)
 
 
-def _cropped(image: Image.Image, height: int, width: int) -> Image.Image:
+def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
     kept_width, kept_height = min(image.width, width), min(image.height, height)
     # Python's rounding of halves: so does torchvision's center_crop
     left, top = round((image.width - kept_width) / 2), round((image.height - kept_height) / 2)
@@ -223,7 +231,7 @@ def _cropped(image: Image.Image, height: int, width: int) -> Image.Image:
     return image.crop((left, top, left + kept_width, top + kept_height))
 
 
-def _padded(pixels: Pixels, height: int, width: int) -> Pixels:
+def _pad(pixels: Pixels, height: int, width: int) -> Pixels:
     missing_rows, missing_columns = height - pixels.shape[1], width - pixels.shape[2]
     before = (0, missing_rows // 2, missing_columns // 2)
     after = (0, missing_rows - before[1], missing_columns - before[2])
@@ -231,7 +239,7 @@ def _padded(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def encode_png(image: Array | Image.Image) -> bytes:
-    """Return an array (see `image_of`) or an image of Pillow as a PNG file, the same bytes for the same pixels.
+    """Return an array (see `image_from_array`) or an image of Pillow as a PNG file, the same bytes for the same pixels.
 
     Grey of 16 bits keeps them; whatever else has more than 8 bits is scaled. Of metadata nothing is kept: an EXIF
     orientation is carried out.
@@ -239,22 +247,22 @@ def encode_png(image: Array | Image.Image) -> bytes:
     from PIL import Image  # noqa: PLC0415 as above
 
     if isinstance(image, np.ndarray):
-        image = image_of(image)
+        image = image_from_array(image)
     else:
-        image = upright(image)
+        image = make_upright(image)
         if image.mode == "I":
             values = np.asarray(image)
             scale_to_bytes(values)  # refuses what 16 bits cannot hold
             image = Image.fromarray(values.astype(np.uint16))
         elif not image.mode.startswith("I"):
-            image = convert(image.copy(), natural_mode(image))
+            image = convert(image.copy(), lossless_mode(image))
     file = io.BytesIO()
     # A new image has no metadata that could slip into the file. Level 1 takes a third of the time of the default.
     Image.fromarray(np.asarray(image)).save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
-def file_of(image: Image.Image) -> str | None:
+def find_source_file(image: Image.Image) -> str | None:
     """Return the absolute path of the local file whose first image an image of Pillow still is, or None."""
     from PIL import Image, ImageFile  # noqa: PLC0415 as above
 
@@ -263,26 +271,38 @@ def file_of(image: Image.Image) -> str | None:
     path = os.path.abspath(image.filename)  # noqa: PTH100 a Path would tidy it up
     if not image.filename or not os.path.isfile(path):  # noqa: PTH113 as above
         return None
-    with Image.open(path) as found:
-        is_same = (found.format, found.mode, found.size) == (image.format, image.mode, image.size)
-        return path if found.format in _PLAIN and is_same and found.tobytes() == image.tobytes() else None
+    with Image.open(path) as file_image:
+        is_same = (file_image.format, file_image.mode, file_image.size) == (image.format, image.mode, image.size)
+        return (
+            path
+            if file_image.format in _STILL_FORMATS and is_same and file_image.tobytes() == image.tobytes()
+            else None
+        )
 
 
-def holds(path: str, png: bytes) -> bool:
+def matches_png_file(path: str, png: bytes) -> bool:
     """Tell whether the first image of a file has the very pixels of a PNG in memory, once it is upright."""
     from PIL import Image  # noqa: PLC0415 as above
 
-    with suppress(MediaError), media_errors(), Image.open(path) as found, Image.open(io.BytesIO(png)) as own:
-        seen = upright(found)
-        is_same = found.format in _PLAIN and (seen.mode, seen.size) == (own.mode, own.size)
-        return is_same and seen.tobytes() == own.tobytes()
+    with (
+        suppress(MediaError),
+        convert_pillow_errors(),
+        Image.open(path) as file_image,
+        Image.open(io.BytesIO(png)) as png_image,
+    ):
+        upright_image = make_upright(file_image)
+        is_same = file_image.format in _STILL_FORMATS and (upright_image.mode, upright_image.size) == (
+            png_image.mode,
+            png_image.size,
+        )
+        return is_same and upright_image.tobytes() == png_image.tobytes()
     return False
 
 
-def class_map(images: Iterable[Pixels], most: int = 128) -> Pixels:
+def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixels:
     """Return the distinct colours of masks (channels, height, width), sorted, as an array (classes, channels).
 
-    A `MediaError` tells of more than `most` colours.
+    A `MediaError` tells of more than `max_colours` colours.
     """
     colours: set[int] = set()
     channels = 0
@@ -290,32 +310,32 @@ def class_map(images: Iterable[Pixels], most: int = 128) -> Pixels:
         if channels and image.shape[0] != channels:
             raise MediaError(f"masks have {channels} and {image.shape[0]} channels: expected the same for all.")
         channels = image.shape[0]
-        colours.update(np.unique(_packed(image)).tolist())
-        if len(colours) > most:
+        colours.update(np.unique(_pack_colours(image)).tolist())
+        if len(colours) > max_colours:
             raise MediaError(
-                f"masks have more than {most} colours: expected one per class. JPEG blurs masks; PNG keeps them."
+                f"masks have more than {max_colours} colours: expected one per class. JPEG blurs masks; PNG keeps them."
             )
     packed = np.array(sorted(colours), dtype=">u4")
     return packed.view(np.uint8).reshape(-1, 4)[:, 4 - channels :].copy()
 
 
-def to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
+def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
     """Map a mask (channels, height, width) to classes (height, width); also count pixels of colours that are none.
 
-    `colours` comes from `class_map`: class k has the colour `colours[k]`. Pixels of any other colour are class 0. With
+    `colours` comes from `find_class_colours`: class k has the colour `colours[k]`. Pixels of any other colour are class 0. With
     `two_levels`, they are rounded to 0 and 255 before.
     """
     if image.shape[0] != colours.shape[1]:
         raise MediaError(f"the mask has {image.shape[0]} channels: expected {colours.shape[1]}.")
-    known = _packed(colours.T[:, :, np.newaxis])[:, 0]
-    packed = _packed((image >= 128) * np.uint8(255) if two_levels else image)
-    places = np.minimum(np.searchsorted(known, packed), len(known) - 1)
-    unseen = known[places] != packed
-    places[unseen] = 0
-    return places.astype(np.uint8), int(np.count_nonzero(unseen))
+    packed_colours = _pack_colours(colours.T[:, :, np.newaxis])[:, 0]
+    packed = _pack_colours((image >= 128) * np.uint8(255) if two_levels else image)
+    class_ids = np.minimum(np.searchsorted(packed_colours, packed), len(packed_colours) - 1)
+    unseen = packed_colours[class_ids] != packed
+    class_ids[unseen] = 0
+    return class_ids.astype(np.uint8), int(np.count_nonzero(unseen))
 
 
-def _packed(image: Pixels) -> NDArray[np.uint32]:
+def _pack_colours(image: Pixels) -> NDArray[np.uint32]:
     """Return one number per pixel, whose order is that of the pixels' channels."""
     packed = np.zeros(image.shape[1:], np.uint32)
     for plane in image:

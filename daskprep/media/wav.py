@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_INTEGERS, _FLOATS = 1, 3
-_TYPES: dict[tuple[int, int], np.dtype[Any]] = {(_INTEGERS, 16): np.dtype("<i2"), (_FLOATS, 32): np.dtype("<f4")}
-_FORM = struct.Struct("<HHIIHH")
+_PCM, _IEEE_FLOAT = 1, 3
+_DTYPES: dict[tuple[int, int], np.dtype[Any]] = {(_PCM, 16): np.dtype("<i2"), (_IEEE_FLOAT, 32): np.dtype("<f4")}
+_FORMAT_STRUCT = struct.Struct("<HHIIHH")
 
 
-def plain_samples(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
+def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
     """Return samples (frames, channels), not copied, and how many make a second; None of anything but a plain WAV file.
 
     Plain are integers of 16 bits and floats of 32 whose header tells the length that the file has.
@@ -23,20 +23,20 @@ def plain_samples(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
     --------
     >>> import numpy as np
     >>> from daskprep.media.audio import encode_wav
-    >>> plain_samples(memoryview(encode_wav(np.array([[1, 2], [3, 4], [5, 6]], np.int16), 8_000)))
+    >>> read_plain_wav(memoryview(encode_wav(np.array([[1, 2], [3, 4], [5, 6]], np.int16), 8_000)))
     (array([[1, 2],
            [3, 4],
            [5, 6]], dtype=int16), 8000)
     """
     if bytes(data[:4]) != b"RIFF" or bytes(data[8:12]) != b"WAVE":
         return None
-    form: tuple[int, ...] | None = None
-    for name, content in _chunks(data):
-        if name == b"fmt " and len(content) >= _FORM.size:
-            form = _FORM.unpack_from(content)
-        elif name == b"data" and form is not None:
-            kind, channels, rate, _, frame_bytes, bits = form
-            dtype = _TYPES.get((kind, bits))
+    format_fields: tuple[int, ...] | None = None
+    for name, content in _iterate_chunks(data):
+        if name == b"fmt " and len(content) >= _FORMAT_STRUCT.size:
+            format_fields = _FORMAT_STRUCT.unpack_from(content)
+        elif name == b"data" and format_fields is not None:
+            format_tag, channels, rate, _, frame_bytes, bits = format_fields
+            dtype = _DTYPES.get((format_tag, bits))
             # Of a file that was never closed, the header tells of no samples.
             if (
                 dtype is None
@@ -50,13 +50,13 @@ def plain_samples(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
     return None
 
 
-def _chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+def _iterate_chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     """Give name and content of the chunks that are whole."""
-    at = 12
-    while at + 8 <= len(data):
-        size = int.from_bytes(data[at + 4 : at + 8], "little")
-        content = data[at + 8 : at + 8 + size]
+    offset = 12
+    while offset + 8 <= len(data):
+        size = int.from_bytes(data[offset + 4 : offset + 8], "little")
+        content = data[offset + 8 : offset + 8 + size]
         if len(content) < size:
             return
-        yield bytes(data[at : at + 4]), content
-        at += 8 + size + size % 2
+        yield bytes(data[offset : offset + 4]), content
+        offset += 8 + size + size % 2

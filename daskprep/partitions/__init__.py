@@ -1,6 +1,27 @@
 """The only builder of Dask graphs: run a function over every partition of a source, and merge what it gives."""
 
-from daskprep.partitions.feeding import Asked, Feed, Job, check_apart, current_annotations, open_feed
-from daskprep.partitions.graphs import Arguments, Pass, blocks, end_to_end, labelled
-from daskprep.partitions.passes import arrays, chained, each, exchanged, fold, frames, run
-from daskprep.partitions.schedulers import is_distributed, is_in_process, on_every_worker, scheduled_on, worker_threads
+from daskprep.partitions.executors import (
+    Job,
+    PartitionExecutor,
+    PartitionRequest,
+    check_independent_partitions,
+    current_annotations,
+    open_executor,
+)
+from daskprep.partitions.graphs import Arguments, Pass, build_chunked_array, concatenate_arrays, prepend_columns
+from daskprep.partitions.passes import (
+    build_arrays,
+    build_frame,
+    exchange_results,
+    map_partitions,
+    map_reduce,
+    run_tasks,
+    run_two_stages,
+)
+from daskprep.partitions.schedulers import (
+    is_distributed,
+    is_in_process,
+    run_on_every_worker,
+    use_client,
+    worker_threads,
+)

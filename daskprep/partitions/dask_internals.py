@@ -49,16 +49,16 @@ except (AttributeError, ImportError, TypeError):
         List,
         Task,
         TaskRef,
-        result_of,
-        unread,
+        avoid_tokenizing,
+        reference_future,
     )
 else:
 
-    def result_of(future: Any) -> Any:
+    def reference_future(future: Any) -> Any:
         """Return what stands for the result of a future, as an argument of a task."""
         return TaskRef(future.key)
 
-    def unread(graph: Any) -> Any:
+    def avoid_tokenizing(graph: Any) -> Any:
         """Return a graph for a client, which would look at all that the tasks are given to name what has a name."""
         return LLGExpr(graph, _determ_token=uuid.uuid4().hex)
 
@@ -80,7 +80,7 @@ except ImportError:
 
 
 Scheduler = Callable[..., Any]
-_NAMED = {
+_SCHEDULERS = {
     **dict.fromkeys(("sync", "synchronous", "single-threaded"), dask.get),
     **dict.fromkeys(("threads", "threading"), dask.threaded.get),
     **dict.fromkeys(("processes", "multiprocessing"), dask.multiprocessing.get),
@@ -89,11 +89,11 @@ _NAMED = {
 
 def _public_scheduler() -> Scheduler | None:
     """Return the scheduler that ``compute`` would use, by what Dask documents."""
-    named = dask.config.get("scheduler", None)
-    if isinstance(named, Executor):
-        return functools.partial(dask.threaded.get, pool=named)
-    if named is not None and named not in ("distributed", "dask.distributed"):
-        return named if callable(named) else _NAMED[named.lower()]
+    configured = dask.config.get("scheduler", None)
+    if isinstance(configured, Executor):
+        return functools.partial(dask.threaded.get, pool=configured)
+    if configured is not None and configured not in ("distributed", "dask.distributed"):
+        return configured if callable(configured) else _SCHEDULERS[configured.lower()]
     try:
         get: Scheduler = sys.modules["distributed"].default_client().get
     except ValueError:
@@ -108,7 +108,7 @@ except ImportError:
     get_scheduler, get_async = _public_scheduler, None  # type: ignore[assignment]
 
 
-def tasks_behind(graph: Mapping[Any, Any], key: Any) -> set[Any]:
+def find_upstream_tasks(graph: Mapping[Any, Any], key: Any) -> set[Any]:
     """Return the keys of all tasks that the value of a key is made by; values in the graph are no tasks."""
     nodes, _ = cull(graph, [key])
     return {one for one, node in nodes.items() if istask(node)}
@@ -123,7 +123,7 @@ def chosen_scheduler() -> Scheduler:
     return dask.threaded.get
 
 
-def executor_of(get: Scheduler) -> tuple[Executor, int] | None:
+def find_executor(get: Scheduler) -> tuple[Executor, int] | None:
     """Return the executor that was given as the scheduler, and how many tasks it runs at a time; None for others."""
     if not isinstance(get, functools.partial):
         return None
@@ -134,25 +134,25 @@ def executor_of(get: Scheduler) -> tuple[Executor, int] | None:
     return None if pool is None else (pool, getattr(pool, "_max_workers", 1))
 
 
-def ask_workers(client: Any, function: Callable[..., Any], *arguments: Any, seconds: float) -> dict[str, Any]:
+def call_workers(client: Any, function: Callable[..., Any], *arguments: Any, seconds: float) -> dict[str, Any]:
     """Return what every worker answers, or its error, by its address; TimeoutError if one does not in time."""
-    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
-            answers.put((client.run(function, *arguments, on_error="return"), None))
+            outcomes.put((client.run(function, *arguments, on_error="return"), None))
         except BaseException as error:
-            answers.put((None, error))  # raised below
+            outcomes.put((None, error))  # raised below
 
     # A thread that the end of the program does not wait for, as a worker may stay silent.
     threading.Thread(target=run, name="daskprep-ask", daemon=True).start()
     try:
-        answered, error = answers.get(timeout=seconds)
+        results, error = outcomes.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError(f"not all workers answered within {seconds} seconds") from None
     if error is not None:
         raise error
-    return dict(answered)
+    return dict(results)
 
 
 def _secede() -> bool:
@@ -174,7 +174,7 @@ def _secede() -> bool:
 
 
 @contextmanager
-def seceded() -> Iterator[None]:
+def secede_while_waiting() -> Iterator[None]:
     """Let other tasks use the thread while it waits for them, if a task of a worker is what waits."""
     has_seceded = _secede()
     try:

@@ -19,7 +19,7 @@ from dask.highlevelgraph import HighLevelGraph
 from daskprep.errors import ConfigError
 from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
-from daskprep.storage.local_files import c_function
+from daskprep.storage.local_files import load_c_function
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,15 +28,15 @@ Layer = dict[Any, Any]
 
 # Dask's nannies start workers with this threshold, above which glibc gives free memory back to the system, and no
 # longer adapts by itself what it maps anew for every array.
-_OF_DASK = "65536"
+_DASK_TRIM_THRESHOLD = "65536"
 # Parameters of `mallopt` as glibc numbers them, M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and bytes.
-_KEEPING = ((-1, 1 << 28), (-3, 1 << 25))
+_MALLOC_PARAMETERS = ((-1, 1 << 28), (-3, 1 << 25))
 
 
-Function = Callable[[Any, Any, pa.Table], Any]
+PartitionFunction = Callable[[Any, Any, pa.Table], Any]
 
 
-class GraphArgument:
+class LazyArguments:
     """One argument for each partition that only the graph knows: a node that gives the list of them."""
 
     def __init__(self, node: str, layer: Mapping[Any, Any]) -> None:
@@ -44,7 +44,7 @@ class GraphArgument:
         self.layer = layer
 
 
-Arguments = Sequence[Any] | GraphArgument
+Arguments = Sequence[Any] | LazyArguments
 
 
 @dataclass(frozen=True)
@@ -55,91 +55,93 @@ class Pass:
     """
 
     source: Source
-    function: Function
+    function: PartitionFunction
     columns: Sequence[str]
     shared: Any
     arguments: Arguments
 
-    def on(self, partition: int) -> Any:
+    def run_on(self, partition: int) -> Any:
         """Return what the function gives for a partition, which is read in this process."""
-        assert not isinstance(self.arguments, GraphArgument)
+        assert not isinstance(self.arguments, LazyArguments)
         table = self.source._read(partition, self.columns)
         return self.function(self.shared, self.arguments[partition], table)
 
 
 def partition_layer(
-    work: Pass, name: str, *, apart: bool = False, labels: Sequence[str] | None = None
+    work: Pass, name: str, *, separate_tasks: bool = False, leading_columns: Sequence[str] | None = None
 ) -> tuple[Layer, list[tuple[str, int]]]:
     """Return the graph of one task for each partition, and the keys of these tasks in order.
 
-    With `apart` a Dask frame is read by tasks of its own: shared with later ones, Dask would keep every partition from
-    the first use to the last. With `labels`, which columns may be, results are frames that take these columns of a Dask
+    With `separate_tasks` a Dask frame is read by tasks of its own: shared with later ones, Dask would keep every partition from
+    the first use to the last. With `leading_columns`, which columns may be, results are frames that take these columns of a Dask
     frame and its index.
     """
     source, arguments = work.source, work.arguments
-    prefix, state, wanted = unique(name), unique(f"state-{name}"), list(work.columns)
+    prefix, state, wanted = unique_name(name), unique_name(f"state-{name}"), list(work.columns)
     layer: Layer = {state: DataNode(state, work.shared)}
     if source.is_dask:
-        frame = source.frame[list(dict.fromkeys([*wanted, *(labels or ())]))]
-        frame = (frame.map_partitions(same) if apart else frame).optimize()
+        frame = source.frame[list(dict.fromkeys([*wanted, *(leading_columns or ())]))]
+        frame = (frame.map_partitions(identity) if separate_tasks else frame).optimize()
         layer.update(frame.__dask_graph__())
-        run: Callable[..., Any] = on_frame if labels is None else functools.partial(_on_labelled, list(labels))
-        parts: Sequence[Any] = [TaskRef(key) for key in frame.__dask_keys__()]
+        run: Callable[..., Any] = (
+            run_on_frame if leading_columns is None else functools.partial(_run_and_prepend, list(leading_columns))
+        )
+        partition_inputs: Sequence[Any] = [TaskRef(key) for key in frame.__dask_keys__()]
     else:
-        run, parts = on_piece, source.pieces
-    if isinstance(arguments, GraphArgument):
+        run, partition_inputs = run_on_fragment, source.fragments
+    if isinstance(arguments, LazyArguments):
         layer.update(arguments.layer)
-        told = [(unique(f"tell-{name}"), i) for i in range(len(parts))]
-        layer.update({key: Task(key, getitem, TaskRef(arguments.node), key[1]) for key in told})
-        given = [TaskRef(key) for key in told]
+        argument_keys = [(unique_name(f"tell-{name}"), i) for i in range(len(partition_inputs))]
+        layer.update({key: Task(key, getitem, TaskRef(arguments.node), key[1]) for key in argument_keys})
+        partition_arguments = [TaskRef(key) for key in argument_keys]
     else:
-        given = list(arguments)
-    keys = [(prefix, i) for i in range(len(parts))]
-    for key, argument, part in zip(keys, given, parts, strict=True):
-        layer[key] = Task(key, run, work.function, TaskRef(state), argument, part, wanted)
+        partition_arguments = list(arguments)
+    keys = [(prefix, i) for i in range(len(partition_inputs))]
+    for key, argument, partition_input in zip(keys, partition_arguments, partition_inputs, strict=True):
+        layer[key] = Task(key, run, work.function, TaskRef(state), argument, partition_input, wanted)
     return layer, keys
 
 
-def references(keys: Sequence[Any]) -> List:
+def reference_results(keys: Sequence[Any]) -> List:
     """Return a list of the results of `keys`, as an argument of a task."""
     return List(*[TaskRef(key) for key in keys])
 
 
-def unique(name: str) -> str:
+def unique_name(name: str) -> str:
     """Return a name that no other graph has; Dask's dashboard groups tasks by what stands before the hexadecimals."""
     return f"{name}-{uuid.uuid4().hex}"
 
 
-def same(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """Return what is given, as a task of its own."""
     return value
 
 
-def on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
+def run_on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
     """Run a function on a partition of a Dask frame."""
     keep_freed_memory()
     return function(shared, argument, table_from_pandas(frame, columns))
 
 
-def _on_labelled(labels: list[str], *task: Any) -> pd.DataFrame:
+def _run_and_prepend(leading_columns: list[str], *task: Any) -> pd.DataFrame:
     frame = task[3]
-    return labelled(frame, labels, on_frame(*task))
+    return prepend_columns(frame, leading_columns, run_on_frame(*task))
 
 
-def labelled(frame: pd.DataFrame, labels: Sequence[str], results: pd.DataFrame) -> pd.DataFrame:
+def prepend_columns(frame: pd.DataFrame, leading_columns: Sequence[str], results: pd.DataFrame) -> pd.DataFrame:
     """Return results, a row for each row of a frame, with the index of the frame and some of its columns in front."""
-    found = results.set_axis(frame.index)
-    for place, name in enumerate(labels):
-        if name in found.columns:
+    combined = results.set_axis(frame.index)
+    for position, name in enumerate(leading_columns):
+        if name in combined.columns:
             raise ConfigError(f'two columns would be named "{name}": rename that of the data')
-        found.insert(place, name, frame[name].array)
-    return found
+        combined.insert(position, name, frame[name].array)
+    return combined
 
 
-def on_piece(function: Callable[..., Any], shared: Any, argument: Any, piece: Any, columns: list[str]) -> Any:
+def run_on_fragment(function: Callable[..., Any], shared: Any, argument: Any, fragment: Any, columns: list[str]) -> Any:
     """Run a function on a piece of files."""
     keep_freed_memory()
-    return function(shared, argument, piece.read(columns))
+    return function(shared, argument, fragment.read(columns))
 
 
 @functools.cache
@@ -148,18 +150,18 @@ def keep_freed_memory() -> bool:
 
     Encoding spends a third of its time on memory that is had anew from the system otherwise.
     """
-    if os.environ.get("MALLOC_TRIM_THRESHOLD_") != _OF_DASK or "MALLOC_MMAP_THRESHOLD_" in os.environ:
+    if os.environ.get("MALLOC_TRIM_THRESHOLD_") != _DASK_TRIM_THRESHOLD or "MALLOC_MMAP_THRESHOLD_" in os.environ:
         return False
-    mallopt = c_function("mallopt") if sys.platform == "linux" else None
-    return mallopt is not None and all(mallopt(parameter, size) for parameter, size in _KEEPING)
+    mallopt = load_c_function("mallopt") if sys.platform == "linux" else None
+    return mallopt is not None and all(mallopt(parameter, size) for parameter, size in _MALLOC_PARAMETERS)
 
 
-def end_to_end(arrays: Sequence[Any]) -> Any:
+def concatenate_arrays(arrays: Sequence[Any]) -> Any:
     """Return lazy Dask arrays as one, their rows one after the other."""
     return da.concatenate(arrays)
 
 
-def blocks(
+def build_chunked_array(
     name: str,
     function: Callable[[Any, Any], np.ndarray],
     shared: Any,
@@ -172,7 +174,7 @@ def blocks(
 
     `rows` are the rows of each chunk, and `like` is an empty array of the same type and shape.
     """
-    prefix, state, tail = unique(name), unique(f"state-{name}"), (0,) * (like.ndim - 1)
+    prefix, state, tail = unique_name(name), unique_name(f"state-{name}"), (0,) * (like.ndim - 1)
     layer: dict[Any, Any] = {state: DataNode(state, shared)}
     for i, argument in enumerate(arguments):
         key = (prefix, i, *tail)

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 
 # The names of classes and folders are in each, too.
-_APART = 0.8
+_MIN_SEPARATE_RATIO = 0.8
 
 
 class Pickled(Sequence[Any]):
@@ -24,27 +24,27 @@ class Pickled(Sequence[Any]):
         self._data = data
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pickled, (None, self._data or _dumped(self._items))
+        return Pickled, (None, self._data or _dump(self._items))
 
-    def _opened(self) -> list[Any]:
+    def _unpickle(self) -> list[Any]:
         if self._items is None:
             self._items = pickle.loads(self._data)  # noqa: S301 what a task of this job was given, or gave
         return self._items
 
     def __len__(self) -> int:
-        return len(self._opened())
+        return len(self._unpickle())
 
-    def __getitem__(self, place: Any) -> Any:
-        return self._opened()[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self._unpickle()[index]
 
 
 def share_little(lists: Sequence[list[Any]]) -> bool:
     """Tell of lists of a kind whether they are as large together as each by itself, going by the first two."""
-    some = lists[:2]
-    return len(_dumped(some)) >= _APART * sum(len(_dumped(one)) for one in some)
+    sample = lists[:2]
+    return len(_dump(sample)) >= _MIN_SEPARATE_RATIO * sum(len(_dump(one)) for one in sample)
 
 
-def _dumped(items: Any) -> bytes:
+def _dump(items: Any) -> bytes:
     """Pickle as Dask does: what workers cannot import travels whole, which takes four times as long."""
     try:
         data = pickle.dumps(items, protocol=pickle.HIGHEST_PROTOCOL)

@@ -23,17 +23,19 @@ from daskprep.partitions.dask_internals import (
     CPU_COUNT,
     Scheduler,
     Task,
-    ask_workers,
+    avoid_tokenizing,
+    call_workers,
     chosen_scheduler,
-    executor_of,
-    seceded,
-    unread,
+    find_executor,
+    secede_while_waiting,
 )
 
 # A worker answers at once; one that swaps may take long.
-_ANSWER_SECONDS = 120.0
-_NOT_IMPORTED = re.compile(r"\b(ModuleNotFoundError|ImportError|AttributeError)\b")
-_SAME = "workers need the packages of this process, in the same versions; install them there and start it again"
+_TIMEOUT_SECONDS = 120.0
+_IMPORT_ERRORS = re.compile(r"\b(ModuleNotFoundError|ImportError|AttributeError)\b")
+_SAME_VERSIONS_HINT = (
+    "workers need the packages of this process, in the same versions; install them there and start it again"
+)
 
 Advance = Callable[[Any], object]
 
@@ -43,7 +45,7 @@ def active_client() -> Any:
     return _client(chosen_scheduler())
 
 
-def scheduled_on(client: Any) -> AbstractContextManager[Any]:
+def use_client(client: Any) -> AbstractContextManager[Any]:
     """Let the workers of a client run the tasks; None: those that do so anyway."""
     return nullcontext() if client is None else dask.config.set(scheduler=client)
 
@@ -53,39 +55,43 @@ def is_distributed() -> bool:
     return active_client() is not None
 
 
-def on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Return what a function gives in every process that runs tasks, or in as many as Dask's local scheduler uses."""
     get = chosen_scheduler()
     if (client := _client(get)) is not None:
-        return _asked_of_all(client, function, *arguments)
+        return _call_all_workers(client, function, *arguments)
     processes, _ = worker_threads()
     keys = [("every", i) for i in range(processes)]
-    return _computed(get, {key: Task(key, function, *arguments) for key in keys}, keys)
+    return _compute(get, {key: Task(key, function, *arguments) for key in keys}, keys)
 
 
-def _asked_of_all(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Return what every worker answers; WorkerError for one that cannot, or that dies or is silent meanwhile."""
     try:
-        answers = ask_workers(client, _answer, _version(), function, *arguments, seconds=_ANSWER_SECONDS)
+        results = call_workers(
+            client, _call_if_same_version, _version(), function, *arguments, seconds=_TIMEOUT_SECONDS
+        )
     except TimeoutError as error:
         raise WorkerError(
-            f"the workers of {client.scheduler.address} did not all answer within {_ANSWER_SECONDS:.0f} seconds: look "
+            f"the workers of {client.scheduler.address} did not all answer within {_TIMEOUT_SECONDS:.0f} seconds: look "
             "on the dashboard for one that is paused or cannot be reached, close it, and run the same again"
         ) from error
-    for address, answer in answers.items():
-        if isinstance(answer, DaskprepError):
-            raise answer
-        if isinstance(answer, Exception):
-            raise worker_error(answer, address) or WorkerError(
-                f"worker {address} did not answer ({type(answer).__name__}: {answer}): it died or cannot be reached; "
+    for address, result in results.items():
+        if isinstance(result, DaskprepError):
+            raise result
+        if isinstance(result, Exception):
+            raise worker_error(result, address) or WorkerError(
+                f"worker {address} did not answer ({type(result).__name__}: {result}): it died or cannot be reached; "
                 "its log says why. Run the same again once it is gone or there is another"
-            ) from answer
-    return list(answers.values())
+            ) from result
+    return list(results.values())
 
 
-def _answer(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _call_if_same_version(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
     if version != _version():
-        raise WorkerError(f"daskprep is {_version()} on {socket.gethostname()}, and {version} here: {_SAME}")
+        raise WorkerError(
+            f"daskprep is {_version()} on {socket.gethostname()}, and {version} here: {_SAME_VERSIONS_HINT}"
+        )
     return function(*arguments)
 
 
@@ -96,29 +102,29 @@ def _version() -> str:
 
 def worker_error(error: BaseException, address: str | None = None) -> WorkerError | None:
     """Return what to say of an error that is about workers and not about data, or None."""
-    where = f"worker {address}" if address else "a worker"
+    worker = f"worker {address}" if address else "a worker"
     if type(error).__name__ == "KilledWorker":
-        found = WorkerError(
+        explanation = WorkerError(
             f"{error} Most often a worker is killed for memory: give each more, or fewer threads, or use smaller "
             "partitions (partition_bytes of read_files, memory of fit_write). What is finished is kept: a write that "
             "is run again goes on from there"
         )
-    elif isinstance(error, ImportError) or (_NOT_IMPORTED.search(str(error)) and address):
-        found = WorkerError(f"{where} cannot import what it is to run ({error}): {_SAME}")
+    elif isinstance(error, ImportError) or (_IMPORT_ERRORS.search(str(error)) and address):
+        explanation = WorkerError(f"{worker} cannot import what it is to run ({error}): {_SAME_VERSIONS_HINT}")
     else:
         return None
-    found.__cause__ = error
-    return found
+    explanation.__cause__ = error
+    return explanation
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_worker_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (found := worker_error(error)) is None:
+        if (explanation := worker_error(error)) is None:
             raise
-        raise found from error
+        raise explanation from error
 
 
 def is_in_process() -> bool:
@@ -135,26 +141,26 @@ def worker_threads() -> tuple[int, int]:
         return len(threads), sum(threads.values())
     if get is dask.get:
         return 1, 1
-    if (given := executor_of(get)) is not None:
-        executor, size = given
+    if (executor_and_size := find_executor(get)) is not None:
+        executor, size = executor_and_size
         return (size if isinstance(executor, ProcessPoolExecutor) else 1), size
     size = _pool_size(dask.config.get("pool", None)) or dask.config.get("num_workers", None) or CPU_COUNT
     return (size if get is dask.multiprocessing.get else 1), size
 
 
-def on_threads(call: Callable[[int], Any], count: int, advance: Advance | None = None) -> list[Any]:
+def run_on_threads(call: Callable[[int], Any], count: int, advance: Advance | None = None) -> list[Any]:
     """Call a function with 0, 1, .. on threads of this process and return the results in order.
 
     An error is that of the smallest number that failed, whichever thread came first: what has not started never does,
     and what runs is waited for.
     """
-    done = advance or (lambda _: None)
+    report = advance or (lambda _: None)
     threads = min(CPU_COUNT, count)
     if threads <= 1:
         results = []
         for i in range(count):
             results.append(call(i))
-            done(results[-1])
+            report(results[-1])
         return results
     with ThreadPoolExecutor(threads, thread_name_prefix="daskprep") as pool:
         futures = [pool.submit(call, i) for i in range(count)]
@@ -162,7 +168,7 @@ def on_threads(call: Callable[[int], Any], count: int, advance: Advance | None =
             for future in as_completed(futures):
                 if future.exception() is not None:
                     break
-                done(future.result())
+                report(future.result())
         finally:
             pool.shutdown(cancel_futures=True)
     # They start in order: what was cancelled comes after all that failed.
@@ -178,30 +184,30 @@ def compute(
     """
     get = chosen_scheduler()
     if advance is None:
-        return _computed(get, layer, keys)
+        return _compute(get, layer, keys)
     waiting = set(watched)
 
-    def tell(key: Any, result: Any) -> None:
+    def advance_once(key: Any, result: Any) -> None:
         if key in waiting:
             waiting.discard(key)
             advance(result)
 
     if (client := _client(get)) is not None:
-        with _explained():
-            return _streamed(client, layer, keys, tell)
-    with Callback(posttask=lambda key, result, *_: tell(key, result)):
-        results = _computed(get, layer, keys)
+        with _explain_worker_errors():
+            return _gather_as_completed(client, layer, keys, advance_once)
+    with Callback(posttask=lambda key, result, *_: advance_once(key, result)):
+        results = _compute(get, layer, keys)
     # Dask's callbacks are global: the graph of another thread may have taken ours, and a scheduler that is not Dask's
     # may call none.
     for key, result in zip(keys, results, strict=True):
-        tell(key, result)
+        advance_once(key, result)
     return results
 
 
-def _computed(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
+def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
     if _client(get) is not None:
-        with _explained():
-            return list(get(unread(layer), list(keys)))
+        with _explain_worker_errors():
+            return list(get(avoid_tokenizing(layer), list(keys)))
     if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
         return list(get(layer, list(keys)))
     # After an error Dask leaves running tasks alone; leaving a pool of our own waits for them, so that nothing writes
@@ -210,18 +216,20 @@ def _computed(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> lis
         return list(get(layer, list(keys), pool=pool))
 
 
-def _streamed(client: Any, layer: dict[Any, Any], keys: Sequence[Any], tell: Callable[[Any, Any], None]) -> list[Any]:
+def _gather_as_completed(
+    client: Any, layer: dict[Any, Any], keys: Sequence[Any], advance_once: Callable[[Any, Any], None]
+) -> list[Any]:
     """Gather results from a cluster as they come; releasing their futures cancels those that have not started."""
     distributed = sys.modules["distributed"]
-    futures = client.get(unread(layer), list(keys), sync=False)
+    futures = client.get(avoid_tokenizing(layer), list(keys), sync=False)
     results = {}
     try:
-        with seceded():
+        with secede_while_waiting():
             for batch in distributed.as_completed(futures, loop=client.loop).batches():
                 for future, result in zip(batch, client.gather(batch), strict=True):
                     results[future.key] = result
                     future.release()
-                    tell(future.key, result)
+                    advance_once(future.key, result)
     finally:
         for future in futures:
             future.release()

@@ -27,7 +27,7 @@ class List:
         self.references = references
 
 
-def result_of(future: Any) -> Any:
+def reference_future(future: Any) -> Any:
     """Return what stands for the result of a future, as an argument of a task.
 
     A key says nothing to a graph that does not have it; the future itself does.
@@ -39,39 +39,39 @@ def Task(key: Any, function: Callable[..., Any], *arguments: Any) -> tuple[Any, 
     """Return a task that calls a function with arguments and the results of others."""
     del key
     needed: list[Any] = []
-    given: list[tuple[str, Any]] = []
+    argument_slots: list[tuple[str, Any]] = []
     for argument in arguments:
         if isinstance(argument, TaskRef):
             needed.append(argument.key)
-            given.append(("result", None))
+            argument_slots.append(("result", None))
         elif isinstance(argument, List):
             needed.extend(reference.key for reference in argument.references)
-            given.append(("results", len(argument.references)))
+            argument_slots.append(("results", len(argument.references)))
         else:
-            given.append(("value", argument))
-    return functools.partial(_called, function, given), *needed
+            argument_slots.append(("value", argument))
+    return functools.partial(_call_with_results, function, argument_slots), *needed
 
 
 def DataNode(key: Any, value: Any) -> tuple[Any, ...]:  # noqa: N802
     """Return a task that gives a value."""
-    return Task(key, _same, value)
+    return Task(key, _identity, value)
 
 
-def _called(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], *results: Any) -> Any:
+def _call_with_results(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], *results: Any) -> Any:
     """Call a function with all its arguments, of which some are results, or lists of so many."""
-    left = iter(results)
+    remaining = iter(results)
     return function(
         *[
-            one if kind == "value" else next(left) if kind == "result" else list(islice(left, one))
+            one if kind == "value" else next(remaining) if kind == "result" else list(islice(remaining, one))
             for kind, one in arguments
         ]
     )
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-def unread(graph: Any) -> Any:
+def avoid_tokenizing(graph: Any) -> Any:
     """Return what is given: a graph that a client reads, to name it."""
     return graph

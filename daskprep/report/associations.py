@@ -15,12 +15,12 @@ from daskprep.report.measures import Column
 from daskprep.summaries.distinct_values import DistinctValues
 
 SAMPLE_ROWS = 10_000
-_MOST_CLASSES = 20  # the most frequent; all others are one more
+_MAX_CLASSES = 20  # the most frequent; all others are one more
 _BINS = 50  # of numbers, where they predict a target that is a number, too
-_PREDICTS = 0.95
-_FEWEST_EQUAL = 20  # rows; equal values in fewer may be chance
-_SAME = 1e-5  # of the range of a number: beyond what single precision rounds off
-_ODD = np.uint64(0xD1342543DE82EF95)
+_MIN_LEAKAGE = 0.95
+_MIN_EQUAL_ROWS = 20  # rows; equal values in fewer may be chance
+_MAX_RELATIVE_DIFFERENCE = 1e-5  # of the range of a number: beyond what single precision rounds off
+_ODD_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
 
 _SamplePart: TypeAlias = tuple[Mapping[str, np.ndarray], DistinctValues]
 
@@ -40,40 +40,48 @@ class RowSample:
     """
 
     def __init__(self, columns: Sequence[Column], rows: int) -> None:
-        holds = ("numbers", "classes")
-        self.columns = [one for one in columns if one.output.is_scalar and one.feature.holds in holds]
+        semantic_type = ("numbers", "classes")
+        self.columns = [one for one in columns if one.output.is_scalar and one.feature.semantic_type in semantic_type]
         self.equal = DistinctValues()
         self._are_all = len(self.columns) == len(columns)
-        some = np.arange(min(rows, SAMPLE_ROWS))
-        self._places = some if len(some) == rows else np.sort(permute(some, rows, make_key(0, "rows of a report")))
+        sample_index = np.arange(min(rows, SAMPLE_ROWS))
+        self._row_numbers = (
+            sample_index
+            if len(sample_index) == rows
+            else np.sort(permute(sample_index, rows, make_key(0, "rows of a report")))
+        )
         self._parts: list[_SamplePart] = []
 
-    def part(self, read: Mapping[str, np.ndarray], start: int, stop: int) -> _SamplePart:
+    def sample_window(self, arrays: Mapping[str, np.ndarray], start: int, stop: int) -> _SamplePart:
         """Return what a window of rows adds to the sample."""
-        first, last = np.searchsorted(self._places, [start, stop])
-        rows = {one.output.name: read[one.output.name] for one in self.columns}
-        return {name: array[self._places[first:last] - start] for name, array in rows.items()}, self._equal(rows)
+        first, last = np.searchsorted(self._row_numbers, [start, stop])
+        rows = {one.output.name: arrays[one.output.name] for one in self.columns}
+        return {
+            name: array[self._row_numbers[first:last] - start] for name, array in rows.items()
+        }, self._count_equal_rows(rows)
 
-    def _equal(self, rows: Mapping[str, np.ndarray]) -> DistinctValues:
+    def _count_equal_rows(self, rows: Mapping[str, np.ndarray]) -> DistinctValues:
         if not (rows and self._are_all):
             return DistinctValues()
         hashes = np.zeros(1, np.uint64)
         for array in rows.values():
             bits = (array + np.float64(0)).view(np.uint64) if array.dtype.kind == "f" else array.astype(np.uint64)
-            hashes = mix(hashes * _ODD + bits)
+            hashes = mix(hashes * _ODD_MULTIPLIER + bits)
         return DistinctValues.of(pa.array(hashes.view(np.int64)), np.ones(len(hashes), np.int64))
 
-    def add(self, part: _SamplePart) -> None:
+    def add(self, window_sample: _SamplePart) -> None:
         """Add the part of the next window."""
-        self._parts.append(part)
-        self.equal = self.equal + part[1]
+        self._parts.append(window_sample)
+        self.equal = self.equal + window_sample[1]
 
     def frame(self) -> pd.DataFrame:
         """Return the sampled rows, encoded: numbers are floats, and classes are integers.
 
         Numbers that stay missing count as smaller than all others.
         """
-        types = {one.output.name: np.float64 if one.feature.holds == "numbers" else np.int64 for one in self.columns}
+        types = {
+            one.output.name: np.float64 if one.feature.semantic_type == "numbers" else np.int64 for one in self.columns
+        }
         joined = {name: np.concatenate([rows[name] for rows, _ in self._parts]) for name in types}
         rows = pd.DataFrame(joined).astype(types)
         return rows.fillna(rows.min() - 1)
@@ -82,7 +90,7 @@ class RowSample:
 def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Return all pairs of columns that have more than one value, from 1 (one tells the other) to 0."""
     rows = rows[[name for name in rows if len(rows[name].unique()) > 1]]
-    groups = {name: _groups(rows[name]) for name in rows}
+    groups = {name: _group_values(rows[name]) for name in rows}
     ranks = rows.select_dtypes("float").rank()
     ranks -= ranks.mean()
     units = {name: (ranks[name] / np.linalg.norm(ranks[name])).to_numpy() for name in ranks}
@@ -92,42 +100,42 @@ def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
             measure, strength = "Spearman", min(abs(float(units[first] @ units[second])), 1.0)
         elif first in units or second in units:
             numbers, classes = (first, second) if first in units else (second, first)
-            measure, strength = "correlation ratio", _ratio(groups[classes], units[numbers])
+            measure, strength = "correlation ratio", _correlation_ratio(groups[classes], units[numbers])
         else:
-            measure, strength = "Cramér's V", _cramer(groups[first], groups[second])
+            measure, strength = "Cramér's V", _cramers_v(groups[first], groups[second])
         pairs.append({"first": first, "second": second, "measure": measure, "strength": strength})
     return sorted(pairs, key=lambda pair: -pair["strength"])
 
 
-def predictions(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple[str, str], float]:
+def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple[str, str], float]:
     """Return how well each column alone predicts each target, from 1 (without an error) to 0."""
-    groups = {str(name): _groups(rows[name]) for name in rows}
+    groups = {str(name): _group_values(rows[name]) for name in rows}
     # Rows with equal numbers are in random order: that of the source may be by class.
     ties = permute(np.arange(len(rows)), len(rows), make_key(0, "ties of a report"))
-    found = {}
+    strengths = {}
     for target in (name for name in targets if name in groups):
         is_class = rows[target].dtype != np.float64
         for name in (name for name in groups if name not in targets):
             if is_class and rows[name].dtype == np.float64:
                 # Each row is predicted by the one with the next smaller number, which finds rare classes, too.
                 ordered = groups[target][np.lexsort((ties, rows[name]))]
-                found[name, target] = _cramer(ordered[:-1], ordered[1:]) if len(ordered) > 1 else 0.0
+                strengths[name, target] = _cramers_v(ordered[:-1], ordered[1:]) if len(ordered) > 1 else 0.0
             else:
-                found[name, target] = _cramer(groups[name], groups[target])
-    return found
+                strengths[name, target] = _cramers_v(groups[name], groups[target])
+    return strengths
 
 
-def suspects(predicted: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
+def find_leaks(predicted: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
     """Return which column alone predicts which target, almost without an error."""
-    return [pair for pair, strength in predicted.items() if strength >= _PREDICTS]
+    return [pair for pair, strength in predicted.items() if strength >= _MIN_LEAKAGE]
 
 
-def equals(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str]]:
+def find_equal_outputs(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str]]:
     """Return the pairs of outputs that have the same values in all sampled rows, but not by definition.
 
     Two outputs of the same column of the source are left out, as is a single value.
     """
-    if len(rows) < _FEWEST_EQUAL:
+    if len(rows) < _MIN_EQUAL_ROWS:
         return []
     pairs = []
     earlier: list[tuple[Column, pd.Series]] = []
@@ -137,9 +145,9 @@ def equals(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str
             continue
         encoded = rows[name].to_numpy().astype(column.output.dtype)
         values = pd.Series(column.feature.decode(encoded, column.learned).to_pandas())
-        for other, others in earlier:
-            read = [one.feature.column or one.name for one in (column, other)]
-            if read[0] != read[1] and _same(values, others):
+        for other, other_values in earlier:
+            sources = [one.feature.column or one.name for one in (column, other)]
+            if sources[0] != sources[1] and _have_same_values(values, other_values):
                 pairs.append((other.output.name, name))
                 break
         else:
@@ -147,36 +155,40 @@ def equals(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str
     return pairs
 
 
-def _same(one: pd.Series, other: pd.Series) -> bool:
+def _have_same_values(one: pd.Series, other: pd.Series) -> bool:
     if one.dtype != np.float64 or other.dtype != np.float64:
         return one.dtype == other.dtype and one.equals(other)
     with np.errstate(over="ignore"):
-        return bool((np.abs(one - other) <= _SAME * min(np.ptp(one), np.ptp(other))).all())
+        return bool((np.abs(one - other) <= _MAX_RELATIVE_DIFFERENCE * min(np.ptp(one), np.ptp(other))).all())
 
 
-def _groups(values: pd.Series) -> np.ndarray:
+def _group_values(values: pd.Series) -> np.ndarray:
     """Return small ids: of the most frequent classes, or of quantiles of numbers."""
     if values.dtype == np.float64:
         return np.minimum(values.rank(pct=True).to_numpy() * _BINS, _BINS - 1).astype(np.int64)
     ranks = pd.Series(range(values.nunique()), values.value_counts().index)
-    return np.minimum(ranks[values].to_numpy(), _MOST_CLASSES)
+    return np.minimum(ranks[values].to_numpy(), _MAX_CLASSES)
 
 
-def _cramer(first: np.ndarray, second: np.ndarray) -> float:
+def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
     """Return Cramér's V without the bias of few rows in many classes."""
     width = int(second.max()) + 1
     crossed = np.bincount(first * width + second, minlength=(int(first.max()) + 1) * width).reshape(-1, width)
     crossed = crossed[crossed.any(axis=1)][:, crossed.any(axis=0)].astype(np.float64)
-    total, few, (rows, columns) = len(first), max(len(first) - 1, 1), crossed.shape
+    total, denominator, (rows, columns) = len(first), max(len(first) - 1, 1), crossed.shape
     expected = crossed.sum(axis=1)[:, None] * crossed.sum(axis=0) / total
-    phi = float(((crossed - expected) ** 2 / expected).sum()) / total - (rows - 1) * (columns - 1) / few
-    least = min(rows - (rows - 1) ** 2 / few, columns - (columns - 1) ** 2 / few) - 1
-    return min(max(phi, 0.0) / least, 1.0) ** 0.5 if least > 0 else 0.0
+    phi = float(((crossed - expected) ** 2 / expected).sum()) / total - (rows - 1) * (columns - 1) / denominator
+    limit = min(rows - (rows - 1) ** 2 / denominator, columns - (columns - 1) ** 2 / denominator) - 1
+    return min(max(phi, 0.0) / limit, 1.0) ** 0.5 if limit > 0 else 0.0
 
 
-def _ratio(groups: np.ndarray, ranks: np.ndarray) -> float:
+def _correlation_ratio(groups: np.ndarray, ranks: np.ndarray) -> float:
     """Return the correlation ratio of ranks, whose squares add up to 1, less what chance explains of them."""
     counts = np.bincount(groups)
     explained = float((np.bincount(groups, ranks) ** 2 / np.maximum(counts, 1)).sum())
-    left = len(ranks) - int(np.count_nonzero(counts))
-    return min(max(1 - (1 - explained) * (len(ranks) - 1) / left, 0.0), 1.0) ** 0.5 if left else 0.0
+    degrees_of_freedom = len(ranks) - int(np.count_nonzero(counts))
+    return (
+        min(max(1 - (1 - explained) * (len(ranks) - 1) / degrees_of_freedom, 0.0), 1.0) ** 0.5
+        if degrees_of_freedom
+        else 0.0
+    )

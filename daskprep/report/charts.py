@@ -25,7 +25,7 @@ class Histogram(Chart):
     totals: Mapping[str, int]  # of each split: more than the sum where some lie beyond the edges
     ticks: Sequence[tuple[float, str]]  # where on the axis of the edges something is written
     names: Sequence[str]  # what is between two edges each time
-    of: str = "row"  # what was counted
+    unit: str = "row"  # what was counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Band(Chart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChartData(Chart):
+class TableChart(Chart):
     """A few values by name; the first row holds the names of the columns."""
 
     rows: Sequence[Sequence[str]]

@@ -10,8 +10,8 @@ from typing import Any
 
 from daskprep.dataset import Dataset
 from daskprep.display.markup import element
-from daskprep.display.words import size
-from daskprep.errors import ConfigError, hints_attributes
+from daskprep.display.words import format_bytes
+from daskprep.errors import ConfigError, with_attribute_hints
 from daskprep.report.page import SEARCH, page
 from daskprep.storage import Folder
 from daskprep.storage.urls import path_text
@@ -19,7 +19,7 @@ from daskprep.storage.urls import path_text
 _NOTEBOOK_HEIGHT = 640  # pixels
 
 
-@hints_attributes(show="save(path), and open the file in a browser; notebooks show a report as it is")
+@with_attribute_hints(show="save(path), and open the file in a browser; notebooks show a report as it is")
 @dataclass(frozen=True, repr=False)
 class Report:
     """A page of HTML that needs no other file and no network, and works without scripts.
@@ -31,11 +31,11 @@ class Report:
     """
 
     html: str
-    _found: Mapping[str, Any] = field(default_factory=dict)
+    _findings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return overview, alerts, associations and drift as JSON values, which docs/report.schema.json describes."""
-        return copy.deepcopy(dict(self._found))
+        return copy.deepcopy(dict(self._findings))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, whole or not at all; a file that is there already is replaced."""
@@ -45,7 +45,7 @@ class Report:
         Folder.open(folder or slash or ".").write(name, self.html.encode())
 
     def __repr__(self) -> str:
-        return f"Report of {size(len(self.html.encode()))}: save(path) writes it, to be opened in a browser"
+        return f"Report of {format_bytes(len(self.html.encode()))}: save(path) writes it, to be opened in a browser"
 
     def _repr_html_(self) -> str:
         # In a frame, the styles of the page and of the notebook leave each other alone.

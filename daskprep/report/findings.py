@@ -10,78 +10,88 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.dataset import Dataset
-from daskprep.display.words import share
+from daskprep.display.words import format_share
 from daskprep.features.base import drops_missing, rows_seen
-from daskprep.report.associations import RowSample, associate, equals, predictions, suspects
-from daskprep.report.measures import ClassTally, Column, Dates, Tokens
+from daskprep.report.associations import RowSample, associate, find_equal_outputs, find_leaks, score_predictors
+from daskprep.report.measures import ClassTally, Column, DateTally, TokenTally
 from daskprep.summaries import Quantiles
 from daskprep.summaries.distinct_values import DistinctValues
 
-Found: TypeAlias = Mapping[str, Mapping[str, Any]]
+SummariesByOutput: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 FORMAT, FORMAT_VERSION = "daskprep-report", 1
-_MOST_PAIRS = 100
-_MISSING, _IMBALANCED, _DUPLICATES = 0.3, 0.9, 0.01
-_DRIFT_BINS, _DRIFT_CLASSES, _DRIFTING = 10, 20, 0.2
-_SKEWED, _FEW_NUMBERS = 9, 10  # times as far from the median is one of the outer percentiles as the other
-_GAP = 0.5  # of the range between these percentiles, without a value in it
+_MAX_PAIRS = 100
+_MIN_MISSING_SHARE, _MIN_MAJORITY_SHARE, _MIN_DUPLICATE_SHARE = 0.3, 0.9, 0.01
+_DRIFT_BINS, _DRIFT_CLASSES, _MIN_DRIFT = 10, 20, 0.2
+_MIN_SKEW, _FEW_NUMBERS = 9, 10  # times as far from the median is one of the outer percentiles as the other
+_MIN_GAP_SHARE = 0.5  # of the range between these percentiles, without a value in it
 _MANY_CLASSES, _MANY_SHARE = 50, 0.2
-_STRAIGHT = frozenset({None, "zscore", "minmax", "iq", "robust"})  # normalizations that leave a skew as it is
+_LINEAR_NORMALIZATIONS = frozenset(
+    {None, "zscore", "minmax", "iq", "robust"}
+)  # normalizations that leave a skew as it is
 
 
-def find(dataset: Dataset, columns: Sequence[Column], found: Found, sample: RowSample) -> dict[str, Any]:
+def summarize_findings(
+    dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput, sample: RowSample
+) -> dict[str, Any]:
     """Conclude from what was counted of all rows, and from a sample; docs/report.schema.json describes the result."""
     rows = sample.frame()
     pairs = associate(rows)
     targets = [column.output.name for column in columns if column.name in dataset.targets]
-    predicted = predictions(rows, targets)
-    strongest = _with_targets(pairs, targets)
+    predicted = score_predictors(rows, targets)
+    strongest = _strongest_with_target(pairs, targets)
     for (name, _), strength in predicted.items():
         strongest[name] = max(strength, strongest.get(name, 0.0))
     features: list[dict[str, Any]] = []
     alerts: list[dict[str, Any]] = []
     for name, outputs in groupby(columns, key=lambda column: column.name):
         column = next(outputs)
-        counted = found[column.output.name]
+        by_split = summaries[column.output.name]
         # Training rows that are cross-fitted are encoded in another way than those of other splits.
-        drift = {} if column.feature._cross_fit else drifts(counted)
-        facts = _facts(dataset, column, counted) | {"drift": {split: index for split, (index, _) in drift.items()}}
+        drift = {} if column.feature._cross_fit else measure_drift(by_split)
+        facts = _summarize_column(dataset, column, by_split) | {
+            "drift": {split: index for split, (index, _) in drift.items()}
+        }
         features.append(facts | {"association_with_target": strongest.get(column.output.name)})
         high = [f"{split} (PSI {index:.2f})" for split, (index, is_high) in drift.items() if is_high]
-        told = list(_alerts(facts, column, next(iter(counted.values()))))
-        told += [("drift", f"is distributed differently in {', '.join(high)}")] * bool(high)
-        alerts += [{"kind": kind, "feature": name, "text": text} for kind, text in told]
-    for one, target in suspects(predicted):
+        column_alerts = list(_find_alerts(facts, column, next(iter(by_split.values()))))
+        column_alerts += [("drift", f"is distributed differently in {', '.join(high)}")] * bool(high)
+        alerts += [{"kind": kind, "feature": name, "text": text} for kind, text in column_alerts]
+    for one, target in find_leaks(predicted):
         text = f'alone predicts the target "{target}" in the sampled rows: check that it is known at inference'
         alerts.append({"kind": "leakage", "feature": one, "text": text})
-    for one, other in equals(rows, sample.columns):
+    for one, other in find_equal_outputs(rows, sample.columns):
         if other not in targets:
             alerts.append({"kind": "equal", "feature": other, "text": f'has the same values as "{one}": leave one out'})
     # Rows that balancing repeats are none of the source.
-    alerts += [] if dataset.metadata.get("balance") else _duplicates(sample.equal)
-    held = {"rows": dict(dataset.layout.rows), "features": len(dataset.features), "targets": list(dataset.targets)}
+    alerts += [] if dataset.metadata.get("balance") else _find_duplicates(sample.equal)
+    dataset_facts = {
+        "rows": dict(dataset.layout.rows),
+        "features": len(dataset.features),
+        "targets": list(dataset.targets),
+    }
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "dataset": {"version": dataset.version} | held,
+        "dataset": {"version": dataset.version} | dataset_facts,
         "features": features,
         "alerts": alerts,
-        "associations": pairs[:_MOST_PAIRS],
+        "associations": pairs[:_MAX_PAIRS],
         "sampled_rows": len(rows),
     }
 
 
-def _duplicates(rows: DistinctValues) -> list[dict[str, Any]]:
-    counted = int(rows.counts.sum())
-    equal = counted - len(rows.counts)
-    if equal <= _DUPLICATES * counted:
+def _find_duplicates(rows: DistinctValues) -> list[dict[str, Any]]:
+    compared_rows = int(rows.counts.sum())
+    equal = compared_rows - len(rows.counts)
+    if equal <= _MIN_DUPLICATE_SHARE * compared_rows:
         return []
-    of = f"{counted:,} {'' if rows.is_exact else 'sampled '}rows"
-    text = f"{share(equal, counted)} of {of} equal an earlier one in all features"
+    compared = f"{compared_rows:,} {'' if rows.is_exact else 'sampled '}rows"
+    text = f"{format_share(equal, compared_rows)} of {compared} equal an earlier one in all features"
     return [{"kind": "duplicates", "feature": None, "text": text}]
 
 
-def _with_targets(pairs: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> dict[str, float]:
+def _strongest_with_target(pairs: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> dict[str, float]:
     """Return the strongest association of each other output with a target; pairs are in this order."""
     strongest: dict[str, float] = {}
     for pair in pairs:
@@ -90,7 +100,7 @@ def _with_targets(pairs: Sequence[Mapping[str, Any]], targets: Sequence[str]) ->
     return strongest
 
 
-def _facts(dataset: Dataset, column: Column, counted: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize_column(dataset: Dataset, column: Column, by_split: Mapping[str, Any]) -> dict[str, Any]:
     learned = dataset.learned[column.name]
     return {
         "name": column.name,
@@ -99,99 +109,104 @@ def _facts(dataset: Dataset, column: Column, counted: Mapping[str, Any]) -> dict
         "rows": rows_seen(column.feature, learned),
         "missing": learned.missing,
         "unreadable": learned.invalid,
-        "distinct": _distinct(next(iter(counted.values()))),
+        "distinct": _count_distinct(next(iter(by_split.values()))),
     }
 
 
-def _distinct(counted: Any) -> int | None:
+def _count_distinct(counted: Any) -> int | None:
     if isinstance(counted, ClassTally):
         return int(np.count_nonzero(counted.counts))
-    found = counted.days if isinstance(counted, Dates) else counted
-    return len(found.keys) if isinstance(found, Quantiles) and found.exact else None
+    summary = counted.days if isinstance(counted, DateTally) else counted
+    return len(summary.keys) if isinstance(summary, Quantiles) and summary.exact else None
 
 
-def _alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tuple[str, str]]:
+def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tuple[str, str]]:
     distinct = facts["distinct"]
     if distinct == 1:
         yield "constant", "has a single value"
-    elif isinstance(first, ClassTally) and not isinstance(first, Tokens):
+    elif isinstance(first, ClassTally) and not isinstance(first, TokenTally):
         most, rows = int(first.counts.max()), int(first.counts.sum())
-        if most >= _IMBALANCED * rows:
-            yield "imbalance", f"has one class with {share(most, rows)} of the rows"
+        if most >= _MIN_MAJORITY_SHARE * rows:
+            yield "imbalance", f"has one class with {format_share(most, rows)} of the rows"
         if distinct > max(_MANY_CLASSES, _MANY_SHARE * rows):
             yield "high-cardinality", f"has {distinct:,} classes in {rows:,} rows"
     if (
         isinstance(first, Quantiles)
         and (distinct is None or distinct > _FEW_NUMBERS)
-        and getattr(column.feature, "normalization", "") in _STRAIGHT
+        and getattr(column.feature, "normalization", "") in _LINEAR_NORMALIZATIONS
         and getattr(column.feature, "encoding", None) is None
-        and (remedy := _skew(first))
+        and (remedy := _suggest_normalization(first))
     ):
         yield "skew", f"is strongly skewed; {remedy}"
-    if facts["missing"] > _MISSING * facts["rows"]:
+    if facts["missing"] > _MIN_MISSING_SHARE * facts["rows"]:
         remedy = "their rows are dropped" if drops_missing(column.feature) else "they are imputed"
-        yield "missing", f"has {share(facts['missing'], facts['rows'])} of its values missing, and {remedy}"
+        yield "missing", f"has {format_share(facts['missing'], facts['rows'])} of its values missing, and {remedy}"
 
 
-def _skew(numbers: Quantiles) -> str | None:
+def _suggest_normalization(numbers: Quantiles) -> str | None:
     """Return the remedy for numbers of which one tail is far longer than the other; None if there is no such tail."""
     low, middle, high = ends = numbers.quantiles(np.array([0.01, 0.5, 0.99])) / 2
-    if (ratio := _tails(ends)) <= _SKEWED:
+    if (ratio := _tail_ratio(ends)) <= _MIN_SKEW:
         return None
     values = numbers.values() / 2
     inner = values[(values >= low) & (values <= high)]
-    if np.diff(inner, prepend=low, append=high).max() > _GAP * (high - low):
+    if np.diff(inner, prepend=low, append=high).max() > _MIN_GAP_SHARE * (high - low):
         return None  # two groups of values, and not a tail
-    if values[0] >= 0 and high - middle > middle - low and _tails(np.log1p(2 * ends)) < ratio / 2:
+    if values[0] >= 0 and high - middle > middle - low and _tail_ratio(np.log1p(2 * ends)) < ratio / 2:
         return 'normalization="log1p" may suit it'
     return 'normalization="quantile_normal" evens it out'
 
 
-def _tails(ends: np.ndarray) -> float:
+def _tail_ratio(ends: np.ndarray) -> float:
     """Return how many times as long the longer tail is as the shorter one."""
     shorter, longer = sorted(np.diff(ends).tolist())
     return float(longer / shorter) if shorter else math.inf if longer else 0.0
 
 
-def drifts(found: Mapping[str, Any]) -> dict[str, tuple[float, bool]]:
+def measure_drift(by_split: Mapping[str, Any]) -> dict[str, tuple[float, bool]]:
     """Return the population stability index of each further split against the first, and whether it is high.
 
     An index is high where it is so beyond twice of what chance alone makes of so few rows.
     """
-    first, *others = found
-    binned = {split: _binned(found[first], found[split]) for split in others}
-    return {split: _index(*(part.astype(np.float64) for part in both)) for split, both in binned.items() if both}
+    first, *others = by_split
+    binned = {split: _bin_both(by_split[first], by_split[split]) for split in others}
+    return {
+        split: _stability_index(*(counts.astype(np.float64) for counts in pair))
+        for split, pair in binned.items()
+        if pair
+    }
 
 
-def _binned(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
+def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Count rows in bins: the most frequent classes and all others, or tenths of the first split."""
     if isinstance(first, ClassTally):
         one, two = first.counts, other.counts
-        places = np.full(max(len(one), len(two)), _DRIFT_CLASSES)
+        bins = np.full(max(len(one), len(two)), _DRIFT_CLASSES)
         order = np.argsort(-one, kind="stable")[:_DRIFT_CLASSES]
-        places[order] = np.arange(len(order))
-        return np.bincount(places[: len(one)], one), np.bincount(places[: len(two)], two, int(places.max()) + 1)
-    if not isinstance(first, Quantiles | Dates):
+        bins[order] = np.arange(len(order))
+        return np.bincount(bins[: len(one)], one), np.bincount(bins[: len(two)], two, int(bins.max()) + 1)
+    if not isinstance(first, Quantiles | DateTally):
         return None
-    parts = [one.days if isinstance(one, Dates) else one for one in (first, other)]
-    if not all(len(part.keys) for part in parts):
+    spreads = [one.days if isinstance(one, DateTally) else one for one in (first, other)]
+    if not all(len(spread.keys) for spread in spreads):
         return None
     # By buckets that are as wide in both: the rows of a frequent value are then in the same bin.
-    shift = max(one.shift for one in parts)
-    keys = [one.keys >> (shift - one.shift) for one in parts]
-    ranks = np.cumsum(parts[0].counts)
+    shift = max(one.shift for one in spreads)
+    keys = [one.keys >> (shift - one.shift) for one in spreads]
+    ranks = np.cumsum(spreads[0].counts)
     cuts = np.unique(keys[0][np.searchsorted(ranks, ranks[-1] * np.arange(1, _DRIFT_BINS) / _DRIFT_BINS)])
     one, two = (
-        np.bincount(np.searchsorted(cuts, of), part.counts, len(cuts) + 1) for of, part in zip(keys, parts, strict=True)
+        np.bincount(np.searchsorted(cuts, buckets), spread.counts, len(cuts) + 1)
+        for buckets, spread in zip(keys, spreads, strict=True)
     )
     return one, two
 
 
-def _index(first: np.ndarray, other: np.ndarray) -> tuple[float, bool]:
+def _stability_index(first: np.ndarray, other: np.ndarray) -> tuple[float, bool]:
     first = np.pad(first, (0, len(other) - len(first)))
     kept = first + other > 0
     chance = (np.count_nonzero(kept) - 1) * (1 / max(first.sum(), 1) + 1 / max(other.sum(), 1))
     # Half a row in each bin: nothing has no logarithm.
     one, two = ((counts[kept] + 0.5) / (counts[kept] + 0.5).sum() for counts in (first, other))
     index = float(((one - two) * np.log(one / two)).sum())
-    return index, index - 2 * float(chance) > _DRIFTING
+    return index, index - 2 * float(chance) > _MIN_DRIFT

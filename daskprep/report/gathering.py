@@ -13,26 +13,26 @@ import numpy as np
 from daskprep.dataset import Dataset, Split
 from daskprep.features.binary import Binary, LearnedBinary
 from daskprep.report.associations import RowSample
-from daskprep.report.kinds import KINDS, Kind
 from daskprep.report.measures import Column
+from daskprep.report.reporters import REPORTERS, ColumnReporter
 from daskprep.serving.base import MISSING
 from daskprep.storage.arrays import ROW_ID
 
 _WINDOW_BYTES = 4_000_000
-_MOST_THREADS = 4
+_MAX_THREADS = 4
 
 T = TypeVar("T")
 R = TypeVar("R")
 _Task = tuple[Split, Sequence[Column], int, int]  # rows of a few outputs that are read and counted at a time
 
 
-def kind_of(column: Column) -> Kind:
+def choose_reporter(column: Column) -> ColumnReporter:
     """Return what is done for a column."""
-    holds = column.feature.holds
-    return KINDS["series" if holds == "numbers" and not column.output.is_scalar else holds]
+    semantic_type = column.feature.semantic_type
+    return REPORTERS["series" if semantic_type == "numbers" and not column.output.is_scalar else semantic_type]
 
 
-def columns_of(dataset: Dataset) -> list[Column]:
+def list_columns(dataset: Dataset) -> list[Column]:
     """Return the outputs of a dataset, with what made them."""
     outputs = {output.name: output for output in dataset.layout.outputs}
     columns = []
@@ -54,44 +54,46 @@ def gather(
 
     Rows of the first split are added to `sample`.
     """
-    measured = [column for column in columns if kind_of(column).measure is not None]
-    found: dict[str, dict[str, Any]] = {column.output.name: {splits[0].name: splits[0]} for column in columns}
-    found |= {column.output.name: {} for column in measured}
+    measured = [column for column in columns if choose_reporter(column).measure is not None]
+    summaries: dict[str, dict[str, Any]] = {column.output.name: {splits[0].name: splits[0]} for column in columns}
+    summaries |= {column.output.name: {} for column in measured}
 
     def measure(task: _Task) -> tuple[dict[str, Any], Any]:
         split, columns, start, stop = task
         rows = split.read([column.output.name for column in columns], start, stop)
-        takes = sample is not None and split is splits[0] and columns[0].output.is_scalar
-        return dict(_measured(columns, rows)), sample.part(rows, start, stop) if sample and takes else None
+        is_sampled = sample is not None and split is splits[0] and columns[0].output.is_scalar
+        return dict(_measure_columns(columns, rows)), sample.sample_window(
+            rows, start, stop
+        ) if sample and is_sampled else None
 
-    tasks = [task for split in splits for task in _tasks(split, measured)]
-    for (split, *_), (results, part) in zip(tasks, _ahead(measure, tasks), strict=True):
-        if sample and part:
-            sample.add(part)
+    tasks = [task for split in splits for task in _make_tasks(split, measured)]
+    for (split, *_), (results, sample_part) in zip(tasks, _map_ahead(measure, tasks), strict=True):
+        if sample and sample_part:
+            sample.add(sample_part)
         for name, result in results.items():
-            counted = found[name]
-            counted[split.name] = counted[split.name] + result if split.name in counted else result
-    return found
+            by_split = summaries[name]
+            by_split[split.name] = by_split[split.name] + result if split.name in by_split else result
+    return summaries
 
 
-def _measured(columns: Sequence[Column], rows: Mapping[str, Any], at: Any = ...) -> Iterator[tuple[str, Any]]:
+def _measure_columns(columns: Sequence[Column], rows: Mapping[str, Any], index: Any = ...) -> Iterator[tuple[str, Any]]:
     """Give what is counted of some rows of each column."""
     for column in columns:
-        measure = kind_of(column).measure
+        measure = choose_reporter(column).measure
         assert measure is not None
-        yield column.output.name, measure(column, rows[column.output.name][at])
+        yield column.output.name, measure(column, rows[column.output.name][index])
 
 
-def _tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
+def _make_tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
     """Cut a split: the scalars together, which lie in one table, and all other outputs alone."""
     groups = [[column for column in columns if column.output.is_scalar]]
     groups += [[column] for column in columns if not column.output.is_scalar]
     for group in filter(None, groups):
-        for start, stop in windows(split, sum(column.output.row_bytes for column in group)):
+        for start, stop in split_windows(split, sum(column.output.row_bytes for column in group)):
             yield split, group, start, stop
 
 
-def windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
+def split_windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
     """Cut the rows of a split into pieces of whole blocks, each of a few megabytes or one block."""
     block_rows = split.layout.block_rows
     step = max(1, _WINDOW_BYTES // max(1, row_bytes * block_rows)) * block_rows
@@ -99,9 +101,9 @@ def windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, len(split))
 
 
-def _ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+def _map_ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Give the results in order, computed on threads: as few ahead as keep them busy, since each holds memory."""
-    threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    threads = min(_MAX_THREADS, os.cpu_count() or 1)
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-report") as pool:
         for item in items:
@@ -115,7 +117,7 @@ def _ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 # -- what balancing did
 
 
-def count_repeats(split: Split, columns: Sequence[Column]) -> tuple[int, dict[str, Any]]:
+def count_source_rows(split: Split, columns: Sequence[Column]) -> tuple[int, dict[str, Any]]:
     """Return how many rows of the source a split has, and what was counted of each once, by output.
 
     Memory is one bit for each row of the source.
@@ -124,15 +126,15 @@ def count_repeats(split: Split, columns: Sequence[Column]) -> tuple[int, dict[st
     distinct = 0
     before: dict[str, Any] = {}
     names = [column.output.name for column in columns]
-    for start, stop in windows(split, sum(column.output.row_bytes for column in columns) + ROW_ID.row_bytes):
+    for start, stop in split_windows(split, sum(column.output.row_bytes for column in columns) + ROW_ID.row_bytes):
         rows = split.read([ROW_ID.name, *names], start, stop)
         ids, first = np.unique(rows[ROW_ID.name], return_index=True)
         if ids[-1] >> 3 >= len(seen):
             seen = np.concatenate([seen, np.zeros(int(ids[-1] >> 3) + 1, np.uint8)])
-        places, bits = ids >> 3, np.left_shift(1, ids & 7).astype(np.uint8)
-        new = seen[places] & bits == 0
-        np.bitwise_or.at(seen, places[new], bits[new])
+        byte_indices, bits = ids >> 3, np.left_shift(1, ids & 7).astype(np.uint8)
+        new = seen[byte_indices] & bits == 0
+        np.bitwise_or.at(seen, byte_indices[new], bits[new])
         distinct += int(np.count_nonzero(new))
-        for name, result in _measured(columns, rows, first[new]):
+        for name, result in _measure_columns(columns, rows, first[new]):
             before[name] = before[name] + result if name in before else result
     return distinct, before

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.features import Feature, Learned
-from daskprep.features.date_numbers import DAY, SECOND
+from daskprep.features.date_numbers import MICROS_PER_SECOND, SECONDS_PER_DAY
 from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Range, Summary
 from daskprep.vocabulary import Vocabulary
 
-_FAR_POSITION = 1e140  # whose squares can be added up; means and deviations take what lies beyond for that
+_MAX_POSITION_VALUE = 1e140  # whose squares can be added up; means and deviations take what lies beyond for that
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class ClassTally(Summary):
 
 
 @dataclass(frozen=True)
-class Tokens(ClassTally):
+class TokenTally(ClassTally):
     """How often each token occurs, and how many rows have how many of them."""
 
     lengths: np.ndarray
 
 
 @dataclass(frozen=True)
-class Dates(Summary):
+class DateTally(Summary):
     """Days since 1970, days of the week from Monday on, and hours."""
 
     days: Quantiles
@@ -56,7 +56,7 @@ class Dates(Summary):
 
 
 @dataclass(frozen=True)
-class Places(Summary):
+class H3Tally(Summary):
     """How often each resolution and each base cell of H3 occurs."""
 
     resolutions: np.ndarray
@@ -64,7 +64,7 @@ class Places(Summary):
 
 
 @dataclass(frozen=True)
-class Positions(Summary):
+class PositionSums(Summary):
     """Sums, squares and range of the numbers at each position of a row."""
 
     rows: int
@@ -82,7 +82,7 @@ class Positions(Summary):
         return deviations
 
 
-def mean_of(numbers: Quantiles) -> float:
+def compute_mean(numbers: Quantiles) -> float:
     """Return the mean of numbers; those of a bucket count as its middle."""
     values = numbers.values()
     # Shares of the largest doubles add up to a double, which they do not themselves.
@@ -90,18 +90,18 @@ def mean_of(numbers: Quantiles) -> float:
     return float(min(max(mean, values[0]), values[-1]))
 
 
-def of_numbers(column: Column, rows: np.ndarray) -> Quantiles:
+def measure_numbers(column: Column, rows: np.ndarray) -> Quantiles:
     """Measure numbers as they were before they were normalized."""
     return Quantiles.of(column.feature.decode(rows, column.learned).drop_null().to_numpy())
 
 
-def of_classes(column: Column, rows: np.ndarray) -> ClassTally:
+def count_classes(column: Column, rows: np.ndarray) -> ClassTally:
     """Count ids, one a row."""
-    most = np.max(column.feature.limits(column.learned)[""][1])
-    return ClassTally(np.bincount(rows, minlength=int(most) + 1))
+    max_id = np.max(column.feature.limits(column.learned)[""][1])
+    return ClassTally(np.bincount(rows, minlength=int(max_id) + 1))
 
 
-def of_tokens(column: Column, rows: np.ndarray) -> Tokens:
+def count_tokens(column: Column, rows: np.ndarray) -> TokenTally:
     """Count padded ids, those of bags as often as the numbers below them say."""
     ids, repeats = (rows[:, 0], rows[:, 1].ravel()) if rows.ndim == 3 else (rows, None)
     size, padding = len(column.vocabulary), column.vocabulary.specials.padding_id or 0
@@ -109,34 +109,34 @@ def of_tokens(column: Column, rows: np.ndarray) -> Tokens:
     counts = np.bincount(ids.ravel(), repeats, minlength=size).astype(np.int64)
     counts[padding] = 0
     lengths = np.count_nonzero(ids != padding, axis=1)
-    return Tokens(counts, np.bincount(lengths, minlength=ids.shape[1] + 1))
+    return TokenTally(counts, np.bincount(lengths, minlength=ids.shape[1] + 1))
 
 
-def of_dates(column: Column, rows: np.ndarray) -> Dates:
+def count_dates(column: Column, rows: np.ndarray) -> DateTally:
     """Count the parts of dates."""
     moments = column.feature.decode(rows, column.learned).cast(pa.int64()).to_numpy()
-    days, seconds = np.divmod(moments // SECOND, DAY)
-    return Dates(
+    days, seconds = np.divmod(moments // MICROS_PER_SECOND, SECONDS_PER_DAY)
+    return DateTally(
         Quantiles.of(days), np.bincount((days + 3) % 7, minlength=7), np.bincount(seconds // 3_600, minlength=24)
     )
 
 
-def of_places(column: Column, rows: np.ndarray) -> Places:
+def count_h3_cells(column: Column, rows: np.ndarray) -> H3Tally:
     """Count the parts of H3 cells."""
-    return Places(np.bincount(rows[:, 2], minlength=16), np.bincount(rows[:, 3], minlength=128))
+    return H3Tally(np.bincount(rows[:, 2], minlength=16), np.bincount(rows[:, 3], minlength=128))
 
 
-def of_positions(column: Column, rows: np.ndarray) -> Positions:
+def measure_positions(column: Column, rows: np.ndarray) -> PositionSums:
     """Measure numbers by where they stand in a row."""
     flat = rows.reshape(len(rows), -1)
     low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
-    if max(-low, high) > _FAR_POSITION:
-        flat = np.clip(flat, -_FAR_POSITION, _FAR_POSITION)
+    if max(-low, high) > _MAX_POSITION_VALUE:
+        flat = np.clip(flat, -_MAX_POSITION_VALUE, _MAX_POSITION_VALUE)
     squares = np.einsum("ij,ij->j", flat, flat, dtype=np.float64)
-    return Positions(len(rows), flat.sum(axis=0, dtype=np.float64), squares, Range(low, high))
+    return PositionSums(len(rows), flat.sum(axis=0, dtype=np.float64), squares, Range(low, high))
 
 
-def of_other(column: Column, rows: np.ndarray) -> Summary:
+def measure_other(column: Column, rows: np.ndarray) -> Summary:
     """Measure the rows of a type of someone's own; what is no finite number counts as 0."""
     numbers = np.where(np.isfinite(rows), rows, 0).astype(np.float64)
-    return Quantiles.of(numbers) if rows.ndim == 1 else of_positions(column, numbers)
+    return Quantiles.of(numbers) if rows.ndim == 1 else measure_positions(column, numbers)

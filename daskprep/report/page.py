@@ -14,27 +14,27 @@ from typing import Any
 import numpy as np
 
 from daskprep.dataset import Dataset, Split
-from daskprep.dataset.describing import first_rows
-from daskprep.description import facts, learned_cells
+from daskprep.dataset.describing import read_first_rows
 from daskprep.display.markup import Markup, element, join
-from daskprep.display.sparks import bars
+from daskprep.display.sparks import bar_chart
 from daskprep.display.tables import Table
-from daskprep.display.words import count, cut, listed, share, size
+from daskprep.display.words import format_bytes, format_count, format_share, join_names, truncate
 from daskprep.features import Learned
 from daskprep.report.associations import RowSample
 from daskprep.report.charts import Bars, Chart, Histogram
-from daskprep.report.drawing import bar, draw, legend, table
-from daskprep.report.findings import Found, find
-from daskprep.report.gathering import columns_of, count_repeats, gather, kind_of
+from daskprep.report.drawing import draw, draw_bar, draw_legend, draw_table
+from daskprep.report.findings import SummariesByOutput, summarize_findings
+from daskprep.report.gathering import choose_reporter, count_source_rows, gather, list_columns
 from daskprep.report.measures import Column
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
+from daskprep.summary_html import describe_learned, make_learned_cells
 
-_MOST_FEATURES = 200  # of which each takes some 6 KB of the page
-_FACT_CHARACTERS = 300
-_MOST_NAMED = 40
-_MOST_ALERTS, _MOST_PAIRS, _WEAK = 40, 12, 0.1
-_SMALL_BARS = 32
+_MAX_FEATURES = 200  # of which each takes some 6 KB of the page
+_MAX_FACT_CHARACTERS = 300
+_MAX_NAMED = 40
+_MAX_ALERTS, _MAX_PAIRS, _MIN_STRENGTH = 40, 12, 0.1
+_MAX_SMALL_BARS = 32
 _TABLES, _OTHER_FILES = "tables of all that is one number a row", "what was learned, and metadata"
 
 STYLE = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
@@ -54,32 +54,35 @@ _POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script
 
 def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
     """Return a whole page of HTML that loads nothing, and its findings: the same for the same dataset."""
-    shown = set(islice(dataset.features, _MOST_FEATURES))
-    columns = [column for column in columns_of(dataset) if column.name in shown]
+    shown = set(islice(dataset.features, _MAX_FEATURES))
+    columns = [column for column in list_columns(dataset) if column.name in shown]
     splits = list(dataset.splits.values())
     sample = RowSample(columns, len(splits[0]))
-    found = gather(splits, columns, sample)
-    findings = find(dataset, columns, found, sample)
-    charts = {one.output.name: kind_of(one).charts(one, found[one.output.name]) for one in columns}
+    summaries = gather(splits, columns, sample)
+    findings = summarize_findings(dataset, columns, summaries, sample)
+    charts = {one.output.name: choose_reporter(one).charts(one, summaries[one.output.name]) for one in columns}
     by_name = {name: list(group) for name, group in groupby(columns, key=lambda column: column.name)}
-    title = cut(dataset.url.rstrip("/").rpartition("/")[2] or dataset.url)
+    title = truncate(dataset.url.rstrip("/").rpartition("/")[2] or dataset.url)
     body = element(
         "main",
         element("h1", title),
-        element("p", f"Dataset at {cut(dataset.url, 300)}, version {dataset.version}", class_="soft"),
+        element("p", f"Dataset at {truncate(dataset.url, 300)}, version {dataset.version}", class_="soft"),
         _tiles(dataset),
         *_alerts(findings),
         element("h2", "First rows"),
         _first_rows(splits[0]),
         element("h2", "Splits"),
         _splits(dataset),
-        *_balance(dataset, columns, found),
+        *_balance(dataset, columns, summaries),
         element("h2", "Overview"),
         _overview(dataset, findings, {name: charts[one[0].output.name] for name, one in by_name.items()}),
         *_associations(findings),
         element("h2", "Features"),
-        legend(dataset.splits) if len(splits) > 1 else Markup(),
-        *(_feature(place, dataset, of_name, charts) for place, of_name in enumerate(by_name.values())),
+        draw_legend(dataset.splits) if len(splits) > 1 else Markup(),
+        *(
+            _feature_card(index, dataset, feature_columns, charts)
+            for index, feature_columns in enumerate(by_name.values())
+        ),
         element("h2", "Sizes on disk"),
         _sizes(dataset),
         *([] if dataset.timings is None else [element("h2", "Time of the write"), _times(dataset.timings)]),
@@ -105,8 +108,8 @@ def _tiles(dataset: Dataset) -> Markup:
     tiles = {
         "rows": f"{rows:,}",
         "features": f"{len(dataset.features):,}",
-        "on disk": size(sum(entry.bytes for entry in dataset.manifest.files.values())),
-        "a row, uncompressed": size(dataset.layout.row_bytes),
+        "on disk": format_bytes(sum(entry.bytes for entry in dataset.manifest.files.values())),
+        "a row, uncompressed": format_bytes(dataset.layout.row_bytes),
         "files": f"{len(dataset.manifest.files):,}",
     }
     shown = (element("div", element("b", text), name, class_="tile") for name, text in tiles.items())
@@ -114,22 +117,32 @@ def _tiles(dataset: Dataset) -> Markup:
 
 
 def _splits(dataset: Dataset) -> Markup:
-    layout, whole = dataset.layout, sum(dataset.layout.rows.values())
+    layout, total_rows = dataset.layout, sum(dataset.layout.rows.values())
     stored = Counter[str]()
     for name, entry in dataset.manifest.files.items():
         stored[name.partition("/")[0]] += entry.bytes
     rows = [["split", "rows", "share", "blocks", "on disk"]]
-    for split, held in layout.rows.items():
-        rows.append([split, f"{held:,}", share(held, whole), f"{layout.blocks(split):,}", size(stored[split])])
-    how = "not compressed" if layout.compression == "none" else f"compressed by {layout.compression}"
-    notes = [f"A block has {count(layout.block_rows, 'row')}; files are {how}."]
+    for split, row_count in layout.rows.items():
+        rows.append(
+            [
+                split,
+                f"{row_count:,}",
+                format_share(row_count, total_rows),
+                f"{layout.blocks(split):,}",
+                format_bytes(stored[split]),
+            ]
+        )
+    compression = "not compressed" if layout.compression == "none" else f"compressed by {layout.compression}"
+    notes = [f"A block has {format_count(layout.block_rows, 'row')}; files are {compression}."]
     if (rejects := dataset.manifest.files.get(REJECTS)) and rejects.rows:
-        notes.append(f"{count(rejects.rows, 'row')} of the source could not be used: rejects() tells which, and why.")
-    return _card(table(rows, "grid"), " ".join(notes))
+        notes.append(
+            f"{format_count(rejects.rows, 'row')} of the source could not be used: rejects() tells which, and why."
+        )
+    return _card(draw_table(rows, "grid"), " ".join(notes))
 
 
 def _first_rows(split: Split) -> Markup:
-    head, *rows = first_rows(split)
+    head, *rows = read_first_rows(split)
     note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
     if split.dataset.manifest.gaps is None:
         note += " Cells that equal the fill value of a column with missing cells may be imputed."
@@ -142,17 +155,19 @@ def _first_rows(split: Split) -> Markup:
 def _links(findings: Mapping[str, Any]) -> dict[str | None, Markup]:
     """Return what leads to the card of each feature, with a blank after it."""
     names = enumerate(one["name"] for one in findings["features"])
-    return {name: join([element("a", cut(name), href=f"#feature-{place}"), " "]) for place, name in names}
+    return {name: join([element("a", truncate(name), href=f"#feature-{index}"), " "]) for index, name in names}
 
 
 def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
     links, alerts = _links(findings), findings["alerts"]
     shown = [
         element("li", element("span", one["kind"], class_="kind"), links.get(one["feature"], ""), one["text"])
-        for one in alerts[:_MOST_ALERTS]
+        for one in alerts[:_MAX_ALERTS]
     ]
     if len(alerts) > len(shown):
-        shown.append(element("li", f"and {count(len(alerts) - len(shown), 'more alert')}: to_dict() returns all"))
+        shown.append(
+            element("li", f"and {format_count(len(alerts) - len(shown), 'more alert')}: to_dict() returns all")
+        )
     return [element("h2", "Alerts"), element("ul", *shown, class_="card alerts")] if shown else []
 
 
@@ -163,34 +178,34 @@ def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str
     with_target = ["with target"] * bool(dataset.targets)
     rows: list[list[str]] = [["feature", "type", "missing", "distinct", "distribution", *with_target, *drifting]]
     for one in findings["features"]:
-        row = [links[one["name"]], one["type"] + ", target" * one["target"], share(one["missing"], one["rows"])]
-        row += ["" if one["distinct"] is None else f"{one['distinct']:,}", _small(charts[one["name"]])]
-        known = [*[one["association_with_target"]] * bool(with_target), *(one["drift"].get(split) for split in others)]
-        rows.append(row + ["" if value is None else f"{value:.2f}" for value in known])
-    more = len(dataset.features) - len(findings["features"])
+        row = [links[one["name"]], one["type"] + ", target" * one["target"], format_share(one["missing"], one["rows"])]
+        row += ["" if one["distinct"] is None else f"{one['distinct']:,}", _small_bars(charts[one["name"]])]
+        values = [*[one["association_with_target"]] * bool(with_target), *(one["drift"].get(split) for split in others)]
+        rows.append(row + ["" if value is None else f"{value:.2f}" for value in values])
+    hidden = len(dataset.features) - len(findings["features"])
     note = "Drift is the population stability index against the first split. " * bool(others)
-    note += f"{count(more, 'more feature')} are not shown." * (more > 0)
+    note += f"{format_count(hidden, 'more feature')} are not shown." * (hidden > 0)
     label = "Search features"
     field = element("input", type="search", class_="search", placeholder=label, aria_label=label, hidden="")
-    return _card(join([field, element("div", table(rows, "grid overview"), class_="scroll")]), note)
+    return _card(join([field, element("div", draw_table(rows, "grid overview"), class_="scroll")]), note)
 
 
-def _small(charts: Sequence[Chart]) -> Markup:
+def _small_bars(charts: Sequence[Chart]) -> Markup:
     """Return the first chart of a feature as small bars, of the first split."""
     if not charts or not isinstance(charts[0], Histogram | Bars):
         return Markup()
     counts = np.asarray(next(iter(charts[0].counts.values())))
-    together = max(1, -(-len(counts) // _SMALL_BARS))
-    return bars([int(counts[start : start + together].sum()) for start in range(0, len(counts), together)])
+    bin_width = max(1, -(-len(counts) // _MAX_SMALL_BARS))
+    return bar_chart([int(counts[start : start + bin_width].sum()) for start in range(0, len(counts), bin_width)])
 
 
 def _associations(findings: Mapping[str, Any]) -> list[Markup]:
     rows = [
-        _bar_row(f"{cut(one['first'])}, {cut(one['second'])}", f"{strength:.2f}", one["measure"], strength)
-        for one in findings["associations"][:_MOST_PAIRS]
-        if (strength := one["strength"]) >= _WEAK
+        _bar_row(f"{truncate(one['first'])}, {truncate(one['second'])}", f"{strength:.2f}", one["measure"], strength)
+        for one in findings["associations"][:_MAX_PAIRS]
+        if (strength := one["strength"]) >= _MIN_STRENGTH
     ]
-    rows_read = count(findings["sampled_rows"], "training row")
+    rows_read = format_count(findings["sampled_rows"], "training row")
     note = f"The strongest pairs of numbers and classes in {rows_read}, chosen at random, from 0 to 1."
     return [element("h2", "Associations"), _card(_bar_table(rows), note)] if rows else []
 
@@ -202,7 +217,9 @@ def _card(content: Markup, note: str) -> Markup:
 # -- features
 
 
-def _feature(place: int, dataset: Dataset, columns: Sequence[Column], charts: Mapping[str, Sequence[Chart]]) -> Markup:
+def _feature_card(
+    index: int, dataset: Dataset, columns: Sequence[Column], charts: Mapping[str, Sequence[Chart]]
+) -> Markup:
     name = columns[0].name
     drawn = []
     for column in columns:
@@ -211,50 +228,50 @@ def _feature(place: int, dataset: Dataset, columns: Sequence[Column], charts: Ma
         drawn += [draw(replace(chart, title=chart.title + suffix)) for chart in charts[column.output.name]]
     return element(
         "section",
-        element("h3", cut(name)),
+        element("h3", truncate(name)),
         element("span", columns[0].feature.kind + ", target" * (name in dataset.targets), class_="kind"),
-        *(_about(column, dataset.learned[name]) for column in columns),
+        *(_output_facts(column, dataset.learned[name]) for column in columns),
         element("div", *drawn, class_="charts"),
-        id=f"feature-{place}",
+        id=f"feature-{index}",
         class_="card",
     )
 
 
-def _about(column: Column, learned: Learned) -> Markup:
+def _output_facts(column: Column, learned: Learned) -> Markup:
     """Return what an output looks like, and what was learned where it comes from."""
     shape = " x ".join(f"{one:,}" for one in column.output.shape)
-    name = f"{cut(column.output.name)}: " if column.output.name != column.name else ""
+    name = f"{truncate(column.output.name)}: " if column.output.name != column.name else ""
     parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]
-    rows, missing, unreadable = learned_cells(column.feature, learned)
+    rows, missing, unreadable = make_learned_cells(column.feature, learned)
     parts += [join([f"learned from {rows} rows"]), join([element("b", "missing"), f" {missing}"])]
     if learned.invalid:
         parts.append(element("span", element("b", "unreadable"), f" {unreadable}", class_="alert"))
     lines = [element("p", *(element("span", part) for part in parts), class_="about")]
-    if said := "; ".join(facts(column.learned)):
-        lines.append(element("p", f"Learned: {cut(said, _FACT_CHARACTERS)}", class_="soft"))
+    if learned_facts := "; ".join(describe_learned(column.learned)):
+        lines.append(element("p", f"Learned: {truncate(learned_facts, _MAX_FACT_CHARACTERS)}", class_="soft"))
     return join(lines)
 
 
 # -- what balancing did
 
 
-def _balance(dataset: Dataset, columns: Sequence[Column], found: Found) -> list[Markup]:
+def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput) -> list[Markup]:
     balance = dataset.metadata.get("balance")
     if balance is None or "train" not in dataset.splits:
         return []
-    classes = [column for column in columns if column.feature.holds == "classes"]
-    distinct, before = count_repeats(dataset["train"], classes)
+    classes = [column for column in columns if column.feature.semantic_type == "classes"]
+    distinct, before = count_source_rows(dataset["train"], classes)
     charts = []
     # That of the balanced column says most.
     for column in sorted(classes, key=lambda one: (one.feature.column or one.name) != balance["column"]):
-        counted = {"before": before[column.output.name], "after": found[column.output.name]["train"]}
-        shown = kind_of(column).charts(column, counted)
-        charts += [draw(replace(chart, title=f"Training rows of {cut(column.name)}")) for chart in shown]
-    given = ", ".join(f"{key}={value!r}" for key, value in balance.items() if key != "type" and value is not None)
-    notes = [f"{balance['type'].capitalize()}: {cut(given, _FACT_CHARACTERS)}."]
+        by_stage = {"before": before[column.output.name], "after": summaries[column.output.name]["train"]}
+        shown = choose_reporter(column).charts(column, by_stage)
+        charts += [draw(replace(chart, title=f"Training rows of {truncate(column.name)}")) for chart in shown]
+    parameters = ", ".join(f"{key}={value!r}" for key, value in balance.items() if key != "type" and value is not None)
+    notes = [f"{balance['type'].capitalize()}: {truncate(parameters, _MAX_FACT_CHARACTERS)}."]
     if distinct < len(dataset["train"]):
-        now = count(len(dataset["train"]), "training row")
-        notes.append(f"{count(distinct, 'row')} of the source are {now} now.")
+        now = format_count(len(dataset["train"]), "training row")
+        notes.append(f"{format_count(distinct, 'row')} of the source are {now} now.")
     if balance["type"] == "undersample":
         notes.append("Rows that were left out are not in the dataset, so that only those that were kept are counted.")
     note, drawn = element("p", " ".join(notes), class_="note"), element("div", *charts, class_="charts")
@@ -275,19 +292,19 @@ def _sizes(dataset: Dataset) -> Markup:
             stored[folders.get(rest[0], _OTHER_FILES)] += entry.bytes
         else:
             stored[_TABLES if kind == "table" else _OTHER_FILES] += entry.bytes
-    [(_, most)] = stored.most_common(1)
+    [(_, max_bytes)] = stored.most_common(1)
     rows = []
-    for name, held in stored.most_common():
+    for name, nbytes in stored.most_common():
         raw = next((output.row_bytes for output in dataset.layout.matrices if output.name == name), 0)
-        whole = raw * sum(dataset.layout.rows.values())
-        said = f"{whole / held:,.1f} times smaller than in memory" if whole > held else ""
-        rows.append(_bar_row(cut(name), size(held), said, held / most))
-    return _card(_bar_table(rows), f"The tables hold {listed(['row_id', *tables], _MOST_NAMED)}.")
+        uncompressed = raw * sum(dataset.layout.rows.values())
+        comparison = f"{uncompressed / nbytes:,.1f} times smaller than in memory" if uncompressed > nbytes else ""
+        rows.append(_bar_row(truncate(name), format_bytes(nbytes), comparison, nbytes / max_bytes))
+    return _card(_bar_table(rows), f"The tables hold {join_names(['row_id', *tables], _MAX_NAMED)}.")
 
 
-def _bar_row(name: str, figure: str, said: str, length: float) -> Markup:
-    figures = element("td", element("b", figure), element("span", said))
-    return element("tr", element("th", name, scope="row"), element("td", bar(length), class_="bar"), figures)
+def _bar_row(name: str, figure: str, remark: str, length: float) -> Markup:
+    figures = element("td", element("b", figure), element("span", remark))
+    return element("tr", element("th", name, scope="row"), element("td", draw_bar(length), class_="bar"), figures)
 
 
 def _bar_table(rows: Sequence[Markup]) -> Markup:
@@ -296,15 +313,15 @@ def _bar_table(rows: Sequence[Markup]) -> Markup:
 
 def _times(timings: Mapping[str, float]) -> Markup:
     """Return how long each stage of the write took."""
-    most = max([*timings.values(), 1e-9])
-    rows = [_bar_row(stage, f"{seconds:,.2f} s", "", seconds / most) for stage, seconds in timings.items()]
+    longest = max([*timings.values(), 1e-9])
+    rows = [_bar_row(stage, f"{seconds:,.2f} s", "", seconds / longest) for stage, seconds in timings.items()]
     return element("div", _bar_table(rows), class_="card")
 
 
 def _footer(columns: Sequence[Column]) -> Markup:
-    sampled = [column.output.name for column in columns if kind_of(column).measure is None]
+    sampled = [column.output.name for column in columns if choose_reporter(column).measure is None]
     text = "Every row of every split was counted, as it was written."
     if sampled:
-        media = listed(sampled, _MOST_NAMED)
+        media = join_names(sampled, _MAX_NAMED)
         text = f"Every row was counted, as it was written. Of images and audio ({media}), a few were read."
     return element("footer", element("p", text, class_="soft"))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskprep.dataset import Dataset
-from daskprep.display.words import cut, share
+from daskprep.display.words import format_share, truncate
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.report.axes import nice_ticks
-from daskprep.report.charts import Band, Bars, Chart, ChartData, Histogram, Pictures
-from daskprep.report.gathering import columns_of, gather, kind_of
+from daskprep.report.charts import Band, Bars, Chart, Histogram, Pictures, TableChart
+from daskprep.report.gathering import choose_reporter, gather, list_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,68 +29,70 @@ def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figur
         from matplotlib.figure import Figure  # noqa: PLC0415 an extra
     except ImportError as error:
         raise ImportError('plot needs matplotlib: pip install "daskprep[plots]"') from error
-    every = columns_of(dataset)
-    columns = [column for column in every if name in (column.name, column.output.name)]
+    all_columns = list_columns(dataset)
+    columns = [column for column in all_columns if name in (column.name, column.output.name)]
     if not columns:
-        known = dict.fromkeys(one for column in every for one in (column.name, column.output.name))
+        known = dict.fromkeys(one for column in all_columns for one in (column.name, column.output.name))
         raise ConfigError(
             f'{dataset.url} has no feature "{name}".{did_you_mean(name, known)} '
             f"Features are: {', '.join(dataset.features)}"
         )
     splits = list(dataset.splits.values()) if split is None else [dataset[split]]
-    found = gather(splits, columns)
+    summaries = gather(splits, columns)
     charts = [
         (column.output.name, chart)
         for column in columns
-        for chart in kind_of(column).charts(column, found[column.output.name])
-        if not isinstance(chart, ChartData)
+        for chart in choose_reporter(column).charts(column, summaries[column.output.name])
+        if not isinstance(chart, TableChart)
     ]
     figure = Figure(figsize=(_WIDTH, _HEIGHT * max(1, len(charts))), layout="constrained")
     if not charts:  # such as series of one number
-        figure.suptitle(f"{cut(name)}: nothing to draw", parse_math=False)
+        figure.suptitle(f"{truncate(name)}: nothing to draw", parse_math=False)
         return figure
-    for rows, (output, chart) in zip(figure.subfigures(len(charts), 1, squeeze=False)[:, 0], charts, strict=True):
-        rows.suptitle(f"{cut(output)}: {chart.title.lower()}", parse_math=False)
-        _draw(chart, rows)
+    for subfigure, (output, chart) in zip(figure.subfigures(len(charts), 1, squeeze=False)[:, 0], charts, strict=True):
+        subfigure.suptitle(f"{truncate(output)}: {chart.title.lower()}", parse_math=False)
+        _draw(chart, subfigure)
     return figure
 
 
 @functools.singledispatch
-def _draw(chart: Chart, into: Any) -> None:
+def _draw(chart: Chart, subfigure: Any) -> None:
     raise NotImplementedError(type(chart).__name__)
 
 
 @_draw.register
-def _(chart: Histogram, into: Any) -> None:
-    axes = _axes(into)
-    for place, (split, counts) in enumerate(chart.counts.items()):
+def _(chart: Histogram, subfigure: Any) -> None:
+    axes = _add_axes(subfigure)
+    for index, (split, counts) in enumerate(chart.counts.items()):
         shares = counts / max(chart.totals[split], 1)
-        axes.stairs(shares, chart.edges, fill=not place, color=_COLOURS[split], label=split)
+        axes.stairs(shares, chart.edges, fill=not index, color=_COLOURS[split], label=split)
     axes.set_xticks([tick for tick, _ in chart.ticks], [text for _, text in chart.ticks])
-    _finish(axes, chart, f"share of {chart.of}s")
+    _label_axes(axes, chart, f"share of {chart.unit}s")
 
 
 @_draw.register
-def _(chart: Bars, into: Any) -> None:
-    axes = _axes(into)
-    places, height = np.arange(len(chart.labels)), 0.8 / len(chart.counts)
+def _(chart: Bars, subfigure: Any) -> None:
+    axes = _add_axes(subfigure)
+    positions, height = np.arange(len(chart.labels)), 0.8 / len(chart.counts)
     for row, (split, counts) in enumerate(chart.counts.items()):
-        whole = max(chart.totals[split], 1)
-        at, shares = places + (row + 0.5) * height - 0.4, [one / whole for one in counts]
-        drawn = axes.barh(at, shares, height, color=_COLOURS[split], label=split)
+        total = max(chart.totals[split], 1)
+        bar_positions, shares = positions + (row + 0.5) * height - 0.4, [one / total for one in counts]
+        bars = axes.barh(bar_positions, shares, height, color=_COLOURS[split], label=split)
         if len(chart.counts) == 1:
-            axes.bar_label(drawn, [f"{one:,} ({share(one, whole)})" for one in counts], padding=3, fontsize="small")
-    axes.set_yticks(places, chart.labels)
+            axes.bar_label(
+                bars, [f"{one:,} ({format_share(one, total)})" for one in counts], padding=3, fontsize="small"
+            )
+    axes.set_yticks(positions, chart.labels)
     axes.invert_yaxis()
     axes.margins(x=0.2)
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
-    _finish(axes, chart)
+    _label_axes(axes, chart)
 
 
 @_draw.register
-def _(chart: Band, into: Any) -> None:
-    axes = _axes(into)
+def _(chart: Band, subfigure: Any) -> None:
+    axes = _add_axes(subfigure)
     # There may be fewer points than positions.
     x = np.linspace(0, chart.positions - 1, len(chart.low))
     first = next(iter(chart.means))
@@ -98,14 +100,14 @@ def _(chart: Band, into: Any) -> None:
     for split, means in chart.means.items():
         axes.plot(x, means, color=_COLOURS[split], label=split)
     axes.set_xticks([tick for tick in nice_ticks(0, chart.positions - 1) if tick == int(tick)])
-    _finish(axes, chart)
+    _label_axes(axes, chart)
 
 
 @_draw.register
-def _(chart: Pictures, into: Any) -> None:
+def _(chart: Pictures, subfigure: Any) -> None:
     from PIL import Image  # noqa: PLC0415 takes a while, and only pictures need it
 
-    row = into.subplots(1, max(1, len(chart.pictures)), squeeze=False)[0]
+    row = subfigure.subplots(1, max(1, len(chart.pictures)), squeeze=False)[0]
     for axes, (data, caption) in zip(row, chart.pictures, strict=False):
         picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
         axes.imshow(picture, aspect="auto" if chart.of_sounds else "equal")
@@ -113,15 +115,15 @@ def _(chart: Pictures, into: Any) -> None:
         axes.set_axis_off()
 
 
-def _axes(into: Any) -> Axes:
-    axes: Axes = into.subplots()
+def _add_axes(subfigure: Any) -> Axes:
+    axes: Axes = subfigure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
-def _finish(axes: Axes, chart: Any, what: str | None = None) -> None:
-    if what:
-        axes.set_ylabel(what)
+def _label_axes(axes: Axes, chart: Any, y_label: str | None = None) -> None:
+    if y_label:
+        axes.set_ylabel(y_label)
     axes.set_xlabel(chart.note, fontsize="small", color="grey")
     if len(chart.counts if hasattr(chart, "counts") else chart.means) > 1:
         axes.legend(frameon=False)

@@ -17,20 +17,20 @@ import numpy as np
 
 from daskprep.errors import ColumnError
 
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-LISTS = (list, tuple, set, frozenset, np.ndarray)
+NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+LIST_TYPES = (list, tuple, set, frozenset, np.ndarray)
 
-WRITTEN_WHOLE_BELOW = 1e76  # as many digits as decimals have; larger floats are written with an exponent
+PLAIN_INTEGER_LIMIT = 1e76  # as many digits as decimals have; larger floats are written with an exponent
 _DAY = 86_400
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "m": 60 * 10**9, "h": 3600 * 10**9}
 _NANOSECONDS |= {"D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
 _OFFSET = re.compile(r"([+-][0-9]{2}:[0-9]{2})(:[0-9.]+)?$")
 # Of np.datetime64: units that are written in another form, and what to write them in.
 _OTHER_UNITS = {"h": "s", "m": "s", "Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
-BOOLEANS = (bool, np.bool_)
-DURATIONS = (dt.timedelta, np.timedelta64)
-TIMES = (dt.date, dt.time, np.datetime64, *DURATIONS)
-NUMBERS = (int, float, Decimal, np.integer, np.floating, np.bool_)
+BOOLEAN_TYPES = (bool, np.bool_)
+DURATION_TYPES = (dt.timedelta, np.timedelta64)
+TIME_TYPES = (dt.date, dt.time, np.datetime64, *DURATION_TYPES)
+NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating, np.bool_)
 
 
 def is_missing(cell: Any) -> bool:
@@ -42,7 +42,7 @@ def is_missing(cell: Any) -> bool:
     return isinstance(cell, float | np.generic) and bool(cell != cell)  # noqa: PLR0124 as NaN and NaT do
 
 
-def refuse(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
+def reject_types(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
     """Raise ColumnError for a cell of one of some types.
 
     A time of day with a zone is read as text: Arrow has no type for it, so that columns of such are text.
@@ -57,22 +57,22 @@ def number_of(cell: Any) -> float | None:
     if kind is float:
         return cell if math.isfinite(cell) else None
     if kind is str:
-        return _number_in(cell)
+        return _parse_plain_number(cell)
     if kind is int or kind is bool:
-        return _double(cell)
+        return _to_double(cell)
     return None if is_missing(cell) else _number_of_other(cell)
 
 
 def _number_of_other(cell: Any) -> float | None:
-    refuse(cell, TIMES, "number")
+    reject_types(cell, TIME_TYPES, "number")
     if isinstance(cell, Decimal):
-        return _double(cell or 0)  # of zeros that are decimals Arrow keeps no sign
+        return _to_double(cell or 0)  # of zeros that are decimals Arrow keeps no sign
     if isinstance(cell, int | float | np.integer | np.floating | np.bool_):
-        return _double(cell)
-    return _number_in(text_of(cell) or "")
+        return _to_double(cell)
+    return _parse_plain_number(text_of(cell) or "")
 
 
-def _double(cell: Any) -> float | None:
+def _to_double(cell: Any) -> float | None:
     try:
         number = float(cell)
     except OverflowError:
@@ -80,12 +80,12 @@ def _double(cell: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _number_in(text: str) -> float | None:
+def _parse_plain_number(text: str) -> float | None:
     stripped = text.strip()
-    if NUMBER.fullmatch(stripped) is None:
+    if NUMBER_PATTERN.fullmatch(stripped) is None:
         text.encode()
         return None
-    return _double(stripped)
+    return _to_double(stripped)
 
 
 def text_of(cell: Any) -> str | None:
@@ -105,7 +105,7 @@ def text_of(cell: Any) -> str | None:
 @functools.singledispatch
 def _text_of_other(cell: Any) -> str:
     """Write a cell that is there, by its type."""
-    remedy = "use Set, Sequence or Vector" if isinstance(cell, LISTS) else "convert it first"
+    remedy = "use Set, Sequence or Vector" if isinstance(cell, LIST_TYPES) else "convert it first"
     raise ColumnError(
         f"holds a value of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}; {remedy}"
     )
@@ -113,7 +113,7 @@ def _text_of_other(cell: Any) -> str:
 
 def _text_of_float(cell: Any) -> str:
     value = float(cell)
-    if value.is_integer() and abs(value) < WRITTEN_WHOLE_BELOW:
+    if value.is_integer() and abs(value) < PLAIN_INTEGER_LIMIT:
         return str(int(value))
     # A float32 is written as one: 0.1, not 0.10000000149011612.
     kind = np.float32 if isinstance(cell, np.float16 | np.float32) else np.float64
@@ -129,7 +129,7 @@ def _text_of_decimal(cell: Decimal) -> str:
     if cell == cell.to_integral_value():
         return f"{cell.to_integral_value():f}" if cell else "0"
     digits, _, power = str(cell).partition("E")
-    text = _without_zeros(digits) + (f"e{power}" if power else "")
+    text = _strip_zeros(digits) + (f"e{power}" if power else "")
     # Floats from 1e10 on are written with an exponent, where they are not whole.
     short = _text_of_float(float(cell)) if abs(cell) >= 10**10 else text
     return short if Decimal(short) == cell else text
@@ -142,15 +142,15 @@ def _text_of_time(cell: dt.datetime | dt.time) -> str:
             cell = cell.astimezone(dt.UTC).astimezone(cell.tzinfo)
     text = str(cell)
     offset = cell.tzinfo and _OFFSET.search(text)
-    return _without_zeros(text[: offset.start()]) + offset[1] if offset else _without_zeros(text)
+    return _strip_zeros(text[: offset.start()]) + offset[1] if offset else _strip_zeros(text)
 
 
-def _text_of_moment(cell: np.datetime64) -> str:
+def _text_of_datetime64(cell: np.datetime64) -> str:
     unit = _OTHER_UNITS.get(np.datetime_data(cell.dtype)[0])
-    return _without_zeros(str(cell if unit is None else cell.astype(f"M8[{unit}]")).replace("T", " "))
+    return _strip_zeros(str(cell if unit is None else cell.astype(f"M8[{unit}]")).replace("T", " "))
 
 
-def _text_of_span(cell: dt.timedelta | np.timedelta64) -> str:
+def _text_of_timedelta(cell: dt.timedelta | np.timedelta64) -> str:
     if isinstance(cell, np.timedelta64):
         unit, step = np.datetime_data(cell.dtype)
         if unit not in _NANOSECONDS:
@@ -162,10 +162,10 @@ def _text_of_span(cell: dt.timedelta | np.timedelta64) -> str:
     days, rest = divmod(nanoseconds, _DAY * 10**9)
     seconds, fraction = divmod(rest, 10**9)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
-    return f"{days} days {'+' if days < 0 else ''}{_without_zeros(clock)}"
+    return f"{days} days {'+' if days < 0 else ''}{_strip_zeros(clock)}"
 
 
-def _without_zeros(text: str) -> str:
+def _strip_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -179,8 +179,8 @@ _WRITERS: tuple[tuple[tuple[type, ...], Callable[[Any], str]], ...] = (
     ((os.PathLike,), os.fsdecode),
     ((uuid.UUID, dt.date), str),
     ((dt.datetime, dt.time), _text_of_time),
-    ((np.datetime64,), _text_of_moment),
-    ((dt.timedelta, np.timedelta64), _text_of_span),
+    ((np.datetime64,), _text_of_datetime64),
+    ((dt.timedelta, np.timedelta64), _text_of_timedelta),
 )
 for _kinds, _write in _WRITERS:
     for _kind in _kinds:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.serving.base import Arrays, RowEncoder, Rows, smallest_uint
+from daskprep.serving.base import Arrays, RowEncoder, RowMappings, smallest_uint
 from daskprep.serving.cells import number_of, text_of
-from daskprep.serving.hashing import bucket_names, bucket_of, joined_parts
+from daskprep.serving.hashing import bucket_names, bucket_of, join_parts
 
-CONVENTIONAL = {
+CONVENTIONAL_LABELS = {
     **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), True),
     **dict.fromkeys(("no", "n", "false", "f", "0", "0.0", "-1", "-1.0"), False),
 }
@@ -30,7 +30,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def typed_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
+def convert_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
     """Return labels in the type of the column that they come from, texts if that is None; <UNK> stays a text."""
     if cell_type is None:
         return list(texts)
@@ -38,7 +38,7 @@ def typed_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
     return [text if text == "<UNK>" else read(text) for text in texts]
 
 
-class CategoryRows(RowEncoder):
+class CategoryRowEncoder(RowEncoder):
     """Rows of `Category`."""
 
     def prepare(self) -> None:
@@ -56,23 +56,23 @@ class CategoryRows(RowEncoder):
         text = self._clean(cell)
         if text is None:
             return None
-        found = self.ids.get(text)
-        if found is None:
+        token_id = self.ids.get(text)
+        if token_id is None:
             if not self.has_unknown:
                 raise RejectedValueError(f"{text!r:.80} is a label that no training row has: correct or drop it")
             return len(self.ids) + bucket_of(text, self.buckets) if self.buckets else 0
-        return found
+        return token_id
 
     def _clean(self, cell: Any) -> str | None:
         text = text_of(cell)
         return None if text is None else (text.lower() if self.lowercase else text).strip()
 
-    def cells(self, rows: Rows) -> list[Any]:
+    def cells(self, rows: RowMappings) -> list[Any]:
         if len(self.columns) == 1:
             return super().cells(rows)
-        return [joined_parts([self._part(row[column]) for column in self.columns]) for row in rows]
+        return [join_parts([self._clean_part(row[column]) for column in self.columns]) for row in rows]
 
-    def _part(self, cell: Any) -> str | None:
+    def _clean_part(self, cell: Any) -> str | None:
         text = self._clean(cell)
         return None if (text_of(cell) or "").strip() in self.part_nulls else text
 
@@ -82,32 +82,32 @@ class CategoryRows(RowEncoder):
     def read_fill(self, fill: Any) -> int | None:
         return 0 if fill == "<UNK>" and self.has_unknown else self.read(fill)
 
-    def arrays(self, values: Sequence[int]) -> Arrays:
+    def to_arrays(self, values: Sequence[int]) -> Arrays:
         return {"": np.array(values, self.dtype)}
 
 
-class TargetEncodingRows(CategoryRows):
+class TargetEncodingRowEncoder(CategoryRowEncoder):
     """Rows of `TargetEncoding`: new ones, which are encoded by all training rows."""
 
     def prepare(self) -> None:
         super().prepare()
         columns = len(self.learned["classes"]) if len(self.learned["classes"]) > 2 else 1
-        known = np.frombuffer(base64.b64decode(self.learned["encodings"], validate=True), "<f4")
-        self.table = known[: len(self.ids) * columns].reshape(len(self.ids), columns).astype(np.float32)
+        encodings = np.frombuffer(base64.b64decode(self.learned["encodings"], validate=True), "<f4")
+        self.table = encodings[: len(self.ids) * columns].reshape(len(self.ids), columns).astype(np.float32)
 
-    def arrays(self, values: Sequence[int]) -> Arrays:
+    def to_arrays(self, values: Sequence[int]) -> Arrays:
         encoded = self.table[np.array(values, np.intp)]
         return {"": encoded if encoded.shape[1] > 1 else encoded[:, 0]}
 
 
-class BinaryRows(RowEncoder):
+class BinaryRowEncoder(RowEncoder):
     """Rows of `Binary`."""
 
     def prepare(self) -> None:
         self.labels = self.learned["str2bool"]
         self.above_zero = self.learned["above_zero"]
-        is_conventional = self.learned["fallback_true_label"] is None and follow_convention(self.labels)
-        self.others = CONVENTIONAL if is_conventional else {}
+        is_conventional = self.learned["fallback_true_label"] is None and are_conventional(self.labels)
+        self.fallback_labels = CONVENTIONAL_LABELS if is_conventional else {}
 
     def read(self, cell: Any) -> bool | None:
         text = text_of(cell)
@@ -118,12 +118,12 @@ class BinaryRows(RowEncoder):
             number = number_of(text)
             return None if number is None else number > 0
         truth: bool | None = self.labels.get(text)
-        return self.others.get(text.lower()) if truth is None else truth
+        return self.fallback_labels.get(text.lower()) if truth is None else truth
 
     def read_fill(self, fill: Any) -> bool:
         return bool(fill)  # what stands for a missing cell is a truth, and no label
 
-    def arrays(self, values: Sequence[bool]) -> Arrays:
+    def to_arrays(self, values: Sequence[bool]) -> Arrays:
         return {"": np.array(values, np.uint8)}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
@@ -135,6 +135,6 @@ def class_labels(learned: Mapping[str, Any]) -> list[str]:
     return [*learned["idx2str"], *bucket_names(range(learned.get("buckets", 0)))]
 
 
-def follow_convention(labels: Iterable[str]) -> bool:
+def are_conventional(labels: Iterable[str]) -> bool:
     """Tell whether all labels are conventional, so that other conventional ones are understood beside them."""
-    return all(label.lower() in CONVENTIONAL for label in labels)
+    return all(label.lower() in CONVENTIONAL_LABELS for label in labels)

@@ -15,7 +15,7 @@ import numpy as np
 PARTS = ("year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "second_of_day")
 WEEKEND = "weekend"
 # Of each part that returns: its first value, and after how many it does.
-CIRCLES = {
+CYCLES = {
     "month": (1, 12), "day": (1, 31), "weekday": (0, 7), "day_of_year": (1, 366), "hour": (0, 24), "minute": (0, 60),
     "second": (0, 60), "second_of_day": (0, 86_400),
 }  # fmt: skip
@@ -24,9 +24,9 @@ DAY = 86_400
 
 
 @functools.cache
-def circle(part: str) -> np.ndarray:
+def sin_cos_table(part: str) -> np.ndarray:
     """Return sine and cosine of every place that a part has on its circle."""
-    size = CIRCLES[part][1]
+    size = CYCLES[part][1]
     angles = 2 * np.pi * np.arange(size) / size
     return np.stack([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
@@ -38,41 +38,45 @@ def is_compact(params: Mapping[str, Any]) -> bool:
 
 def column_labels(params: Mapping[str, Any]) -> list[str]:
     """Return what the columns are called, behind the name of the feature."""
-    circles = [f"{part}_{place}" for part in params.get("cyclic") or () for place in ("sin", "cos")]
-    return [*(params.get("parts") or ()), *circles, *["since"] * (params.get("since") is not None)]
+    cyclic_labels = [f"{part}_{axis}" for part in params.get("cyclic") or () for axis in ("sin", "cos")]
+    return [*(params.get("parts") or ()), *cyclic_labels, *["since"] * (params.get("since") is not None)]
 
 
 def date_columns(
     encoded: Any,
     params: Mapping[str, Any],
     reference: tuple[int, int] | None,
-    floats: Callable[[Any], Any],
-    places: Callable[[str, Any], Any],
+    to_float: Callable[[Any], Any],
+    look_up: Callable[[str, Any], Any],
 ) -> Iterator[Any]:
     """Give the columns of rows of days and seconds, and of those of the reference where it is another column.
 
-    ``floats(numbers)`` turns whole numbers into float32, ``places(part, numbers)`` into the rows of its `circle`.
+    ``to_float(numbers)`` turns whole numbers into float32, ``look_up(part, numbers)`` into the rows of its `sin_cos_table`.
     """
     days, seconds = encoded[:, 0], encoded[:, 1]
-    values = dict(zip((*PARTS, WEEKEND), calendar(days, seconds), strict=True))
+    values = dict(zip((*PARTS, WEEKEND), calendar_parts(days, seconds), strict=True))
     for part in params.get("parts") or ():
-        yield floats(values[part])
+        yield to_float(values[part])
     for part in params.get("cyclic") or ():
-        found = places(part, values[part] - CIRCLES[part][0])
-        yield found[:, 0]
-        yield found[:, 1]
+        sin_cos = look_up(part, values[part] - CYCLES[part][0])
+        yield sin_cos[:, 0]
+        yield sin_cos[:, 1]
     if params.get("since") is not None:
         since_days, since_seconds = (encoded[:, 2], encoded[:, 3]) if reference is None else reference
         unit = UNITS[params.get("since_unit", "days")]
-        passed = (days - since_days) * DAY + (seconds - since_seconds)
-        whole = passed // unit
-        yield floats(whole) + floats(passed - whole * unit) / unit
+        elapsed = (days - since_days) * DAY + (seconds - since_seconds)
+        full_units = elapsed // unit
+        yield to_float(full_units) + to_float(elapsed - full_units * unit) / unit
 
 
 def date_table(rows: np.ndarray, params: Mapping[str, Any], reference: tuple[int, int] | None) -> np.ndarray:
     """Return the columns of `date_columns` as a table of float32."""
     columns = date_columns(
-        rows.astype(np.int64), params, reference, lambda one: one.astype(np.float32), lambda part, at: circle(part)[at]
+        rows.astype(np.int64),
+        params,
+        reference,
+        lambda one: one.astype(np.float32),
+        lambda part, index: sin_cos_table(part)[index],
     )
     return np.stack(list(columns), axis=1)
 
@@ -83,7 +87,7 @@ def is_leap(year: Any) -> Any:
     return (year & 3 == 0) & ((year - year // 25 * 25 != 0) | (year & 15 == 0))
 
 
-def calendar(days: Any, seconds: Any) -> Sequence[Any]:
+def calendar_parts(days: Any, seconds: Any) -> Sequence[Any]:
     """Return the parts, and whether it is a weekend. Years begin in March: a leap day is the last day of its year."""
     shifted = days + 719_468
     era = shifted // 146_097  # 400 years

@@ -19,11 +19,11 @@ _NUMBERS = {
 }
 
 # Formats. Python and pandas take names, %c, %x and %X from the locale, and %Z from the time zone of the process.
-_BY_LOCALE = re.compile("%[aAbBpcxXZ]")
-_COMPOSED = {"%c": "%a %b %d %H:%M:%S %Y", "%x": "%m/%d/%y", "%X": "%H:%M:%S"}
+_LOCALE_CODES = re.compile("%[aAbBpcxXZ]")
+_EXPANSIONS = {"%c": "%a %b %d %H:%M:%S %Y", "%x": "%m/%d/%y", "%X": "%H:%M:%S"}
 _SAMPLES = {"%a": "Sat", "%A": "Saturday", "%b": "Feb", "%B": "February", "%p": "AM", "%Z": "UTC"}
-_NUMERIC = {"a": "w", "A": "w", "b": "m", "B": "m", "I": "H"}
-_CODES = {
+_NUMERIC_CODES = {"a": "w", "A": "w", "b": "m", "B": "m", "I": "H"}
+_CODE_PATTERNS = {
     "a": "|".join(name[:3] for name in _WEEKDAYS),
     "A": "|".join(_WEEKDAYS),
     "b": "|".join(name[:3] for name in _MONTHS),
@@ -64,27 +64,27 @@ _CLOCK = re.compile(
 )
 _DAY = "(?P<D>3[01]|[12][0-9]|0?[1-9])(?:st|nd|rd|th)?"
 _YEAR = "'?(?P<Y>[1-9][0-9]{3}|[0-9]{2})"
-_LARGE = "(?P<Y>[1-9][0-9]{3}|3[2-9]|[4-9][0-9])"  # a year that is no day
-_DIGITS = "(?P<Y>[1-9][0-9]{3})"
+_UNAMBIGUOUS_YEAR = "(?P<Y>[1-9][0-9]{3}|3[2-9]|[4-9][0-9])"  # a year that is no day
+_FOUR_DIGIT_YEAR = "(?P<Y>[1-9][0-9]{3})"
 _GAP, _SEPARATOR = "(?:[.,]? |[.,/-])", "(?P<sep> ?[/.-] ?| )"
 _BARE_CLOCK = "(?:[ t-]+(?P<h>[0-9]{2})(?P<m>[0-9]{2})(?P<s>[0-9]{2})?)?"
-_OF_DAYS = (
+_DAY_PATTERNS = (
     rf"{_DAY}{_GAP}?(?:of )?{_MONTH}{_GAP}?{_YEAR}",
     rf"{_MONTH}{_GAP}{_DAY}{_GAP}{_YEAR}",
-    rf"{_MONTH}{_GAP}{_LARGE}{_GAP}{_DAY}",
-    rf"{_LARGE}{_GAP}{_MONTH}{_GAP}{_DAY}",
-    rf"{_DIGITS}{_SEPARATOR}(?P<M>[0-9]{{1,2}})(?P=sep)(?P<D>[0-9]{{1,2}}){_BARE_CLOCK}",
-    rf"(?P<M>[0-9]{{1,2}}){_SEPARATOR}(?P<D>[0-9]{{1,2}})(?P=sep){_DIGITS}",
+    rf"{_MONTH}{_GAP}{_UNAMBIGUOUS_YEAR}{_GAP}{_DAY}",
+    rf"{_UNAMBIGUOUS_YEAR}{_GAP}{_MONTH}{_GAP}{_DAY}",
+    rf"{_FOUR_DIGIT_YEAR}{_SEPARATOR}(?P<M>[0-9]{{1,2}})(?P=sep)(?P<D>[0-9]{{1,2}}){_BARE_CLOCK}",
+    rf"(?P<M>[0-9]{{1,2}}){_SEPARATOR}(?P<D>[0-9]{{1,2}})(?P=sep){_FOUR_DIGIT_YEAR}",
     "(?P<M>[0-9]{1,2})(?P<sep>[/.-])(?P<D>[0-9]{1,2})(?P=sep)(?P<Y>[0-9]{2})",
-    rf"{_DIGITS}(?P<M>[0-9]{{2}})(?P<D>[0-9]{{2}}){_BARE_CLOCK}",
+    rf"{_FOUR_DIGIT_YEAR}(?P<M>[0-9]{{2}})(?P<D>[0-9]{{2}}){_BARE_CLOCK}",
 )
-_OF_MONTHS = (
-    rf"{_MONTH}{_GAP}{_LARGE}", rf"{_LARGE}{_GAP}{_MONTH}", rf"(?P<M>[0-9]{{1,2}})[/-]{_DIGITS}",
-    rf"{_DIGITS}[/-](?P<M>[0-9]{{1,2}})",
+_MONTH_PATTERNS = (
+    rf"{_MONTH}{_GAP}{_UNAMBIGUOUS_YEAR}", rf"{_UNAMBIGUOUS_YEAR}{_GAP}{_MONTH}", rf"(?P<M>[0-9]{{1,2}})[/-]{_FOUR_DIGIT_YEAR}",
+    rf"{_FOUR_DIGIT_YEAR}[/-](?P<M>[0-9]{{1,2}})",
 )  # fmt: skip
-_DATES = [
+_DATE_PATTERNS = [
     re.compile(pattern, re.IGNORECASE)
-    for pattern in (*(rf"(?:{_WEEKDAY}[ ,.]+)?{days}(?:[ ,]+{_WEEKDAY})?" for days in _OF_DAYS), *_OF_MONTHS)
+    for pattern in (*(rf"(?:{_WEEKDAY}[ ,.]+)?{days}(?:[ ,]+{_WEEKDAY})?" for days in _DAY_PATTERNS), *_MONTH_PATTERNS)
 ]
 
 
@@ -93,11 +93,11 @@ def parse_words(text: str) -> dict[str, str | None] | None:
     text = " ".join(text.split())
     fields: dict[str, str | None] = {}
     if clock := _CLOCK.search(text):
-        found = clock.groupdict()
-        fields = {name: found[name] or found.get(f"{name}2") for name in "hmsfp"}
+        groups = clock.groupdict()
+        fields = {name: groups[name] or groups.get(f"{name}2") for name in "hmsfp"}
         text = " ".join(f"{text[: clock.start()]} {text[clock.end() :]}".split())
     text = text.strip(" ,.;")
-    match = next(filter(None, (form.fullmatch(text) for form in _DATES)), None)
+    match = next(filter(None, (pattern.fullmatch(text) for pattern in _DATE_PATTERNS)), None)
     if match is None or (clock and match.groupdict().get("h")):
         return None
     fields = match.groupdict() | fields
@@ -119,7 +119,7 @@ def parse_format(text: str, datetime_format: str) -> dt.datetime:
 
 def check_format(datetime_format: str) -> None:
     """Raise ValueError or re.error if `parse_format` cannot read the dates that the format writes."""
-    english = re.sub("%.", lambda code: _SAMPLES.get(code[0], code[0]), _expanded(datetime_format))
+    english = re.sub("%.", lambda code: _SAMPLES.get(code[0], code[0]), _expand(datetime_format))
     parse_format(dt.datetime(2001, 2, 3, tzinfo=dt.UTC).strftime(english), datetime_format)
 
 
@@ -134,32 +134,32 @@ class NumericFormat(NamedTuple):
         """Return the numbers that text with names stands for, None if it is not written in the format."""
         if text is None or (match := self.pattern.fullmatch(text)) is None:
             return None
-        found = match.groupdict()
-        values = [found[code].strip() for code in self.codes]
-        for place, code in enumerate(self.codes):
+        groups = match.groupdict()
+        values = [groups[code].strip() for code in self.codes]
+        for index, code in enumerate(self.codes):
             if code in "aAbB":
-                values[place] = str(_NUMBERS[values[place][:3].lower()])
-            elif code == "I" and "p" in found:
-                values[place] = str(int(values[place]) % 12 + 12 * (found["p"].lower() == "pm"))
+                values[index] = str(_NUMBERS[values[index][:3].lower()])
+            elif code == "I" and "p" in groups:
+                values[index] = str(int(values[index]) % 12 + 12 * (groups["p"].lower() == "pm"))
         return " ".join(values)
 
 
 @functools.lru_cache(128)
 def numeric_format(datetime_format: str) -> NumericFormat | None:
     """Return how to read a format that `strptime` reads by locale or time zone; None of any other."""
-    if not _BY_LOCALE.search(datetime_format.replace("%%", "")):
+    if not _LOCALE_CODES.search(datetime_format.replace("%%", "")):
         return None
-    codes = re.findall("%(.?)", expanded := _expanded(datetime_format), re.DOTALL)
+    codes = re.findall("%(.?)", expanded := _expand(datetime_format), re.DOTALL)
     literals = [re.sub(r"(?:\\?\s)+", r"\\s+", re.escape(one)) for one in re.split("%.?", expanded, flags=re.DOTALL)]
-    if odd := next((code for code in codes if code not in (*_CODES, "%")), None):
-        raise ValueError(f"%{odd} is a bad directive in format {datetime_format!r}")
-    fields = ["%" if code == "%" else f"(?P<{code}>{_CODES[code]})" for code in codes]
+    if unknown_code := next((code for code in codes if code not in (*_CODE_PATTERNS, "%")), None):
+        raise ValueError(f"%{unknown_code} is a bad directive in format {datetime_format!r}")
+    fields = ["%" if code == "%" else f"(?P<{code}>{_CODE_PATTERNS[code]})" for code in codes]
     pattern = "".join(literal + field for literal, field in zip(literals, [*fields, ""], strict=True))
-    numeric = _NUMERIC if "p" in codes else {**_NUMERIC, "I": "I"}
-    by_target = {numeric.get(code, code): code for code in codes if code not in "%pZ"}
-    written = " ".join(f"%{target}" for target in by_target)
-    return NumericFormat(written, re.compile(pattern, re.IGNORECASE), tuple(by_target.values()))
+    numeric_codes = _NUMERIC_CODES if "p" in codes else {**_NUMERIC_CODES, "I": "I"}
+    by_target = {numeric_codes.get(code, code): code for code in codes if code not in "%pZ"}
+    target_format = " ".join(f"%{target}" for target in by_target)
+    return NumericFormat(target_format, re.compile(pattern, re.IGNORECASE), tuple(by_target.values()))
 
 
-def _expanded(datetime_format: str) -> str:
-    return re.sub("%.", lambda code: _COMPOSED.get(code[0], code[0]), datetime_format)
+def _expand(datetime_format: str) -> str:
+    return re.sub("%.", lambda code: _EXPANSIONS.get(code[0], code[0]), datetime_format)

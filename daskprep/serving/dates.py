@@ -12,21 +12,29 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.serving.base import Arrays, RowEncoder, Rows
-from daskprep.serving.cells import BOOLEANS, DURATIONS, NUMBERS, is_missing, number_of, refuse, text_of
+from daskprep.serving.base import Arrays, RowEncoder, RowMappings
+from daskprep.serving.cells import (
+    BOOLEAN_TYPES,
+    DURATION_TYPES,
+    NUMBER_TYPES,
+    is_missing,
+    number_of,
+    reject_types,
+    text_of,
+)
 from daskprep.serving.date_columns import date_table, is_compact
 from daskprep.serving.date_words import parse_format, parse_words
 
 EPOCH = "1970-01-01 00:00:00"
-MOST_CHARACTERS = 40  # of a date in a common form
+MAX_DATE_CHARACTERS = 40  # of a date in a common form
 INTEGER = "-?([0-9]{1,18}|[0-8][0-9]{18})"
-COMPACT = "(19|20|21)[0-9]{6}([0-9]{6})?"
+COMPACT_DATE = "(19|20|21)[0-9]{6}([0-9]{6})?"
 
 _ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]00(?::?00)?))?"
 _TIME = rf"(?:[T ](?P<h>00?)(?::(?P<m>00)(?::(?P<s>00)(?:[.,](?P<f>0+))?)?)?(?: ?(?P<p>[AP]M))?{_ZONE})?"
 _ISO = rf"(?P<Y>0000)-(?P<M>00)-(?P<D>00){_TIME}"
 # Dates with a 0 for every digit. What looks like one and is none (2021-02-30) is not read in another way.
-_FORMS = (
+_COMMON_PATTERNS = (
     _ISO,
     rf"(?P<Y>0000)(?P<sep>[-/.])(?P<M>00?)(?P=sep)(?P<D>00?){_TIME}",
     rf"(?P<M>00?)(?P<sep>[-/.])(?P<D>00?)(?P=sep)(?P<Y>0000|00){_TIME}",
@@ -38,17 +46,17 @@ _DIRECTIVES = {
     "f": "(?P<f>0{1,6})", "z": "(?:Z|[+-]00:?00)",
 }  # fmt: skip
 # The part of ISO 8601 that Python reads as `forms` say.
-_PLAIN = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})?")
-_INTEGER, _COMPACT = re.compile(INTEGER), re.compile(COMPACT)
-_START = dt.datetime(1970, 1, 1)
+_PLAIN_ISO = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})?")
+_INTEGER, _COMPACT_DATE = re.compile(INTEGER), re.compile(COMPACT_DATE)
+_EPOCH_START = dt.datetime(1970, 1, 1)
 _ISO_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_NO_DATES = (dt.time, *DURATIONS, *BOOLEANS)
+_NON_DATE_TYPES = (dt.time, *DURATION_TYPES, *BOOLEAN_TYPES)
 
 
 def forms(datetime_format: str | None) -> tuple[str, ...]:
     """Return patterns of dates that have a 0 for every digit; their groups are the fields."""
     if datetime_format is None:
-        return _FORMS
+        return _COMMON_PATTERNS
     literals, directives = re.split("%.", datetime_format), re.findall("%(.)", datetime_format)
     # What is left out here (names of months, digits between the fields) is read cell by cell.
     if "Y" in directives and all(d in _DIRECTIVES for d in directives) and not re.search(r"\d", "".join(literals)):
@@ -57,41 +65,41 @@ def forms(datetime_format: str | None) -> tuple[str, ...]:
     return (_ISO,)
 
 
-def moment_in(text: str, datetime_format: str | None) -> dt.datetime | None:
+def parse_datetime(text: str, datetime_format: str | None) -> dt.datetime | None:
     """Return the date that text states, in the format or as ISO 8601, or, without a format, in a common form."""
-    if datetime_format is None and _PLAIN.fullmatch(text):
+    if datetime_format is None and _PLAIN_ISO.fullmatch(text):
         try:
             return dt.datetime.fromisoformat(text)
         except ValueError:
             return None
     trimmed = text.strip()
-    match = _match(text, datetime_format) or _match(trimmed, datetime_format)
+    match = _match_patterns(text, datetime_format) or _match_patterns(trimmed, datetime_format)
     if match is not None:
-        return _of_fields(match.groupdict())
-    moment = _in_digits(trimmed) if datetime_format is None else None
-    return moment or _parsed(trimmed, datetime_format)
+        return _datetime_from_fields(match.groupdict())
+    moment = _parse_digits(trimmed) if datetime_format is None else None
+    return moment or _parse_words_or_format(trimmed, datetime_format)
 
 
-def _match(text: str, datetime_format: str | None) -> re.Match[str] | None:
-    forms = _patterns(datetime_format) if len(text) <= MOST_CHARACTERS else ()
+def _match_patterns(text: str, datetime_format: str | None) -> re.Match[str] | None:
+    forms = _compiled_patterns(datetime_format) if len(text) <= MAX_DATE_CHARACTERS else ()
     return next(filter(None, (form.fullmatch(text) for form in forms)), None)
 
 
 @functools.lru_cache(1024)
-def _patterns(datetime_format: str | None) -> tuple[re.Pattern[str], ...]:
+def _compiled_patterns(datetime_format: str | None) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(form.replace("0", "[0-9]"), re.IGNORECASE | re.ASCII) for form in forms(datetime_format))
 
 
-def _of_fields(fields: dict[str, str | None]) -> dt.datetime | None:
+def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
     get = fields.get
-    written = get("Y") or ""
-    year, hour = int(written), int(get("h") or 0)
-    if len(written) == 2:
+    year_text = get("Y") or ""
+    year, hour = int(year_text), int(get("h") or 0)
+    if len(year_text) == 2:
         year += 2000 if year < 69 else 1900
-    if half := get("p"):
+    if am_pm := get("p"):
         if not 1 <= hour <= 12:
             return None
-        hour = hour % 12 + (12 if half[0] in "Pp" else 0)
+        hour = hour % 12 + (12 if am_pm[0] in "Pp" else 0)
     micros = (get("f") or "0")[:6].ljust(6, "0")
     try:
         return dt.datetime(
@@ -101,15 +109,15 @@ def _of_fields(fields: dict[str, str | None]) -> dt.datetime | None:
         return None
 
 
-def _in_digits(text: str) -> dt.datetime | None:
-    if _COMPACT.fullmatch(text):
+def _parse_digits(text: str) -> dt.datetime | None:
+    if _COMPACT_DATE.fullmatch(text):
         with contextlib.suppress(ValueError):
             return dt.datetime.strptime(text.ljust(14, "0"), "%Y%m%d%H%M%S")
     number = int(text) if _INTEGER.fullmatch(text) else number_of(text)
-    return None if number is None else moment_at(number)
+    return None if number is None else datetime_from_number(number)
 
 
-def moment_at(number: float) -> dt.datetime | None:
+def datetime_from_number(number: float) -> dt.datetime | None:
     """Return the moment that a number counts since 1970, in a unit told by its size."""
     if not -(2**63) - isinstance(number, int) < number < 2**63:
         return None
@@ -118,11 +126,11 @@ def moment_at(number: float) -> dt.datetime | None:
         number *= 10**6 if size < 10**10 else 10**3
     elif size >= 10**16:
         number //= 1000
-    return _START + dt.timedelta(microseconds=round(number))
+    return _EPOCH_START + dt.timedelta(microseconds=round(number))
 
 
 def micros_since_epoch(numbers: np.ndarray) -> np.ndarray:
-    """Return the microseconds that numbers count since 1970, as `moment_at` does."""
+    """Return the microseconds that numbers count since 1970, as `datetime_from_number` does."""
     seconds, milliseconds, microseconds = (
         (numbers < 10**digits) & (numbers > -(10**digits)) for digits in (10, 13, 16)
     )
@@ -132,91 +140,91 @@ def micros_since_epoch(numbers: np.ndarray) -> np.ndarray:
     return np.select([seconds, milliseconds, microseconds], choices, numbers // 1_000)
 
 
-def _parsed(text: str, datetime_format: str | None) -> dt.datetime | None:
+def _parse_words_or_format(text: str, datetime_format: str | None) -> dt.datetime | None:
     if datetime_format is None:
         fields = parse_words(text)
-        return None if fields is None else _of_fields(fields)
+        return None if fields is None else _datetime_from_fields(fields)
     try:
         return parse_format(text, datetime_format).replace(tzinfo=None)
     except (ValueError, OverflowError):
         return None
 
 
-class _Pair(NamedTuple):
+class _DatePair(NamedTuple):
     """The cells of a date, and of the date that time is counted from."""
 
     date: Any
     since: Any
 
 
-def moment_of(text: str) -> tuple[int, int] | None:
+def parse_iso_date(text: str) -> tuple[int, int] | None:
     """Return days and seconds of the date that a text in ISO 8601 states, None if it is something else."""
-    moment = moment_in(text, "%Y-%m-%d") if _ISO_DATE.match(text) else None
+    moment = parse_datetime(text, "%Y-%m-%d") if _ISO_DATE.match(text) else None
     return None if moment is None else _days_and_seconds(moment)
 
 
 def _days_and_seconds(moment: dt.datetime) -> tuple[int, int]:
     clock = moment.hour * 3600 + moment.minute * 60 + moment.second
-    return moment.toordinal() - _START.toordinal(), clock
+    return moment.toordinal() - _EPOCH_START.toordinal(), clock
 
 
-class DateRows(RowEncoder):
+class DateRowEncoder(RowEncoder):
     """Rows of `Date`."""
 
     def prepare(self) -> None:
         self.datetime_format = self.params["datetime_format"]
         self.compact = is_compact(self.params)
         since = self.params.get("since")
-        self.reference = None if since is None else moment_of(since)
+        self.reference = None if since is None else parse_iso_date(since)
         if since is not None and self.reference is None:
             self.columns = (self.column, since)
 
-    def cells(self, rows: Rows) -> list[Any]:
+    def cells(self, rows: RowMappings) -> list[Any]:
         if len(self.columns) == 1:
             return super().cells(rows)
-        return [_Pair(*(row[column] for column in self.columns)) for row in rows]
+        return [_DatePair(*(row[column] for column in self.columns)) for row in rows]
 
     def read(self, cell: Any) -> Any:
-        if not isinstance(cell, _Pair):
-            return self._moment(cell)
-        date, since = self._moment(cell.date), self._moment(cell.since)
+        if not isinstance(cell, _DatePair):
+            return self._to_datetime(cell)
+        date, since = self._to_datetime(cell.date), self._to_datetime(cell.since)
         if since is None and self.params.get("invalid") == "raise" and not is_missing(cell.since):
             raise RejectedValueError(f'{cell.since!r} of column "{self.columns[1]}" cannot be read as a date')
         return None if date is None else (date, since or date)
 
     def _is_missing(self, cell: Any) -> bool:
-        return super()._is_missing(cell.date if isinstance(cell, _Pair) else cell)
+        return super()._is_missing(cell.date if isinstance(cell, _DatePair) else cell)
 
-    def _moment(self, cell: Any) -> dt.datetime | None:
+    def _to_datetime(self, cell: Any) -> dt.datetime | None:
         if not isinstance(cell, str):
             if is_missing(cell):
                 return None
             if isinstance(cell, dt.datetime):
-                return _clock(cell)
+                return _to_wall_time(cell)
             if isinstance(cell, dt.date):
                 return dt.datetime(cell.year, cell.month, cell.day)
-            refuse(cell, _NO_DATES, "date")
-            if self.datetime_format is None and isinstance(cell, NUMBERS):
-                return moment_at(int(cell) if isinstance(cell, int | np.integer) else float(cell))
+            reject_types(cell, _NON_DATE_TYPES, "date")
+            if self.datetime_format is None and isinstance(cell, NUMBER_TYPES):
+                return datetime_from_number(int(cell) if isinstance(cell, int | np.integer) else float(cell))
         text = text_of(cell)
-        return None if text is None else moment_in(text, self.datetime_format)
+        return None if text is None else parse_datetime(text, self.datetime_format)
 
     def read_fill(self, fill: Any) -> Any:
         fill = fill or EPOCH
-        return self.read(fill if len(self.columns) == 1 else _Pair(fill, fill))
+        return self.read(fill if len(self.columns) == 1 else _DatePair(fill, fill))
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         return date_table(encoded, self.params, self.reference) if self.compact else super().expand(encoded)
 
-    def arrays(self, values: Sequence[Any]) -> Arrays:
+    def to_arrays(self, values: Sequence[Any]) -> Arrays:
         if self.compact:
             pairs = [value if len(self.columns) > 1 else (value,) for value in values]
             numbers = [[number for moment in pair for number in _days_and_seconds(moment)] for pair in pairs]
             return {"": np.array(numbers, np.int32).reshape(-1, 2 * len(self.columns))}
-        return {"": np.array([_take_apart(moment) for moment in values], np.int32).reshape(-1, 9)}
+        return {"": np.array([_split_into_parts(moment) for moment in values], np.int32).reshape(-1, 9)}
 
 
-def _clock(moment: dt.datetime) -> dt.datetime:
+def _to_wall_time(moment: dt.datetime) -> dt.datetime:
     """Return what the clock shows; never an hour that summer time leaves out."""
     if moment.tzinfo is not None:
         with contextlib.suppress(OverflowError):
@@ -224,7 +232,7 @@ def _clock(moment: dt.datetime) -> dt.datetime:
     return moment.replace(tzinfo=None)
 
 
-def _take_apart(moment: dt.datetime) -> tuple[int, ...]:
+def _split_into_parts(moment: dt.datetime) -> tuple[int, ...]:
     year, hour, minute, second = moment.year, moment.hour, moment.minute, moment.second
     day_of_year = moment.toordinal() - dt.date(year, 1, 1).toordinal() + 1
     return (

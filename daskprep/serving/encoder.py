@@ -23,23 +23,23 @@ from daskprep.errors import (
     did_you_mean,
 )
 from daskprep.serving import saved
-from daskprep.serving.base import MISSING, Arrays, Cells, RowEncoder, Rows
-from daskprep.serving.cutting import CUTS
-from daskprep.serving.large import no_link, tokens_and_symbols, with_vocabularies
-from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
+from daskprep.serving.base import MISSING, Arrays, CellReport, RowEncoder, RowMappings
+from daskprep.serving.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
+from daskprep.serving.text_tokenizers import TOKENIZERS
+from daskprep.serving.vocabulary_files import load_vocabularies, parse_vocabulary_file, read_unless_link
 
 # By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
 # Other types, and parameters that it does not take, are for WholeRows.
 _ENCODERS = {
-    "number": "numbers.NumberRows", "category": "classes.CategoryRows", "binary": "classes.BinaryRows",
-    "set": "tokens.SetRows", "bag": "tokens.BagRows", "sequence": "tokens.SequenceRows", "text": "tokens.TextRows",
-    "date": "dates.DateRows", "h3": "places.H3Rows", "target_encoding": "classes.TargetEncodingRows",
-    "timeseries": "series.TimeseriesRows", "vector": "series.VectorRows",
+    "number": "numbers.NumberRowEncoder", "category": "classes.CategoryRowEncoder", "binary": "classes.BinaryRowEncoder",
+    "set": "tokens.SetRowEncoder", "bag": "tokens.BagRowEncoder", "sequence": "tokens.SequenceRowEncoder", "text": "tokens.TextRowEncoder",
+    "date": "dates.DateRowEncoder", "h3": "h3.H3RowEncoder", "target_encoding": "classes.TargetEncodingRowEncoder",
+    "timeseries": "series.TimeseriesRowEncoder", "vector": "series.VectorRowEncoder",
 }  # fmt: skip
 # The parameters that a type may have, of which a process without pandas cannot ask the type itself.
-_OF_ALL = {"column", "fill_value", "invalid", "missing_indicator", "missing_value_strategy"}
-_OF_TOKENS = "lowercase min_frequency most_common ngram_size pattern pretrained_model_name_or_path tokenizer "
-_OF_SEQUENCES = _OF_TOKENS + (
+_COMMON_PARAMETERS = {"column", "fill_value", "invalid", "missing_indicator", "missing_value_strategy"}
+_TEXT_PARAMETERS = "lowercase min_frequency most_common ngram_size pattern pretrained_model_name_or_path tokenizer "
+_SEQUENCE_PARAMETERS = _TEXT_PARAMETERS + (
     "add_start_stop max_sequence_length padding padding_symbol sequence_length special_symbols truncation "
     "unknown_symbol vocab_file "
 )
@@ -49,10 +49,10 @@ _PARAMETERS = {
     "category": "columns handle_unknown hash_buckets lowercase min_frequency most_common null_values oov_buckets order "
     "transform_to",
     "binary": "fallback_true_label null_values",
-    "set": _OF_TOKENS + "expand_to max_size",
-    "bag": _OF_TOKENS + "max_size",
-    "sequence": _OF_SEQUENCES,
-    "text": _OF_SEQUENCES + "char_max_sequence_length char_most_common compute_idf level",
+    "set": _TEXT_PARAMETERS + "expand_to max_size",
+    "bag": _TEXT_PARAMETERS + "max_size",
+    "sequence": _SEQUENCE_PARAMETERS,
+    "text": _SEQUENCE_PARAMETERS + "char_max_sequence_length char_most_common compute_idf level",
     "date": "cyclic datetime_format parts since since_unit",
     "h3": "",
     "target_encoding": "encoding fold_group fold_time folds lowercase null_values smooth target target_type",
@@ -60,10 +60,10 @@ _PARAMETERS = {
     "window_size",
     "vector": "vector_size",
 }
-_SHOWN = 80  # characters of a cell in an error
+_MAX_SHOWN_CHARACTERS = 80  # characters of a cell in an error
 
 
-class WholeRows:
+class FallbackRowEncoder:
     """Rows of images and sounds, of tokenizers of other packages, and of types of a user's own."""
 
     def __init__(self, name: str, feature: Mapping[str, Any], *, trusted: bool) -> None:
@@ -83,22 +83,24 @@ class WholeRows:
         self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
         self.column = self.columns[0]
 
-    def _frame(self, rows: Rows) -> Any:
+    def _frame(self, rows: RowMappings) -> Any:
         # Objects all, for pandas would make floats of integers beside None.
         cells = {column: self._pandas.Series([row[column] for row in rows], dtype=object) for column in self.columns}
         return self._pandas.DataFrame(cells)
 
-    def encode(self, rows: Rows) -> Arrays:
+    def encode(self, rows: RowMappings) -> Arrays:
         """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
         arrays = self._prep.encode(self._frame(rows))
         return {output.removeprefix(self.name): array for output, array in arrays.items()}
 
-    def report(self, rows: Rows) -> Cells:
+    def report(self, rows: RowMappings) -> CellReport:
         """Return the cells that are missing, unreadable and unseen, as `Preprocessor.cell_counts` counts them."""
-        counting, sources = (importlib.import_module(f"daskprep.{one}") for one in ("features.cell_counts", "sources"))
+        cell_counts, sources = (
+            importlib.import_module(f"daskprep.{one}") for one in ("features.cell_counts", "sources")
+        )
         source = sources.as_source(self._frame(rows))
-        numbers = counting.rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name]
-        return {kind: {one: rows[one][self.column] for one in some} for kind, some in numbers.items() if some}
+        row_numbers = cell_counts.rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name]
+        return {kind: {one: rows[one][self.column] for one in some} for kind, some in row_numbers.items() if some}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         """Return what a model reads of an array, as batches of a loader have it."""
@@ -122,25 +124,25 @@ class Encoder:
     """
 
     def __init__(self, state: Mapping[str, Any], *, trusted: bool = False) -> None:
-        state = saved.verified(state)
+        state = saved.verify(state)
         features = {}
         for name, feature in state["features"].items():
-            with saved.telling(f'feature "{name}"'):
+            with saved.error_context(f'feature "{name}"'):
                 if feature["type"] == "weight":  # of no use to rows that are predicted
                     continue
                 if feature["type"] in _ENCODERS:
                     saved.check_learned(feature["learned"])
                 encoder = row_encoder(name, feature)
-                features[name] = encoder or WholeRows(name, feature, trusted=trusted)
+                features[name] = encoder or FallbackRowEncoder(name, feature, trusted=trusted)
                 if encoder is not None:
-                    _try(encoder, has_length=feature["type"] in saved.SIZED)
+                    _test_encoding(encoder, has_length=feature["type"] in saved.TYPES_WITH_LENGTH)
             if "golden" in feature:
                 saved.check_golden(name, feature, functools.partial(_encode_cells, features[name]))
-        targets = saved.restored_targets(state, features)
+        targets = saved.read_targets(state, features)
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
-        with saved.telling("what is predicted"):
-            self._outcomes = {name: outcome(name, state["features"][name]) for name in targets}
+        with saved.error_context("what is predicted"):
+            self._decoders = {name: create_decoder(name, state["features"][name]) for name in targets}
 
     @overload
     def encode(
@@ -160,7 +162,7 @@ class Encoder:
         expand: bool = False,
         report: Literal[True],
         strict: bool = False,
-    ) -> tuple[dict[str, np.ndarray], dict[str, Cells]]: ...
+    ) -> tuple[dict[str, np.ndarray], dict[str, CellReport]]: ...
 
     def encode(
         self,
@@ -169,7 +171,7 @@ class Encoder:
         expand: bool = False,
         report: bool = False,
         strict: bool = False,
-    ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, Cells]]:
+    ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, CellReport]]:
         """Return arrays by output, with a row per input row; a single mapping is one row.
 
         Each row must have the columns of all inputs, with None for missing values. Targets are encoded only if every
@@ -200,25 +202,25 @@ class Encoder:
         >>> encoder.encode({"size": "2,5", "city": "Bern"}, report=True)[1]
         {'size': {'missing': {0: '2,5'}, 'unreadable': {0: '2,5'}}, 'city': {'unseen': {0: 'Bern'}}}
         """
-        listed = _listed(rows)
+        row_list = _as_row_list(rows)
         targets = [column for one in self._targets.values() for column in one.columns]
-        has_targets = bool(listed) and all(column in row for row in listed for column in targets)
+        has_targets = bool(row_list) and all(column in row for row in row_list for column in targets)
         encoders = {**self._inputs, **self._targets} if has_targets else self._inputs
         arrays: dict[str, np.ndarray] = {}
         for name, encoder in encoders.items():
             try:
-                encoded = encoder.encode(listed)
+                encoded = encoder.encode(row_list)
             except KeyError as error:
-                raise self._lacking(error.args[0], listed) from None
+                raise self._missing_column_error(error.args[0], row_list) from None
             if expand:
                 marks = {MISSING: encoded.pop(MISSING).astype(np.bool_)} if MISSING in encoded else {}
                 encoded = {output: encoder.expand(array) for output, array in encoded.items()} | marks
             arrays |= {name + output: array for output, array in encoded.items()}
         if not (report or strict):
             return arrays
-        cells = {name: found for name, one in encoders.items() if listed and (found := one.report(listed))}
+        cells = {name: flagged for name, one in encoders.items() if row_list and (flagged := one.report(row_list))}
         if strict:
-            _refuse_cells({encoders[name].column: found for name, found in cells.items()})
+            _reject_cells({encoders[name].column: flagged for name, flagged in cells.items()})
         return (arrays, cells) if report else arrays
 
     def predictions(
@@ -229,7 +231,7 @@ class Encoder:
         threshold: float | Mapping[str, float] = 0.5,
         top_k: int | None = None,
         probabilities: bool = False,
-    ) -> dict[str, Column]:
+    ) -> dict[str, PredictionColumn]:
         """Turn the outputs of a model into labels, tokens and numbers in their own units, by column.
 
         Columns and parameters are those of `Preprocessor.predictions`. The result holds arrays, or lists if each value
@@ -246,9 +248,9 @@ class Encoder:
         >>> Encoder(prep.to_dict()).predictions([[1, 3]])["sort_predictions"].tolist()
         ['b']
         """
-        return predictions_of_all(self._outcomes, outputs, How(logits, threshold, top_k, probabilities))
+        return decode_batches(self._decoders, outputs, PredictionOptions(logits, threshold, top_k, probabilities))
 
-    def _lacking(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:
+    def _missing_column_error(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:
         number, row = next((i, row) for i, row in enumerate(rows) if column not in row)
         return ColumnError(
             f'row {number} has no "{column}".{did_you_mean(column, row)} Give None where a cell is missing. '
@@ -265,20 +267,22 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
     try:
         file = Path(path)
         size = file.stat().st_size
-        data = file.read_bytes() if size <= saved.LIMIT_BYTES else b""
+        data = file.read_bytes() if size <= saved.MAX_BYTES else b""
     except (OSError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"there is no saved Preprocessor to read at {path!r}: {reason}") from error
-    if size > saved.LIMIT_BYTES:
-        raise CorruptDatasetError(f"{path} is larger than {saved.LIMIT_BYTES:,} bytes, as no saved Preprocessor is")
-    state = saved.verified(saved.parse_state(data, str(path)))
+    if size > saved.MAX_BYTES:
+        raise CorruptDatasetError(f"{path} is larger than {saved.MAX_BYTES:,} bytes, as no saved Preprocessor is")
+    state = saved.verify(saved.parse_state(data, str(path)))
     del data
-    with saved.telling(str(path)):
-        state = with_vocabularies(state, str(path), lambda name: no_link(file.parent / name), tokens_and_symbols)
+    with saved.error_context(str(path)):
+        state = load_vocabularies(
+            state, str(path), lambda name: read_unless_link(file.parent / name), parse_vocabulary_file
+        )
     return Encoder(state, trusted=trusted)
 
 
-def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
+def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):
@@ -289,13 +293,13 @@ def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
     return rows
 
 
-def _refuse_cells(cells: Mapping[str, Cells]) -> None:
+def _reject_cells(cells: Mapping[str, CellReport]) -> None:
     """Raise RejectedValueError for the first cell that cannot be read or holds what was not learned."""
     refused = [
         (number, column, kind, cell)
-        for column, found in cells.items()
+        for column, flagged in cells.items()
         for kind in ("unreadable", "unseen")
-        for number, cell in found.get(kind, {}).items()
+        for number, cell in flagged.get(kind, {}).items()
     ]
     if not refused:
         return
@@ -306,10 +310,12 @@ def _refuse_cells(cells: Mapping[str, Cells]) -> None:
         "as unknown",
     }[kind]
     others = f" ({len(refused) - 1:,} more such cells)" if len(refused) > 1 else ""
-    raise RejectedValueError(f'column "{column}": {str(cell)[:_SHOWN]!r} of row {number:,} {fault}{others}')
+    raise RejectedValueError(
+        f'column "{column}": {str(cell)[:_MAX_SHOWN_CHARACTERS]!r} of row {number:,} {fault}{others}'
+    )
 
 
-def _try(encoder: RowEncoder, *, has_length: bool) -> None:
+def _test_encoding(encoder: RowEncoder, *, has_length: bool) -> None:
     """Let what was altered show by an error when it is read, not when the first rows come."""
     for cell in ("0", "no such cell"):
         row = dict.fromkeys(encoder.columns, cell)
@@ -318,7 +324,7 @@ def _try(encoder: RowEncoder, *, has_length: bool) -> None:
             [encoder.read(one) for one in encoder.cells([row])] if has_length else encoder.encode([row])
 
 
-def _encode_cells(encoder: RowEncoder | WholeRows, cells: Sequence[Any]) -> dict[str, np.ndarray]:
+def _encode_cells(encoder: RowEncoder | FallbackRowEncoder, cells: Sequence[Any]) -> dict[str, np.ndarray]:
     return encoder.encode([{encoder.columns[0]: cell} for cell in cells])
 
 
@@ -330,7 +336,7 @@ def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
     kind, params = feature["type"], feature["params"]
     if kind not in _ENCODERS:
         return None
-    if unknown := sorted(set(params) - _OF_ALL - set(_PARAMETERS[kind].split())):
+    if unknown := sorted(set(params) - _COMMON_PARAMETERS - set(_PARAMETERS[kind].split())):
         raise FormatVersionError(
             f'feature "{name}": a {kind} has no parameter "{unknown[0]}" in this version of daskprep: '
             "upgrade it, or restore the file if it was altered"
@@ -338,7 +344,7 @@ def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
     for key in ("column", "group_by"):
         if not isinstance(value := params.get(key), str | None):
             raise TypeError(f"{key} is {str(value)[:80]}")
-    if params.get("tokenizer", "space") not in CUTS and params.get("level") != "char":
+    if params.get("tokenizer", "space") not in TOKENIZERS and params.get("level") != "char":
         return None
     module, _, encoder = _ENCODERS[kind].partition(".")
     row_type: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 BUCKET_KEY = 0
-MOST_BUCKETS = 1 << 24  # an embedding has a row for each
+MAX_HASH_BUCKETS = 1 << 24  # an embedding has a row for each
 SEPARATOR = "|"  # of the parts of a cross
 MISSING_PART = "\\-"  # which no part that is there becomes, since its backslashes are doubled
 
-_WORD = (1 << 64) - 1
+_WORD_MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_ODD = 0xD1342543DE82EF95
+_LENGTH_FACTOR = 0xD1342543DE82EF95
 
 
 def bucket_of(text: str, buckets: int) -> int:
     """Return the bucket of a text, from 0 on."""
     data = text.encode()
     total = 0
-    for place, start in enumerate(range(0, len(data), 8), 1):
+    for word_number, start in enumerate(range(0, len(data), 8), 1):
         word = int.from_bytes(data[start : start + 8], "little")
-        total += _mixed(word ^ (place * _GOLDEN + BUCKET_KEY & _WORD))
-    return _mixed((total & _WORD ^ BUCKET_KEY) + len(data) * _ODD & _WORD) % buckets
+        total += _mix(word ^ (word_number * _GOLDEN + BUCKET_KEY & _WORD_MASK))
+    return _mix((total & _WORD_MASK ^ BUCKET_KEY) + len(data) * _LENGTH_FACTOR & _WORD_MASK) % buckets
 
 
 def bucket_names(numbers: Iterable[int]) -> list[str]:
@@ -29,18 +29,18 @@ def bucket_names(numbers: Iterable[int]) -> list[str]:
     return [f"<BUCKET {number}>" for number in numbers]
 
 
-def joined_parts(parts: Sequence[str | None]) -> str | None:
+def join_parts(parts: Sequence[str | None]) -> str | None:
     """Return the value of a cross, None if all parts are missing; different parts never give the same value."""
     if all(part is None for part in parts):
         return None
-    return SEPARATOR.join(MISSING_PART if part is None else _escaped(part) for part in parts)
+    return SEPARATOR.join(MISSING_PART if part is None else _escape(part) for part in parts)
 
 
-def _escaped(part: str) -> str:
+def _escape(part: str) -> str:
     return part.replace("\\", "\\\\").replace(SEPARATOR, "\\" + SEPARATOR)
 
 
-def _mixed(word: int) -> int:
-    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD
-    word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
+def _mix(word: int) -> int:
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD_MASK
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD_MASK
     return word ^ word >> 31

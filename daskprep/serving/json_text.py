@@ -18,19 +18,19 @@ def parse_json(text: str | bytes) -> Any:
     ValueError: the key "a" occurs twice in it
     """
     try:
-        return json.loads(text, object_pairs_hook=unique_keys, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=check_unique_keys, parse_constant=_refuse)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def check_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON as a dict; ValueError for a key that occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         counts = Counter(key for key, _ in pairs)
-        twice = next(key for key, count in counts.items() if count > 1)
-        raise ValueError(f'the key "{twice}" occurs twice in it')
-    return found
+        duplicate = next(key for key, count in counts.items() if count > 1)
+        raise ValueError(f'the key "{duplicate}" occurs twice in it')
+    return result
 
 
 def _refuse(name: str) -> NoReturn:

@@ -12,20 +12,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
-from daskprep.serving.classes import class_labels, typed_labels
-from daskprep.serving.cutting import text_of_tokens
-from daskprep.serving.units import bin_middles, original_units
+from daskprep.serving.classes import class_labels, convert_labels
+from daskprep.serving.normalization import bin_middles, original_units
+from daskprep.serving.text_tokenizers import join_tokens
 
-Column: TypeAlias = np.ndarray | list[Any]
+PredictionColumn: TypeAlias = np.ndarray | list[Any]
 """One value for each row: an array, or a list where the values are lists or arrays themselves."""
 
-_AT_ONCE = 1 << 22  # numbers that are made probabilities at a time, 32 MiB
-_OUTSIDE = 1e-5  # by which a probability may miss 0 and 1
-_SUM = 0.01  # by which those of a row may miss 1 in all, as sums of 16-bit floats do
+_BATCH_VALUES = 1 << 22  # numbers that are made probabilities at a time, 32 MiB
+_TOLERANCE = 1e-5  # by which a probability may miss 0 and 1
+_SUM_TOLERANCE = 0.01  # by which those of a row may miss 1 in all, as sums of 16-bit floats do
 
 
 @dataclass(frozen=True)
-class How:
+class PredictionOptions:
     """How outputs become predictions; `Preprocessor.predictions` says what the options do."""
 
     logits: bool = True
@@ -33,32 +33,32 @@ class How:
     top_k: int | None = None
     probabilities: bool = False
 
-    def check(self, outcomes: Mapping[str, Outcome]) -> None:
+    def check(self, decoders: Mapping[str, OutputDecoder]) -> None:
         """Raise ConfigError if there are no targets, or an option makes no sense for these."""
-        if not outcomes:
+        if not decoders:
             raise ConfigError("no feature is a target, so there is nothing to predict: pass targets= to Preprocessor")
         for option in ("logits", "probabilities"):
             if not isinstance(getattr(self, option), bool):
                 raise ConfigError(f"{option} must be True or False, not {getattr(self, option)!r}")
-        whole = isinstance(self.top_k, int | np.integer) and not isinstance(self.top_k, bool)
-        if self.top_k is not None and not (whole and self.top_k > 0):
+        is_integer = isinstance(self.top_k, int | np.integer) and not isinstance(self.top_k, bool)
+        if self.top_k is not None and not (is_integer and self.top_k > 0):
             raise ConfigError(f"top_k must be a whole number of classes from 1 on, or None, not {self.top_k!r}")
-        for name, given in (self.threshold if isinstance(self.threshold, Mapping) else {"": self.threshold}).items():
+        for name, value in (self.threshold if isinstance(self.threshold, Mapping) else {"": self.threshold}).items():
             if isinstance(self.threshold, Mapping):
-                one = _target(outcomes, name)
-                if not isinstance(one, TrueOrFalse | SetOfTokens):
+                one = _target(decoders, name)
+                if not isinstance(one, BinaryDecoder | SetDecoder):
                     raise ConfigError(
                         f'threshold: target "{name}" is {one.noun}, and thresholds are for binary and set'
                     )
-            if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not 0 <= given <= 1:
-                raise ConfigError(f"threshold must be a probability from 0 to 1, not {given!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
+                raise ConfigError(f"threshold must be a probability from 0 to 1, not {value!r}")
 
-    def least(self, target: str) -> float:
+    def get_threshold(self, target: str) -> float:
         """Return the probability from which on something is predicted."""
         return self.threshold.get(target, 0.5) if isinstance(self.threshold, Mapping) else self.threshold
 
 
-class Outcome(ABC):
+class OutputDecoder(ABC):
     """Turns the outputs for one target into predictions; what it knows of the target is as the saved JSON has it.
 
     It holds nothing that changes once it is made, so that threads may share it.
@@ -75,88 +75,96 @@ class Outcome(ABC):
         self.prepare()
 
     def prepare(self) -> None:  # noqa: B027 some need nothing
-        """Make of parameters and learned values what `part` uses."""
+        """Make of parameters and learned values what `decode_rows` uses."""
 
     def error(self, message: str, kind: type[DaskprepError] = ConfigError) -> DaskprepError:
         """Return an error that names the target."""
         return kind(f'target "{self.name}": {message}')
 
-    def unpredictable(self, unless: str = "") -> DaskprepError:
+    def unsupported_error(self, unless: str = "") -> DaskprepError:
         """Return the error for a type whose outputs say nothing."""
         return self.error(
             f"outputs for {self.noun} cannot be turned into predictions{unless}; give those of the other targets, as a "
             "mapping, and use these as the model gives them"
         )
 
-    def predictions(self, given: Any, how: How) -> dict[str, Column]:
+    def predictions(self, outputs: Any, options: PredictionOptions) -> dict[str, PredictionColumn]:
         """Return columns by their suffix, with a value for each row of the outputs."""
         try:
-            array = as_array(given)
+            array = as_array(outputs)
         except (ValueError, TypeError, RuntimeError) as error:  # a ragged list
-            message = f"no array can be made of a {type(given).__name__}: {error}{self.remedy}"
+            message = f"no array can be made of a {type(outputs).__name__}: {error}{self.remedy}"
             raise self.error(message, ColumnError) from error
         if array.dtype.kind not in "biuf":
             raise self.error(f"outputs are {array.dtype}: give numbers", ColumnError)
-        if (shapes := self.expected(array)) is not None:
+        if (shapes := self.describe_expected_shape(array)) is not None:
             hint = "; encoded rows are for `decode`" * (array.dtype.kind in "iu")
-            found = f"outputs of {array.dtype} and shape {array.shape}"
-            raise self.error(f"{found}, and those for {self.noun} are of shape {shapes}{hint}", ColumnError)
-        step = max(1, _AT_ONCE // max(1, math.prod(array.shape[1:])))
+            description = f"outputs of {array.dtype} and shape {array.shape}"
+            raise self.error(f"{description}, and those for {self.noun} are of shape {shapes}{hint}", ColumnError)
+        step = max(1, _BATCH_VALUES // max(1, math.prod(array.shape[1:])))
         starts = range(0, max(len(array), 1), step)
-        return joined([self.part(array[start : start + step], how, start) for start in starts])
+        return concat_columns([self.decode_rows(array[start : start + step], options, start) for start in starts])
 
-    def expected(self, given: np.ndarray) -> str | None:
+    def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         """Return which shapes outputs must have; None if they have one of these."""
-        return None if given.shape[1:] == (self.size,) else f"(rows, {self.size}){self.meaning}"
+        return None if outputs.shape[1:] == (self.size,) else f"(rows, {self.size}){self.meaning}"
 
     @abstractmethod
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        """Return columns by suffix for some rows of the outputs, from the row `first` on."""
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        """Return columns by suffix for some rows of the outputs, from the row `first_row` on."""
 
-    def chances(self, given: np.ndarray, how: How, first: int, *, one_of: bool) -> np.ndarray:
+    def to_probabilities(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int, *, exclusive: bool
+    ) -> np.ndarray:
         """Return probabilities: of classes along the last axis, of which one is right, or of things by themselves."""
-        values = given.astype(np.float64)
-        if how.logits:
-            if given.dtype == bool:
+        values = outputs.astype(np.float64)
+        if options.logits:
+            if outputs.dtype == bool:
                 raise self.error(
                     "the outputs are True and False, and no scores: give what the model gave, before any threshold, or "
                     "logits=False"
                 )
             with np.errstate(invalid="ignore", over="ignore"):  # of infinite scores, which are refused
-                if one_of:
+                if exclusive:
                     values -= values.max(axis=-1, keepdims=True)
                     np.exp(values, out=values)
                     values /= values.sum(axis=-1, keepdims=True)
                 else:
                     values = 1 / (1 + np.exp(-values))
-        if at := _first(np.isnan(values)):
-            odd = given[at[0]][~np.isfinite(given[at[0]])].ravel()[0]
+        if index := _first_index(np.isnan(values)):
+            nonfinite = outputs[index[0]][~np.isfinite(outputs[index[0]])].ravel()[0]
             raise self.error(
-                f"the outputs of row {first + at[0]:,} hold {odd}, of which no class can be told: look for what is not "
+                f"the outputs of row {first_row + index[0]:,} hold {nonfinite}, of which no class can be told: look for what is not "
                 "finite in the model or its inputs",
                 RejectedValueError,
             )
-        if not how.logits and (at := _first((values < -_OUTSIDE) | (values > 1 + _OUTSIDE))):
+        if not options.logits and (index := _first_index((values < -_TOLERANCE) | (values > 1 + _TOLERANCE))):
             raise self.error(
-                f"row {first + at[0]:,} holds {values[at]:g}, which is not a probability: give logits=True for raw "
+                f"row {first_row + index[0]:,} holds {values[index]:g}, which is not a probability: give logits=True for raw "
                 "scores"
             )
-        if not how.logits and one_of and (at := _first(np.abs((sums := values.sum(axis=-1)) - 1) > _SUM)):
+        if (
+            not options.logits
+            and exclusive
+            and (index := _first_index(np.abs((sums := values.sum(axis=-1)) - 1) > _SUM_TOLERANCE))
+        ):
             raise self.error(
-                f"the probabilities of row {first + at[0]:,} add up to {sums[at]:g}, not 1: give logits=True for raw "
+                f"the probabilities of row {first_row + index[0]:,} add up to {sums[index]:g}, not 1: give logits=True for raw "
                 "scores, or the probabilities of all classes"
             )
         return np.clip(values, 0, 1, out=values)
 
-    def checked_ids(self, given: np.ndarray, count: int, first: int) -> np.ndarray:
+    def check_ids(self, ids: np.ndarray, count: int, first_row: int) -> np.ndarray:
         """Return ids as they can be indices, or raise RejectedValueError for one that is none of so many."""
-        if at := _first((given < 0) | (given >= count)):
-            message = f"row {first + at[0]:,} holds the id {given[at]}, and there are 0 to {count - 1}"
+        if index := _first_index((ids < 0) | (ids >= count)):
+            message = f"row {first_row + index[0]:,} holds the id {ids[index]}, and there are 0 to {count - 1}"
             raise self.error(message, RejectedValueError)
-        return given.astype(np.int64)
+        return ids.astype(np.int64)
 
 
-class OneOfMany(Outcome):
+class CategoryDecoder(OutputDecoder):
     """Classes of `Category`."""
 
     labels: np.ndarray  # in the order of their ids
@@ -166,36 +174,41 @@ class OneOfMany(Outcome):
         self.labels = _label_array(class_labels(self.learned), self.learned.get("cell_type"))
         self.size = len(self.labels)
 
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        scores = self.chances(given, how, first, one_of=True)
-        columns = self.columns(scores, scores.argmax(axis=1), how)
-        if how.top_k is not None:
-            best = _best(scores, min(how.top_k, len(self.labels)))
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        scores = self.to_probabilities(outputs, options, first_row, exclusive=True)
+        columns = self.columns(scores, scores.argmax(axis=1), options)
+        if options.top_k is not None:
+            best = _top_classes(scores, min(options.top_k, len(self.labels)))
             columns["_predictions_top_k"] = self.labels[best].tolist()
             columns["_probabilities_top_k"] = np.take_along_axis(scores, best, axis=1).tolist()
         return columns
 
-    def columns(self, scores: np.ndarray, ids: np.ndarray, how: How) -> dict[str, Column]:
+    def columns(self, scores: np.ndarray, ids: np.ndarray, options: PredictionOptions) -> dict[str, PredictionColumn]:
         """Return what is predicted and, if asked for, the probabilities of all: in lists, and in a column for each."""
-        found: dict[str, Column] = {"_predictions": self.labels[ids], "_probability": scores[np.arange(len(ids)), ids]}
-        if not how.probabilities:
-            return found
-        found["_probabilities"] = scores.tolist()
+        result: dict[str, PredictionColumn] = {
+            "_predictions": self.labels[ids],
+            "_probability": scores[np.arange(len(ids)), ids],
+        }
+        if not options.probabilities:
+            return result
+        result["_probabilities"] = scores.tolist()
         for number, label in enumerate(self.labels):
-            if (column := f"_probabilities_{label}") in (*found, "_probabilities_top_k"):
+            if (column := f"_probabilities_{label}") in (*result, "_probabilities_top_k"):
                 raise self.error(f"a column for class {label!r} would hide another: rename it")
-            found[column] = scores[:, number].copy()
-        return found
+            result[column] = scores[:, number].copy()
+        return result
 
 
 def _label_array(texts: Sequence[str], cell_type: str | None) -> np.ndarray:
     """Return labels as an array of their type; of objects if <UNK> is among labels that are no text."""
-    labels = typed_labels(texts, cell_type)
+    labels = convert_labels(texts, cell_type)
     is_plain = cell_type in ("integer", "boolean", "float") and "<UNK>" not in labels
     return np.array(labels, None if is_plain else object)
 
 
-class BinOfMany(OneOfMany):
+class BinDecoder(CategoryDecoder):
     """Bins of `Number`, as their middles."""
 
     meaning = ", a score for each bin"
@@ -205,46 +218,52 @@ class BinOfMany(OneOfMany):
         self.size = len(self.labels)
 
 
-class TrueOrFalse(OneOfMany):
+class BinaryDecoder(CategoryDecoder):
     """Labels of `Binary`."""
 
     def prepare(self) -> None:
         self.labels = _label_array(self.learned["bool2str"], self.learned.get("cell_type"))
 
-    def expected(self, given: np.ndarray) -> str | None:
-        right = given.shape[1:] in ((), (1,), (2,)) and given.ndim > 0
-        return None if right else "(rows,) or (rows, 1), the score of True, or (rows, 2), those of False and True"
+    def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
+        is_valid = outputs.shape[1:] in ((), (1,), (2,)) and outputs.ndim > 0
+        return None if is_valid else "(rows,) or (rows, 1), the score of True, or (rows, 2), those of False and True"
 
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        if given.shape[1:] == (2,):
-            both = self.chances(given, how, first, one_of=True)
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        if outputs.shape[1:] == (2,):
+            both = self.to_probabilities(outputs, options, first_row, exclusive=True)
         else:
-            true = self.chances(given.reshape(-1), how, first, one_of=False)
+            true = self.to_probabilities(outputs.reshape(-1), options, first_row, exclusive=False)
             both = np.stack([1 - true, true], axis=1)
-        return self.columns(both, (both[:, 1] >= how.least(self.name)).astype(np.intp), how)
+        return self.columns(both, (both[:, 1] >= options.get_threshold(self.name)).astype(np.intp), options)
 
 
-class NumberInUnits(Outcome):
+class NumberDecoder(OutputDecoder):
     """Numbers of `Number`."""
 
-    def expected(self, given: np.ndarray) -> str | None:
-        return None if given.ndim == 1 or given.shape[1:] == (1,) else "(rows,) or (rows, 1)"
+    def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
+        return None if outputs.ndim == 1 or outputs.shape[1:] == (1,) else "(rows,) or (rows, 1)"
 
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        return {"_predictions": original_units(given.reshape(-1), self.params["normalization"], self.learned)}
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        return {"_predictions": original_units(outputs.reshape(-1), self.params["normalization"], self.learned)}
 
 
-class Numbers(Outcome):
+class NumberListDecoder(OutputDecoder):
     """Lists of numbers of `Vector` and `Timeseries`."""
 
     def prepare(self) -> None:
         self.size = self.learned["vector_size" if "vector_size" in self.learned else "max_timeseries_length"]
 
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        return {"_predictions": given.astype(np.float64).tolist()}
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        return {"_predictions": outputs.astype(np.float64).tolist()}
 
 
-class SetOfTokens(Outcome):
+class SetDecoder(OutputDecoder):
     """Tokens of `Set`."""
 
     meaning = ", a score for each token of the vocabulary"
@@ -254,130 +273,140 @@ class SetOfTokens(Outcome):
         self.size = len(self.tokens)
         self.padding = self.learned["idx2str"].index(self.learned["special_symbols"]["padding"])
 
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        scores = self.chances(given, how, first, one_of=False)
-        chosen = scores >= how.least(self.name)
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        scores = self.to_probabilities(outputs, options, first_row, exclusive=False)
+        chosen = scores >= options.get_threshold(self.name)
         chosen[:, self.padding] = False
         ends = np.cumsum(chosen.sum(axis=1))
-        columns: dict[str, Column] = {
-            "_predictions": _cut(self.tokens[np.nonzero(chosen)[1]], ends),
-            "_probability": _cut(scores[chosen], ends),
+        columns: dict[str, PredictionColumn] = {
+            "_predictions": _split_rows(self.tokens[np.nonzero(chosen)[1]], ends),
+            "_probability": _split_rows(scores[chosen], ends),
         }
-        return columns | ({"_probabilities": scores.tolist()} if how.probabilities else {})
+        return columns | ({"_probabilities": scores.tolist()} if options.probabilities else {})
 
 
-class TextOfTokens(Outcome):
+class SequenceDecoder(OutputDecoder):
     """Rows of tokens of `Sequence` and `Text`."""
 
     remedy = "; fill rows of ids up to one length, with the id of <PAD>"
 
     def prepare(self) -> None:
-        self.is_both = "word" in self.learned
-        if self.is_both:
+        self.has_two_levels = "word" in self.learned
+        if self.has_two_levels:
             return
         tokens = self.learned["idx2str"]
         ids = {role: tokens.index(symbol) for role, symbol in self.learned["special_symbols"].items()}
         self.tokens = np.array(tokens, object)
         self.padding, self.stop = ids.get("padding"), ids.get("stop")
-        self.silent = [ids[role] for role in ("padding", "start", "stop") if role in ids]
+        self.omitted_ids = [ids[role] for role in ("padding", "start", "stop") if role in ids]
         characters = self.params["tokenizer"] == "characters" or self.params.get("level") == "char"
         self.tokenizer = "characters" if characters else self.params["tokenizer"]
 
-    def expected(self, given: np.ndarray) -> str | None:
-        if self.is_both:
+    def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
+        if self.has_two_levels:
             raise self.error(
                 'a text of level "both" has two outputs: make two features of it, one of level "word" and one of level '
                 f'"char", with column="{self.params.get("column") or self.name}"'
             )
-        are_ids, count = given.ndim == 2 and given.dtype.kind in "iu", len(self.tokens)
-        if are_ids or (given.ndim == 3 and given.shape[2] == count):
+        are_ids, count = outputs.ndim == 2 and outputs.dtype.kind in "iu", len(self.tokens)
+        if are_ids or (outputs.ndim == 3 and outputs.shape[2] == count):
             return None
         return f"(rows, length), whole numbers that are ids, or (rows, length, {count}), a score for each token"
 
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        if given.ndim == 2:
-            ids, scores = self.checked_ids(given, len(self.tokens), first), None
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        if outputs.ndim == 2:
+            ids, scores = self.check_ids(outputs, len(self.tokens), first_row), None
         else:
-            chances = self.chances(given, how, first, one_of=True)
-            ids, scores = chances.argmax(axis=2), chances.max(axis=2)
+            to_probabilities = self.to_probabilities(outputs, options, first_row, exclusive=True)
+            ids, scores = to_probabilities.argmax(axis=2), to_probabilities.max(axis=2)
         stops = np.zeros(ids.shape, bool) if self.stop is None else ids == self.stop
         if self.stop == self.padding:  # on the left it is padding, and stops nothing
             stops &= np.logical_or.accumulate(ids != self.padding, axis=1)
-        counted = np.cumsum(stops, axis=1) - stops == 0  # up to the first stop, and that too
-        inside = counted & ~np.isin(ids, self.silent)
-        words = _cut(self.tokens[ids[inside]], np.cumsum(inside.sum(axis=1)))
-        texts = [text_of_tokens(row, self.tokenizer) for row in words]
-        columns: dict[str, Column] = {"_predictions": np.array(texts, object)}
+        is_counted = np.cumsum(stops, axis=1) - stops == 0  # up to the first stop, and that too
+        inside = is_counted & ~np.isin(ids, self.omitted_ids)
+        words = _split_rows(self.tokens[ids[inside]], np.cumsum(inside.sum(axis=1)))
+        texts = [join_tokens(row, self.tokenizer) for row in words]
+        columns: dict[str, PredictionColumn] = {"_predictions": np.array(texts, object)}
         if scores is not None:
-            columns["_probability"] = np.where(counted, scores, 1.0).prod(axis=1)
-            if how.probabilities:
-                columns["_probabilities"] = _cut(scores[counted], np.cumsum(counted.sum(axis=1)))
+            columns["_probability"] = np.where(is_counted, scores, 1.0).prod(axis=1)
+            if options.probabilities:
+                columns["_probabilities"] = _split_rows(scores[is_counted], np.cumsum(is_counted.sum(axis=1)))
         return columns
 
 
-class Mask(Outcome):
+class MaskDecoder(OutputDecoder):
     """Classes of the pixels of masks, which are of `Image`."""
 
     def prepare(self) -> None:
         self.classes = len(self.learned.get("class_map") or ())
 
-    def expected(self, given: np.ndarray) -> str | None:
+    def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         if not self.classes:
-            raise self.unpredictable(", unless num_classes or infer_image_num_classes says that they are masks")
+            raise self.unsupported_error(", unless num_classes or infer_image_num_classes says that they are masks")
         size = (self.learned["height"], self.learned["width"])
-        are_ids = given.dtype.kind in "iu" and given.ndim == 3
-        if (are_ids and given.shape[1:] == size) or given.shape[1:] == (self.classes, *size):
+        are_ids = outputs.dtype.kind in "iu" and outputs.ndim == 3
+        if (are_ids and outputs.shape[1:] == size) or outputs.shape[1:] == (self.classes, *size):
             return None
         area = "{}, {}".format(*size)
         return f"(rows, {self.classes}, {area}), a score for each class, or (rows, {area}), whole numbers of classes"
 
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        if given.ndim == 3:
-            ids = self.checked_ids(given, self.classes, first)
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        if outputs.ndim == 3:
+            ids = self.check_ids(outputs, self.classes, first_row)
         else:
-            ids = self.chances(np.moveaxis(given, 1, -1), how, first, one_of=True).argmax(axis=-1)
+            ids = self.to_probabilities(np.moveaxis(outputs, 1, -1), options, first_row, exclusive=True).argmax(axis=-1)
         return {"_predictions": list(ids.astype(np.uint8))}
 
 
-class Unpredictable(Outcome):
+class UnsupportedDecoder(OutputDecoder):
     """What cannot be told of outputs."""
 
-    def expected(self, given: np.ndarray) -> str | None:
-        raise self.unpredictable()
+    def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
+        raise self.unsupported_error()
 
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        raise self.unpredictable()
+    def decode_rows(
+        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
+    ) -> dict[str, PredictionColumn]:
+        raise self.unsupported_error()
 
 
-_OUTCOMES: dict[str, type[Outcome]] = {
-    "binary": TrueOrFalse,
-    "category": OneOfMany,
-    "image": Mask,
-    "number": NumberInUnits,
-    "sequence": TextOfTokens,
-    "set": SetOfTokens,
-    "text": TextOfTokens,
-    "timeseries": Numbers,
-    "vector": Numbers,
+_DECODERS: dict[str, type[OutputDecoder]] = {
+    "binary": BinaryDecoder,
+    "category": CategoryDecoder,
+    "image": MaskDecoder,
+    "number": NumberDecoder,
+    "sequence": SequenceDecoder,
+    "set": SetDecoder,
+    "text": SequenceDecoder,
+    "timeseries": NumberListDecoder,
+    "vector": NumberListDecoder,
 }
 
 
-def outcome(name: str, feature: Mapping[str, Any]) -> Outcome:
+def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
     """Return what turns outputs for a target into predictions, of its type, parameters and learned values."""
     kind = feature["type"]
     if kind == "number" and feature["params"].get("encoding") == "bins":
-        return BinOfMany(name, kind, feature["params"], feature["learned"])
-    return _OUTCOMES.get(kind, Unpredictable)(name, kind, feature["params"], feature["learned"])
+        return BinDecoder(name, kind, feature["params"], feature["learned"])
+    return _DECODERS.get(kind, UnsupportedDecoder)(name, kind, feature["params"], feature["learned"])
 
 
-def predictions_of(outcomes: Mapping[str, Outcome], outputs: Any, how: How) -> dict[str, Column]:
+def decode_batch(
+    decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions
+) -> dict[str, PredictionColumn]:
     """Return the columns of predictions, by name, for the outputs of one batch."""
-    how.check(outcomes)
-    given = _by_target(outcomes, outputs)
-    columns: dict[str, Column] = {}
+    options.check(decoders)
+    by_target = _by_target(decoders, outputs)
+    columns: dict[str, PredictionColumn] = {}
     rows = {}
-    for name in filter(given.__contains__, outcomes):
-        for suffix, column in outcomes[name].predictions(given[name], how).items():
+    for name in filter(by_target.__contains__, decoders):
+        for suffix, column in decoders[name].predictions(by_target[name], options).items():
             if name + suffix in columns:
                 raise ConfigError(f'two columns of predictions are named "{name}{suffix}": rename a target')
             columns[name + suffix] = column
@@ -387,38 +416,40 @@ def predictions_of(outcomes: Mapping[str, Outcome], outputs: Any, how: How) -> d
     return columns
 
 
-def _by_target(outcomes: Mapping[str, Outcome], outputs: Any) -> Mapping[str, Any]:
+def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[str, Any]:
     if not isinstance(outputs, Mapping):
-        if len(outcomes) > 1:
+        if len(decoders) > 1:
             raise ConfigError(
-                f"give outputs by target, as a mapping, of {len(outcomes)}: {', '.join(outcomes)}; not a "
+                f"give outputs by target, as a mapping, of {len(decoders)}: {', '.join(decoders)}; not a "
                 f"{type(outputs).__name__}"
             )
         if isinstance(outputs, tuple):
             raise ConfigError(
-                f'a tuple of {len(outputs)} is not an output: give the one for "{next(iter(outcomes))}" alone, or a '
+                f'a tuple of {len(outputs)} is not an output: give the one for "{next(iter(decoders))}" alone, or a '
                 "list if these are batches"
             )
-        return dict.fromkeys(outcomes, outputs)
+        return dict.fromkeys(decoders, outputs)
     for name in outputs:
-        _target(outcomes, name)
+        _target(decoders, name)
     if not outputs:
-        raise ConfigError(f"outputs are empty: give those of a target, which are {', '.join(outcomes)}")
+        raise ConfigError(f"outputs are empty: give those of a target, which are {', '.join(decoders)}")
     return outputs
 
 
-def predictions_of_all(outcomes: Mapping[str, Outcome], outputs: Any, how: How) -> dict[str, Column]:
+def decode_batches(
+    decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions
+) -> dict[str, PredictionColumn]:
     """Return the columns of predictions for one batch of outputs, or for all that an iterable of them gives."""
     parts = []
     for number, batch in enumerate(_batches(outputs)):
         try:
-            parts.append(predictions_of(outcomes, batch, how))
+            parts.append(decode_batch(decoders, batch, options))
         except DaskprepError as error:
             error.add_note(f"in batch {number:,} of the outputs")
             raise
     if not parts:
         raise ConfigError("there is no batch of outputs: give at least one, which may have no rows")
-    return joined(parts)
+    return concat_columns(parts)
 
 
 def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
@@ -430,7 +461,7 @@ def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
     return iter(outputs) if isinstance(outputs, Iterable) and not isinstance(outputs, str | tuple) else [outputs]
 
 
-def joined(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column]:
+def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> dict[str, PredictionColumn]:
     """Put the columns of several batches one below the other."""
     for number, part in enumerate(parts):
         if part.keys() != parts[0].keys():
@@ -448,37 +479,37 @@ def joined(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column]:
     }
 
 
-def as_array(given: Any) -> np.ndarray:
+def as_array(values: Any) -> np.ndarray:
     """Return a list or an array as NumPy has it, or a tensor on any device, whatever its precision."""
-    if hasattr(given, "detach"):  # a tensor, without an import of torch
-        given = given.detach().cpu()
-        given = given.float() if given.is_floating_point() and given.itemsize < 4 else given
-    return np.asarray(given)
+    if hasattr(values, "detach"):  # a tensor, without an import of torch
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() and values.itemsize < 4 else values
+    return np.asarray(values)
 
 
-def _first(mask: np.ndarray) -> tuple[int, ...]:
+def _first_index(mask: np.ndarray) -> tuple[int, ...]:
     """Return where the first True is; () if there is none."""
     return tuple(np.argwhere(mask)[0].tolist()) if mask.any() else ()
 
 
-def _best(scores: np.ndarray, count: int) -> np.ndarray:
+def _top_classes(scores: np.ndarray, count: int) -> np.ndarray:
     """Return the classes of the largest scores of each row, the first of equal ones first."""
-    left, rows = scores.copy(), np.arange(len(scores))
+    remaining, rows = scores.copy(), np.arange(len(scores))
     best = np.empty((len(scores), count), np.intp)
-    for place in range(count):  # a sort of thousands of classes takes longer than to look for a few
-        best[:, place] = left.argmax(axis=1)
-        left[rows, best[:, place]] = -1
+    for rank in range(count):  # a sort of thousands of classes takes longer than to look for a few
+        best[:, rank] = remaining.argmax(axis=1)
+        remaining[rows, best[:, rank]] = -1
     return best
 
 
-def _cut(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
+def _split_rows(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
     """Return a list for each row, of the values of all rows and where each row ends."""
     values = flat.tolist()
     return [values[start:end] for start, end in itertools.pairwise([0, *ends.tolist()])]
 
 
-def _target(outcomes: Mapping[str, Outcome], name: str) -> Outcome:
-    if name not in outcomes:
-        hint = did_you_mean(name, outcomes)
-        raise ConfigError(f'there is no target "{name}".{hint} Targets are: {", ".join(outcomes)}')
-    return outcomes[name]
+def _target(decoders: Mapping[str, OutputDecoder], name: str) -> OutputDecoder:
+    if name not in decoders:
+        hint = did_you_mean(name, decoders)
+        raise ConfigError(f'there is no target "{name}".{hint} Targets are: {", ".join(decoders)}')
+    return decoders[name]

@@ -13,55 +13,55 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ColumnError, CorruptDatasetError, DaskprepError, FormatVersionError, RejectedValueError
-from daskprep.serving.hashing import MOST_BUCKETS
+from daskprep.serving.hashing import MAX_HASH_BUCKETS
 from daskprep.serving.json_text import parse_json
 
 PLAIN_FORMAT = 1  # of `to_dict`, of datasets, and of files before 2: no digests
 FORMAT = 2
-LIMIT_BYTES = 1 << 30
-_SHOWN = 80
+MAX_BYTES = 1 << 30
+_MAX_SHOWN_CHARACTERS = 80
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one of a pair; alone it is no character
-_EXACT = 1 << 53
+_MAX_EXACT_INTEGER = 1 << 53
 # Locations may be edited in a saved file: a folder can be elsewhere on the machine that reads it.
-_PLACES = frozenset({"base_dir", "lazy_cache_dir"})
+_LOCATION_KEYS = frozenset({"base_dir", "lazy_cache_dir"})
 # Lengths of rows, by which a file of a few bytes could ask for any amount of memory, and the types that have them.
-_LENGTHS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
-_MOST = {**dict.fromkeys(_LENGTHS, (1 << 31) - 1), "buckets": MOST_BUCKETS}
-SIZED = frozenset({"category", "set", "bag", "sequence", "text", "vector", "timeseries"})
+_LENGTH_KEYS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
+_MAX_VALUES = {**dict.fromkeys(_LENGTH_KEYS, (1 << 31) - 1), "buckets": MAX_HASH_BUCKETS}
+TYPES_WITH_LENGTH = frozenset({"category", "set", "bag", "sequence", "text", "vector", "timeseries"})
 _LEVELS = ("word", "char")
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
     **dict.fromkeys(("power", "power_mean", "power_std"), (float, int, type(None))),
     **dict.fromkeys(("quantiles", "edges", "counts"), (list,)),
-    **dict.fromkeys(_MOST, (int,)),
+    **dict.fromkeys(_MAX_VALUES, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
     **dict.fromkeys(("idx2str", "classes"), (list,)),
     "encodings": (str,),
     "above_zero": (bool,),
     **dict.fromkeys(("fallback_true_label", "written", "cell_type"), (str, type(None))),
 }
-_WITHIN = {
+_ITEM_TYPES = {
     "str2bool": bool, "special_symbols": str, "idx2str": str, "classes": str, "quantiles": float, "edges": float,
     "counts": int,
 }  # fmt: skip
 _ULPS = 4
-_SPOILT = "it was altered since it was saved: restore the file, or save it again"
+_ALTERED_HINT = "it was altered since it was saved: restore the file, or save it again"
 
 # What reading a part raises whose types and numbers are not those of any that was saved.
-_ALTERED = (
+_ALTERED_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
     re.error,
 )  # fmt: skip
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
+def error_context(what: str) -> Iterator[None]:
     """Turn whatever goes wrong with a part of a state that nobody saved into an error that names it."""
     try:
         yield
     except DaskprepError:
         raise
-    except _ALTERED as error:
+    except _ALTERED_ERRORS as error:
         raise CorruptDatasetError(
             f"{what} cannot be restored ({type(error).__name__}: {error}): it was altered since it was saved"
         ) from error
@@ -76,7 +76,7 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
             f"{name} is not valid JSON ({error}), as every saved Preprocessor is: it is another file, or was damaged"
         ) from error
     if _SURROGATE.search(data):
-        with telling(name):
+        with error_context(name):
             _json(state).encode()
     if not isinstance(state, dict):
         raise CorruptDatasetError(f"{name} holds {type(state).__name__} in place of what a Preprocessor learned")
@@ -89,9 +89,9 @@ def check_format(state: Any) -> None:
     if not isinstance(state, Mapping) or "format" not in state or "features" not in state:
         fault = "it has no format and features"
     elif not (isinstance(features, Mapping) and all(isinstance(one, Mapping) for one in features.values())):
-        fault = f"{str(features)[:_SHOWN]} are not features by name"
+        fault = f"{str(features)[:_MAX_SHOWN_CHARACTERS]} are not features by name"
     elif type(state["format"]) is not int or state["format"] < 1:
-        fault = f"its format is {str(state['format'])[:_SHOWN]}"
+        fault = f"its format is {str(state['format'])[:_MAX_SHOWN_CHARACTERS]}"
     if fault:
         raise CorruptDatasetError(f"this JSON is not a saved Preprocessor: {fault}")
     if state["format"] > FORMAT:
@@ -101,12 +101,12 @@ def check_format(state: Any) -> None:
         )
 
 
-def restored_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple[str, ...]:
+def read_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the features that are targets; CorruptDatasetError for what is none of the features."""
     targets = state.get("targets", [])
     if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
         raise CorruptDatasetError(
-            f"targets: {str(targets)[:_SHOWN]} are not features: it was altered since it was saved"
+            f"targets: {str(targets)[:_MAX_SHOWN_CHARACTERS]} are not features: it was altered since it was saved"
         )
     return tuple(dict.fromkeys(targets))
 
@@ -115,10 +115,10 @@ def check_learned(learned: Mapping[str, Any]) -> None:
     """Raise TypeError where what rows depend on is of another type than any that is saved."""
     for key, value in learned.items():
         fits = key not in _TYPES or type(value) in _TYPES[key]
-        if fits and key in _WITHIN:
-            fits = set(map(type, value if isinstance(value, list) else value.values())) <= {_WITHIN[key]}
-        if not fits or (key in _MOST and not 0 <= value <= _MOST[key]):
-            raise TypeError(f"{key} is {str(value)[:_SHOWN]}")
+        if fits and key in _ITEM_TYPES:
+            fits = set(map(type, value if isinstance(value, list) else value.values())) <= {_ITEM_TYPES[key]}
+        if not fits or (key in _MAX_VALUES and not 0 <= value <= _MAX_VALUES[key]):
+            raise TypeError(f"{key} is {str(value)[:_MAX_SHOWN_CHARACTERS]}")
         if key in _LEVELS:
             check_learned(value)
 
@@ -126,33 +126,35 @@ def check_learned(learned: Mapping[str, Any]) -> None:
 # -- digests
 
 
-def digests_of(learned: Mapping[str, Any]) -> dict[str, str]:
+def compute_digests(learned: Mapping[str, Any]) -> dict[str, str]:
     """Return a digest of each value that was learned, by its name."""
-    return {key: _digest(value) for key, value in learned.items() if key not in _PLACES}
+    return {key: _digest(value) for key, value in learned.items() if key not in _LOCATION_KEYS}
 
 
-def with_digest(state: Mapping[str, Any]) -> dict[str, Any]:
+def add_digest(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state with one digest of everything but what was learned, which the digests of features cover."""
     features = [
-        [name, {key: _without_places(value) for key, value in one.items() if key != "learned"}]
+        [name, {key: _drop_locations(value) for key, value in one.items() if key != "learned"}]
         for name, one in state["features"].items()
     ]
     rest = {key: value for key, value in state.items() if key != "digest"}
     return {**rest, "digest": _digest({**rest, "features": features})}
 
 
-def _without_places(value: Any) -> Any:
-    return {key: one for key, one in value.items() if key not in _PLACES} if isinstance(value, Mapping) else value
+def _drop_locations(value: Any) -> Any:
+    return (
+        {key: one for key, one in value.items() if key not in _LOCATION_KEYS} if isinstance(value, Mapping) else value
+    )
 
 
-def verified(state: Mapping[str, Any]) -> dict[str, Any]:
+def verify(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state without its digests, which must match."""
     check_format(state)
     if state["format"] == PLAIN_FORMAT:
         return dict(state)
-    features = {name: _verified(name, one) for name, one in state["features"].items()}
-    with telling("the saved Preprocessor"):
-        if "digest" in state and state["digest"] != with_digest(state)["digest"]:  # files of before have none
+    features = {name: _verify_feature(name, one) for name, one in state["features"].items()}
+    with error_context("the saved Preprocessor"):
+        if "digest" in state and state["digest"] != add_digest(state)["digest"]:  # files of before have none
             raise CorruptDatasetError(
                 "the saved Preprocessor was edited or damaged: its parameters, targets, split, golden rows or names of "
                 "features are not what was saved. Restore the file. To change it on purpose, change the result of "
@@ -162,17 +164,17 @@ def verified(state: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "format": PLAIN_FORMAT, "features": features}
 
 
-def _verified(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:
+def _verify_feature(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:
     digests, learned = feature.get("digests"), feature.get("learned")
     if not isinstance(digests, Mapping) or not isinstance(learned, Mapping):
-        raise CorruptDatasetError(f'feature "{name}" has no digests of what it learned: {_SPOILT}')
+        raise CorruptDatasetError(f'feature "{name}" has no digests of what it learned: {_ALTERED_HINT}')
     if "golden" not in feature:
-        raise CorruptDatasetError(f'feature "{name}" has no golden rows: {_SPOILT}')
-    with telling(f'feature "{name}"'):
-        found = digests_of(learned)
-    for key in {**digests, **found}:
-        if digests.get(key) != found.get(key):
-            raise CorruptDatasetError(f'feature "{name}": its learned "{key}" is not what was saved; {_SPOILT}')
+        raise CorruptDatasetError(f'feature "{name}" has no golden rows: {_ALTERED_HINT}')
+    with error_context(f'feature "{name}"'):
+        actual = compute_digests(learned)
+    for key in {**digests, **actual}:
+        if digests.get(key) != actual.get(key):
+            raise CorruptDatasetError(f'feature "{name}": its learned "{key}" is not what was saved; {_ALTERED_HINT}')
     return {key: value for key, value in feature.items() if key != "digests"}
 
 
@@ -196,26 +198,26 @@ def canonical(value: Any) -> str:
     if isinstance(value, list | tuple):
         kinds = set(map(type, value))
         if kinds == {str}:
-            return _texts(value)
-        if kinds == {int} and max(value) <= _EXACT and min(value) >= -_EXACT:
+            return _write_texts(value)
+        if kinds == {int} and max(value) <= _MAX_EXACT_INTEGER and min(value) >= -_MAX_EXACT_INTEGER:
             return _json(value)
         return "[" + ",".join(map(canonical, value)) + "]"
-    if isinstance(value, float) or (type(value) is int and abs(value) > _EXACT):
-        return _number(float(value))
+    if isinstance(value, float) or (type(value) is int and abs(value) > _MAX_EXACT_INTEGER):
+        return _write_number(float(value))
     return _json(value)
 
 
 _json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
-def _texts(texts: Sequence[str]) -> str:
+def _write_texts(texts: Sequence[str]) -> str:
     """Write a vocabulary: where nothing is to be escaped, in half the time that `json` takes."""
     joined = '","'.join(texts)
     plain = joined.isprintable() and "\\" not in joined and joined.count('"') == 2 * len(texts) - 2
     return f'["{joined}"]' if plain else _json(texts)
 
 
-def _number(value: float) -> str:
+def _write_number(value: float) -> str:
     """Write a double as JavaScript does: the shortest digits that give it back."""
     if value == 0:
         return "0"
@@ -232,55 +234,63 @@ def check_golden(
     name: str, feature: Mapping[str, Any], encode: Callable[[Sequence[Any]], Mapping[str, np.ndarray]]
 ) -> None:
     """Raise CorruptDatasetError unless cells become the rows that they became when they were saved."""
-    with telling(f'the golden rows of feature "{name}"'):
+    with error_context(f'the golden rows of feature "{name}"'):
         cells, arrays = feature["golden"]["cells"], feature["golden"]["arrays"]
         if not cells:
             return
         if any(len(one["rows"]) != len(cells) for one in arrays.values()):
-            raise CorruptDatasetError(f'feature "{name}": its golden rows are not {len(cells):,} in number; {_SPOILT}')
+            raise CorruptDatasetError(
+                f'feature "{name}": its golden rows are not {len(cells):,} in number; {_ALTERED_HINT}'
+            )
         # Of the shortest row, or a long one beside many cells would ask for any amount of memory.
         longest = max(min(_width(row) for row in one["rows"]) for one in arrays.values())
-        if feature["type"] in SIZED and any(length > longest for length in _lengths(feature["learned"])):
-            raise CorruptDatasetError(f'feature "{name}": its rows are longer than those it was saved with; {_SPOILT}')
+        if feature["type"] in TYPES_WITH_LENGTH and any(
+            length > longest for length in _learned_lengths(feature["learned"])
+        ):
+            raise CorruptDatasetError(
+                f'feature "{name}": its rows are longer than those it was saved with; {_ALTERED_HINT}'
+            )
         try:
-            found = encode([None if cell is None else str(cell) for cell in cells])
+            encoded = encode([None if cell is None else str(cell) for cell in cells])
         except (ColumnError, RejectedValueError) as error:
             raise CorruptDatasetError(
-                f'feature "{name}" cannot encode {cells} as it did: {error}; {_SPOILT}'
+                f'feature "{name}" cannot encode {cells} as it did: {error}; {_ALTERED_HINT}'
             ) from error
-        if found.keys() != arrays.keys():
-            raise CorruptDatasetError(f'feature "{name}" gives {list(found)}, and gave {list(arrays)}; {_SPOILT}')
+        if encoded.keys() != arrays.keys():
+            raise CorruptDatasetError(
+                f'feature "{name}" gives {list(encoded)}, and gave {list(arrays)}; {_ALTERED_HINT}'
+            )
         for output, one in arrays.items():
-            _check_rows(f'feature "{name}"', cells, found[output], one)
+            _check_rows(f'feature "{name}"', cells, encoded[output], one)
 
 
 def _width(row: Any) -> int:
     return sum(map(_width, row)) if isinstance(row, list) else 1
 
 
-def _lengths(learned: Mapping[str, Any]) -> Iterator[int]:
+def _learned_lengths(learned: Mapping[str, Any]) -> Iterator[int]:
     for key, value in learned.items():
         if isinstance(value, Mapping) and key in _LEVELS:
-            yield from _lengths(value)
-        elif key in _LENGTHS:
+            yield from _learned_lengths(value)
+        elif key in _LENGTH_KEYS:
             yield value
 
 
-def _check_rows(what: str, cells: Sequence[Any], found: np.ndarray, saved: Mapping[str, Any]) -> None:
-    if found.dtype.name != saved["dtype"]:
-        raise CorruptDatasetError(f"{what} encodes to {found.dtype}, and did to {saved['dtype']}; {_SPOILT}")
-    for cell, row, was in zip(cells, found, saved["rows"], strict=True):
-        if not _equal(row, was):
+def _check_rows(what: str, cells: Sequence[Any], encoded: np.ndarray, saved: Mapping[str, Any]) -> None:
+    if encoded.dtype.name != saved["dtype"]:
+        raise CorruptDatasetError(f"{what} encodes to {encoded.dtype}, and did to {saved['dtype']}; {_ALTERED_HINT}")
+    for cell, row, expected in zip(cells, encoded, saved["rows"], strict=True):
+        if not _equal(row, expected):
             raise CorruptDatasetError(
-                f"{what} encodes {cell!r} to {str(row.tolist())[:_SHOWN]}, and did to {str(was)[:_SHOWN]}: the file "
+                f"{what} encodes {cell!r} to {str(row.tolist())[:_MAX_SHOWN_CHARACTERS]}, and did to {str(expected)[:_MAX_SHOWN_CHARACTERS]}: the file "
                 "was altered since it was saved, or this version encodes otherwise: restore the file, or fit again"
             )
 
 
-def _equal(row: Any, was: Any) -> bool:
+def _equal(row: Any, expected: Any) -> bool:
     """Tell whether a row is what it was; floats up to what processors differ by in a logarithm."""
     if row.dtype.kind != "f":
-        return bool(row.tolist() == was)
-    before = np.array(was, np.float64)
-    room = _ULPS * float(np.finfo(row.dtype).eps) * float(np.abs(before).max(initial=0.0))
-    return before.shape == row.shape and bool((np.abs(row - before) <= room).all())
+        return bool(row.tolist() == expected)
+    expected_array = np.array(expected, np.float64)
+    tolerance = _ULPS * float(np.finfo(row.dtype).eps) * float(np.abs(expected_array).max(initial=0.0))
+    return expected_array.shape == row.shape and bool((np.abs(row - expected_array) <= tolerance).all())

@@ -10,11 +10,11 @@ import numpy as np
 
 from daskprep.errors import ColumnError
 from daskprep.serving.base import Arrays, RowEncoder, smallest_uint
-from daskprep.serving.cells import LISTS, text_of
-from daskprep.serving.cutting import CUTS
+from daskprep.serving.cells import LIST_TYPES, text_of
+from daskprep.serving.text_tokenizers import TOKENIZERS
 
 
-class TokenRows(RowEncoder):
+class TokenRowEncoder(RowEncoder):
     """Rows of a type whose cells are lists of tokens."""
 
     def prepare(self) -> None:
@@ -24,11 +24,11 @@ class TokenRows(RowEncoder):
         self.symbols: dict[str, str] = roles
         self.special = frozenset(roles.values())
         self.unknown = self.ids[roles["unknown"]]
-        self.cut = CUTS[self.params["tokenizer"]](self.params)
+        self.tokenize = TOKENIZERS[self.params["tokenizer"]](self.params)
 
     def read(self, cell: Any) -> Any:
         tokens = self.tokens_of(cell)
-        return None if tokens is None else self.row_of(tokens)
+        return None if tokens is None else self.build_row(tokens)
 
     def is_unseen(self, cell: Any) -> bool:
         return not self.ids.keys() >= set(self.tokens_of(cell) or ())
@@ -40,10 +40,10 @@ class TokenRows(RowEncoder):
         """Return the tokens of a cell, None if it is missing or cannot be read."""
         if isinstance(cell, str) and cell in self.special:
             return [str(cell)]  # in which a tokenizer might see three tokens
-        if isinstance(cell, LISTS):
+        if isinstance(cell, LIST_TYPES):
             return self._items(cell)
         text = text_of(cell)
-        return None if text is None else self.cut(text)
+        return None if text is None else self.tokenize(text)
 
     def _items(self, cell: Any) -> list[str] | None:
         """Return the items of a list as tokens; one that is missing makes it unreadable."""
@@ -55,8 +55,8 @@ class TokenRows(RowEncoder):
             tokens = [None if token is None else token.lower() for token in tokens]
         return None if None in tokens else tokens  # type: ignore[return-value]
 
-    def row_of(self, tokens: list[str]) -> Any:
-        """Return what `arrays` makes a row of."""
+    def build_row(self, tokens: list[str]) -> Any:
+        """Return what `to_arrays` makes a row of."""
         raise NotImplementedError
 
     def ids_of(self, tokens: Sequence[str]) -> list[int]:
@@ -65,44 +65,44 @@ class TokenRows(RowEncoder):
         return [ids.get(token, unknown) for token in tokens]
 
 
-class SetRows(TokenRows):
+class SetRowEncoder(TokenRowEncoder):
     """Rows of `Set`."""
 
     def prepare(self) -> None:
         super().prepare()
         self.size = self.learned["size"]
 
-    def row_of(self, tokens: list[str]) -> Any:
+    def build_row(self, tokens: list[str]) -> Any:
         return self.ids_of(list(dict.fromkeys(tokens))[: self.size])
 
-    def arrays(self, values: Sequence[Any]) -> Arrays:
-        return {"": _padded(values, (len(values), self.size), self.dtype)}
+    def to_arrays(self, values: Sequence[Any]) -> Arrays:
+        return {"": _pad_rows(values, (len(values), self.size), self.dtype)}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         return super().expand(encoded) if self.params.get("expand_to") == "ids" else multi_hot(encoded, len(self.ids))
 
 
-class BagRows(SetRows):
+class BagRowEncoder(SetRowEncoder):
     """Rows of `Bag`."""
 
     def prepare(self) -> None:
         super().prepare()
         self.dtype = np.promote_types(self.dtype, np.uint16)
-        self.most = np.iinfo(self.dtype).max
+        self.max_count = np.iinfo(self.dtype).max
 
-    def row_of(self, tokens: list[str]) -> Any:
+    def build_row(self, tokens: list[str]) -> Any:
         counts = dict(list(Counter(tokens).items())[: self.size])
-        return self.ids_of(list(counts)), [min(count, self.most) for count in counts.values()]
+        return self.ids_of(list(counts)), [min(count, self.max_count) for count in counts.values()]
 
-    def arrays(self, values: Sequence[Any]) -> Arrays:
-        flat = [half for row in values for half in row]
-        return {"": _padded(flat, (len(flat), self.size), self.dtype).reshape(len(values), 2, self.size)}
+    def to_arrays(self, values: Sequence[Any]) -> Arrays:
+        flat = [ids_or_counts for row in values for ids_or_counts in row]
+        return {"": _pad_rows(flat, (len(flat), self.size), self.dtype).reshape(len(values), 2, self.size)}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         return frequencies(encoded, len(self.ids))
 
 
-class SequenceRows(TokenRows):
+class SequenceRowEncoder(TokenRowEncoder):
     """Rows of `Sequence`, and of one level of `Text`."""
 
     def prepare(self) -> None:
@@ -112,29 +112,29 @@ class SequenceRows(TokenRows):
         self.stop = self.ids_of([] if stop is None else [stop])
         self.padding_id = 0 if padding is None else self.ids[padding]
         self.length = self.learned["max_sequence_length"]
-        self.room = max(self.length - len(self.start) - len(self.stop), 0)
+        self.max_tokens = max(self.length - len(self.start) - len(self.stop), 0)
         self.is_left = self.params["padding"] == "left"
         self.keeps_end = self.params.get("truncation") == "keep_end"
 
-    def row_of(self, tokens: list[str]) -> Any:
-        first = max(len(tokens) - self.room, 0) if self.keeps_end else 0
-        return [*self.start, *self.ids_of(tokens[first : first + self.room]), *self.stop][-self.length :]
+    def build_row(self, tokens: list[str]) -> Any:
+        first = max(len(tokens) - self.max_tokens, 0) if self.keeps_end else 0
+        return [*self.start, *self.ids_of(tokens[first : first + self.max_tokens]), *self.stop][-self.length :]
 
-    def arrays(self, values: Sequence[Any]) -> Arrays:
+    def to_arrays(self, values: Sequence[Any]) -> Arrays:
         shape = len(values), self.length
-        return {"": _padded(values, shape, self.dtype, self.padding_id, is_left=self.is_left)}
+        return {"": _pad_rows(values, shape, self.dtype, self.padding_id, is_left=self.is_left)}
 
 
-class TextRows(RowEncoder):
+class TextRowEncoder(RowEncoder):
     """Rows of `Text`: a sequence for each level."""
 
     def prepare(self) -> None:
         level, params = self.params["level"], self.params
         levels = {"word": params, "char": {**params, "tokenizer": "characters"}}
         if level == "both":
-            self.levels = {f"_{one}": SequenceRows(self.name, levels[one], self.learned[one]) for one in levels}
+            self.levels = {f"_{one}": SequenceRowEncoder(self.name, levels[one], self.learned[one]) for one in levels}
         else:
-            self.levels = {"": SequenceRows(self.name, levels[level], self.learned)}
+            self.levels = {"": SequenceRowEncoder(self.name, levels[level], self.learned)}
 
     def read(self, cell: Any) -> list[list[int]] | None:
         rows = [level.read(cell) for level in self.levels.values()]
@@ -147,11 +147,11 @@ class TextRows(RowEncoder):
         fills = fill if isinstance(fill, Mapping) else dict.fromkeys(("word", "char"), fill)
         return [level.read_fill(fills[output[1:] or "word"]) for output, level in self.levels.items()]
 
-    def arrays(self, values: Sequence[list[list[int]]]) -> Arrays:
-        found = {}
-        for place, (output, level) in enumerate(self.levels.items()):
-            found[output] = level.arrays([rows[place] for rows in values])[""]
-        return found
+    def to_arrays(self, values: Sequence[list[list[int]]]) -> Arrays:
+        result = {}
+        for index, (output, level) in enumerate(self.levels.items()):
+            result[output] = level.to_arrays([rows[index] for rows in values])[""]
+        return result
 
 
 def multi_hot(ids: np.ndarray, tokens: int) -> np.ndarray:
@@ -164,20 +164,20 @@ def multi_hot(ids: np.ndarray, tokens: int) -> np.ndarray:
 
 def frequencies(bags: np.ndarray, tokens: int) -> np.ndarray:
     """Return a column for each token, how often a row of padded ids and their counts has it."""
-    found = np.zeros((len(bags), tokens), np.float32)
-    np.add.at(found, (np.arange(len(bags))[:, None], bags[:, 0].astype(np.intp)), bags[:, 1])
-    found[:, 0] = 0  # padding
-    return found
+    result = np.zeros((len(bags), tokens), np.float32)
+    np.add.at(result, (np.arange(len(bags))[:, None], bags[:, 0].astype(np.intp)), bags[:, 1])
+    result[:, 0] = 0  # padding
+    return result
 
 
-def _padded(
+def _pad_rows(
     rows: Sequence[Sequence[int]], shape: tuple[int, int], dtype: np.dtype[Any], fill: int = 0, *, is_left: bool = False
 ) -> np.ndarray:
     """Return rows of ids as a matrix, filled up behind them, or before them."""
     matrix = np.full(shape, fill, dtype)
-    for place, row in zip(matrix, rows, strict=True):
+    for target, row in zip(matrix, rows, strict=True):
         if is_left:
-            place[shape[1] - len(row) :] = row
+            target[shape[1] - len(row) :] = row
         else:
-            place[: len(row)] = row
+            target[: len(row)] = row
     return matrix

@@ -11,6 +11,6 @@ from daskprep.sources.frames import (
     table_from_pandas,
     table_to_pandas,
 )
-from daskprep.sources.opening import as_source, rows_of
+from daskprep.sources.opening import as_source, wrap_single_row
 from daskprep.sources.prepared import PreparedSource, prepared
 from daskprep.sources.streams import StreamSource

@@ -13,11 +13,11 @@ import pyarrow.types as pt
 TEXT_CODES = pa.dictionary(pa.int32(), pa.string())
 
 # What is delivered as it comes, as most columns are: a look at the number is faster than a dozen questions.
-PLAIN = frozenset(
+PLAIN_TYPE_IDS = frozenset(
     kind.id for kind in (pa.float64(), pa.int64(), pa.string(), pa.binary(), pa.bool_(), pa.timestamp("us"), pa.null())
 )
-_LARGEST_OFFSET = 2**31 - 1
-_NAMES = b"class_names"  # metadata of a field of whole numbers
+_MAX_OFFSET = 2**31 - 1
+_CLASS_NAMES_KEY = b"class_names"  # metadata of a field of whole numbers
 _DIGITS_128, _DIGITS_256 = 38, 76
 _EXTENSIONS = {"arrow.uuid": pa.string(), "arrow.bool8": pa.bool_()}
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -74,36 +74,38 @@ def narrow_table(table: pa.Table) -> pa.Table:
 def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column in the type it is delivered in."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    target = column.type if column.type.id in PLAIN else narrow_type(column.type)
+    target = column.type if column.type.id in PLAIN_TYPE_IDS else narrow_type(column.type)
     if target == column.type:
         return pa.chunked_array(chunks, target)
     if column.type in _LARGE:
-        chunks = [part for chunk in chunks for part in _narrow_offsets(chunk)]
+        chunks = [narrow_chunk for chunk in chunks for narrow_chunk in _narrow_offsets(chunk)]
     else:
-        chunks = [_narrowed(chunk, target) for chunk in chunks]
+        chunks = [_narrow_array(chunk, target) for chunk in chunks]
     return pa.chunked_array(chunks, target)
 
 
-def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _narrow_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in _EXTENSIONS:
-        return _narrowed(array.storage, target)
+        return _narrow_array(array.storage, target)
     if kind == pa.uuid():
         return _uuid_texts(array.storage)
     if pt.is_run_end_encoded(kind):
-        return _narrowed(pc.run_end_decode(array), target)
+        return _narrow_array(pc.run_end_decode(array), target)
     if pt.is_dictionary(kind) and not pt.is_dictionary(target):
-        return _narrowed(array.dictionary_decode(), target)
+        return _narrow_array(array.dictionary_decode(), target)
     if pt.is_list(target) and kind != target:
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
         offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
-        return pa.ListArray.from_arrays(offsets, _narrowed(array.flatten(), target.value_type), mask=array.is_null())
+        return pa.ListArray.from_arrays(
+            offsets, _narrow_array(array.flatten(), target.value_type), mask=array.is_null()
+        )
     if pt.is_fixed_size_list(target):
         cells = array.values.slice(array.offset * target.list_size, len(array) * target.list_size)
-        values = _narrowed(cells, target.value_type)
+        values = _narrow_array(cells, target.value_type)
         return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
     if pt.is_struct(target):
-        cells = [_narrowed(cells, field.type) for cells, field in zip(array.flatten(), target, strict=True)]
+        cells = [_narrow_array(cells, field.type) for cells, field in zip(array.flatten(), target, strict=True)]
         return pa.StructArray.from_arrays(cells, fields=list(target), mask=array.is_null())
     return array.cast(target)
 
@@ -130,7 +132,7 @@ def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
         return [pa.array([], target)]
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     nbytes = int(ends[-1] - ends[0])
-    if nbytes > _LARGEST_OFFSET:
+    if nbytes > _MAX_OFFSET:
         half = len(array) // 2
         if not half:
             return [array.cast(target)]
@@ -141,8 +143,8 @@ def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
     return [pa.Array.from_buffers(target, len(array), [valid, start, data])]
 
 
-def common_type(one: pa.DataType, other: pa.DataType, otherwise: pa.DataType | None = None) -> pa.DataType | None:
-    """Return the type that holds the values of both without changing any; `otherwise` where there is none.
+def common_type(one: pa.DataType, other: pa.DataType, fallback: pa.DataType | None = None) -> pa.DataType | None:
+    """Return the type that holds the values of both without changing any; `fallback` where there is none.
 
     Numbers widen, a column without values takes the other's type, text is text however it is encoded.
     """
@@ -153,21 +155,21 @@ def common_type(one: pa.DataType, other: pa.DataType, otherwise: pa.DataType | N
     if all(pt.is_string(kind) or pt.is_dictionary(kind) for kind in (one, other)):
         return TEXT_CODES if pt.is_dictionary(one) and pt.is_dictionary(other) else pa.string()
     if pt.is_list(one) and pt.is_list(other):
-        values = common_type(one.value_type, other.value_type, otherwise)
+        values = common_type(one.value_type, other.value_type, fallback)
         return None if values is None else pa.list_(values)
     if pt.is_struct(one) and pt.is_struct(other):
-        return _common_struct(one, other, otherwise)
+        return _common_struct(one, other, fallback)
     if pt.is_timestamp(one) and pt.is_timestamp(other):
-        return _promoted(one, other) or otherwise
+        return _promote(one, other) or fallback
     if _is_exact(one) and _is_exact(other) and (pt.is_decimal(one) or pt.is_decimal(other)):
-        return _common_decimal(one, other) or otherwise
-    return (_promoted(one, other) if _is_number(one) and _is_number(other) else None) or otherwise
+        return _common_decimal(one, other) or fallback
+    return (_promote(one, other) if _is_number(one) and _is_number(other) else None) or fallback
 
 
-def _common_struct(one: pa.DataType, other: pa.DataType, otherwise: pa.DataType | None) -> pa.DataType | None:
+def _common_struct(one: pa.DataType, other: pa.DataType, fallback: pa.DataType | None) -> pa.DataType | None:
     types = {field.name: field.type for field in one}
     for field in other:
-        merged = common_type(types.get(field.name, pa.null()), field.type, otherwise)
+        merged = common_type(types.get(field.name, pa.null()), field.type, fallback)
         if merged is None:
             return None
         types[field.name] = merged
@@ -184,22 +186,22 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 def _common_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     # Arrow's own rule leaves too few digits for the integers that it then refuses to cast.
-    (whole, scale), (other_whole, other_scale) = _digits(one), _digits(other)
+    (integer_digits, scale), (other_integer_digits, other_scale) = _max_digits(one), _max_digits(other)
     scale = max(scale, other_scale)
-    digits = max(whole, other_whole) + scale
+    digits = max(integer_digits, other_integer_digits) + scale
     if digits > _DIGITS_256:
         return None
     return pa.decimal128(digits, scale) if digits <= _DIGITS_128 else pa.decimal256(digits, scale)
 
 
-def _digits(kind: pa.DataType) -> tuple[int, int]:
+def _max_digits(kind: pa.DataType) -> tuple[int, int]:
     """Return the most digits before and after the point."""
     if pt.is_decimal(kind):
         return kind.precision - kind.scale, kind.scale
     return len(str(2 ** (kind.bit_width - pt.is_signed_integer(kind)))), 0
 
 
-def _promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def _promote(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     schemas = [pa.schema([("", kind)]) for kind in (one, other)]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
@@ -207,17 +209,17 @@ def _promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return None
 
 
-def named_classes(field: pa.Field, names: Sequence[str]) -> pa.Field:
+def add_class_names(field: pa.Field, names: Sequence[str]) -> pa.Field:
     """Return a field of whole numbers that has the names of these classes, from 0 on."""
-    return field.with_metadata({_NAMES: json.dumps(list(names))})
+    return field.with_metadata({_CLASS_NAMES_KEY: json.dumps(list(names))})
 
 
 def class_column(table: pa.Table, name: str) -> pa.ChunkedArray:
     """Return a column, of classes that have names these names in their order; numbers without one are missing."""
     column, metadata = table[name], table.schema.field(name).metadata or {}
-    if _NAMES not in metadata:
+    if _CLASS_NAMES_KEY not in metadata:
         return column
-    names = pa.array(json.loads(metadata[_NAMES]), pa.string())
+    names = pa.array(json.loads(metadata[_CLASS_NAMES_KEY]), pa.string())
     known = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))
     codes = pc.if_else(known, column, None).cast(pa.int32())
     kind = pa.dictionary(pa.int32(), pa.string(), ordered=True)

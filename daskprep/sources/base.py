@@ -19,22 +19,22 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from daskprep.display.words import listed
-from daskprep.errors import ColumnError, MissingColumnError, did_you_mean, is_text
-from daskprep.kernels import plain_table
+from daskprep.display.words import join_names
+from daskprep.errors import ColumnError, MissingColumnError, did_you_mean, is_valid_utf8
+from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import narrow_table
-from daskprep.sources.locations import File, reading
+from daskprep.sources.locations import File, explain_read_errors
 
 # Rows of few narrow columns take little memory as they are, but parsing gives each row more.
-MOST_ROWS = 1 << 20
-_LISTED = 20
+MAX_FRAGMENT_ROWS = 1 << 20
+_MAX_LISTED_COLUMNS = 20
 
-Read = Callable[[Sequence[str]], pa.Table]
-P = TypeVar("P", bound="Piece")
-F = TypeVar("F", bound="FilePiece")
+ReadFunction = Callable[[Sequence[str]], pa.Table]
+P = TypeVar("P", bound="Fragment")
+F = TypeVar("F", bound="FileFragment")
 
 
-class Piece(ABC):
+class Fragment(ABC):
     """One partition of files: small, picklable, and read wherever it lands."""
 
     rows: int | None
@@ -46,7 +46,7 @@ class Piece(ABC):
 
 
 @dataclass(frozen=True)
-class FilePiece(Piece):
+class FileFragment(Fragment):
     """Some rows of one file.
 
     `nbytes` estimates what the rows take in memory; `rows` is None where only reading can tell.
@@ -61,11 +61,11 @@ class FilePiece(Piece):
     def read(self, columns: Sequence[str]) -> pa.Table:
         self.file.check_unchanged()
         folders = dict(self.file.folders)
-        with reading(self.file, self.kind):
+        with explain_read_errors(self.file, self.kind):
             table = self.read_stored([name for name in columns if name not in folders])
         for name in columns:
             if name in folders:
-                table = table.append_column(name, repeated(folders[name], table.num_rows))
+                table = table.append_column(name, repeat_text(folders[name], table.num_rows))
         return table.select(list(columns))
 
     @abstractmethod
@@ -74,35 +74,37 @@ class FilePiece(Piece):
 
 
 @dataclass(frozen=True)
-class JoinedPiece(Piece):
+class JoinedFragment(Fragment):
     """Several small pieces that are read as one partition."""
 
-    parts: tuple[Piece, ...]
+    fragments: tuple[Fragment, ...]
     rows: int | None
     nbytes: int
 
     @classmethod
-    def of(cls, parts: Sequence[Piece]) -> JoinedPiece:
-        rows = [part.rows for part in parts]
+    def of(cls, fragments: Sequence[Fragment]) -> JoinedFragment:
+        rows = [fragment.rows for fragment in fragments]
         total = None if None in rows else sum(count or 0 for count in rows)
-        return cls(tuple(parts), total, sum(part.nbytes for part in parts))
+        return cls(tuple(fragments), total, sum(fragment.nbytes for fragment in fragments))
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        tables = [part.read(columns) for part in self.parts]
+        tables = [fragment.read(columns) for fragment in self.fragments]
         # concat_tables forgets how many rows tables of no columns have.
-        return pa.concat_tables(tables) if columns else rows_alone(sum(table.num_rows for table in tables))
+        return pa.concat_tables(tables) if columns else table_without_columns(sum(table.num_rows for table in tables))
 
 
 @dataclass(frozen=True)
-class MadePiece(Piece):
+class FunctionFragment(Fragment):
     """Rows as a function gives them."""
 
-    made: Read
+    read_function: ReadFunction
     rows: int | None
     nbytes: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        return rows_alone(self.rows) if self.rows is not None and not columns else self.made(columns)
+        return (
+            table_without_columns(self.rows) if self.rows is not None and not columns else self.read_function(columns)
+        )
 
 
 class Source:
@@ -155,7 +157,7 @@ class Source:
 
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return one partition with these columns, in this order."""
-        return plain_table(self._read(partition, columns))
+        return unwrap_mixed_table(self._read(partition, columns))
 
     def read_rows(self, partition: int, columns: list[str]) -> Any:
         """Return the rows of a partition as an Arrow table, or as what `pyarrow.table` takes, such as a dict of lists.
@@ -168,13 +170,15 @@ class Source:
         """Return the same with cells of several kinds as `MIXED` structs, of which features take what they need."""
         self.require(columns)
         where = f"{type(self).__name__}.read_rows({partition}, ...)"
-        made = self.read_rows(partition, list(columns) or self.columns[:1])
+        result = self.read_rows(partition, list(columns) or self.columns[:1])
         try:
-            table = made if isinstance(made, pa.Table) else pa.table(made)
+            table = result if isinstance(result, pa.Table) else pa.table(result)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise ColumnError(f"{where} returned what is no Arrow table: {error}") from error
-        if lost := [name for name in columns if table.column_names.count(name) != 1]:
-            raise ColumnError(f'{where} returned {table.column_names.count(lost[0])} columns "{lost[0]}", not one')
+        if missing := [name for name in columns if table.column_names.count(name) != 1]:
+            raise ColumnError(
+                f'{where} returned {table.column_names.count(missing[0])} columns "{missing[0]}", not one'
+            )
         if self.row_counts is not None and table.num_rows != (rows := self.row_counts[partition]):
             raise ColumnError(f"{where} returned {table.num_rows:,} rows, and row_counts has {rows:,}")
         return narrow_table(table.select(list(columns)))
@@ -188,12 +192,12 @@ class Source:
         return self._read(0, self.columns).schema
 
     @property
-    def pieces(self) -> Sequence[Piece]:
+    def fragments(self) -> Sequence[Fragment]:
         """Return one piece for each partition, small and picklable but for rows in memory."""
         if self.is_dask:
-            raise TypeError(f"a {type(self).__name__} has no pieces")
+            raise TypeError(f"a {type(self).__name__} has no fragments")
         counts: Sequence[int | None] = self.row_counts or [None] * self.npartitions
-        return [MadePiece(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(counts)]
+        return [FunctionFragment(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(counts)]
 
     def identity(self) -> Any:
         """Return JSON values that no other rows have, the same in every process; None where nothing tells.
@@ -219,25 +223,25 @@ class Source:
         return f"<{type(self).__name__}: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
 
 
-class PieceSource(Source):
+class FragmentListSource(Source):
     """A source that is read piece by piece; those of some sources are of no known types before they are read."""
 
-    def __init__(self, columns: pa.Schema | list[str], pieces: Sequence[Piece]) -> None:
+    def __init__(self, columns: pa.Schema | list[str], fragments: Sequence[Fragment]) -> None:
         if isinstance(columns, pa.Schema):
             self.schema = columns
         self.columns = list(columns.names if isinstance(columns, pa.Schema) else columns)
-        self._pieces = pieces
-        self.npartitions = len(pieces)
-        counts = [piece.rows for piece in pieces]
+        self._fragments = fragments
+        self.npartitions = len(fragments)
+        counts = [fragment.rows for fragment in fragments]
         self.row_counts = None if None in counts else [count or 0 for count in counts]
 
     @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
+    def fragments(self) -> Sequence[Fragment]:
+        return self._fragments
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
-        return self._pieces[partition].read(columns)
+        return self._fragments[partition].read(columns)
 
 
 def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
@@ -245,7 +249,7 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
     known = set(present)
     for name in wanted:
         if name not in known:
-            columns = listed(list(map(str, present)), _LISTED)
+            columns = join_names(list(map(str, present)), _MAX_LISTED_COLUMNS)
             raise MissingColumnError(
                 f'column "{name}" is not in the data.{did_you_mean(name, present)} Its columns are: {columns}'
             )
@@ -253,13 +257,13 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
 
 def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
     """Raise ColumnError for a name that two columns share, and for one that is no text."""
-    if (odd := next((name for name in names if not is_text(name)), None)) is not None:
-        raise ColumnError(f"{where}: the name of a column, {odd!r:.80}, has half of a surrogate pair: {remedy}")
+    if (invalid := next((name for name in names if not is_valid_utf8(name)), None)) is not None:
+        raise ColumnError(f"{where}: the name of a column, {invalid!r:.80}, has half of a surrogate pair: {remedy}")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        places = [i for i, name in enumerate(names) if name == twice[0]]
+        positions = [i for i, name in enumerate(names) if name == twice[0]]
         raise ColumnError(
-            f'{where}: {len(places)} columns are named "{twice[0]}" ({", ".join(map(str, places))}, counted '
+            f'{where}: {len(positions)} columns are named "{twice[0]}" ({", ".join(map(str, positions))}, counted '
             f"from 0); names must be unique: {remedy}"
         )
 
@@ -287,63 +291,66 @@ def content_key(value: Any) -> str | None:
     return hashlib.sha256(b"%d " % len(data) + data + source.encode()).hexdigest()
 
 
-def rows_alone(rows: int) -> pa.Table:
+def table_without_columns(rows: int) -> pa.Table:
     """Return a table of no columns that still has its number of rows."""
     return pa.table({"": pa.nulls(rows)}).select([])
 
 
-def repeated(value: str | None, rows: int) -> pa.Array:
+def repeat_text(value: str | None, rows: int) -> pa.Array:
     """Return a column of one text, or of missing cells."""
     codes = pa.nulls(rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(codes, pa.array([] if value is None else [value], pa.string()))
 
 
-def grouped(
-    pieces: Sequence[P],
+def group_fragments(
+    fragments: Sequence[P],
     partition_bytes: int,
-    join: Callable[[list[P]], Piece],
+    join: Callable[[list[P]], Fragment],
     *,
-    alone: Callable[[Any], bool] | None = None,
+    keep_separate: Callable[[Any], bool] | None = None,
     partitions: int | None = None,
-) -> list[Piece]:
+) -> list[Fragment]:
     """Join pieces that follow each other as long as they stay within `partition_bytes` together.
 
     There are as many `partitions` at least, if there are so many pieces.
     """
     groups: list[list[P]] = []
-    for cuts in ((), _even_cuts([piece.nbytes for piece in pieces], partitions or 1)):
+    for cuts in ((), _even_cuts([fragment.nbytes for fragment in fragments], partitions or 1)):
         if groups and len(groups) >= (partitions or 1):
             break
         groups, room, rows = [], 0, 0
-        for i, piece in enumerate(pieces):
-            apart = alone is not None and alone(piece)
-            if apart or piece.nbytes > room or (piece.rows or 0) > rows or not groups or i in cuts:
+        for i, fragment in enumerate(fragments):
+            is_separate = keep_separate is not None and keep_separate(fragment)
+            if is_separate or fragment.nbytes > room or (fragment.rows or 0) > rows or not groups or i in cuts:
                 groups.append([])
-                room, rows = (0, 0) if apart else (partition_bytes, MOST_ROWS)
-            groups[-1].append(piece)
-            room, rows = room - piece.nbytes, rows - (piece.rows or 0)
+                room, rows = (0, 0) if is_separate else (partition_bytes, MAX_FRAGMENT_ROWS)
+            groups[-1].append(fragment)
+            room, rows = room - fragment.nbytes, rows - (fragment.rows or 0)
     return [group[0] if len(group) == 1 else join(group) for group in groups]
 
 
-def _even_cuts(sizes: Sequence[int], parts: int) -> list[int]:
+def _even_cuts(sizes: Sequence[int], count: int) -> list[int]:
     """Return before which pieces to cut them into parts of about the same size, none of them empty."""
-    ends, steps = np.cumsum(sizes), np.arange(1, min(parts, len(sizes)))
+    ends, steps = np.cumsum(sizes), np.arange(1, min(count, len(sizes)))
     cuts = np.searchsorted(ends - np.asarray(sizes) / 2, steps * (ends[-1] / (len(steps) + 1)))
-    found: list[int] = (np.maximum.accumulate(cuts - steps).clip(0, len(sizes) - 1 - len(steps)) + steps).tolist()
-    return found
+    positions: list[int] = (np.maximum.accumulate(cuts - steps).clip(0, len(sizes) - 1 - len(steps)) + steps).tolist()
+    return positions
 
 
-def evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
+def split_evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
     """Return the positions that cut a range into equal parts of at most `partition_bytes`."""
-    parts = max(1, -(-(stop - start) // partition_bytes))
-    return [start + (stop - start) * i // parts for i in range(1, parts)]
+    count = max(1, -(-(stop - start) // partition_bytes))
+    return [start + (stop - start) * i // count for i in range(1, count)]
 
 
-def join_files(pieces: list[F], more: Callable[[list[F]], dict[str, Any]]) -> Piece:
-    """Join pieces of files, those of one file to one piece; `more` says what it has besides rows and bytes."""
-    parts: list[Piece] = []
-    for _, group in groupby(pieces, key=lambda piece: piece.file):
-        same = list(group)
-        rows, nbytes = sum(piece.rows or 0 for piece in same), sum(piece.nbytes for piece in same)
-        parts.append(replace(same[0], rows=rows, nbytes=nbytes, **more(same)))
-    return parts[0] if len(parts) == 1 else JoinedPiece.of(parts)
+def join_file_fragments(fragments: list[F], extra_fields: Callable[[list[F]], dict[str, Any]]) -> Fragment:
+    """Join pieces of files, those of one file to one piece; `extra_fields` says what it has besides rows and bytes."""
+    joined: list[Fragment] = []
+    for _, group in groupby(fragments, key=lambda fragment: fragment.file):
+        file_fragments = list(group)
+        rows, nbytes = (
+            sum(fragment.rows or 0 for fragment in file_fragments),
+            sum(fragment.nbytes for fragment in file_fragments),
+        )
+        joined.append(replace(file_fragments[0], rows=rows, nbytes=nbytes, **extra_fields(file_fragments)))
+    return joined[0] if len(joined) == 1 else JoinedFragment.of(joined)

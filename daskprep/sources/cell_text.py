@@ -35,9 +35,9 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
 from daskprep.kernels import MIXED, only_where
-from daskprep.serving.cells import NUMBERS, TIMES, WRITTEN_WHOLE_BELOW, number_of, text_of
+from daskprep.serving.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, TIME_TYPES, number_of, text_of
 
-_LARGE_FROM = 2.0**63  # what int64 does not hold
+_MIN_LARGE = 2.0**63  # what int64 does not hold
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
 
@@ -47,8 +47,8 @@ SCALARS = (
 )  # fmt: skip
 
 # Arrow knows the summer times of a zone only as far as the tables of most systems go; their rules go on.
-_TABLES_END = dt.datetime(2037, 1, 1, tzinfo=dt.UTC)
-_PYTHON_ENDS = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
+_ZONE_TABLES_END = dt.datetime(2037, 1, 1, tzinfo=dt.UTC)
+_PYTHON_TIMES_END = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
 
 
 def as_text(column: pa.Array) -> pa.Array:
@@ -65,44 +65,46 @@ def as_text(column: pa.Array) -> pa.Array:
     if pt.is_boolean(kind):
         return pc.if_else(column, "True", "False")
     if pt.is_floating(kind):
-        return _floats_as_text(column.cast(pa.float32()) if pt.is_float16(kind) else column)
+        return _floats_to_text(column.cast(pa.float32()) if pt.is_float16(kind) else column)
     if pt.is_duration(kind):
-        return _durations_as_text(column)
+        return _durations_to_text(column)
     if pt.is_nested(kind):
         raise ColumnError(f"holds values of type {kind}, which have no single text: use Set, Sequence or Vector")
     try:
-        text = _cast(column)
+        text = _cast_to_text(column)
     except pa.ArrowNotImplementedError as error:
         raise ColumnError(f"holds values of type {kind}, which have no text: convert them first") from error
     except pa.ArrowInvalid as error:
         raise ColumnError("holds bytes that are not UTF-8 text: decode them first") from error
     if pt.is_decimal(kind):
-        return _plain_decimals(text)
-    return _times_as_text(column, text) if pt.is_timestamp(kind) or pt.is_time(kind) else text
+        return _simplify_decimals(text)
+    return _times_to_text(column, text) if pt.is_timestamp(kind) or pt.is_time(kind) else text
 
 
-def _cast(column: pa.Array) -> pa.Array:
-    offset = _offset(column.type.tz) if pt.is_timestamp(column.type) else None
+def _cast_to_text(column: pa.Array) -> pa.Array:
+    offset = _parse_offset(column.type.tz) if pt.is_timestamp(column.type) else None
     if offset is None:
         return column.cast(pa.string())
-    return pc.binary_join_element_wise(local_clock(column).cast(pa.string()), _written(offset), "")
+    return pc.binary_join_element_wise(local_clock(column).cast(pa.string()), _format_offset(offset), "")
 
 
-def _floats_as_text(column: pa.Array) -> pa.Array:
+def _floats_to_text(column: pa.Array) -> pa.Array:
     # A float32 is written as one: 0.1, not 0.10000000149011612.
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(values)
     with np.errstate(invalid="ignore"):
-        is_large = np.abs(values) >= _LARGE_FROM
-        whole = (values == np.trunc(values)) & ~is_large
-    integers = pa.array(np.where(whole, values, 0).astype(np.int64)).cast(pa.string())
-    text = pc.if_else(pa.array(whole), integers, column.cast(pa.string()))
-    if is_large.any() and (written := is_large & (np.abs(values) < WRITTEN_WHOLE_BELOW)).any():
-        text = pc.replace_with_mask(text, pa.array(written), pa.array(cell_texts(values[written]), pa.string()))
+        is_large = np.abs(values) >= _MIN_LARGE
+        is_whole = (values == np.trunc(values)) & ~is_large
+    integers = pa.array(np.where(is_whole, values, 0).astype(np.int64)).cast(pa.string())
+    text = pc.if_else(pa.array(is_whole), integers, column.cast(pa.string()))
+    if is_large.any() and (prints_all_digits := is_large & (np.abs(values) < PLAIN_INTEGER_LIMIT)).any():
+        text = pc.replace_with_mask(
+            text, pa.array(prints_all_digits), pa.array(cell_texts(values[prints_all_digits]), pa.string())
+        )
     return only_where(pa.array(~missing), text) if missing.any() else text
 
 
-def _plain_decimals(text: pa.Array) -> pa.Array:
+def _simplify_decimals(text: pa.Array) -> pa.Array:
     """Write decimals, as Python and Arrow write them, in the form of equal integers and floats."""
     text = pc.replace_substring_regex(text, r"(\.\d*?)0+(E.*)?$", r"\1\2")
     text = pc.replace_substring_regex(text, r"\.(E.*)?$", r"\1")
@@ -112,11 +114,11 @@ def _plain_decimals(text: pa.Array) -> pa.Array:
     large = pc.fill_null(pc.match_substring_regex(text, r"^-?\d{11,}\.|e\+"), fill_value=False)
     if not pc.any(large).as_py():
         return text
-    anew = cell_texts(map(Decimal, text.filter(large).to_pylist()))
-    return pc.replace_with_mask(text, large, pa.array(anew, pa.string()))
+    rewritten = cell_texts(map(Decimal, text.filter(large).to_pylist()))
+    return pc.replace_with_mask(text, large, pa.array(rewritten, pa.string()))
 
 
-def _plain_times(text: pa.Array) -> pa.Array:
+def _simplify_times(text: pa.Array) -> pa.Array:
     """Write timestamps and times of day without zeros that end a fraction, and offsets as hours and minutes."""
     text = pc.replace_substring_regex(text, r"\.(\d*?)0*(Z|[+-].*)?$", r".\1\2")
     text = pc.replace_substring_regex(text, r"\.(Z|[+-].*)?$", r"\1")
@@ -124,20 +126,22 @@ def _plain_times(text: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(text, r"Z$", "+00:00")
 
 
-def _times_as_text(column: pa.Array, text: pa.Array) -> pa.Array:
+def _times_to_text(column: pa.Array, text: pa.Array) -> pa.Array:
     """Write timestamps and times of day, given as Arrow writes them, anew where it does not know the clock."""
-    text = _plain_times(text)
+    text = _simplify_times(text)
     if not pt.is_timestamp(column.type) or column.type.tz is None or not pc.any(late := is_late(column)).as_py():
         return text
     times = column.filter(late)
     clock, seconds = local_clock(times), pa.int64()
     utc = times.cast(pa.timestamp(times.type.unit)).cast(seconds)
     minutes = (pc.subtract(clock.cast(seconds), utc).to_numpy() // (60 * _PER_SECOND[times.type.unit])).tolist()
-    anew = pc.binary_join_element_wise(_plain_times(clock.cast(pa.string())), pa.array(map(_written, minutes)), "")
-    return pc.replace_with_mask(text, late, anew)
+    rewritten = pc.binary_join_element_wise(
+        _simplify_times(clock.cast(pa.string())), pa.array(map(_format_offset, minutes)), ""
+    )
+    return pc.replace_with_mask(text, late, rewritten)
 
 
-def _durations_as_text(column: pa.Array) -> pa.Array:
+def _durations_to_text(column: pa.Array) -> pa.Array:
     unit = column.type.unit
     days, ticks = np.divmod(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), _DAY * _PER_SECOND[unit])
     clock = pa.array(ticks).cast(pa.int32() if unit in ("s", "ms") else pa.int64())
@@ -154,10 +158,13 @@ def cell_texts(cells: Iterable[Any]) -> list[str | None]:
 
 def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
     """Return scalars of several kinds as `MIXED` cells."""
-    given = list(cells)
-    texts = pa.array(cell_texts(given), pa.string())
+    cell_list = list(cells)
+    texts = pa.array(cell_texts(cell_list), pa.string())
     # NumPy's durations are integers.
-    numbers = [number_of(cell) if isinstance(cell, NUMBERS) and not isinstance(cell, TIMES) else None for cell in given]
+    numbers = [
+        number_of(cell) if isinstance(cell, NUMBER_TYPES) and not isinstance(cell, TIME_TYPES) else None
+        for cell in cell_list
+    ]
     return pa.StructArray.from_arrays(
         [texts, pa.array(numbers, pa.float64())], fields=list(MIXED), mask=texts.is_null()
     )
@@ -165,7 +172,7 @@ def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
 
 def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
     """Return the clock of their zone at each of some times, without a zone."""
-    if (offset := _offset(times.type.tz)) is not None:
+    if (offset := _parse_offset(times.type.tz)) is not None:
         utc, unit = times.cast(pa.timestamp(times.type.unit)).cast(pa.int64()), times.type.unit
         return pc.add(utc, offset * 60 * _PER_SECOND[unit]).cast(pa.timestamp(unit))
     clock = pc.local_timestamp(times)
@@ -173,23 +180,23 @@ def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
     if not pc.any(late).as_py():
         return clock
     moments = times.filter(late).cast(pa.timestamp(times.type.unit)).to_numpy(zero_copy_only=False)
-    shown = pd.DatetimeIndex(moments, tz="UTC").tz_convert(ZoneInfo(times.type.tz)).tz_localize(None)
-    return pc.replace_with_mask(clock, late, pa.array(np.asarray(shown), clock.type))
+    local_times = pd.DatetimeIndex(moments, tz="UTC").tz_convert(ZoneInfo(times.type.tz)).tz_localize(None)
+    return pc.replace_with_mask(clock, late, pa.array(np.asarray(local_times), clock.type))
 
 
-def _offset(zone: str | None) -> int | None:
+def _parse_offset(zone: str | None) -> int | None:
     """Return the minutes of a zone that is an offset, such as "+05:30", which pyarrow knows from 22 on."""
-    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")
-    return None if found is None else int(found[1] + "1") * (int(found[2]) * 60 + int(found[3]))
+    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")
+    return None if match is None else int(match[1] + "1") * (int(match[2]) * 60 + int(match[3]))
 
 
-def _written(offset: int) -> str:
+def _format_offset(offset: int) -> str:
     return f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}:{abs(offset) % 60:02}"
 
 
 def is_late(times: pa.TimestampArray) -> pa.BooleanArray:
     """Tell which times Arrow may not know the clock of."""
-    is_after = pc.greater_equal(times, pa.scalar(_TABLES_END, times.type))
+    is_after = pc.greater_equal(times, pa.scalar(_ZONE_TABLES_END, times.type))
     if times.type.unit != "ns":  # which end in 2262
-        is_after = pc.and_(is_after, pc.less(times, pa.scalar(_PYTHON_ENDS, times.type)))
+        is_after = pc.and_(is_after, pc.less(times, pa.scalar(_PYTHON_TIMES_END, times.type)))
     return pc.fill_null(is_after, fill_value=False)

@@ -17,7 +17,7 @@ from daskprep.sources.locations import File
 _OFFSET_BYTES = 4
 
 
-class Schemas:
+class CommonSchema:
     """The columns of several files: the types they are delivered in, and the `problems` that keep some from being read.
 
     These a file lacks, or has in a type that the other files' does not fit.
@@ -51,7 +51,7 @@ class Schemas:
                 )
             else:
                 self.types[field.name] = common
-            if _has_twins(field.type):
+            if _has_duplicate_fields(field.type):
                 which = f'column "{field.name}" of {file.name} holds a struct with two fields of one name'
                 self.problems.setdefault(field.name, f"{which}; name each differently")
 
@@ -60,10 +60,10 @@ class Schemas:
             if len(schema) == len(self.types):
                 continue
             for name in self.types.keys() - set(schema.names):
-                having = next(other for other, one in zip(files, schemas, strict=True) if name in one.names)
+                other_file = next(other for other, one in zip(files, schemas, strict=True) if name in one.names)
                 self.problems.setdefault(
                     name,
-                    f'column "{name}" is missing in {file.name}, but present in {having.name}; leave out '
+                    f'column "{name}" is missing in {file.name}, but present in {other_file.name}; leave out '
                     "the column or the file",
                 )
 
@@ -76,10 +76,12 @@ class Schemas:
         )
 
 
-def _has_twins(kind: pa.DataType) -> bool:
+def _has_duplicate_fields(kind: pa.DataType) -> bool:
     """Tell whether two fields of this type, or of one within it, have one name."""
     inner = [kind.field(i) for i in range(kind.num_fields)]
-    return len({field.name for field in inner}) < len(inner) or any(_has_twins(field.type) for field in inner)
+    return len({field.name for field in inner}) < len(inner) or any(
+        _has_duplicate_fields(field.type) for field in inner
+    )
 
 
 def check_types(fields: Iterable[pa.Field]) -> None:
@@ -91,7 +93,9 @@ def check_types(fields: Iterable[pa.Field]) -> None:
         check_types(field.type.field(i) for i in range(field.type.num_fields))
 
 
-def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.DataType]], file: File) -> pa.Table:
+def validate_and_cast(
+    table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.DataType]], file: File
+) -> pa.Table:
     """Return columns of a table just read, cast where they must fit other files; values never change.
 
     ColumnError if a column is damaged: Arrow follows offsets and codes wherever they lead, out of its buffers too.
@@ -104,11 +108,11 @@ def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.Da
             raise ColumnError(f'{file.name}: column "{name}" is damaged: {error}; write the file again') from error
     table = narrow_table(table.select(columns))
     for name, kind in casts:
-        place = table.schema.get_field_index(name)
-        if place < 0 or table.schema.field(place).type == kind:
+        column_index = table.schema.get_field_index(name)
+        if column_index < 0 or table.schema.field(column_index).type == kind:
             continue
         try:
-            table = table.set_column(place, name, table.column(place).cast(kind))
+            table = table.set_column(column_index, name, table.column(column_index).cast(kind))
         except pa.ArrowInvalid as error:
             raise ColumnError(
                 f'column "{name}" of {file.name} does not fit the type {kind} that all files need: {error}; '
@@ -117,24 +121,24 @@ def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.Da
     return table
 
 
-def spelled_bytes(array: pa.Table | pa.ChunkedArray | pa.Array) -> int:
+def decoded_nbytes(array: pa.Table | pa.ChunkedArray | pa.Array) -> int:
     """Return the bytes that columns take with values in place of the codes that stand for them.
 
     The texts of a dictionary count as often as codes say, or each equally often, if that is more: the cells may be the
     first of a column that is sorted.
     """
     if isinstance(array, pa.Table | pa.ChunkedArray):
-        return sum(map(spelled_bytes, array.columns if isinstance(array, pa.Table) else array.chunks))
+        return sum(map(decoded_nbytes, array.columns if isinstance(array, pa.Table) else array.chunks))
     if pt.is_struct(array.type):
-        return sum(map(spelled_bytes, array.flatten()))
+        return sum(map(decoded_nbytes, array.flatten()))
     if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray) and not pt.is_map(array.type):
-        return len(array) * _OFFSET_BYTES + spelled_bytes(array.flatten())
+        return len(array) * _OFFSET_BYTES + decoded_nbytes(array.flatten())
     if not pt.is_dictionary(array.type):
         return int(array.nbytes)
     values, codes = array.dictionary, array.indices.drop_null()
     if not len(codes):
         return int(array.nbytes)
-    mean = spelled_bytes(values) / max(len(values), 1)
+    mean = decoded_nbytes(values) / max(len(values), 1)
     if pt.is_string(values.type) or pt.is_binary(values.type):
         mean = max(mean, _OFFSET_BYTES + (pc.mean(pc.binary_length(values).take(codes)).as_py() or 0))
     return math.ceil(len(codes) * mean)

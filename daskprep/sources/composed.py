@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, MissingColumnError, did_you_mean
-from daskprep.sources.base import MadePiece, Piece, PieceSource, Read, Source, content_key, repeated
+from daskprep.sources.base import (
+    Fragment,
+    FragmentListSource,
+    FunctionFragment,
+    ReadFunction,
+    Source,
+    content_key,
+    repeat_text,
+)
 from daskprep.sources.frames import DaskSource
 from daskprep.storage.layout import SPLITS
 
@@ -20,7 +28,7 @@ SPLIT = "split"
 Mask = Callable[[int], np.ndarray]
 
 
-class ComposedSource(PieceSource):
+class ComposedSource(FragmentListSource):
     """Pieces made of those of other sources; all are read in this process if some must be.
 
     `splits` are the sources by split, where there is one for each; `sources` are those of either kind. `masks` choose
@@ -28,9 +36,9 @@ class ComposedSource(PieceSource):
     """
 
     def __init__(
-        self, columns: list[str], pieces: Sequence[Piece], sources: Mapping[str, Source], *, splits: bool
+        self, columns: list[str], fragments: Sequence[Fragment], sources: Mapping[str, Source], *, splits: bool
     ) -> None:
-        super().__init__(columns, pieces)
+        super().__init__(columns, fragments)
         self.in_memory = any(source.in_memory for source in sources.values())
         self.reads_all = any(source.reads_all for source in sources.values())
         self.files = tuple(file for source in sources.values() for file in source.files)
@@ -49,8 +57,8 @@ class ComposedSource(PieceSource):
 
     def identity(self) -> Any:
         rows = {name: source.identity() for name, source in self.sources.items()}
-        chosen = content_key(self.masks)
-        return None if None in rows.values() or chosen is None else [rows, chosen]
+        mask_key = content_key(self.masks)
+        return None if None in rows.values() or mask_key is None else [rows, mask_key]
 
     @property
     def schema(self) -> pa.Schema:
@@ -58,15 +66,17 @@ class ComposedSource(PieceSource):
         return self._first.schema.append(pa.field(SPLIT, pa.string()))
 
 
-def splits_of(frame: Any) -> Mapping[str, Any]:
+def get_splits(frame: Any) -> Mapping[str, Any]:
     """Return the rows of each split where they are given by split, else nothing."""
     if isinstance(frame, Source):
         return frame.splits
     return frame if isinstance(frame, Mapping) and any(name in frame for name in SPLITS) else {}
 
 
-def by_split(frames: Mapping[str, Any], columns: Iterable[str] | None, opened: Callable[..., Source]) -> Source:
-    """Return the rows of all splits, train first, with a column `SPLIT`; ``opened(frame, columns)`` is one of them.
+def combine_splits(
+    frames: Mapping[str, Any], columns: Iterable[str] | None, open_source: Callable[..., Source]
+) -> Source:
+    """Return the rows of all splits, train first, with a column `SPLIT`; ``open_source(frame, columns)`` is one of them.
 
     ColumnError for a column that only some have; without `columns` those of the first are meant.
     """
@@ -80,56 +90,58 @@ def by_split(frames: Mapping[str, Any], columns: Iterable[str] | None, opened: C
     failed: list[tuple[str, DaskprepError]] = []
     for name in (name for name in SPLITS if name in frames):
         try:
-            sources[name] = opened(frames[name], wanted)
+            sources[name] = open_source(frames[name], wanted)
         except DaskprepError as error:
             failed.append((name, error))
     for name, reason in failed:
         # What all lack may be targets, which new rows need not have.
-        kind = ColumnError if sources and isinstance(reason, MissingColumnError) else type(reason)
-        raise kind(f'split "{name}": {reason}') from reason
-    own = [name for name in next(iter(sources.values())).columns if name != SPLIT] if wanted is None else wanted
-    dask = {name: source.frame for name, source in sources.items() if source.is_dask}
-    if len(dask) == len(sources):
-        named = [frame[own].assign(**{SPLIT: name}) for name, frame in dask.items()]
-        joined: Source = DaskSource(sys.modules["dask.dataframe"].concat(named), [*own, SPLIT])
+        error_type = ColumnError if sources and isinstance(reason, MissingColumnError) else type(reason)
+        raise error_type(f'split "{name}": {reason}') from reason
+    data_columns = (
+        [name for name in next(iter(sources.values())).columns if name != SPLIT] if wanted is None else wanted
+    )
+    dask_frames = {name: source.frame for name, source in sources.items() if source.is_dask}
+    if len(dask_frames) == len(sources):
+        frames_with_split = [frame[data_columns].assign(**{SPLIT: name}) for name, frame in dask_frames.items()]
+        joined: Source = DaskSource(sys.modules["dask.dataframe"].concat(frames_with_split), [*data_columns, SPLIT])
         joined.splits = sources
         return joined
-    for name in dask:
+    for name in dask_frames:
         raise ConfigError(f'split "{name}" is a Dask frame, and others are not: give all as Dask frames, or as files')
-    pieces = [
-        MadePiece(functools.partial(_in_split, name, piece.read), piece.rows, piece.nbytes)
+    fragments = [
+        FunctionFragment(functools.partial(_add_split_column, name, fragment.read), fragment.rows, fragment.nbytes)
         for name, source in sources.items()
-        for piece in source.pieces
+        for fragment in source.fragments
     ]
-    return ComposedSource([*own, SPLIT], pieces, sources, splits=True)
+    return ComposedSource([*data_columns, SPLIT], fragments, sources, splits=True)
 
 
-def some_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Source:
+def select_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Source:
     """Return a source of some rows of another, in their order: so many of each partition."""
     if source.is_dask:
-        taken = functools.partial(_some_of_frame, masks)
-        some: Source = DaskSource(source.frame.map_partitions(taken, meta=source.frame._meta), source.columns)
-        some.prepared_by = source.prepared_by
-        return some
-    pieces = [
-        MadePiece(functools.partial(_some_rows, mask, piece.read), count, piece.nbytes)
-        for piece, mask, count in zip(source.pieces, masks, rows, strict=True)
+        select = functools.partial(_select_frame_rows, masks)
+        selected: Source = DaskSource(source.frame.map_partitions(select, meta=source.frame._meta), source.columns)
+        selected.prepared_by = source.prepared_by
+        return selected
+    fragments = [
+        FunctionFragment(functools.partial(_select_rows, mask, fragment.read), count, fragment.nbytes)
+        for fragment, mask, count in zip(source.fragments, masks, rows, strict=True)
     ]
-    some = ComposedSource(source.columns, pieces, {"": source}, splits=False)
-    some.masks = list(masks)
-    some.prepared_by = source.prepared_by
-    return some
+    selected = ComposedSource(source.columns, fragments, {"": source}, splits=False)
+    selected.masks = list(masks)
+    selected.prepared_by = source.prepared_by
+    return selected
 
 
-def _in_split(name: str, read: Read, columns: Sequence[str]) -> pa.Table:
+def _add_split_column(name: str, read: ReadFunction, columns: Sequence[str]) -> pa.Table:
     table = read([column for column in columns if column != SPLIT])
-    return table.append_column(SPLIT, repeated(name, table.num_rows)).select(list(columns))
+    return table.append_column(SPLIT, repeat_text(name, table.num_rows)).select(list(columns))
 
 
-def _some_rows(mask: Mask, read: Read, columns: Sequence[str]) -> pa.Table:
+def _select_rows(mask: Mask, read: ReadFunction, columns: Sequence[str]) -> pa.Table:
     table = read(columns)
     return table.filter(pa.array(mask(table.num_rows)))
 
 
-def _some_of_frame(masks: Sequence[Mask], frame: Any, partition_info: Any = None) -> Any:
+def _select_frame_rows(masks: Sequence[Mask], frame: Any, partition_info: Any = None) -> Any:
     return frame if partition_info is None else frame[masks[partition_info["number"]](len(frame))]

@@ -13,11 +13,25 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.kernels import plain_table
-from daskprep.sources.arrow_types import named_classes, narrow_schema, narrow_table
-from daskprep.sources.base import JoinedPiece, MadePiece, Piece, PieceSource, content_key, grouped
-from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
-from daskprep.storage.threads import in_threads
+from daskprep.kernels import unwrap_mixed_table
+from daskprep.sources.arrow_types import add_class_names, narrow_schema, narrow_table
+from daskprep.sources.base import (
+    Fragment,
+    FragmentListSource,
+    FunctionFragment,
+    JoinedFragment,
+    content_key,
+    group_fragments,
+)
+from daskprep.sources.frames import (
+    choose_columns,
+    frame_of_columns,
+    is_instance_of,
+    max_slice_rows,
+    slice_lengths,
+    table_from_pandas,
+)
+from daskprep.storage.threads import map_in_threads
 
 # Of a stream: rows that are fetched at a time.
 _BATCH_ROWS = 256
@@ -25,7 +39,7 @@ _BATCH_ROWS = 256
 _SAMPLE_ROWS = 1_000
 
 
-class HuggingFaceSource(PieceSource):
+class HuggingFaceSource(FragmentListSource):
     """A `datasets.Dataset`; only the slice of rows that is read is in memory, nothing is decoded.
 
     Images and sounds arrive as structs of bytes and path, classes as whole numbers with their names as metadata. A
@@ -33,59 +47,59 @@ class HuggingFaceSource(PieceSource):
     """
 
     def __init__(self, dataset: Any, columns: list[str] | None, partition_bytes: int, partitions: int | None) -> None:
-        names = chosen_columns(dataset.column_names, columns, "the dataset")
+        names = choose_columns(dataset.column_names, columns, "the dataset")
         rows = len(dataset)
         # A dataset that is left without columns forgets its rows.
         chosen = (dataset.select_columns(names) if names else dataset).with_format("arrow")
         self.in_memory = not _is_on_disk(chosen)
         stored = chosen.data
         row_bytes = stored.nbytes / max(len(stored), 1) if names else 0.0
-        most = rows_of_slices(stored.schema, row_bytes, partition_bytes)
-        most = max(1, min(most, -(-rows // (partitions or 1))))
-        pieces = [
-            MadePiece(functools.partial(_some_rows, chosen, i * most, count), count, int(count * row_bytes))
-            for i, count in enumerate(slices(rows, most))
+        max_rows = max_slice_rows(stored.schema, row_bytes, partition_bytes)
+        max_rows = max(1, min(max_rows, -(-rows // (partitions or 1))))
+        fragments = [
+            FunctionFragment(functools.partial(_read_rows, chosen, i * max_rows, count), count, int(count * row_bytes))
+            for i, count in enumerate(slice_lengths(rows, max_rows))
         ]
-        super().__init__(narrow_schema(stored.schema, names), pieces)
+        super().__init__(narrow_schema(stored.schema, names), fragments)
         # Changes with the rows and with every transformation of them.
         fingerprint = getattr(dataset, "_fingerprint", None)
         self.record = {"fingerprint": fingerprint} if isinstance(fingerprint, str) else None
 
     def identity(self) -> Any:
-        return None if self.in_memory else content_key(list(self.pieces))
+        return None if self.in_memory else content_key(list(self.fragments))
 
 
-def _some_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
+def _read_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
     """Return some rows of a dataset, which travels as the paths of its files."""
     table = dataset.select_columns(list(columns))[start : start + rows]
     # Of a shuffled dataset every row is a chunk of its own.
-    return _with_names(narrow_table(table.combine_chunks()).select(list(columns)), dataset.features)
+    return _add_class_names(narrow_table(table.combine_chunks()).select(list(columns)), dataset.features)
 
 
-def _with_names(table: pa.Table, features: Any) -> pa.Table:
+def _add_class_names(table: pa.Table, features: Any) -> pa.Table:
     """Return a table with the names of the classes of `ClassLabel` columns."""
     schema = table.schema
-    for place, field in enumerate(schema):
+    for column_index, field in enumerate(schema):
         names = getattr(features.get(field.name), "names", None)
         if names and names != [str(number) for number in range(len(names))]:
-            schema = schema.set(place, named_classes(field, names))
+            schema = schema.set(column_index, add_class_names(field, names))
     return table.cast(schema)
 
 
 def is_dataset(frame: object) -> bool:
     """Tell whether something is a Hugging Face dataset, without importing the library; ColumnError for several."""
     for name in ("DatasetDict", "IterableDatasetDict"):
-        if is_of(frame, "datasets", name):
+        if is_instance_of(frame, "datasets", name):
             raise ColumnError(
                 f'a datasets.{name} is not a table of rows: give one of its splits, such as dataset["train"]'
             )
-    return is_of(frame, "datasets", "Dataset")
+    return is_instance_of(frame, "datasets", "Dataset")
 
 
 def stream_schema(dataset: Any) -> pa.Schema:
     """Return the types of an `IterableDataset`; where it does not know them, the columns of its first row."""
     if dataset.features is not None:
-        return _with_names(dataset.features.arrow_schema.empty_table(), dataset.features).schema
+        return _add_class_names(dataset.features.arrow_schema.empty_table(), dataset.features).schema
     return pa.schema([(name, pa.null()) for name in next(iter(dataset), ())])
 
 
@@ -93,86 +107,96 @@ def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Give the rows of an `IterableDataset` as they are stored; where it knows no types, as frames are read."""
     if dataset.features is not None:
         for table in dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS):
-            yield _with_names(table, dataset.features)
+            yield _add_class_names(table, dataset.features)
         return
     for batch in dataset.iter(_BATCH_ROWS):
         rows = len(next(iter(batch.values())))
         cells = {name: batch.get(name, [None] * rows) for name in columns}
-        yield plain_table(table_from_pandas(frame_of_columns(cells), columns))
+        yield unwrap_mixed_table(table_from_pandas(frame_of_columns(cells), columns))
 
 
 def _is_on_disk(dataset: Any) -> bool:
     """Tell whether pickling it gives paths alone, and not its rows or their numbers."""
     # No public name tells whether a selection is in memory.
-    order = getattr(dataset, "_indices", None)
-    return _is_mapped(dataset.data) and (order is None or _is_mapped(order))
+    row_indices = getattr(dataset, "_indices", None)
+    return _is_memory_mapped(dataset.data) and (row_indices is None or _is_memory_mapped(row_indices))
 
 
-def _is_mapped(table: Any) -> bool:
+def _is_memory_mapped(table: Any) -> bool:
     from datasets.table import MemoryMappedTable  # noqa: PLC0415 whoever has a dataset has imported it
 
     blocks = getattr(table, "blocks", None)
     if blocks is not None:
-        return all(_is_mapped(block) for row in blocks for block in row)
+        return all(_is_memory_mapped(block) for row in blocks for block in row)
     return isinstance(table, MemoryMappedTable)
 
 
-def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int) -> PieceSource | None:
+def open_arrow_dataset(
+    dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int
+) -> FragmentListSource | None:
     """Return the source of a dataset in Parquet files or of Lance; None where it is filtered, or in other files."""
-    columns = chosen_columns(dataset.schema.names, wanted, "the dataset")
+    columns = choose_columns(dataset.schema.names, wanted, "the dataset")
     try:
-        fragments = list(dataset.get_fragments())
+        arrow_fragments = list(dataset.get_fragments())
     except ValueError:  # it is filtered
         return None
-    known = is_of(dataset, "lance", "LanceDataset") or {type(one) for one in fragments} == {pds.ParquetFileFragment}
-    if not known:
+    is_supported = is_instance_of(dataset, "lance", "LanceDataset") or {type(one) for one in arrow_fragments} == {
+        pds.ParquetFileFragment
+    }
+    if not is_supported:
         return None
     sample = narrow_table(dataset.head(_SAMPLE_ROWS, columns=columns, batch_size=_SAMPLE_ROWS))
     row_bytes = max(1.0, sample.nbytes / max(len(sample), 1))
-    most = max(1, int(partition_bytes / row_bytes))
-    pieces = [
-        MadePiece(
-            functools.partial(_some_of_fragment, fragment, dataset.schema, rows, start), rows, int(rows * row_bytes)
+    max_rows = max(1, int(partition_bytes / row_bytes))
+    fragments = [
+        FunctionFragment(
+            functools.partial(_read_arrow_fragment, arrow_fragment, dataset.schema, rows, start),
+            rows,
+            int(rows * row_bytes),
         )
-        for parts in in_threads(lambda fragment: _parts(fragment, most), fragments, local=False)
-        for fragment, rows, start in parts
+        for row_ranges in map_in_threads(
+            lambda arrow_fragment: _split_arrow_fragment(arrow_fragment, max_rows), arrow_fragments, local=False
+        )
+        for arrow_fragment, rows, start in row_ranges
     ]
-    joined = grouped(pieces, partition_bytes, JoinedPiece.of)
-    return FragmentSource(narrow_schema(dataset.schema, columns), joined, dataset) if joined else None
+    joined = group_fragments(fragments, partition_bytes, JoinedFragment.of)
+    return ArrowDatasetSource(narrow_schema(dataset.schema, columns), joined, dataset) if joined else None
 
 
-class FragmentSource(PieceSource):
+class ArrowDatasetSource(FragmentListSource):
     """A dataset of Arrow in Parquet files, or of Lance."""
 
-    def __init__(self, schema: pa.Schema, pieces: Sequence[Piece], dataset: Any) -> None:
-        super().__init__(schema, pieces)
+    def __init__(self, schema: pa.Schema, fragments: Sequence[Fragment], dataset: Any) -> None:
+        super().__init__(schema, fragments)
         stored = dataset.filesystem.get_file_info(dataset.files) if isinstance(dataset, pds.FileSystemDataset) else []
         self._stamps = [[info.path, info.size, info.mtime_ns] for info in stored]
 
     def identity(self) -> Any:
         if not self._stamps or any(None in stamp for stamp in self._stamps):
             return None
-        key = content_key(list(self.pieces))
+        key = content_key(list(self.fragments))
         return None if key is None else [self._stamps, key]
 
 
-def _some_of_fragment(
-    fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
+def _read_arrow_fragment(
+    arrow_fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
 ) -> pa.Table:
     """Return one row group of a Parquet file, or of a fragment of Lance the rows from `start` on."""
-    how = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
+    scan_options = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
     try:
-        table = fragment.to_table(columns=list(columns), **how)
+        table = arrow_fragment.to_table(columns=list(columns), **scan_options)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ConfigError(f"{fragment!r}: cannot be read: {error}; create the dataset again") from error
+        raise ConfigError(f"{arrow_fragment!r}: cannot be read: {error}; create the dataset again") from error
     if table.num_rows != rows:
-        raise ConfigError(f"{fragment!r}: has other rows than when it was listed; create the dataset again")
+        raise ConfigError(f"{arrow_fragment!r}: has other rows than when it was listed; create the dataset again")
     return narrow_table(table).select(list(columns))
 
 
-def _parts(fragment: Any, most: int) -> list[tuple[Any, int, int | None]]:
+def _split_arrow_fragment(arrow_fragment: Any, max_rows: int) -> list[tuple[Any, int, int | None]]:
     """Return row groups of a Parquet file, or ranges of rows of a fragment of Lance; of each its rows and the first."""
-    if isinstance(fragment, pds.ParquetFileFragment):
-        return [(one, sum(group.num_rows for group in one.row_groups), None) for one in fragment.split_by_row_group()]
-    rows = fragment.count_rows()
-    return [(fragment, min(most, rows - start), start) for start in range(0, rows, most)]
+    if isinstance(arrow_fragment, pds.ParquetFileFragment):
+        return [
+            (one, sum(group.num_rows for group in one.row_groups), None) for one in arrow_fragment.split_by_row_group()
+        ]
+    rows = arrow_fragment.count_rows()
+    return [(arrow_fragment, min(max_rows, rows - start), start) for start in range(0, rows, max_rows)]

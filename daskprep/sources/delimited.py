@@ -13,26 +13,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from daskprep.display.words import listed
+from daskprep.display.words import join_names
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.sources.base import FilePiece, check_names, evenly
+from daskprep.sources.base import FileFragment, check_names, split_evenly
 from daskprep.sources.dialect import DELIMITERS, Dialect
 from daskprep.sources.quotes import cut_records, first_record_end, record_starts
-from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks
+from daskprep.sources.text import BLOCK_BYTES, TextFile, parse_in_blocks
 
 _HEAD_BYTES = 1 << 18
 _PARSED_BYTES = 1 << 22
 _SNIFFED_ROWS = 50
-_SHOWN = 80
-_CELLS = 5  # of the first line, in a warning
+_MAX_SHOWN_CHARACTERS = 80
+_MAX_SHOWN_CELLS = 5  # of the first line, in a warning
 _RETURN = 13
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 # Numbers, dates, times and amounts of money: figures, marks, and the letters that stand in them.
-_FIGURES = re.compile(r"(?=.*\d)(?:[\s\d.,:/+\-()$€£%']|(?<=\d)[TZeE](?=[\d+\-]|$))+")
+_NUMBER_LIKE = re.compile(r"(?=.*\d)(?:[\s\d.,:/+\-()$€£%']|(?<=\d)[TZeE](?=[\d+\-]|$))+")
 
 
 @dataclass(frozen=True)
-class DelimitedPiece(FilePiece):
+class DelimitedFragment(FileFragment):
     """The records between two positions of a delimited text; every column is read as strings."""
 
     text: TextFile
@@ -44,39 +44,41 @@ class DelimitedPiece(FilePiece):
     def read_stored(self, columns: list[str]) -> pa.Table:
         data = self.text.read(self.start, self.stop)
         if self.dialect.comment:
-            data = pa.py_buffer(b"".join(self.dialect.uncommented([data.to_pybytes()])))
+            data = pa.py_buffer(b"".join(self.dialect.drop_comments([data.to_pybytes()])))
         wanted = columns or [self.dialect.names[0]]
         if not data.size:
             return pa.table({name: pa.array([], pa.string()) for name in wanted}).select(columns)
-        table = self._parsed(data, wanted)
+        table = self._parse_table(data, wanted)
         for i, name in enumerate(wanted):
             try:
                 cells = table[name].cast(pa.string())
             except pa.ArrowInvalid as error:
-                raise self._not_text(data, name, table[name]) from error
-            table = table.set_column(i, name, self.dialect.read(name, cells))
+                raise self._invalid_text_error(data, name, table[name]) from error
+            table = table.set_column(i, name, self.dialect.convert_cells(name, cells))
         return table.select(columns)
 
-    def _parsed(self, data: pa.Buffer, columns: list[str]) -> pa.Table:
+    def _parse_table(self, data: pa.Buffer, columns: list[str]) -> pa.Table:
         """Return columns as bytes; that they are text is checked one by one."""
         dialect, view = self.dialect, np.frombuffer(data, np.uint8)
         blocks = [view[i : i + BLOCK_BYTES] for i in range(0, len(view), BLOCK_BYTES)]
-        quoted = dialect.quote is not None and any((block == ord(dialect.quote)).any() for block in blocks)
-        if quoted and self.stop is None:
+        has_quotes = dialect.quote is not None and any((block == ord(dialect.quote)).any() for block in blocks)
+        if has_quotes and self.stop is None:
             # Arrow takes all that follows a quote which is never closed for one cell, without a word.
-            parts = (block.tobytes() for block in blocks)
-            opened = cut_records(parts, 0, (), dialect.delimiter, dialect.quote).opened
-            if opened is not None:
-                raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
+            byte_blocks = (block.tobytes() for block in blocks)
+            unclosed_quote = cut_records(byte_blocks, 0, (), dialect.delimiter, dialect.quote).unclosed_quote
+            if unclosed_quote is not None:
+                raise _unclosed_quote_error(
+                    self.text, self.text.line_number_at(self.start) + int((view[:unclosed_quote] == 10).sum())
+                )
         ragged: list[Any] = []
 
-        def keep(row: Any) -> str:
+        def record_ragged_row(row: Any) -> str:
             ragged.append(row)
             return "error"
 
         def parse(lines: pa.Buffer, block_bytes: int) -> pa.Table:
-            if quoted:
-                block_bytes = _harmless_blocks(np.frombuffer(lines, np.uint8), block_bytes)
+            if has_quotes:
+                block_bytes = _safe_block_size(np.frombuffer(lines, np.uint8), block_bytes)
             return pa_csv.read_csv(
                 pa.BufferReader(lines),
                 read_options=pa_csv.ReadOptions(
@@ -84,9 +86,9 @@ class DelimitedPiece(FilePiece):
                 ),
                 parse_options=pa_csv.ParseOptions(
                     delimiter=dialect.delimiter,
-                    quote_char=dialect.quote if quoted else False,
-                    newlines_in_values=quoted,
-                    invalid_row_handler=keep,
+                    quote_char=dialect.quote if has_quotes else False,
+                    newlines_in_values=has_quotes,
+                    invalid_row_handler=record_ragged_row,
                 ),
                 convert_options=pa_csv.ConvertOptions(
                     column_types=dict.fromkeys(columns, pa.binary()),
@@ -97,34 +99,36 @@ class DelimitedPiece(FilePiece):
             )
 
         try:
-            return in_blocks(parse, data, _PARSED_BYTES)
+            return parse_in_blocks(parse, data, _PARSED_BYTES)
         except pa.ArrowInvalid as error:
             if not ragged:
                 raise
             row = ragged[0]
             raise RejectedValueError(
-                f"{self.file.name}, line {self._line(data, row.number - 1)}: {row.actual_columns} cells where there "
-                f"are {row.expected_columns} columns: {_beginning(row.text, dialect.delimiter)!r}; correct the line "
+                f"{self.file.name}, line {self._line_number(data, row.number - 1)}: {row.actual_columns} cells where there "
+                f"are {row.expected_columns} columns: {_shorten_line(row.text, dialect.delimiter)!r}; correct the line "
                 f"(cells that hold {dialect.delimiter!r} must be in quotes), or give the right delimiter= to read_files"
             ) from error
 
-    def _not_text(self, data: pa.Buffer, column: str, cells: pa.ChunkedArray) -> RejectedValueError:
-        found = enumerate(cells.to_pylist())
-        row, cell = next((i, cell) for i, cell in found if cell and cell.decode(errors="ignore").encode() != cell)
+    def _invalid_text_error(self, data: pa.Buffer, column: str, cells: pa.ChunkedArray) -> RejectedValueError:
+        numbered_cells = enumerate(cells.to_pylist())
+        row, cell = next(
+            (i, cell) for i, cell in numbered_cells if cell and cell.decode(errors="ignore").encode() != cell
+        )
         return RejectedValueError(
-            f'{self.file.name}, line {self._line(data, row)}, column "{column}": not UTF-8: {cell[:_SHOWN]!r}'
-            f"{'...' * (len(cell) > _SHOWN)}; give the right encoding by read_files(..., encoding=)"
+            f'{self.file.name}, line {self._line_number(data, row)}, column "{column}": not UTF-8: {cell[:_MAX_SHOWN_CHARACTERS]!r}'
+            f"{'...' * (len(cell) > _MAX_SHOWN_CHARACTERS)}; give the right encoding by read_files(..., encoding=)"
         )
 
-    def _line(self, data: pa.Buffer, row: int) -> int:
+    def _line_number(self, data: pa.Buffer, row: int) -> int:
         """Return the line of the file, counted from 1, in which a row of the piece begins."""
         text: bytes = data.to_pybytes()
         starts = record_starts(text, self.dialect.delimiter, self.dialect.quote)
         offset = int(starts[min(row, len(starts) - 1)])
-        return self.text.line_at(self.start) + text.count(b"\n", 0, offset)
+        return self.text.line_number_at(self.start) + text.count(b"\n", 0, offset)
 
 
-def _harmless_blocks(view: np.ndarray, block_bytes: int) -> int:
+def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
     """Return a block size, not smaller than the given one, with which no block ends in a carriage return.
 
     Arrow 26.0.1 drops a newline that begins a block after such an end, also where both are in quotes.
@@ -134,45 +138,45 @@ def _harmless_blocks(view: np.ndarray, block_bytes: int) -> int:
     return block_bytes
 
 
-def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> list[DelimitedPiece]:
+def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> list[DelimitedFragment]:
     """Read the header of a file and cut the rest into pieces of about `partition_bytes`."""
     for nbytes in (_HEAD_BYTES * 16**i for i in count()):
-        head, complete, start = _head(text, dialect, nbytes)
-        shown = text.decoded_head(head[start:])
-        found = replace(dialect, delimiter=dialect.delimiter or _sniff(shown, dialect, complete=complete))
+        head, complete, start = _read_head(text, dialect, nbytes)
+        head_text = text.decode_head(head[start:])
+        file_dialect = replace(dialect, delimiter=dialect.delimiter or _sniff(head_text, dialect, complete=complete))
         # Whether a line in quotes is a comment depends on the delimiter before the quotes.
-        head, complete, start = _head(text, found, nbytes) if dialect.comment else (head, complete, start)
-        length = first_record_end(head[start:], found.delimiter, dialect.quote)
+        head, complete, start = _read_head(text, file_dialect, nbytes) if dialect.comment else (head, complete, start)
+        length = first_record_end(head[start:], file_dialect.delimiter, dialect.quote)
         if length is not None or complete:
             break
     body = len(head) if length is None else start + length
-    found = replace(found, names=_names(text, head, start, body, found))
+    file_dialect = replace(file_dialect, names=_read_names(text, head, start, body, file_dialect))
     body = start if dialect.header is None else body
     file, size = text.file, text.file.size or 0
     if not text.can_cut or size - body <= partition_bytes:
-        return [DelimitedPiece(file, None, max(size - body, 0), text, body, None, found)]
-    targets, blocks = evenly(body, size, partition_bytes), found.uncommented(text.blocks(body))
-    cuts = cut_records(blocks, body, targets, found.delimiter, dialect.quote)
-    if cuts.opened is not None:
-        raise _never_closed(text, text.line_at(cuts.opened))
-    bounds = [body, *(cut for cut in cuts.places if cut < size), size]
+        return [DelimitedFragment(file, None, max(size - body, 0), text, body, None, file_dialect)]
+    targets, blocks = split_evenly(body, size, partition_bytes), file_dialect.drop_comments(text.blocks(body))
+    cuts = cut_records(blocks, body, targets, file_dialect.delimiter, dialect.quote)
+    if cuts.unclosed_quote is not None:
+        raise _unclosed_quote_error(text, text.line_number_at(cuts.unclosed_quote))
+    bounds = [body, *(cut for cut in cuts.positions if cut < size), size]
     rows = [None] * len(bounds) if cuts.counts is None else [b - a for a, b in pairwise([0, *cuts.counts])]
-    pieces = zip(pairwise(bounds), rows, strict=False)
-    return [DelimitedPiece(file, count, b - a, text, a, b, found) for (a, b), count in pieces]
+    fragments = zip(pairwise(bounds), rows, strict=False)
+    return [DelimitedFragment(file, count, b - a, text, a, b, file_dialect) for (a, b), count in fragments]
 
 
-def _head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, int]:
+def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, int]:
     """Return how a file begins, whether that is all of it, and where its first record does."""
     head, complete = text.head(nbytes)
-    starts = [text.after_mark(head)]
+    starts = [text.skip_byte_order_mark(head)]
     starts += [end.end() for end in islice(_LINE_END.finditer(head, starts[0]), dialect.skip_rows)]
     rest = head[starts[-1] :] if len(starts) > dialect.skip_rows else b""
-    record = b"".join(dialect.uncommented([rest])).lstrip(b"\r\n")
+    record = b"".join(dialect.drop_comments([rest])).lstrip(b"\r\n")
     start = len(head) - len(record)
     return head[:start] + record, complete, start
 
 
-def _names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
+def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
     name, record = text.file.name, head[start:stop]
     if not record.strip():
         if dialect.names:
@@ -181,9 +185,9 @@ def _names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect)
     try:
         line = record.decode(text.encoding if text.can_cut else "utf-8")
     except UnicodeDecodeError as error:
-        raise text.unreadable(error, start) from error
+        raise text.encoding_error(error, start) from error
     try:
-        cells = next(_rows(line, dialect.delimiter, dialect.quote))
+        cells = next(_read_csv_rows(line, dialect.delimiter, dialect.quote))
     except (csv.Error, StopIteration) as error:
         raise ConfigError(f"{name}: its first line cannot be read as names of columns: {error}") from error
     if dialect.header is None:
@@ -197,30 +201,38 @@ def _names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect)
     return names
 
 
-def row_for_names(text: TextFile, dialect: Dialect) -> str | None:
+def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
     """Return what looks like a row in the first line of a file, which is taken for names of columns."""
-    head, _, start = _head(text, dialect, _HEAD_BYTES)
-    rows = _first_rows(text.decoded_head(head[start:]), dialect.delimiter, dialect.quote)
+    head, _, start = _read_head(text, dialect, _HEAD_BYTES)
+    rows = _first_rows(text.decode_head(head[start:]), dialect.delimiter, dialect.quote)
     cells = rows[0] if rows else []
     if "" in cells[1:]:
         return f"has no name for column {cells.index('', 1)}, counted from 0"
-    named = [cell for cell in cells if cell]
-    first = int(named[0]) if named and named[0].isdecimal() else 0
+    names = [cell for cell in cells if cell]
+    first = int(names[0]) if names and names[0].isdecimal() else 0
     # pandas calls columns 0, 1, 2 where they have no names; one name alone may well be a cell as well.
-    counted = named == [str(first + i) for i in range(len(named))] and (not first or len(named) > 1)
-    repeated = {(i, cell) for row in rows[1:] for i, cell in enumerate(row) if cell and len(cells) > 1}
-    odd = [cell for i, cell in enumerate(cells) if cell and (i, cell) not in repeated and not _FIGURES.fullmatch(cell)]
-    if counted or odd:
+    is_numbered = names == [str(first + i) for i in range(len(names))] and (not first or len(names) > 1)
+    repeated_cells = {(i, cell) for row in rows[1:] for i, cell in enumerate(row) if cell and len(cells) > 1}
+    name_like_cells = [
+        cell
+        for i, cell in enumerate(cells)
+        if cell and (i, cell) not in repeated_cells and not _NUMBER_LIKE.fullmatch(cell)
+    ]
+    if is_numbered or name_like_cells:
         return None
-    return f"looks like a row: {listed([*map(repr, cells)], _CELLS)} are numbers, dates, or cells of rows below as well"
+    return f"looks like a row: {join_names([*map(repr, cells)], _MAX_SHOWN_CELLS)} are numbers, dates, or cells of rows below as well"
 
 
-def _beginning(line: str, delimiter: str) -> str:
+def _shorten_line(line: str, delimiter: str) -> str:
     """Return the first cells of a line, each as a whole."""
-    return line if len(line) <= _SHOWN else (line[: line.rfind(delimiter, 0, _SHOWN) + 1] or line[:_SHOWN]) + "..."
+    return (
+        line
+        if len(line) <= _MAX_SHOWN_CHARACTERS
+        else (line[: line.rfind(delimiter, 0, _MAX_SHOWN_CHARACTERS) + 1] or line[:_MAX_SHOWN_CHARACTERS]) + "..."
+    )
 
 
-def _rows(text: str, delimiter: str, quote: str | None) -> Any:
+def _read_csv_rows(text: str, delimiter: str, quote: str | None) -> Any:
     lines = io.StringIO(text, newline="")
     if quote is None:
         return csv.reader(lines, delimiter=delimiter, quotechar=None, quoting=csv.QUOTE_NONE)
@@ -229,19 +241,19 @@ def _rows(text: str, delimiter: str, quote: str | None) -> Any:
 
 def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
     """Return the delimiter that cuts the first records into the most cells, the same number in each."""
-    widths = {delimiter: _widths(head, delimiter, dialect.quote, complete=complete) for delimiter in DELIMITERS}
+    widths = {delimiter: _row_widths(head, delimiter, dialect.quote, complete=complete) for delimiter in DELIMITERS}
     single = all(counts[:1] == [1] for counts in widths.values())
 
     def rank(delimiter: str) -> tuple[bool, bool, int]:
         counts = widths[delimiter]
         first = counts[0] if counts else 0
         # With one name in the header, commas in the rows are a part of their text.
-        return len(set(counts)) == 1 and (first > 1 or single), delimiter not in dialect.in_numbers, first
+        return len(set(counts)) == 1 and (first > 1 or single), delimiter not in dialect.number_marks, first
 
     return max(DELIMITERS, key=rank)
 
 
-def _widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> list[int]:
+def _row_widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> list[int]:
     widths = [len(row) for row in _first_rows(head, delimiter, quote)]
     # The last record may be cut off by the end of the head.
     return widths[:_SNIFFED_ROWS] if complete or len(widths) > _SNIFFED_ROWS else widths[:-1] or widths
@@ -249,12 +261,12 @@ def _widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> 
 
 def _first_rows(head: str, delimiter: str, quote: str | None) -> list[list[str]]:
     try:
-        return list(islice(filter(None, _rows(head, delimiter, quote)), _SNIFFED_ROWS + 1))
+        return list(islice(filter(None, _read_csv_rows(head, delimiter, quote)), _SNIFFED_ROWS + 1))
     except csv.Error:
         return []
 
 
-def _never_closed(text: TextFile, line: int) -> RejectedValueError:
+def _unclosed_quote_error(text: TextFile, line: int) -> RejectedValueError:
     return RejectedValueError(
         f"{text.file.name}, line {line}: a quote opens a value and is never closed; correct it, or use "
         "read_files(..., quote=None) if quotes mean nothing in this file"

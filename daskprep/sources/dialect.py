@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import ConfigError, RejectedValueError, is_text
+from daskprep.errors import ConfigError, RejectedValueError, is_valid_utf8
 from daskprep.kernels import only_where
 from daskprep.sources.base import check_names
-from daskprep.sources.quotes import without_comments
+from daskprep.sources.quotes import blank_out_comments
 
 DELIMITERS = (",", "\t", ";", "|")
 # The strings that pandas.read_csv takes for missing cells.
@@ -23,9 +23,9 @@ DEFAULT_NULLS = (
 )  # fmt: skip
 
 # What may stand around a number: signs of currencies, a currency's three letters, a short unit behind.
-_BEFORE = r"^\s*[+-]?\s*(?:\p{Sc}\s*|[A-Z]{3}\s+)?[+-]?"
-_BEHIND = r"(?:[eE][+-]?\d+)?(?:\s*[\p{Sc}%‰]|\s*[A-Za-zµ°]{1,4}[²³]?)?\s*$"
-_WITH_POINT = rf"{_BEFORE}(?:\d+\.\d*|\.\d+){_BEHIND}"
+_NUMBER_PREFIX = r"^\s*[+-]?\s*(?:\p{Sc}\s*|[A-Z]{3}\s+)?[+-]?"
+_NUMBER_SUFFIX = r"(?:[eE][+-]?\d+)?(?:\s*[\p{Sc}%‰]|\s*[A-Za-zµ°]{1,4}[²³]?)?\s*$"
+_NUMBER_WITH_POINT = rf"{_NUMBER_PREFIX}(?:\d+\.\d*|\.\d+){_NUMBER_SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Dialect:
     thousands: str | Mapping[str, str] | None = None
 
     @property
-    def unusual(self) -> dict[str, Any]:
+    def non_default_options(self) -> dict[str, Any]:
         """What differs from its default."""
         return {one.name: value for one in fields(self)[3:] if (value := getattr(self, one.name)) != one.default}
 
     def missing(self, column: str) -> list[str]:
         """Return the cells of a column that are missing: its marks, also beside a blank, as UCI writes " ?"."""
-        marks = _of(self.null_values, column, DEFAULT_NULLS)
-        return [*marks, *(beside for mark in marks if mark.strip() for beside in (f" {mark}", f"{mark} ", f" {mark} "))]
+        marks = _option_for(self.null_values, column, DEFAULT_NULLS)
+        return [*marks, *(padded for mark in marks if mark.strip() for padded in (f" {mark}", f"{mark} ", f" {mark} "))]
 
     @property
     def named_columns(self) -> list[str]:
@@ -62,24 +62,24 @@ class Dialect:
         return [name for option in options if isinstance(option, Mapping) for name in option]
 
     @property
-    def in_numbers(self) -> set[Any]:
+    def number_marks(self) -> set[Any]:
         """What parts decimals and thousands, in some column or in all."""
         names = ["", *self.named_columns]
-        return {_of(option, name, None) for option in (self.decimal, self.thousands) for name in names}
+        return {_option_for(option, name, None) for option in (self.decimal, self.thousands) for name in names}
 
-    def uncommented(self, blocks: Iterable[bytes]) -> Iterable[bytes]:
+    def drop_comments(self, blocks: Iterable[bytes]) -> Iterable[bytes]:
         """Return blocks with blanks for comments; as long as no delimiter is known, of a file with commas."""
         if self.comment is None:
             return blocks
-        return without_comments(blocks, self.delimiter or DELIMITERS[0], self.quote, self.comment)
+        return blank_out_comments(blocks, self.delimiter or DELIMITERS[0], self.quote, self.comment)
 
     def check(self) -> None:
         """Raise ConfigError for options that make no sense."""
         self._check_numbers()
-        if not is_text(self.null_values):
+        if not is_valid_utf8(self.null_values):
             raise ConfigError(f"null_values={self.null_values!r:.80}: one has half of a surrogate pair: correct it")
-        given = {"delimiter": self.delimiter or None, "quote": self.quote, "comment": self.comment}
-        marks = {name: mark for name, mark in given.items() if mark is not None}
+        options = {"delimiter": self.delimiter or None, "quote": self.quote, "comment": self.comment}
+        marks = {name: mark for name, mark in options.items() if mark is not None}
         for name, mark in marks.items():
             if not _is_mark(mark) or not mark.isascii() or mark in "\r\n":
                 raise ConfigError(f"{name}={mark!r}: expected one ASCII character, such as {DELIMITERS[0]!r}")
@@ -97,7 +97,7 @@ class Dialect:
 
     def _check_numbers(self) -> None:
         for column in ["", *self.named_columns]:
-            decimal, thousands = _of(self.decimal, column, "."), _of(self.thousands, column, None)
+            decimal, thousands = _option_for(self.decimal, column, "."), _option_for(self.thousands, column, None)
             for mark in (decimal, *([] if thousands is None else [thousands])):
                 if not _is_mark(mark) or mark.isalnum() or mark in "+-":
                     raise ConfigError(
@@ -106,22 +106,22 @@ class Dialect:
             if decimal == thousands:
                 raise ConfigError(f'decimal and thousands are both {decimal!r}; they must differ, as "," and "." do')
 
-    def read(self, name: str, cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    def convert_cells(self, name: str, cells: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the cells of a column with nulls for what is missing, and numbers with a decimal point."""
         if isinstance(self.null_values, dict):
             missing = pa.array(self.missing(name), pa.string())
             cells = only_where(pc.invert(pc.is_in(cells, value_set=missing)), cells)
-        decimal, thousands = _of(self.decimal, name, "."), _of(self.thousands, name, None)
+        decimal, thousands = _option_for(self.decimal, name, "."), _option_for(self.thousands, name, None)
         if decimal == "." and thousands is None:
             return cells
-        point, whole = re.escape(decimal), r"\d+"
+        point, integer_digits = re.escape(decimal), r"\d+"
         if thousands is not None:
             # Groups are of three digits, and what begins with 0, as zip codes may, stays as it is.
-            whole = rf"(?:\d+|[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+)"
-        number = rf"{_BEFORE}(?:{whole}(?:{point}\d*)?|{point}\d+){_BEHIND}"
+            integer_digits = rf"(?:\d+|[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+)"
+        number = rf"{_NUMBER_PREFIX}(?:{integer_digits}(?:{point}\d*)?|{point}\d+){_NUMBER_SUFFIX}"
         is_number = pc.match_substring_regex(cells, number)
         if decimal != ".":
-            wrong = pc.and_not(pc.match_substring_regex(cells, _WITH_POINT), is_number)
+            wrong = pc.and_not(pc.match_substring_regex(cells, _NUMBER_WITH_POINT), is_number)
             if (row := pc.index(wrong, value=True).as_py()) >= 0:
                 raise RejectedValueError(
                     f'column "{name}": {cells[row].as_py()!r} has a point, and decimal={decimal!r}; give thousands="." '
@@ -131,8 +131,8 @@ class Dialect:
         return pc.if_else(is_number, pc.replace_substring(plain, decimal, "."), cells)
 
 
-def _of(option: Any, column: str, others: Any) -> Any:
-    return option.get(column, others) if isinstance(option, Mapping) else option
+def _option_for(option: Any, column: str, default: Any) -> Any:
+    return option.get(column, default) if isinstance(option, Mapping) else option
 
 
 def _is_mark(value: object) -> bool:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
-from daskprep.sources.base import FilePiece, Piece, grouped, join_files
-from daskprep.sources.columnar import Schemas, check_types, fitted, spelled_bytes
-from daskprep.sources.locations import File, for_each_file, reading
+from daskprep.sources.base import FileFragment, Fragment, group_fragments, join_file_fragments
+from daskprep.sources.columnar import CommonSchema, check_types, decoded_nbytes, validate_and_cast
+from daskprep.sources.locations import File, explain_read_errors, for_each_file
 from daskprep.storage.safe_versions import require_safe
 
 _FILE_MAGIC = b"ARROW1"
@@ -22,7 +22,7 @@ _FEATHER_1_MAGIC = b"FEA1"
 
 
 @dataclass(frozen=True)
-class BatchPiece(FilePiece):
+class BatchFragment(FileFragment):
     """Batches `first` to `last` (not included) of one file, which are read apart."""
 
     first: int
@@ -33,7 +33,7 @@ class BatchPiece(FilePiece):
         table = self.read_batches(columns)
         if table.num_rows != self.rows:
             raise ConfigError(f"{self.file.name}: changed since it was listed; create the source again")
-        return fitted(table, columns, self.casts, self.file)
+        return validate_and_cast(table, columns, self.casts, self.file)
 
     @abstractmethod
     def read_batches(self, columns: list[str]) -> pa.Table:
@@ -46,67 +46,73 @@ class BatchPiece(FilePiece):
 
 
 @dataclass(frozen=True)
-class FeatherPiece(BatchPiece):
+class FeatherFragment(BatchFragment):
     """Record batches of one file."""
 
     kind: ClassVar[str] = "Arrow IPC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
         with self.file.open() as handle:
-            schema = _reader(self.file, handle, None).schema
-            fields = [schema.names.index(name) for name in columns] or cheapest(schema)
-            reader = _reader(self.file, handle, fields)
-            batches = list(_batches(reader, self.first, self.last))
+            schema = _open_reader(self.file, handle, None).schema
+            fields = [schema.names.index(name) for name in columns] or cheapest_column(schema)
+            reader = _open_reader(self.file, handle, fields)
+            batches = list(_iterate_batches(reader, self.first, self.last))
             return pa.Table.from_batches(batches, reader.schema)
 
     @staticmethod
     def layout(file: File) -> tuple[pa.Schema, list[int]]:
-        with reading(file, FeatherPiece.kind), file.open() as handle:
-            schema = _reader(file, handle, None).schema
+        with explain_read_errors(file, FeatherFragment.kind), file.open() as handle:
+            schema = _open_reader(file, handle, None).schema
             check_types(schema)
-            reader = _reader(file, handle, cheapest(schema))
-            return schema, [batch.num_rows for batch in _batches(reader, 0, None)]
+            reader = _open_reader(file, handle, cheapest_column(schema))
+            return schema, [batch.num_rows for batch in _iterate_batches(reader, 0, None)]
 
 
 def plan_batches(
-    kind: type[BatchPiece],
+    kind: type[BatchFragment],
     files: Sequence[File],
     columns: Collection[str] | None,
     partition_bytes: int,
     partitions: int | None = None,
-) -> tuple[Schemas, list[Piece]]:
+) -> tuple[CommonSchema, list[Fragment]]:
     """Read the schema and the batch lengths of all files, and join small batches to pieces."""
-    found = for_each_file(kind.layout, files)
-    schemas = Schemas(files, [schema for schema, _ in found])
-    names = [name for name in schemas.types if name not in schemas.problems and (columns is None or name in columns)]
-    width = _row_bytes(kind, files, [rows for _, rows in found], names)
-    pieces = []
-    for file, (schema, rows) in zip(files, found, strict=True):
-        blank = kind(file, 0, 0, 0, 0, schemas.casts(schema))
+    layouts = for_each_file(kind.layout, files)
+    common_schema = CommonSchema(files, [schema for schema, _ in layouts])
+    names = [
+        name
+        for name in common_schema.types
+        if name not in common_schema.problems and (columns is None or name in columns)
+    ]
+    width = _row_bytes(kind, files, [rows for _, rows in layouts], names)
+    fragments = []
+    for file, (schema, rows) in zip(files, layouts, strict=True):
+        blank = kind(file, 0, 0, 0, 0, common_schema.casts(schema))
         batches = [
             replace(blank, rows=count, nbytes=int(count * width), first=i, last=i + 1) for i, count in enumerate(rows)
         ]
-        pieces += batches or [blank]
-    return schemas, grouped(pieces, partition_bytes, _join, partitions=partitions)
+        fragments += batches or [blank]
+    return common_schema, group_fragments(fragments, partition_bytes, _join, partitions=partitions)
 
 
 def _row_bytes(
-    kind: type[BatchPiece], files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]
+    kind: type[BatchFragment], files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]
 ) -> float:
     """Return the bytes that a row of the largest batch takes; the types of columns say nothing about texts."""
-    rows, number, batch = max((n, -i, -j) for i, each in enumerate(counts) for j, n in enumerate([*each, 0]))
+    rows, number, batch = max(
+        (n, -i, -j) for i, batch_rows in enumerate(counts) for j, n in enumerate([*batch_rows, 0])
+    )
     if not rows:
         return 0.0
-    with reading(files[-number], kind.kind):
+    with explain_read_errors(files[-number], kind.kind):
         table = kind(files[-number], rows, 0, -batch, 1 - batch, ()).read_stored(columns)
-    return spelled_bytes(table) / rows
+    return decoded_nbytes(table) / rows
 
 
-def _join(pieces: list[BatchPiece]) -> Piece:
-    return join_files(pieces, lambda same: {"last": same[-1].last})
+def _join(fragments: list[BatchFragment]) -> Fragment:
+    return join_file_fragments(fragments, lambda file_fragments: {"last": file_fragments[-1].last})
 
 
-def _reader(file: File, handle: Any, fields: list[int] | None) -> Any:
+def _open_reader(file: File, handle: Any, fields: list[int] | None) -> Any:
     """Open as an IPC file, or as a stream, which Hugging Face datasets keep under the same suffix."""
     handle.seek(0)
     magic = bytes(handle.read(len(_FILE_MAGIC)))
@@ -120,14 +126,14 @@ def _reader(file: File, handle: Any, fields: list[int] | None) -> Any:
     return (pa.ipc.open_file if magic == _FILE_MAGIC else pa.ipc.open_stream)(handle, options=options)
 
 
-def _batches(reader: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
+def _iterate_batches(reader: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
     if isinstance(reader, pa.ipc.RecordBatchFileReader):
         stop = reader.num_record_batches if last is None else last
         return (reader.get_batch(i) for i in range(first, stop))
     return islice(reader, first, last)
 
 
-def cheapest(schema: pa.Schema) -> list[int]:
+def cheapest_column(schema: pa.Schema) -> list[int]:
     """Return the column that costs least to read; to read none, Arrow reads all."""
     fixed = [i for i, field in enumerate(schema) if pt.is_primitive(field.type)]
     return fixed[:1] or list(range(min(1, len(schema))))

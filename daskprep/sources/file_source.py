@@ -12,17 +12,17 @@ from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from daskprep.errors import ConfigError, did_you_mean, hints_parameters, warn
-from daskprep.kernels import plain_table
+from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
+from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import TEXT_CODES
-from daskprep.sources.base import JoinedPiece, Piece, PieceSource, grouped, require_columns
-from daskprep.sources.columnar import Schemas
-from daskprep.sources.delimited import DelimitedPiece, plan_delimited, row_for_names
+from daskprep.sources.base import Fragment, FragmentListSource, JoinedFragment, group_fragments, require_columns
+from daskprep.sources.columnar import CommonSchema
+from daskprep.sources.delimited import DelimitedFragment, describe_suspicious_header, plan_delimited
 from daskprep.sources.dialect import DEFAULT_NULLS, Dialect
-from daskprep.sources.feather import BatchPiece, FeatherPiece, plan_batches
-from daskprep.sources.json_lines import JsonPiece, plan_json, typed
+from daskprep.sources.feather import BatchFragment, FeatherFragment, plan_batches
+from daskprep.sources.json_lines import JsonFragment, assign_types, plan_json
 from daskprep.sources.locations import File, find_files, for_each_file
-from daskprep.sources.orc import OrcPiece
+from daskprep.sources.orc import OrcFragment
 from daskprep.sources.parquet import plan_parquet
 from daskprep.sources.spool import Spool, has_room
 from daskprep.sources.text import TextFile, codec_name
@@ -49,9 +49,9 @@ _FORMATS: dict[str, Format] = {
     ".arrow": "feather",
     ".orc": "orc",
 }
-_BATCHES: dict[str, type[BatchPiece]] = {"feather": FeatherPiece, "orc": OrcPiece}
+_BATCH_FORMATS: dict[str, type[BatchFragment]] = {"feather": FeatherFragment, "orc": OrcFragment}
 # Files that other programs write, and what of pandas reads them.
-_OTHERS = {
+_PANDAS_READERS = {
     "read_excel": (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods"),
     "read_stata": (".dta",),
     "read_spss": (".sav", ".zsav"),
@@ -63,7 +63,7 @@ _OTHERS = {
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 
-class FileSource(PieceSource):
+class FileSource(FragmentListSource):
     """Files of one format, as partitions of about the same size.
 
     Made by `read_files`. `schema` gives the type in which each column arrives.
@@ -73,14 +73,14 @@ class FileSource(PieceSource):
         self,
         format: Format,
         files: Sequence[File],
-        schemas: Schemas,
-        pieces: Sequence[Piece],
+        common_schema: CommonSchema,
+        fragments: Sequence[Fragment],
         *,
         settings: Mapping[str, Any],
         columns: list[str] | None,
     ) -> None:
         folders = {name: TEXT_CODES for file in files for name, _ in file.folders}
-        types = schemas.types | folders
+        types = common_schema.types | folders
         if not types:
             raise ConfigError(f"{files[0].name}: it has no columns; check that it holds rows")
         self.format = format
@@ -88,10 +88,10 @@ class FileSource(PieceSource):
         self.files = tuple(files)
         self.settings = dict(settings)
         self.columns = list(types)
-        self._problems = schemas.problems | _incomplete(folders, files)
+        self._problems = common_schema.problems | _find_missing_folders(folders, files)
         wanted = self.columns if columns is None else columns
         self.require(wanted)
-        super().__init__(pa.schema([(name, types[name]) for name in wanted]), pieces)
+        super().__init__(pa.schema([(name, types[name]) for name in wanted]), fragments)
 
     @property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
@@ -111,7 +111,7 @@ class FileSource(PieceSource):
         return f"<FileSource: {size} of {self.format}: {shown}{more}>"
 
 
-def _incomplete(names: Iterable[str], files: Sequence[File]) -> dict[str, str]:
+def _find_missing_folders(names: Iterable[str], files: Sequence[File]) -> dict[str, str]:
     problems = {}
     for name in names:
         for file in files:
@@ -123,7 +123,7 @@ def _incomplete(names: Iterable[str], files: Sequence[File]) -> dict[str, str]:
     return problems
 
 
-@hints_parameters
+@with_parameter_hints
 def read_files(
     paths: Paths,
     *,
@@ -205,69 +205,96 @@ def read_files(
         if isinstance(value, str):
             raise ConfigError(f"{option}={value!r}: expected a list of names, such as [{value!r}]")
     wanted = None if columns is None else list(dict.fromkeys(columns))
-    files = find_files(_listed(paths), storage_options, (lambda _: True) if format else is_known)
-    found = format or common_format(files)
-    given = delimiter or ("\t" if found == "tsv" else "")
-    called = () if names is None else tuple(names)
-    dialect = Dialect(given, quote, _nulls(null_values), header, called, skip_rows, comment, decimal, thousands)
+    files = find_files(_list_paths(paths), storage_options, (lambda _: True) if format else has_known_format)
+    file_format = format or common_format(files)
+    known_delimiter = delimiter or ("\t" if file_format == "tsv" else "")
+    column_names = () if names is None else tuple(names)
+    dialect = Dialect(
+        known_delimiter,
+        quote,
+        _check_null_values(null_values),
+        header,
+        column_names,
+        skip_rows,
+        comment,
+        decimal,
+        thousands,
+    )
     dialect.check()
-    if found not in ("csv", "tsv") and dialect.unusual:
-        raise ConfigError(f"{next(iter(dialect.unusual))}= is for CSV, and {files[0].name} is read as {found}")
-    settings: dict[str, Any] = {"format": found}
-    if found == "parquet":
-        schemas, pieces = plan_parquet(files, wanted, partition_bytes, partitions)
-    elif found in _BATCHES:
-        schemas, pieces = plan_batches(_BATCHES[found], files, wanted, partition_bytes, partitions)
-    else:
-        texts = [TextFile(file, codec_name(encoding), compression_of(file.name)) for file in files]
-        settings["encoding"] = texts[0].encoding
-        share = min(partition_bytes, max(1, sum(file.size or 0 for file in files) // (partitions or 1)))
-        parts: list[Any]
-        if found == "jsonl":
-            schemas, parts = _plan_json(texts, share, partition_bytes, scratch)
-        else:
-            settings |= {"delimiter": delimiter, "quote": quote, "null_values": dialect.null_values, **dialect.unusual}
-            schemas, parts = _plan_delimited(texts, dialect, share)
-        pieces = grouped(
-            parts, partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut, partitions=partitions
+    if file_format not in ("csv", "tsv") and dialect.non_default_options:
+        raise ConfigError(
+            f"{next(iter(dialect.non_default_options))}= is for CSV, and {files[0].name} is read as {file_format}"
         )
-    return FileSource(found, files, schemas, pieces, settings=settings, columns=wanted)
+    settings: dict[str, Any] = {"format": file_format}
+    if file_format == "parquet":
+        common_schema, fragments = plan_parquet(files, wanted, partition_bytes, partitions)
+    elif file_format in _BATCH_FORMATS:
+        common_schema, fragments = plan_batches(_BATCH_FORMATS[file_format], files, wanted, partition_bytes, partitions)
+    else:
+        texts = [TextFile(file, codec_name(encoding), find_compression(file.name)) for file in files]
+        settings["encoding"] = texts[0].encoding
+        fragment_bytes = min(partition_bytes, max(1, sum(file.size or 0 for file in files) // (partitions or 1)))
+        text_fragments: list[Any]
+        if file_format == "jsonl":
+            common_schema, text_fragments = _plan_json(texts, fragment_bytes, partition_bytes, scratch)
+        else:
+            settings |= {
+                "delimiter": delimiter,
+                "quote": quote,
+                "null_values": dialect.null_values,
+                **dialect.non_default_options,
+            }
+            common_schema, text_fragments = _plan_delimited(texts, dialect, fragment_bytes)
+        fragments = group_fragments(
+            text_fragments,
+            partition_bytes,
+            JoinedFragment.of,
+            keep_separate=lambda fragment: not fragment.text.can_cut,
+            partitions=partitions,
+        )
+    return FileSource(file_format, files, common_schema, fragments, settings=settings, columns=wanted)
 
 
-def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> tuple[Schemas, list[DelimitedPiece]]:
-    planned = for_each_file(lambda text: plan_delimited(text, dialect, share), texts)
-    if dialect.header is not None and (problem := row_for_names(texts[0], planned[0][0].dialect)):
+def _plan_delimited(
+    texts: Sequence[TextFile], dialect: Dialect, fragment_bytes: int
+) -> tuple[CommonSchema, list[DelimitedFragment]]:
+    fragments_by_file = for_each_file(lambda text: plan_delimited(text, dialect, fragment_bytes), texts)
+    if dialect.header is not None and (
+        problem := describe_suspicious_header(texts[0], fragments_by_file[0][0].dialect)
+    ):
         warn(
             f"{texts[0].file.name}: its first line is taken for the names of the columns, and {problem}; give "
             "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names"
         )
-    schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
-    found = Schemas([text.file for text in texts], schemas)
-    require_columns(dialect.named_columns, list(found.types))
-    return found, list(chain.from_iterable(planned))
+    schemas = [
+        pa.schema([(name, pa.string()) for name in fragments[0].dialect.names]) for fragments in fragments_by_file
+    ]
+    common_schema = CommonSchema([text.file for text in texts], schemas)
+    require_columns(dialect.named_columns, list(common_schema.types))
+    return common_schema, list(chain.from_iterable(fragments_by_file))
 
 
 def _plan_json(
-    texts: Sequence[TextFile], share: int, keep_bytes: int, scratch: str | os.PathLike[str] | None
-) -> tuple[Schemas, list[JsonPiece]]:
-    untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, share), texts)))
-    nbytes = sum(piece.nbytes for piece in untyped)
-    keep: Spool | bool = nbytes <= keep_bytes
+    texts: Sequence[TextFile], fragment_bytes: int, max_kept_bytes: int, scratch: str | os.PathLike[str] | None
+) -> tuple[CommonSchema, list[JsonFragment]]:
+    untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, fragment_bytes), texts)))
+    nbytes = sum(fragment.nbytes for fragment in untyped)
+    keep: Spool | bool = nbytes <= max_kept_bytes
     if not keep:
         spool = Spool(None if scratch is None or "://" in os.fspath(scratch) else scratch)
         keep = has_room(spool.path, nbytes) and spool
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
-        pieces = typed(untyped, list(pool.map(lambda piece: piece.survey(keep), untyped)))
+        fragments = assign_types(untyped, list(pool.map(lambda fragment: fragment.survey(keep), untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.
-    return Schemas([pieces[0].file], [plain_table(pieces[0].schema.empty_table()).schema]), pieces
+    return CommonSchema([fragments[0].file], [unwrap_mixed_table(fragments[0].schema.empty_table()).schema]), fragments
 
 
-def _nulls(given: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
-    if isinstance(given, Mapping):
-        return {name: cast("list[str]", _nulls(cells)) for name, cells in given.items()}
-    if isinstance(given, str):
-        raise ConfigError(f"null_values={given!r}: expected a list of texts, such as [{given!r}]")
-    cells = list(given)
+def _check_null_values(null_values: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
+    if isinstance(null_values, Mapping):
+        return {name: cast("list[str]", _check_null_values(cells)) for name, cells in null_values.items()}
+    if isinstance(null_values, str):
+        raise ConfigError(f"null_values={null_values!r}: expected a list of texts, such as [{null_values!r}]")
+    cells = list(null_values)
     if not all(isinstance(cell, str) for cell in cells):
         raise ConfigError(f"null_values={cells!r}: cells of CSV are text, so give texts, such as {[str(cells[0])]!r}")
     return cells
@@ -284,57 +311,57 @@ def _check_options(format: str | None, partition_bytes: int, partitions: int | N
             raise ConfigError(f"{name}={value!r}: expected a whole number above 0")
 
 
-def _listed(paths: Paths) -> list[str]:
-    given = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
-    for path in given:
+def _list_paths(paths: Paths) -> list[str]:
+    path_list = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
+    for path in path_list:
         if not isinstance(path, str | os.PathLike):
             raise ConfigError(f"expected a path or a list of paths, not a {type(path).__name__}: {path!r:.80}")
-    if not given:
+    if not path_list:
         raise ConfigError("the list of paths is empty; give at least one file, folder, glob or URL")
-    return [os.fsdecode(path) for path in given]
+    return [os.fsdecode(path) for path in path_list]
 
 
-def _suffixes(name: str) -> tuple[str, str]:
+def _split_suffixes(name: str) -> tuple[str, str]:
     """Return the suffix that tells the format, and that of a compression or an empty string."""
     path = PurePosixPath((name.partition("?")[0] if "://" in name else name).lower())
     path = path.with_name(f"_{path.name}")  # a file may have no name but its suffix
     return (path.with_suffix("").suffix, path.suffix) if path.suffix in _COMPRESSIONS else (path.suffix, "")
 
 
-def compression_of(name: str) -> str | None:
+def find_compression(name: str) -> str | None:
     """Return what Arrow calls the compression that a name tells of, if any."""
-    return _COMPRESSIONS.get(_suffixes(name)[1])
+    return _COMPRESSIONS.get(_split_suffixes(name)[1])
 
 
-def is_known(name: str) -> bool:
+def has_known_format(name: str) -> bool:
     """Tell whether a name ends as that of a file that can be read."""
-    return _format_of(name) is not None
+    return _find_format(name) is not None
 
 
-def _format_of(name: str) -> Format | None:
-    suffix, compression = _suffixes(name)
-    found = _FORMATS.get(suffix)
-    return None if compression and found in {"parquet", *_BATCHES} else found
+def _find_format(name: str) -> Format | None:
+    suffix, compression = _split_suffixes(name)
+    file_format = _FORMATS.get(suffix)
+    return None if compression and file_format in {"parquet", *_BATCH_FORMATS} else file_format
 
 
 def common_format(files: Sequence[File]) -> Format:
     """Return the format that all files are of."""
-    found: Counter[Format] = Counter()
+    format_counts: Counter[Format] = Counter()
     for file in files:
-        if (kind := _format_of(file.name)) is None:
-            suffix = _suffixes(file.name)[0]
-            if reader := next((reader for reader, suffixes in _OTHERS.items() if suffix in suffixes), None):
-                why = ", as opening one may run any code; if you trust it," if reader == "read_pickle" else ";"
+        if (file_format := _find_format(file.name)) is None:
+            suffix = _split_suffixes(file.name)[0]
+            if reader := next((reader for reader, suffixes in _PANDAS_READERS.items() if suffix in suffixes), None):
+                reason = ", as opening one may run any code; if you trust it," if reader == "read_pickle" else ";"
                 raise ConfigError(
-                    f"{file.name}: {suffix} files are not read{why} read it by pandas.{reader}, and pass the frame or "
+                    f"{file.name}: {suffix} files are not read{reason} read it by pandas.{reader}, and pass the frame or "
                     "write it as Parquet"
                 )
             raise ConfigError(
                 f"{file.name}: its name does not show its format; known are {', '.join(_FORMATS)}, and those of "
                 f"text with {', '.join(_COMPRESSIONS)} after them; otherwise use read_files(..., format=)"
             )
-        found[kind] += 1
-    if len(found) > 1:
-        kinds = " and ".join(f"{count} of {kind}" for kind, count in found.items())
+        format_counts[file_format] += 1
+    if len(format_counts) > 1:
+        kinds = " and ".join(f"{count} of {file_format}" for file_format, count in format_counts.items())
         raise ConfigError(f"files of different formats cannot be one source: {kinds}; give one format, by a glob")
-    return next(iter(found))
+    return next(iter(format_counts))

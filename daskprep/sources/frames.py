@@ -15,19 +15,26 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.kernels import plain_column, plain_table
+from daskprep.kernels import unwrap_mixed_column, unwrap_mixed_table
 from daskprep.sources.arrow_types import narrow_column, narrow_schema, narrow_table
-from daskprep.sources.base import MadePiece, PieceSource, Source, check_names, require_columns, rows_alone
-from daskprep.sources.columnar import spelled_bytes
+from daskprep.sources.base import (
+    FragmentListSource,
+    FunctionFragment,
+    Source,
+    check_names,
+    require_columns,
+    table_without_columns,
+)
+from daskprep.sources.columnar import decoded_nbytes
 from daskprep.sources.object_cells import Cells, cell_kind
-from daskprep.storage.threads import in_threads
+from daskprep.storage.threads import map_in_threads
 
 _SLICE_ROWS = 131_072
 # Media are converted a slice at a time, and one cell may take megabytes.
 _MEDIA_ROWS = 1_024
-_LARGE_KINDS = frozenset({"image", "audio", "bytes"})
-_NO_TEXT = frozenset({"list", "image", "audio", "refused"})
-_SAMPLE = 1_000
+_MEDIA_KINDS = frozenset({"image", "audio", "bytes"})
+_NON_TEXT_KINDS = frozenset({"list", "image", "audio", "refused"})
+_SAMPLE_CELLS = 1_000
 _WIDE_INTEGERS = frozenset({"Int128", "UInt128"})
 
 
@@ -40,16 +47,16 @@ class PandasSource(Source):
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
         self.columns = column_names(frame.columns, columns)
         self.series = {name: frame[name] for name in self.columns}
-        large = len(frame) > _MEDIA_ROWS and not _LARGE_KINDS.isdisjoint(self._kinds.values())
+        large = len(frame) > _MEDIA_ROWS and not _MEDIA_KINDS.isdisjoint(self._kinds.values())
         self._slice_rows = _MEDIA_ROWS if large else _SLICE_ROWS
-        self.row_counts = slices(len(frame), self._slice_rows)
+        self.row_counts = slice_lengths(len(frame), self._slice_rows)
         self.npartitions = len(self.row_counts)
         self.frame = frame
 
     @functools.cached_property
     def _kinds(self) -> dict[str, str]:
         """Return the kinds of all cells of object columns, so that slices do not differ in type."""
-        objects = {name: series for name, series in self.series.items() if _holds_objects(series.dtype)}
+        objects = {name: series for name, series in self.series.items() if _has_object_dtype(series.dtype)}
         return {name: cell_kind(series.to_numpy()) for name, series in objects.items()}
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
@@ -60,20 +67,20 @@ class PandasSource(Source):
         for name in columns:
             series = self.series[name]
             part = series if self.npartitions == 1 else series.iloc[start : start + rows]
-            arrays[name] = series_column(part, name, self._kinds.get(name), start)
-        return _table(arrays, rows)
+            arrays[name] = series_to_arrow(part, name, self._kinds.get(name), start)
+        return _make_table(arrays, rows)
 
     @functools.cached_property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
-        return content_record(self) if _LARGE_KINDS.isdisjoint(self._kinds.values()) else None
+        return content_record(self) if _MEDIA_KINDS.isdisjoint(self._kinds.values()) else None
 
-    def sample(self, columns: Sequence[str], most: int) -> pa.Table:
+    def sample(self, columns: Sequence[str], max_rows: int) -> pa.Table:
         """Return some rows, evenly spread."""
         self.require(columns)
-        step = -(-max(len(self.frame), 1) // most)
+        step = -(-max(len(self.frame), 1) // max_rows)
         rows = self.frame.iloc[::step]
-        arrays = {name: series_column(rows[name], name, self._kinds.get(name), None) for name in columns}
-        return _table(arrays, len(rows))
+        arrays = {name: series_to_arrow(rows[name], name, self._kinds.get(name), None) for name in columns}
+        return _make_table(arrays, len(rows))
 
     @property
     def partition_bytes(self) -> int:
@@ -83,25 +90,28 @@ class PandasSource(Source):
         return total * min(self._slice_rows, rows) // max(rows, 1)
 
 
-class TableSource(PieceSource):
+class TableSource(FragmentListSource):
     """Tables of the same columns in memory, each of which is a partition."""
 
     in_memory = True
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
-        made = [MadePiece(functools.partial(_narrowed, one), one.num_rows, spelled_bytes(one)) for one in tables]
-        super().__init__(narrow_schema(tables[0].schema), made)
+        fragments = [
+            FunctionFragment(functools.partial(_select_narrow, one), one.num_rows, decoded_nbytes(one))
+            for one in tables
+        ]
+        super().__init__(narrow_schema(tables[0].schema), fragments)
 
     @functools.cached_property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
-        return None if _may_hold_media(self.schema) else content_record(self)
+        return None if _may_contain_media(self.schema) else content_record(self)
 
     @classmethod
-    def cut(cls, table: pa.Table, columns: list[str] | None, partition_bytes: int) -> TableSource:
+    def from_table(cls, table: pa.Table, columns: list[str] | None, partition_bytes: int) -> TableSource:
         """Make slices of a table; nothing is copied."""
-        chosen = table.select(chosen_columns(table.column_names, columns, "the table"))
-        most = rows_of_slices(chosen.schema, spelled_bytes(chosen) / max(len(chosen), 1), partition_bytes)
-        return cls([chosen.slice(i * most, most) for i in range(len(slices(len(chosen), most)))])
+        chosen = table.select(choose_columns(table.column_names, columns, "the table"))
+        max_rows = max_slice_rows(chosen.schema, decoded_nbytes(chosen) / max(len(chosen), 1), partition_bytes)
+        return cls([chosen.slice(i * max_rows, max_rows) for i in range(len(slice_lengths(len(chosen), max_rows)))])
 
 
 class DaskSource(Source):
@@ -114,7 +124,7 @@ class DaskSource(Source):
         self.row_counts = None
         self.npartitions = frame.npartitions
         self.frame = frame
-        self._problems = _made_text(frame, self.columns)
+        self._problems = _find_text_conversions(frame, self.columns)
 
     def identity(self) -> Any:
         return self.frame._name
@@ -127,15 +137,15 @@ class DaskSource(Source):
         return f"<DaskSource: {self.npartitions} partitions, {len(self.columns)} columns>"
 
 
-def _made_text(frame: Any, columns: Sequence[str]) -> dict[str, str]:
+def _find_text_conversions(frame: Any, columns: Sequence[str]) -> dict[str, str]:
     """Return what to do about columns of lists and media that Dask's string conversion has made text."""
     problems = {}
-    kept = {name for name in columns if isinstance(frame.dtypes[name], pd.StringDtype)}
-    nodes = list(frame.expr.walk()) if kept and hasattr(frame, "expr") else []
-    kept -= {name for node in nodes if type(node).__name__ == "Assign" for name in node.operands[1::2]}
+    text_columns = {name for name in columns if isinstance(frame.dtypes[name], pd.StringDtype)}
+    nodes = list(frame.expr.walk()) if text_columns and hasattr(frame, "expr") else []
+    text_columns -= {name for node in nodes if type(node).__name__ == "Assign" for name in node.operands[1::2]}
     for node in nodes:
-        for name, cells in _before_conversion(node, type(frame), kept).items():
-            if cell_kind(cells) in _NO_TEXT:
+        for name, cells in _cells_before_conversion(node, type(frame), text_columns).items():
+            if cell_kind(cells) in _NON_TEXT_KINDS:
                 problems[name] = (
                     f'column "{name}" of the Dask frame: its string conversion made text of cells of type '
                     f'{type(cells[0]).__name__}; use dask.config.set({{"dataframe.convert-string": False}}) before '
@@ -144,35 +154,35 @@ def _made_text(frame: Any, columns: Sequence[str]) -> dict[str, str]:
     return problems
 
 
-def _before_conversion(node: Any, kind: type, columns: set[str]) -> dict[str, np.ndarray]:
+def _cells_before_conversion(node: Any, frame_type: type, columns: set[str]) -> dict[str, np.ndarray]:
     """Return some cells of columns of objects that a node of Dask's graph converts to text."""
-    called = type(node).__name__
-    if called.startswith("FromPandas") and node.operand("pyarrow_strings_enabled"):
+    node_type = type(node).__name__
+    if node_type.startswith("FromPandas") and node.operand("pyarrow_strings_enabled"):
         rows = node.operand("frame")._data
-    elif called == "ArrowStringConversion":
+    elif node_type == "ArrowStringConversion":
         rows = node.frame._meta
     else:
         return {}
     objects = [
         name
         for name, dtype in getattr(rows, "dtypes", pd.Series()).items()
-        if name in columns and _holds_objects(dtype)
+        if name in columns and _has_object_dtype(dtype)
     ]
-    if objects and called == "ArrowStringConversion":
-        rows = kind(node.frame)[objects].partitions[0].compute()
-    found = {name: rows[name][rows[name].notna()].head(_SAMPLE).to_numpy() for name in objects}
-    return {name: cells for name, cells in found.items() if len(cells)}
+    if objects and node_type == "ArrowStringConversion":
+        rows = frame_type(node.frame)[objects].partitions[0].compute()
+    samples = {name: rows[name][rows[name].notna()].head(_SAMPLE_CELLS).to_numpy() for name in objects}
+    return {name: cells for name, cells in samples.items() if len(cells)}
 
 
 def is_dask_frame(frame: object) -> bool:
     """Tell whether something is a Dask frame, without importing Dask."""
-    return is_of(frame, "dask.dataframe", "DataFrame")
+    return is_instance_of(frame, "dask.dataframe", "DataFrame")
 
 
-def is_of(given: object, module: str, name: str) -> bool:
+def is_instance_of(value: object, module: str, name: str) -> bool:
     """Tell whether something is of a class of another package, without importing it."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(given, kind)
+    cls = getattr(sys.modules.get(module), name, None)
+    return isinstance(cls, type) and isinstance(value, cls)
 
 
 def is_frame(frame: object) -> bool:
@@ -184,43 +194,43 @@ def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[st
     """Return the columns of a frame, or those wanted, after checking that each has a name of its own."""
     chosen = None if wanted is None else list(wanted)
     texts = [name for name in labels if isinstance(name, str)]
-    among = set(chosen or ()).difference(texts)
+    wanted_names = set(chosen or ()).difference(texts)
     for name in labels if len(texts) < len(labels) else ():
-        if not isinstance(name, str) and (chosen is None or str(name) in among):
-            how = '["_".join(map(str, name)) for name in frame.columns]'
-            remedy = how if isinstance(labels, pd.MultiIndex) else "frame.columns.astype(str)"
+        if not isinstance(name, str) and (chosen is None or str(name) in wanted_names):
+            expression = '["_".join(map(str, name)) for name in frame.columns]'
+            remedy = expression if isinstance(labels, pd.MultiIndex) else "frame.columns.astype(str)"
             raise ColumnError(
                 f"column {name!r} of the frame is named by a {type(name).__name__}, and names must be text: "
                 f"use frame.columns = {remedy}"
             )
-    return chosen_columns(texts, chosen, "the frame", "rename one by frame.columns = [...]")
+    return choose_columns(texts, chosen, "the frame", "rename one by frame.columns = [...]")
 
 
-def chosen_columns(names: Sequence[str], wanted: list[str] | None, where: str, remedy: str = "rename one") -> list[str]:
+def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, remedy: str = "rename one") -> list[str]:
     """Return the columns of a table, or those wanted, after checking that each is there once."""
     require_columns(wanted or (), names)
-    among = set(names if wanted is None else wanted)
-    check_names([name for name in names if name in among], where, remedy)
+    wanted_names = set(names if wanted is None else wanted)
+    check_names([name for name in names if name in wanted_names], where, remedy)
     return list(names) if wanted is None else wanted
 
 
-def arrow_table(given: Any, wanted: list[str] | None = None) -> pa.Table | None:
+def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
     """Return what holds its rows in memory and offers them to Arrow as a table, without a copy; None for others."""
-    if isinstance(given, pa.RecordBatch):
-        return pa.Table.from_batches([given])
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
     # DuckDB's relations have a length, which they compute.
-    sized = hasattr(given, "__arrow_c_stream__") and not is_of(given, "duckdb", "DuckDBPyRelation")
-    if not sized or not (hasattr(given, "num_rows") or hasattr(given, "__len__")):
+    sized = hasattr(data, "__arrow_c_stream__") and not is_instance_of(data, "duckdb", "DuckDBPyRelation")
+    if not sized or not (hasattr(data, "num_rows") or hasattr(data, "__len__")):
         return None
-    if is_of(given, "polars", "DataFrame"):
-        given = polars_columns(given, wanted)
+    if is_instance_of(data, "polars", "DataFrame"):
+        data = select_polars_columns(data, wanted)
     try:
-        return pa.table(given)
+        return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ColumnError(f"the columns of a {type(given).__name__} cannot be read: {error}") from error
+        raise ColumnError(f"the columns of a {type(data).__name__} cannot be read: {error}") from error
 
 
-def polars_columns(frame: Any, wanted: list[str] | None) -> Any:
+def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
     """Return the wanted columns of a frame of polars, lazy or not; wide integers become what Arrow can hold.
 
     Types that Arrow does not have raise ColumnError, such as Python objects, of which it would take the addresses.
@@ -229,14 +239,16 @@ def polars_columns(frame: Any, wanted: list[str] | None) -> Any:
     names = list(types) if wanted is None else [name for name in wanted if name in types]
     is_lazy, columns = not hasattr(frame, "height"), []
     for name in names:
-        kind = str(types[name])
-        if kind in _WIDE_INTEGERS:
-            columns.append(polars.col(name).cast(polars.String) if is_lazy else _narrower(polars, frame[name]))
-        elif kind == "Object" or (
-            types[name].is_nested() and not _arrow_has(polars.DataFrame(schema={name: types[name]}))
+        polars_type = str(types[name])
+        if polars_type in _WIDE_INTEGERS:
+            columns.append(
+                polars.col(name).cast(polars.String) if is_lazy else _narrow_wide_integers(polars, frame[name])
+            )
+        elif polars_type == "Object" or (
+            types[name].is_nested() and not _arrow_supports(polars.DataFrame(schema={name: types[name]}))
         ):
             raise ColumnError(
-                f'column "{name}" of a polars {type(frame).__name__} has type {kind}, which Arrow does not have: cast '
+                f'column "{name}" of a polars {type(frame).__name__} has type {polars_type}, which Arrow does not have: cast '
                 "it, to numbers of 64 bits or text, or leave the column out"
             )
         else:
@@ -244,15 +256,15 @@ def polars_columns(frame: Any, wanted: list[str] | None) -> Any:
     return frame.select(columns)
 
 
-def _narrower(polars: Any, column: Any) -> Any:
+def _narrow_wide_integers(polars: Any, column: Any) -> Any:
     """Return integers of 128 bits as the first type that holds them all."""
-    for kind in (polars.Int64, polars.Decimal(38, 0)):
+    for polars_type in (polars.Int64, polars.Decimal(38, 0)):
         with contextlib.suppress(polars.exceptions.InvalidOperationError):
-            return column.cast(kind)
+            return column.cast(polars_type)
     return column.cast(polars.String)
 
 
-def _arrow_has(frame: Any) -> bool:
+def _arrow_supports(frame: Any) -> bool:
     try:
         pa.table(frame)
     except pa.ArrowInvalid:
@@ -299,7 +311,7 @@ def _series(name: str, cells: Any) -> pd.Series[Any]:
 
 def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
     """Return columns of a pandas frame as an Arrow table; the index is left out."""
-    return _table({name: series_column(frame[name], name, first_row=None) for name in columns}, len(frame))
+    return _make_table({name: series_to_arrow(frame[name], name, first_row=None) for name in columns}, len(frame))
 
 
 def table_to_pandas(table: pa.Table) -> pd.DataFrame:
@@ -307,16 +319,21 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 
     Of dictionaries, those with an order stay categoricals.
     """
-    table = plain_table(table)
-    plain = [pa.string() if pt.is_dictionary(kind) and not kind.ordered else kind for kind in table.schema.types]
+    table = unwrap_mixed_table(table)
+    plain = [
+        pa.string() if pt.is_dictionary(arrow_type) and not arrow_type.ordered else arrow_type
+        for arrow_type in table.schema.types
+    ]
     flat = table.cast(pa.schema(zip(table.column_names, plain, strict=True)))
     frame: pd.DataFrame = flat.to_pandas(
-        types_mapper=lambda kind: None if pt.is_string(kind) or pt.is_dictionary(kind) else pd.ArrowDtype(kind)
+        types_mapper=lambda arrow_type: (
+            None if pt.is_string(arrow_type) or pt.is_dictionary(arrow_type) else pd.ArrowDtype(arrow_type)
+        )
     )
     return frame
 
 
-def series_column(
+def series_to_arrow(
     series: pd.Series[Any], name: str, kind: str | None = None, first_row: int | None = 0
 ) -> pa.ChunkedArray:
     """Return a column of a frame, or a part of it, as Arrow chunks.
@@ -325,7 +342,7 @@ def series_column(
     is not known, as in a Dask partition. Categories of text stay codes.
     """
     dtype = series.dtype
-    if _holds_objects(dtype):
+    if _has_object_dtype(dtype):
         cells = series.to_numpy()
         return narrow_column(Cells(cells, name, kind or cell_kind(cells), first_row).to_arrow())
     if remedy := _remedy(dtype):
@@ -334,9 +351,9 @@ def series_column(
         return narrow_column(_category_array(series, name))
     if isinstance(dtype, pd.SparseDtype):
         dense = pd.Series(np.asarray(series.array), copy=False)
-        return series_column(dense, name, kind, first_row)
+        return series_to_arrow(dense, name, kind, first_row)
     try:
-        column = pa.array(_values(series, dtype), from_pandas=True)
+        column = pa.array(_arrow_convertible(series, dtype), from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ColumnError(
             f'column "{name}" has dtype {dtype}, which cannot be read: {error}; use .astype(str)'
@@ -344,7 +361,7 @@ def series_column(
     return narrow_column(column)
 
 
-def _values(series: pd.Series[Any], dtype: Any) -> Any:
+def _arrow_convertible(series: pd.Series[Any], dtype: Any) -> Any:
     """Return what Arrow takes out of a column, and is slow to look for; of times with zones the column itself."""
     if isinstance(dtype, np.dtype):
         return series.values  # to_numpy takes 20 times as long for dates
@@ -363,7 +380,9 @@ def _remedy(dtype: Any) -> str | None:
 
 def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
     codes = series.cat.codes.to_numpy().astype(np.int32)
-    categories = plain_column(series_column(pd.Series(series.cat.categories.array, copy=False), name, first_row=None))
+    categories = unwrap_mixed_column(
+        series_to_arrow(pd.Series(series.cat.categories.array, copy=False), name, first_row=None)
+    )
     values = pa.concat_arrays(categories.chunks) if categories.num_chunks else pa.array([], categories.type)
     column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values, ordered=series.cat.ordered)
     # Different categories may have one text, such as 1 and "1".
@@ -371,25 +390,27 @@ def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
     return column.dictionary_decode() if twice else column
 
 
-def _holds_objects(dtype: Any) -> bool:
+def _has_object_dtype(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind == "O"
 
 
-def rows_of_slices(schema: pa.Schema, row_bytes: float, partition_bytes: int) -> int:
+def max_slice_rows(schema: pa.Schema, row_bytes: float, partition_bytes: int) -> int:
     """Return how many rows a slice of at most so many bytes may have, fewer where cells may be media."""
     # Media may be paths alone, of which the bytes say nothing about what decoding them takes.
-    most = _MEDIA_ROWS if _may_hold_media(narrow_schema(schema)) else _SLICE_ROWS
-    return max(1, min(most, int(partition_bytes / max(row_bytes, 1))))
+    max_rows = _MEDIA_ROWS if _may_contain_media(narrow_schema(schema)) else _SLICE_ROWS
+    return max(1, min(max_rows, int(partition_bytes / max(row_bytes, 1))))
 
 
-def _may_hold_media(schema: pa.Schema) -> bool:
-    return any(pt.is_struct(kind) or pt.is_binary(kind) for kind in schema.types)
+def _may_contain_media(schema: pa.Schema) -> bool:
+    return any(pt.is_struct(arrow_type) or pt.is_binary(arrow_type) for arrow_type in schema.types)
 
 
 def content_record(source: Source) -> Mapping[str, Any]:
     """Return the number of rows in memory, and a digest of their columns and cells."""
     digest = hashlib.sha256(repr(source.columns).encode())
-    for part in in_threads(lambda partition: _content_digest(source, partition), range(source.npartitions), local=True):
+    for part in map_in_threads(
+        lambda partition: _content_digest(source, partition), range(source.npartitions), local=True
+    ):
         digest.update(part)
     return {"rows": sum(source.row_counts or ()), "content": digest.hexdigest()}
 
@@ -398,10 +419,10 @@ def _content_digest(source: Source, partition: int) -> bytes:
     digest = hashlib.sha256()
     for name, column in zip(source.columns, source._read(partition, source.columns).columns, strict=True):
         # Memory under missing cells may hold anything.
-        parts = {"valid": column.is_valid(), "cells": column.drop_null()} if column.null_count else {"cells": column}
-        for kind, cells in parts.items():
+        buffers = {"valid": column.is_valid(), "cells": column.drop_null()} if column.null_count else {"cells": column}
+        for buffer_name, cells in buffers.items():
             stream = pa.BufferOutputStream()
-            table = pa.table({kind: cells}).combine_chunks()
+            table = pa.table({buffer_name: cells}).combine_chunks()
             with pa.ipc.new_stream(stream, table.schema) as writer:
                 writer.write_table(table)
             digest.update(name.encode("utf-8", "surrogatepass"))
@@ -409,15 +430,15 @@ def _content_digest(source: Source, partition: int) -> bytes:
     return digest.digest()
 
 
-def slices(rows: int, slice_rows: int) -> list[int]:
+def slice_lengths(rows: int, slice_rows: int) -> list[int]:
     """Return how many rows each slice has, of which there is at least one."""
     full, rest = divmod(rows, slice_rows)
     return [slice_rows] * full + ([rest] if rest or not full else [])
 
 
-def _narrowed(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def _select_narrow(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return narrow_table(table.select(list(columns)))
 
 
-def _table(arrays: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:
-    return pa.table(arrays) if arrays else rows_alone(rows)
+def _make_table(arrays: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:
+    return pa.table(arrays) if arrays else table_without_columns(rows)

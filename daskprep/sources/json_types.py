@@ -22,28 +22,28 @@ from daskprep.sources.cell_text import cell_texts, mixed_cells
 
 JsonType = tuple[pa.DataType, bool]
 
-NOTHING: JsonType = (pa.null(), False)
-_TEXT: JsonType = (pa.string(), True)
+NULL_TYPE: JsonType = (pa.null(), False)
+_MIXED_TEXT: JsonType = (pa.string(), True)
 # Integers that 64 bits do not hold; Arrow would make floats of them, and different ids would become equal.
-_BIG = pa.decimal128(38, 0)
-_BIG_FROM, _BIG_BELOW = 2.0**63, 1e38
+_BIG_INTEGER = pa.decimal128(38, 0)
+_MIN_BIG_INTEGER, _MAX_BIG_INTEGER = 2.0**63, 1e38
 # Floats that are all whole, as 1.0: floats in the end, but together with big integers they are such.
-_WHOLE = pa.decimal128(37, 0)
+_WHOLE_FLOAT = pa.decimal128(37, 0)
 
 
-def merged(one: JsonType, other: JsonType) -> JsonType:
+def merge_types(one: JsonType, other: JsonType) -> JsonType:
     """Return the type that holds the values of both; where there is none, text."""
     (a, a_mixed), (b, b_mixed) = one, other
     common = common_type(a, b)
     return (common_type(a, b, pa.string()), True) if common is None else (common, a_mixed or b_mixed)
 
 
-def merged_fields(found: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
+def merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
     """Merge types by name."""
     total: dict[str, JsonType] = {}
-    for fields in found:
+    for fields in fields_by_fragment:
         for name, kind in fields.items():
-            total[name] = merged(total.get(name, NOTHING), kind)
+            total[name] = merge_types(total.get(name, NULL_TYPE), kind)
     return total
 
 
@@ -66,31 +66,31 @@ def array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
 
 def _float_type(values: np.ndarray) -> pa.DataType:
     largest = np.max(np.abs(values), initial=0)
-    if largest >= _BIG_BELOW or not bool((values == np.trunc(values)).all()):
+    if largest >= _MAX_BIG_INTEGER or not bool((values == np.trunc(values)).all()):
         return pa.float64()
-    return _BIG if largest >= _BIG_FROM else _WHOLE
+    return _BIG_INTEGER if largest >= _MIN_BIG_INTEGER else _WHOLE_FLOAT
 
 
 def _integer_type(values: Sequence[int]) -> pa.DataType:
     # As floats, because Arrow makes floats of all integers where it finds one float or one too big.
     largest = max(abs(float(value)) for value in values)
-    if largest >= _BIG_BELOW:
+    if largest >= _MAX_BIG_INTEGER:
         return pa.float64()
-    return _BIG if largest >= _BIG_FROM else pa.int64()
+    return _BIG_INTEGER if largest >= _MIN_BIG_INTEGER else pa.int64()
 
 
-def settled(kind: pa.DataType) -> pa.DataType:
+def settle_type(kind: pa.DataType) -> pa.DataType:
     """Return the type to read a column in, once all of its values have been seen."""
     if pt.is_list(kind):
-        return pa.list_(_settled_part(kind.value_type))
+        return pa.list_(_settle_inner_type(kind.value_type))
     if pt.is_struct(kind):
-        return pa.struct([(field.name, _settled_part(field.type)) for field in kind])
-    return pa.float64() if kind == _WHOLE else kind
+        return pa.struct([(field.name, _settle_inner_type(field.type)) for field in kind])
+    return pa.float64() if kind == _WHOLE_FLOAT else kind
 
 
-def _settled_part(kind: pa.DataType) -> pa.DataType:
+def _settle_inner_type(kind: pa.DataType) -> pa.DataType:
     # Arrow 26.0.1 makes arrays with wrong lengths of lists that are known to hold nulls alone.
-    return pa.string() if pt.is_null(kind) else settled(kind)
+    return pa.string() if pt.is_null(kind) else settle_type(kind)
 
 
 def values_type(values: Iterable[Any]) -> JsonType:
@@ -98,7 +98,7 @@ def values_type(values: Iterable[Any]) -> JsonType:
     values = [value for value in values if value is not None]
     kinds = set(map(type, values))
     if not kinds:
-        return NOTHING
+        return NULL_TYPE
     if kinds == {bool}:
         return pa.bool_(), False
     if kinds == {str}:
@@ -114,22 +114,22 @@ def values_type(values: Iterable[Any]) -> JsonType:
         return _integer_type(values), False
     if kinds <= {int, float}:
         return _float_type(np.array([float(value) for value in values])), False
-    return _TEXT
+    return _MIXED_TEXT
 
 
 def json_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return parsed JSON values as an array; what is of another kind than the type says turns into text."""
-    return mixed_cells(map(_written, values)) if kind == MIXED else pa.array(_fitted(values, kind), kind)
+    return mixed_cells(map(_nested_to_json, values)) if kind == MIXED else pa.array(_convert_values(values, kind), kind)
 
 
-def _fitted(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
+def _convert_values(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
     if pt.is_string(kind):
-        return cell_texts(map(_written, values))
+        return cell_texts(map(_nested_to_json, values))
     if pt.is_list(kind):
-        return [None if value is None else _fitted(value, kind.value_type) for value in values]
+        return [None if value is None else _convert_values(value, kind.value_type) for value in values]
     if pt.is_struct(kind):
         columns = [
-            _fitted([None if value is None else value.get(field.name) for value in values], field.type)
+            _convert_values([None if value is None else value.get(field.name) for value in values], field.type)
             for field in kind
         ]
         names = [field.name for field in kind]
@@ -141,5 +141,5 @@ def _fitted(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
     return [value if value is None or number is None else number(value) for value in values]
 
 
-def _written(value: Any) -> Any:
+def _nested_to_json(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, list | dict) else value

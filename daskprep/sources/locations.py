@@ -19,17 +19,17 @@ from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError, DaskprepError, did_you_mean
 from daskprep.storage.manifest import MANIFEST
-from daskprep.storage.retries import ATTEMPTS, attempts_of, explain, patient, tried
-from daskprep.storage.threads import in_threads
-from daskprep.storage.urls import filesystem_of, public_name
+from daskprep.storage.retries import ATTEMPTS, call_with_retries, explain, pop_attempts, retry_fetches
+from daskprep.storage.threads import map_in_threads
+from daskprep.storage.urls import open_filesystem, redact_url
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-_MAGIC = re.compile(r"[*?\[]")
+_GLOB_CHARACTERS = re.compile(r"[*?\[]")
 _HIDDEN = re.compile(r"(^|/)[._]")
 # Datasets are folders of a manifest and of a version each.
-_OF_VERSION = re.compile(r"/([0-9a-f]{16}(-[0-9]+)?)/")
+_VERSION_FOLDER = re.compile(r"/([0-9a-f]{16}(-[0-9]+)?)/")
 # What file systems call the mark of a version of a file, most telling first.
-_STAMPS = (
+_STAMP_KEYS = (
     "ETag", "etag", "md5Hash", "content_md5", "checksum", "version_id", "generation",
     "mtime", "LastModified", "last_modified", "modified", "updated", "created",
 )  # fmt: skip
@@ -80,21 +80,23 @@ class File:
         """Open for reading anywhere in the file; `options` are those of fsspec for remote ones."""
         if self.is_local:
             return pa.memory_map(self.path)
-        opened = tried(lambda: self.filesystem.open(self.path, "rb", **options), self.attempts)
-        return patient(opened, self.attempts)
+        handle = call_with_retries(lambda: self.filesystem.open(self.path, "rb", **options), self.attempts)
+        return retry_fetches(handle, self.attempts)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
         """Return a range of bytes of text; of local files without a copy."""
         limits = {} if start == 0 and stop is None else {"start": start, "end": stop}
-        with reading(self, "text"):
+        with explain_read_errors(self, "text"):
             if self.is_local:
                 with pa.memory_map(self.path) as mapped:
                     mapped.seek(start)
                     return mapped.read_buffer((self.size or 0) - start if stop is None else stop - start)
-            data = tried(lambda: self._whole(self.filesystem.cat_file(self.path, **limits), start, stop), self.attempts)
+            data = call_with_retries(
+                lambda: self._check_length(self.filesystem.cat_file(self.path, **limits), start, stop), self.attempts
+            )
             return pa.py_buffer(data)
 
-    def _whole(self, data: bytes, start: int, stop: int | None) -> bytes:
+    def _check_length(self, data: bytes, start: int, stop: int | None) -> bytes:
         """Return what was read; EOFError if it is less than there is."""
         last = self.size if stop is None else stop if self.size is None else min(stop, self.size)
         if last is not None and len(data) < last - start:
@@ -103,7 +105,7 @@ class File:
 
 
 @contextmanager
-def reading(file: File, kind: str) -> Iterator[None]:
+def explain_read_errors(file: File, kind: str) -> Iterator[None]:
     """Turn errors of Arrow and of the storage into one that names the file."""
     try:
         yield
@@ -125,7 +127,7 @@ def reading(file: File, kind: str) -> Iterator[None]:
 
 def for_each_file(function: Callable[[AnyFile], T], files: Sequence[AnyFile]) -> list[T]:
     """Call a function that waits for storage on every file, on threads, and return the results in order."""
-    return in_threads(function, files, local=all(file.is_local for file in files))
+    return map_in_threads(function, files, local=all(file.is_local for file in files))
 
 
 def find_files(
@@ -137,98 +139,100 @@ def find_files(
     folders, files whose name or folder begins with "." or "_" are left out, and those that `is_data` refuses. Datasets
     of encoded rows below a folder or in a glob are left out. No file may come twice.
     """
-    attempts, options = attempts_of(storage_options or {})
-    files = [file for path in paths for file in _expand(path, options, attempts, is_data)]
-    places = [(os.path.normpath(file.path) if file.is_local else file.path, file.filesystem) for file in files]
-    if len(set(places)) < len(places):
-        twice = next(place for place, times in Counter(places).items() if times > 1)
-        name = files[places.index(twice)].name
+    attempts, options = pop_attempts(storage_options or {})
+    files = [file for path in paths for file in _expand_path(path, options, attempts, is_data)]
+    file_keys = [(os.path.normpath(file.path) if file.is_local else file.path, file.filesystem) for file in files]
+    if len(set(file_keys)) < len(file_keys):
+        twice = next(file_key for file_key, times in Counter(file_keys).items() if times > 1)
+        name = files[file_keys.index(twice)].name
         raise ConfigError(f"{name}: the paths name it twice, and its rows would count twice; remove one of them")
     return [replace(file, attempts=attempts) for file in files]
 
 
-def _expand(given: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]) -> list[File]:
-    filesystem, root = filesystem_of(given, options)
+def _expand_path(
+    user_path: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]
+) -> list[File]:
+    filesystem, root = open_filesystem(user_path, options)
     filesystem.invalidate_cache()  # it keeps listings, also of files that have changed since
-    info = _asked(given, attempts, lambda: filesystem.info(root))
+    info = _call_filesystem(user_path, attempts, lambda: filesystem.info(root))
     if info is not None and info["type"] != "directory":
-        return [_file(filesystem, info, given, "")]
+        return [_make_file(filesystem, info, user_path, "")]
     if info is not None:
-        return _inside(filesystem, root, given, attempts, is_data, root)
-    if not _MAGIC.search(root):
-        raise _missing(filesystem, root, given)
-    found = _asked(given, attempts, lambda: filesystem.glob(root, detail=True)) or {}
-    base = _MAGIC.split(root, maxsplit=1)[0].rpartition("/")[0]
+        return _list_folder(filesystem, root, user_path, attempts, is_data, root)
+    if not _GLOB_CHARACTERS.search(root):
+        raise _not_found_error(filesystem, root, user_path)
+    infos = _call_filesystem(user_path, attempts, lambda: filesystem.glob(root, detail=True)) or {}
+    base = _GLOB_CHARACTERS.split(root, maxsplit=1)[0].rpartition("/")[0]
     files = []
-    for path in _without_datasets(filesystem, sorted(found, key=_natural), base, attempts):
-        if found[path]["type"] == "directory":
-            files += _inside(filesystem, path, given, attempts, is_data, base)
+    for path in _drop_datasets(filesystem, sorted(infos, key=_natural_sort_key), base, attempts):
+        if infos[path]["type"] == "directory":
+            files += _list_folder(filesystem, path, user_path, attempts, is_data, base)
         else:
-            files.append(_file(filesystem, found[path], given, base))
+            files.append(_make_file(filesystem, infos[path], user_path, base))
     if not files:
-        raise ConfigError(f'"{public_name(given)}" matches no file; check the pattern')
+        raise ConfigError(f'"{redact_url(user_path)}" matches no file; check the pattern')
     return files
 
 
-def _inside(
-    filesystem: Any, root: str, given: str, attempts: int, is_data: Callable[[str], bool], base: str
+def _list_folder(
+    filesystem: Any, root: str, user_path: str, attempts: int, is_data: Callable[[str], bool], base: str
 ) -> list[File]:
-    found = _asked(given, attempts, lambda: filesystem.find(root, detail=True)) or {}
-    inner = {path: path[len(root) :].lstrip("/") for path in found}
+    infos = _call_filesystem(user_path, attempts, lambda: filesystem.find(root, detail=True)) or {}
+    inner = {path: path[len(root) :].lstrip("/") for path in infos}
     if any(rest.startswith("_delta_log/") for rest in inner.values()):
         raise ConfigError(
-            f'the folder "{public_name(given)}" is a table of Delta Lake, and has files of rows that were deleted or '
+            f'the folder "{redact_url(user_path)}" is a table of Delta Lake, and has files of rows that were deleted or '
             "replaced too: give deltalake.DeltaTable(path), or a glob of files"
         )
-    known = [path for path, rest in inner.items() if is_data(rest) and not _HIDDEN.search(rest)]
-    paths = _without_datasets(filesystem, known, base, attempts)
-    if not known or (not paths and root == base):
+    data_paths = [path for path, rest in inner.items() if is_data(rest) and not _HIDDEN.search(rest)]
+    paths = _drop_datasets(filesystem, data_paths, base, attempts)
+    if not data_paths or (not paths and root == base):
         raise ConfigError(
-            f'the folder "{public_name(given)}" has no file that can be read among its {len(found)} files; '
+            f'the folder "{redact_url(user_path)}" has no file that can be read among its {len(infos)} files; '
             "give a format by read_files(..., format=) together with a glob if the names tell none"
         )
-    return [_file(filesystem, found[path], given, base) for path in sorted(paths, key=_natural)]
+    return [_make_file(filesystem, infos[path], user_path, base) for path in sorted(paths, key=_natural_sort_key)]
 
 
-def _without_datasets(filesystem: Any, paths: list[str], base: str, attempts: int) -> list[str]:
+def _drop_datasets(filesystem: Any, paths: list[str], base: str, attempts: int) -> list[str]:
     """Return the paths that are not of a dataset below a folder, nor of one that is being written."""
-    found = filter(None, (_OF_VERSION.search(path, len(base) + 1) for path in paths))
-    versions = {(match.string[: match.start()], match[1]) for match in found}
+    matches = filter(None, (_VERSION_FOLDER.search(path, len(base) + 1) for path in paths))
+    versions = {(match.string[: match.start()], match[1]) for match in matches}
     roots = set()
     for root, version in sorted(versions):
         marks = f"{root}/{MANIFEST}", f"{root}/{version}/receipts", f"{root}/{version}/scratch"
-        if any(_asked(root, attempts, functools.partial(filesystem.exists, mark)) for mark in marks):
+        if any(_call_filesystem(root, attempts, functools.partial(filesystem.exists, mark)) for mark in marks):
             roots.add(f"{root}/")
     return [path for path in paths if not path.startswith(tuple(roots))]
 
 
-def _natural(path: str) -> list[Any]:
+def _natural_sort_key(path: str) -> list[Any]:
     # Splitting by a group gives text and digits in turn, so that like is compared with like.
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
 
 
-def _asked(given: str, attempts: int, ask: Callable[[], Any]) -> Any:
+def _call_filesystem(user_path: str, attempts: int, call: Callable[[], Any]) -> Any:
     """Ask a file system, None of what is not there, and wrap what goes wrong: each has errors of its own."""
     try:
-        return tried(ask, attempts)
+        return call_with_retries(call, attempts)
     except FileNotFoundError:
         return None
     except Exception as error:
-        raise ConfigError(f'"{public_name(given)}" cannot be listed {explain(error)}') from error
+        raise ConfigError(f'"{redact_url(user_path)}" cannot be listed {explain(error)}') from error
 
 
-def _missing(filesystem: Any, path: str, given: str) -> ConfigError:
+def _not_found_error(filesystem: Any, path: str, user_path: str) -> ConfigError:
     parent, _, name = path.rstrip("/").rpartition("/")
     try:
         siblings = [PurePosixPath(other).name for other in filesystem.ls(parent or "/", detail=False)]
     except OSError:
         siblings = []
-    return ConfigError(f'there is no file or folder "{public_name(given)}".{did_you_mean(name, siblings)}')
+    return ConfigError(f'there is no file or folder "{redact_url(user_path)}".{did_you_mean(name, siblings)}')
 
 
-def _file(filesystem: Any, info: Mapping[str, Any], given: str, base: str) -> File:
+def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: str) -> File:
     path: str = info["name"]
-    folders = _folders(path[len(base) :]) if base and path.startswith(base) else ()
+    folders = _parse_folders(path[len(base) :]) if base and path.startswith(base) else ()
     if isinstance(filesystem, LocalFileSystem):
         try:
             status = Path(path).stat()
@@ -237,21 +241,21 @@ def _file(filesystem: Any, info: Mapping[str, Any], given: str, base: str) -> Fi
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path}: is a pipe, a socket or a device, not a file; write its rows to a file")
         return File(path, status.st_size, str(status.st_mtime_ns), path, None, folders)
-    stamp = next((str(info[key]) for key in _STAMPS if info.get(key)), "")
-    return File(_remote_name(filesystem, path, given), info.get("size"), stamp, path, filesystem, folders)
+    stamp = next((str(info[key]) for key in _STAMP_KEYS if info.get(key)), "")
+    return File(_remote_name(filesystem, path, user_path), info.get("size"), stamp, path, filesystem, folders)
 
 
-def _folders(relative: str) -> tuple[tuple[str, str | None], ...]:
+def _parse_folders(relative: str) -> tuple[tuple[str, str | None], ...]:
     pairs = [part.partition("=") for part in relative.split("/")[:-1] if "=" in part]
     return tuple((unquote(key), None if value == _NULL_FOLDER else unquote(value)) for key, _, value in pairs)
 
 
-def _remote_name(filesystem: Any, path: str, given: str) -> str:
+def _remote_name(filesystem: Any, path: str, user_path: str) -> str:
     url = filesystem.unstrip_protocol(path)
-    host = urlsplit(given.partition("::")[0]).netloc.rpartition("@")[2]
+    host = urlsplit(user_path.partition("::")[0]).netloc.rpartition("@")[2]
     scheme, _, rest = url.partition("://")
     if host and rest.startswith("/"):
         # FTP and its like keep the host in the file system: without it two hosts' files would look the same.
         url = f"{scheme}://{host}{rest}"
-    chain = given.partition("::")[2]
-    return public_name(f"{url}::{chain}" if chain else url)
+    chain = user_path.partition("::")[2]
+    return redact_url(f"{url}::{chain}" if chain else url)

@@ -30,21 +30,21 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.media.cells import ACCEPTED_OBJECTS, Kind, is_pillow, is_tensor, object_cells
+from daskprep.media.cells import ACCEPTED_OBJECTS, MediaKind, convert_media_objects, is_pillow, is_tensor
 from daskprep.sources.cell_text import SCALARS, cell_texts, mixed_cells
 
-_LISTS = (list, tuple, set, frozenset, np.ndarray, pd.Series)
+_LIST_TYPES = (list, tuple, set, frozenset, np.ndarray, pd.Series)
 _BOOLEANS = (bool, np.bool_)
 _NUMBERS = (int, float, np.integer, np.floating)
-_SINGLES = (np.float16, np.float32)
+_SMALL_FLOATS = (np.float16, np.float32)
 _BYTES = (bytes, bytearray)
 _MEDIA: frozenset[str] = frozenset({"image", "audio"})
 # Kinds of scalars that make an Arrow type of their own (None: the one that Arrow finds), the narrower first.
-_KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
+_SCALAR_KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "text": ((str,), pa.string()),
     "boolean": (_BOOLEANS, pa.bool_()),
     "integer": ((int, np.integer), pa.int64()),
-    "single": (_SINGLES, pa.float32()),
+    "single": (_SMALL_FLOATS, pa.float32()),
     "float": ((float, np.floating), pa.float64()),
     "number": (_NUMBERS, pa.float64()),
     "bytes": (_BYTES, pa.binary()),
@@ -54,12 +54,12 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "time": ((dt.time,), None),
     "duration": ((dt.timedelta,), None),
 }
-_ZONES = (dt.timezone, ZoneInfo)
+_ZONE_TYPES = (dt.timezone, ZoneInfo)
 _MINUTE = dt.timedelta(minutes=1)  # of Arrow's offsets from UTC
-_MOST_DIGITS = 76  # of Arrow's decimals
-_QUIET = decimal.Context(traps=[])  # in which a signalling NaN is missing too, and no error
+_MAX_DIGITS = 76  # of Arrow's decimals
+_NO_TRAPS = decimal.Context(traps=[])  # in which a signalling NaN is missing too, and no error
 # Bytes in which every format of pictures and sounds has a zero byte, and text in one byte a letter has none.
-_HEAD = 8_000
+_HEAD_BYTES = 8_000
 
 
 def cell_kind(cells: np.ndarray) -> str:
@@ -68,27 +68,27 @@ def cell_kind(cells: np.ndarray) -> str:
     One of the scalars that make a type of their own, "missing" (no cell), "list", "mixed" (scalars of several
     kinds), "image" or "audio" (media that are objects, whatever is beside them) or "refused".
     """
-    present = cells[~_missing(cells)]
+    present = cells[~_is_missing(cells)]
     types = set(map(type, present))
     if not types:
         return "missing"
-    for kind, (accepted, _) in _KINDS.items():
-        if _all_are(types, accepted) and (kind == "boolean" or bool not in types):
-            return _unchanged(kind, present, types)
-    if _all_are(types, _LISTS):
+    for kind, (accepted, _) in _SCALAR_KINDS.items():
+        if _are_all_of(types, accepted) and (kind == "boolean" or bool not in types):
+            return _lossless_kind(kind, present, types)
+    if _are_all_of(types, _LIST_TYPES):
         # Of lists that can be read no cell is a medium, and so the first tells.
         return (_media_kind(present if types == {np.ndarray} else present[:1]) and _media_kind(present)) or "list"
-    if _all_are(types, SCALARS):
+    if _are_all_of(types, SCALARS):
         return "image" if _are_paths_and_files(present, types) else "mixed"
     return _media_kind(present) or "refused"
 
 
-def _missing(cells: np.ndarray) -> np.ndarray:
-    with decimal.localcontext(_QUIET):
+def _is_missing(cells: np.ndarray) -> np.ndarray:
+    with decimal.localcontext(_NO_TRAPS):
         return pd.isna(cells)
 
 
-def _media_kind(cells: np.ndarray) -> Kind | None:
+def _media_kind(cells: np.ndarray) -> MediaKind | None:
     """Return what the media among the cells are; None if none of them is one for certain."""
     if any(map(_is_sound, cells)):
         return "audio"
@@ -114,43 +114,43 @@ def _is_medium(cell: Any) -> bool:
 
 def _are_paths_and_files(present: np.ndarray, types: set[type]) -> bool:
     """Tell whether all could be paths or bytes, and some are bytes of a file, not of text in another encoding."""
-    if not _all_are(types, (str, os.PathLike, *_BYTES)):
+    if not _are_all_of(types, (str, os.PathLike, *_BYTES)):
         return False
-    return any(b"\0" in cell[:_HEAD] and not _is_text(cell) for cell in present if isinstance(cell, _BYTES))
+    return any(b"\0" in cell[:_HEAD_BYTES] and not _is_text(cell) for cell in present if isinstance(cell, _BYTES))
 
 
-def _all_are(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
+def _are_all_of(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
     return all(issubclass(one, accepted) for one in types)
 
 
-def _unchanged(kind: str, present: np.ndarray, types: set[type]) -> str:
+def _lossless_kind(kind: str, present: np.ndarray, types: set[type]) -> str:
     """Return "mixed" where Arrow would change values without a word."""
     if kind == "decimal":
-        return kind if all(map(Decimal.is_finite, present)) and _digits(present) <= _MOST_DIGITS else "mixed"
-    if kind in ("float", "number") and not types.isdisjoint(_SINGLES):
+        return kind if all(map(Decimal.is_finite, present)) and _count_digits(present) <= _MAX_DIGITS else "mixed"
+    if kind in ("float", "number") and not types.isdisjoint(_SMALL_FLOATS):
         return "mixed"
     if kind in ("datetime", "time"):
         # Arrow keeps one zone for a column, by its name, and none for times of day.
-        zone, known = present[0].tzinfo, () if kind == "time" else _ZONES
-        if any(cell.tzinfo != zone for cell in present) or not (zone is None or isinstance(zone, known)):
+        zone, zone_types = present[0].tzinfo, () if kind == "time" else _ZONE_TYPES
+        if any(cell.tzinfo != zone for cell in present) or not (zone is None or isinstance(zone, zone_types)):
             return "mixed"
         if isinstance(zone, dt.timezone) and zone.utcoffset(None) % _MINUTE:
             return "mixed"
     if kind in ("datetime", "duration"):
         # Arrow keeps microseconds of objects.
-        fine = "nanosecond" if kind == "datetime" else "nanoseconds"
-        return "mixed" if any(getattr(cell, fine, 0) for cell in present) else kind
+        nanosecond_field = "nanosecond" if kind == "datetime" else "nanoseconds"
+        return "mixed" if any(getattr(cell, nanosecond_field, 0) for cell in present) else kind
     if kind == "date" and any(issubclass(one, dt.datetime) for one in types):
         return "mixed"
     if kind == "integer":
         return kind if min(present) >= -(2**63) and max(present) < 2**63 else "mixed"
     if kind == "number":
-        whole = [abs(int(cell)) for cell in present if not isinstance(cell, float | np.floating)]
-        return kind if max(whole) <= 2**53 else "mixed"
+        integers = [abs(int(cell)) for cell in present if not isinstance(cell, float | np.floating)]
+        return kind if max(integers) <= 2**53 else "mixed"
     return kind
 
 
-def _digits(present: np.ndarray) -> int:
+def _count_digits(present: np.ndarray) -> int:
     """Return how many digits a type has that holds all of some decimals."""
     fraction = max(-cast("int", cell.as_tuple().exponent) for cell in present)
     return max(max(map(Decimal.adjusted, present)) + 1, 0) + max(fraction, 0)
@@ -171,11 +171,11 @@ class Cells:
 
     def to_arrow(self) -> pa.Array:
         """Return the cells as an Arrow array."""
-        missing = _missing(self.values)
+        missing = _is_missing(self.values)
         try:
-            return self._converted(missing)
+            return self._convert(missing)
         except UnicodeError as error:
-            raise self._not_text(missing) from error
+            raise self._invalid_text_error(missing) from error
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, ColumnError):
                 raise
@@ -183,29 +183,33 @@ class Cells:
                 f'column "{self.column}", {self.kind} cells that cannot be read: {error}; use .astype(str)'
             ) from error
 
-    def _converted(self, missing: np.ndarray) -> pa.Array:
+    def _convert(self, missing: np.ndarray) -> pa.Array:
         if self.kind == "missing":
             return pa.nulls(len(self.values))
         if self.kind == "refused":
-            raise self._refused(missing)
+            raise self._refused_error(missing)
         if self.kind in ("mixed", "list", *_MEDIA):
             cells = [None if gone else cell for gone, cell in zip(missing, self.values, strict=True)]
             if self.kind == "mixed":
                 return mixed_cells(cells)
-            return self._lists(cells) if self.kind == "list" else self._media(cells, cast("Kind", self.kind))
-        return pa.array(self.values, _KINDS[self.kind][1], mask=missing, from_pandas=True)
+            return (
+                self._convert_lists(cells)
+                if self.kind == "list"
+                else self._convert_media(cells, cast("MediaKind", self.kind))
+            )
+        return pa.array(self.values, _SCALAR_KINDS[self.kind][1], mask=missing, from_pandas=True)
 
-    def _media(self, given: list[Any], kind: Kind) -> pa.StructArray:
-        cells, unreadable = object_cells(given, kind)
+    def _convert_media(self, objects: list[Any], kind: MediaKind) -> pa.StructArray:
+        cells, unreadable = convert_media_objects(objects, kind)
         if unreadable:
-            row, what = unreadable[0].row, unreadable[0].what.rstrip(".")
+            row, reason = unreadable[0].row, unreadable[0].reason.rstrip(".")
             noun = "an image" if kind == "image" else "a sound"
             accepted = ACCEPTED_OBJECTS[kind]
-            raise self._error(row, f"{noun} cannot be made of this cell ({what}); accepted are {accepted}")
+            raise self._error(row, f"{noun} cannot be made of this cell ({reason}); accepted are {accepted}")
         return cells
 
-    def _lists(self, given: list[Any]) -> pa.Array:
-        cells = [self._as_list(i, cell) for i, cell in enumerate(given)]
+    def _convert_lists(self, values: list[Any]) -> pa.Array:
+        cells = [self._as_list(i, cell) for i, cell in enumerate(values)]
         try:
             array = pa.array(cells, from_pandas=True)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -219,37 +223,39 @@ class Cells:
         if isinstance(cell, set | frozenset):
             return sorted(cell, key=str)
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
-            what = f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel() or more columns"
-            raise self._error(i, what)
+            problem = f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel() or more columns"
+            raise self._error(i, problem)
         return list(cell) if isinstance(cell, pd.Series) else cell
 
     def _element_texts(self, i: int, cell: Any) -> list[str | None]:
-        elements = [None if not isinstance(x, _LISTS) and pd.isna(x) else x for x in cell]
+        elements = [None if not isinstance(x, _LIST_TYPES) and pd.isna(x) else x for x in cell]
         for element in elements:
             if element is not None and not isinstance(element, SCALARS):
-                raise self._error(i, f"a {type(element).__name__} in a list cannot be read: {shown(element)}")
+                raise self._error(i, f"a {type(element).__name__} in a list cannot be read: {format_cell(element)}")
         return cell_texts(elements)
 
-    def _refused(self, missing: np.ndarray) -> ColumnError:
+    def _refused_error(self, missing: np.ndarray) -> ColumnError:
         """Name the first cell that cannot be read, or else one that cannot be in a column with the others."""
         for i, cell in enumerate(self.values):
-            if not missing[i] and not isinstance(cell, (*SCALARS, *_LISTS)):
+            if not missing[i] and not isinstance(cell, (*SCALARS, *_LIST_TYPES)):
                 remedy = "put what it holds in columns of their own" if isinstance(cell, dict) else "convert it first"
-                return self._error(i, f"a cell of type {type(cell).__name__} cannot be read: {shown(cell)}; {remedy}")
-        i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not isinstance(c, _LISTS))
-        what = f"a cell of type {type(cell).__name__} in a column of lists: {shown(cell)}"
-        return self._error(i, f"{what}; make all cells lists, or all text")
+                return self._error(
+                    i, f"a cell of type {type(cell).__name__} cannot be read: {format_cell(cell)}; {remedy}"
+                )
+        i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not isinstance(c, _LIST_TYPES))
+        problem = f"a cell of type {type(cell).__name__} in a column of lists: {format_cell(cell)}"
+        return self._error(i, f"{problem}; make all cells lists, or all text")
 
-    def _not_text(self, missing: np.ndarray) -> RejectedValueError:
+    def _invalid_text_error(self, missing: np.ndarray) -> RejectedValueError:
         i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not _is_text(c))
         return RejectedValueError(
-            f'column "{self.column}", {self._place(i)}: {shown(cell)} is not UTF-8 text; decode or correct it'
+            f'column "{self.column}", {self._row_label(i)}: {format_cell(cell)} is not UTF-8 text; decode or correct it'
         )
 
-    def _error(self, i: int, what: str) -> ColumnError:
-        return ColumnError(f'column "{self.column}", {self._place(i)}: {what}')
+    def _error(self, i: int, problem: str) -> ColumnError:
+        return ColumnError(f'column "{self.column}", {self._row_label(i)}: {problem}')
 
-    def _place(self, i: int) -> str:
+    def _row_label(self, i: int) -> str:
         return f"row {i} of a partition" if self.first_row is None else f"row {self.first_row + i}"
 
 
@@ -262,14 +268,14 @@ def _has_objects(kind: pa.DataType) -> bool:
 
 def _is_text(cell: Any) -> bool:
     try:
-        for text in cell_texts(list(cell) if isinstance(cell, _LISTS) else [cell]):
+        for text in cell_texts(list(cell) if isinstance(cell, _LIST_TYPES) else [cell]):
             (text or "").encode()
     except UnicodeError:
         return False
     return True
 
 
-def shown(cell: Any, most: int = 60) -> str:
+def format_cell(cell: Any, max_length: int = 60) -> str:
     """Return a cell as errors show it."""
     text = repr(cell)
-    return text if len(text) <= most else f"{text[:most]}..."
+    return text if len(text) <= max_length else f"{text[:max_length]}..."

@@ -10,8 +10,8 @@ import pandas as pd
 
 from daskprep.errors import ConfigError
 from daskprep.sources.base import Source
-from daskprep.sources.composed import by_split, splits_of
-from daskprep.sources.datasets import HuggingFaceSource, is_dataset, open_fragments
+from daskprep.sources.composed import combine_splits, get_splits
+from daskprep.sources.datasets import HuggingFaceSource, is_dataset, open_arrow_dataset
 from daskprep.sources.file_source import PARTITION_BYTES, read_files
 from daskprep.sources.frames import (
     DaskSource,
@@ -22,7 +22,7 @@ from daskprep.sources.frames import (
     frame_of_rows,
     is_cell,
     is_dask_frame,
-    is_of,
+    is_instance_of,
 )
 from daskprep.sources.streams import open_stream
 
@@ -76,13 +76,20 @@ def as_source(
     if isinstance(frame, Source):
         frame.require(wanted or ())
         return frame
-    if frames := splits_of(frame):
-        how: Any = {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch, **options}
-        return by_split(frames, wanted, lambda one, own: as_source(one, columns=own, **how))
+    if frames := get_splits(frame):
+        source_options: Any = {
+            "partition_bytes": partition_bytes,
+            "partitions": partitions,
+            "scratch": scratch,
+            **options,
+        }
+        return combine_splits(
+            frames, wanted, lambda one, split_columns: as_source(one, columns=split_columns, **source_options)
+        )
     if is_dask_frame(frame):
-        made = DaskSource(frame, wanted)
-        made.require(wanted or ())
-        return made
+        dask_source = DaskSource(frame, wanted)
+        dask_source.require(wanted or ())
+        return dask_source
     if is_dataset(frame):
         return HuggingFaceSource(frame, wanted, partition_bytes, partitions)
     if isinstance(frame, Mapping) and not _is_encoded(frame):
@@ -91,43 +98,43 @@ def as_source(
         return PandasSource(frame_of_rows(frame), wanted)
     if isinstance(frame, pd.DataFrame):
         return PandasSource(frame, wanted)
-    if (source := _of_arrow(frame, wanted, partition_bytes, scratch)) is not None:
+    if (source := _open_arrow(frame, wanted, partition_bytes, scratch)) is not None:
         return source
-    listed = frame if isinstance(frame, list | tuple | set) else [frame]
-    if all(isinstance(item, str | os.PathLike) for item in listed):
-        size: Any = {"partition_bytes": partition_bytes, "partitions": partitions}
-        return read_files(frame, columns=wanted, scratch=scratch, **size, **options)
-    raise ConfigError(f"{_described(frame)} cannot be read as rows; accepted are {_ACCEPTED}{_remedy(frame)}")
+    paths = frame if isinstance(frame, list | tuple | set) else [frame]
+    if all(isinstance(item, str | os.PathLike) for item in paths):
+        partitioning: Any = {"partition_bytes": partition_bytes, "partitions": partitions}
+        return read_files(frame, columns=wanted, scratch=scratch, **partitioning, **options)
+    raise ConfigError(f"{_describe_type(frame)} cannot be read as rows; accepted are {_ACCEPTED}{_remedy(frame)}")
 
 
-def rows_of(given: Any) -> Any:
+def wrap_single_row(data: Any) -> Any:
     """Return rows as `as_source` takes them; a single row may be a dict of cells, as a service has it."""
-    is_row = isinstance(given, Mapping) and not splits_of(given) and any(map(is_cell, given.values()))
-    return [given] if is_row else given
+    is_row = isinstance(data, Mapping) and not get_splits(data) and any(map(is_cell, data.values()))
+    return [data] if is_row else data
 
 
 def _is_encoded(frame: Any) -> bool:
     return type(frame).__module__.startswith("daskprep.")
 
 
-def _of_arrow(
-    given: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
+def _open_arrow(
+    data: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> Source | None:
     """Return the source of tables, datasets and streams of Arrow; None for anything else."""
-    if _is_encoded(given) or hasattr(given, "to_frame"):  # the latter is a column
+    if _is_encoded(data) or hasattr(data, "to_frame"):  # the latter is a column
         return None
-    if (table := arrow_table(given, wanted)) is not None:
-        return TableSource.cut(table, wanted, partition_bytes)
-    if is_of(given, "deltalake", "DeltaTable"):
-        given = given.to_pyarrow_dataset()
-    if is_of(given, "pyarrow.dataset", "Dataset"):
-        source = open_fragments(given, wanted, partition_bytes)
+    if (table := arrow_table(data, wanted)) is not None:
+        return TableSource.from_table(table, wanted, partition_bytes)
+    if is_instance_of(data, "deltalake", "DeltaTable"):
+        data = data.to_pyarrow_dataset()
+    if is_instance_of(data, "pyarrow.dataset", "Dataset"):
+        source = open_arrow_dataset(data, wanted, partition_bytes)
         if source is not None:
             return source
-    return open_stream(given, wanted, partition_bytes, scratch)
+    return open_stream(data, wanted, partition_bytes, scratch)
 
 
-def _described(frame: Any) -> str:
+def _describe_type(frame: Any) -> str:
     kind = type(frame)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(frame, list | tuple) and frame:

@@ -19,9 +19,9 @@ import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
 from daskprep.sources.arrow_types import TEXT_CODES, narrow_type
-from daskprep.sources.base import FilePiece, Piece, grouped, join_files
-from daskprep.sources.columnar import Schemas, check_types, fitted, spelled_bytes
-from daskprep.sources.locations import File, for_each_file, reading
+from daskprep.sources.base import FileFragment, Fragment, group_fragments, join_file_fragments
+from daskprep.sources.columnar import CommonSchema, check_types, decoded_nbytes, validate_and_cast
+from daskprep.sources.locations import File, explain_read_errors, for_each_file
 
 # Milliseconds to read 125,000 cells as codes and as strings, by distinct values (bytes of a cell in a file):
 # 10 (0.5): 1.0, 4.9; 1,000 (1.4): 1.8, 5.2; 27,000 (4.8): 4.2, 6.5; 81,000 (9.8): 16.5, 8.2; texts: 69, 39.
@@ -30,7 +30,7 @@ _CODES_BELOW_BYTES = 8.0
 # Rows, and bytes read at once, that tell how large the texts behind codes are.
 _FIRST_ROWS = 4_096
 _BUFFER_BYTES = 1 << 20
-_LARGEST_FILE = 2**63 - 1
+_MAX_FILE_BYTES = 2**63 - 1
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 
@@ -54,69 +54,74 @@ class _Footer:
 
 
 @dataclass(frozen=True)
-class ParquetPiece(FilePiece):
+class ParquetFragment(FileFragment):
     """Rows of one file that follow each other, from `skipped` on in some row groups, of which the rows are known."""
 
     row_groups: tuple[tuple[int, int], ...]
     skipped: int
-    coded: tuple[str, ...]
+    dictionary_columns: tuple[str, ...]
     casts: tuple[tuple[str, pa.DataType], ...]
     kind: ClassVar[str] = "Parquet"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        metadata = _metadata(self.file)
-        with _opened(self.file, self.coded, metadata) as parquet:
+        metadata = _read_metadata(self.file)
+        with _open_parquet(self.file, self.dictionary_columns, metadata) as parquet:
             if self.row_groups and self.row_groups[-1][0] >= parquet.num_row_groups:
-                raise _changed(self.file)
+                raise _changed_file_error(self.file)
             table = parquet.read_row_groups([i for i, _ in self.row_groups], columns=columns, use_threads=False)
         if table.num_rows != sum(rows for _, rows in self.row_groups):
-            raise _changed(self.file)
-        return fitted(table.slice(self.skipped, self.rows), columns, self.casts, self.file)
+            raise _changed_file_error(self.file)
+        return validate_and_cast(table.slice(self.skipped, self.rows), columns, self.casts, self.file)
 
 
 def plan_parquet(
     files: Sequence[File], columns: Collection[str] | None, partition_bytes: int, partitions: int | None = None
-) -> tuple[Schemas, list[Piece]]:
+) -> tuple[CommonSchema, list[Fragment]]:
     """Read the footers of all files, and make pieces of about `partition_bytes` of the columns asked for.
 
     Text columns that repeat their values are read as dictionary codes, which is faster. They count as the texts that
     the codes stand for, as these are what a task makes tokens of.
     """
-    footers = for_each_file(_footer, files)
-    coded = _coded(footers)
-    schemas = Schemas(files, [_delivered(footer.schema, coded) for footer in footers])
-    widths = _row_bytes(files, footers, columns, coded)
-    pieces = []
+    footers = for_each_file(_read_footer, files)
+    dictionary_columns = _choose_dictionary_columns(footers)
+    common_schema = CommonSchema(files, [_delivered_schema(footer.schema, dictionary_columns) for footer in footers])
+    widths = _row_bytes(files, footers, columns, dictionary_columns)
+    fragments = []
     for file, footer in zip(files, footers, strict=True):
-        casts = schemas.casts(_delivered(footer.schema, coded))
-        blank = ParquetPiece(file, 0, 0, (), 0, tuple(sorted(coded)), casts)
+        casts = common_schema.casts(_delivered_schema(footer.schema, dictionary_columns))
+        blank = ParquetFragment(file, 0, 0, (), 0, tuple(sorted(dictionary_columns)), casts)
         groups = [
             replace(blank, rows=stop - start, nbytes=nbytes, row_groups=((i, rows),), skipped=start)
             for i, rows in enumerate(footer.rows)
-            for start, stop, nbytes in _cuts(rows, *widths, partition_bytes)
+            for start, stop, nbytes in _split_row_group(rows, *widths, partition_bytes)
         ]
-        pieces += groups or [blank]
-    return schemas, grouped(pieces, partition_bytes, _join, partitions=partitions)
+        fragments += groups or [blank]
+    return common_schema, group_fragments(fragments, partition_bytes, _join, partitions=partitions)
 
 
-def _cuts(rows: int, delivered: float, whole: float, partition_bytes: int) -> list[tuple[int, int, int]]:
+def _split_row_group(
+    rows: int, delivered_width: float, decoded_width: float, partition_bytes: int
+) -> list[tuple[int, int, int]]:
     """Cut a row group that is small enough as codes, but not as the texts they stand for; each part reads all codes."""
-    parts, room = 1, partition_bytes - rows * delivered
-    if rows * whole > partition_bytes and room >= partition_bytes / 2:
-        parts = min(rows, math.ceil(rows * (whole - delivered) / room))
-    nbytes = int(rows * (delivered + (whole - delivered) / parts))
-    return [(rows * i // parts, rows * (i + 1) // parts, nbytes) for i in range(parts)]
+    slice_count, room = 1, partition_bytes - rows * delivered_width
+    if rows * decoded_width > partition_bytes and room >= partition_bytes / 2:
+        slice_count = min(rows, math.ceil(rows * (decoded_width - delivered_width) / room))
+    nbytes = int(rows * (delivered_width + (decoded_width - delivered_width) / slice_count))
+    return [(rows * i // slice_count, rows * (i + 1) // slice_count, nbytes) for i in range(slice_count)]
 
 
-def _join(pieces: list[ParquetPiece]) -> Piece:
-    return join_files(
-        pieces, lambda same: {"row_groups": tuple(dict.fromkeys(g for one in same for g in one.row_groups))}
+def _join(fragments: list[ParquetFragment]) -> Fragment:
+    return join_file_fragments(
+        fragments,
+        lambda file_fragments: {
+            "row_groups": tuple(dict.fromkeys(g for one in file_fragments for g in one.row_groups))
+        },
     )
 
 
 @contextmanager
-def _opened(
-    file: File, coded: Sequence[str] = (), metadata: Any = None, ahead: int = 0
+def _open_parquet(
+    file: File, dictionary_columns: Sequence[str] = (), metadata: Any = None, buffer_bytes: int = 0
 ) -> Generator[pq.ParquetFile, None, None]:
     # One row group of 18 columns, local: 122 ms mapped, 149 read into buffers, 137 mapped and buffered ahead.
     # Dates before 1678 or after 2262 overflow in the nanoseconds that INT96 is read in by default.
@@ -126,9 +131,9 @@ def _opened(
         pq.ParquetFile(
             handle,
             metadata=metadata,
-            read_dictionary=list(coded),
-            pre_buffer=not (file.is_local or ahead),
-            buffer_size=ahead,
+            read_dictionary=list(dictionary_columns),
+            pre_buffer=not (file.is_local or buffer_bytes),
+            buffer_size=buffer_bytes,
             coerce_int96_timestamp_unit="us",
         ) as parquet,
     ):
@@ -136,21 +141,21 @@ def _opened(
 
 
 @functools.lru_cache(maxsize=32)
-def _metadata(file: File) -> pq.FileMetaData:
-    with _opened(file) as parquet:
+def _read_metadata(file: File) -> pq.FileMetaData:
+    with _open_parquet(file) as parquet:
         return parquet.metadata
 
 
-def _footer(file: File) -> _Footer:
-    with reading(file, "Parquet"), _opened(file) as parquet:
+def _read_footer(file: File) -> _Footer:
+    with explain_read_errors(file, "Parquet"), _open_parquet(file) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         schema = pa.schema([field for field in parquet.schema_arrow if not _PANDAS_INDEX.fullmatch(field.name)])
         check_types(schema)
-        return _Footer(schema, rows, _sizes(file, metadata, rows))
+        return _Footer(schema, rows, _estimate_sizes(file, metadata, rows))
 
 
-def _sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize, ...]:
+def _estimate_sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize, ...]:
     """Return the sizes of the columns in the largest row group; to look at all would take long for many."""
     if not rows:
         return ()
@@ -173,7 +178,7 @@ def _check_columns(file: File, metadata: pq.FileMetaData, row_group: int) -> Non
     pyarrow 26.0.1 has `RowGroupMetaData.column` end the process on such a column, and on one that is encrypted; the
     reader of rows raises instead, before it reads the first byte.
     """
-    reader = pq.ParquetFile(pa.PythonFile(_Unread(file.size), "r"), metadata=metadata).reader
+    reader = pq.ParquetFile(pa.PythonFile(_SizeOnlyFile(file.size), "r"), metadata=metadata).reader
     for i in range(metadata.num_columns):
         with suppress(_ReadingError):
             reader.read_row_groups([row_group], column_indices=[i], use_threads=False)
@@ -183,12 +188,12 @@ class _ReadingError(Exception):
     """The bytes of a file were asked for."""
 
 
-class _Unread(io.RawIOBase):
+class _SizeOnlyFile(io.RawIOBase):
     """A file of which only the size may be known."""
 
     def __init__(self, size: int | None) -> None:
         super().__init__()
-        self._end = _LARGEST_FILE if size is None else size
+        self._end = _MAX_FILE_BYTES if size is None else size
 
     def readable(self) -> bool:
         return True
@@ -203,7 +208,7 @@ class _Unread(io.RawIOBase):
         raise _ReadingError
 
 
-def _coded(footers: Sequence[_Footer]) -> frozenset[str]:
+def _choose_dictionary_columns(footers: Sequence[_Footer]) -> frozenset[str]:
     """Return the text columns that every file has and that are better read as dictionary codes."""
     texts = [{field.name for field in footer.schema if pt.is_string(narrow_type(field.type))} for footer in footers]
     sizes = [size for footer in footers for size in footer.sizes]
@@ -216,12 +221,15 @@ def _coded(footers: Sequence[_Footer]) -> frozenset[str]:
     return frozenset(name for name in everywhere - plain if stored[name] < _CODES_BELOW_BYTES * values[name])
 
 
-def _delivered(schema: pa.Schema, coded: Collection[str]) -> pa.Schema:
-    return pa.schema([field.with_type(TEXT_CODES) if field.name in coded else field for field in schema])
+def _delivered_schema(schema: pa.Schema, dictionary_columns: Collection[str]) -> pa.Schema:
+    return pa.schema([field.with_type(TEXT_CODES) if field.name in dictionary_columns else field for field in schema])
 
 
 def _row_bytes(
-    files: Sequence[File], footers: Sequence[_Footer], columns: Collection[str] | None, coded: Collection[str]
+    files: Sequence[File],
+    footers: Sequence[_Footer],
+    columns: Collection[str] | None,
+    dictionary_columns: Collection[str],
 ) -> tuple[float, float]:
     """Estimate the bytes of a row in memory, as delivered and with texts for codes, over the columns to be read."""
     rows, number = max((max(footer.rows, default=0), -i) for i, footer in enumerate(footers))
@@ -236,19 +244,24 @@ def _row_bytes(
             stored[name] = stored.get(name, 0.0) + size.memory / rows
             codes += [size.name] * size.has_codes
     try:
-        texts = _spelled(file, footer.rows.index(rows), codes) if codes else {}
+        texts = _sample_decoded_widths(file, footer.rows.index(rows), codes) if codes else {}
     except KeyError as error:  # of a name in a damaged footer
         raise ConfigError(f"{file.name}: cannot be read as Parquet: its schema has no column {error}") from error
-    whole = {name: max(width, texts.get(name, 0.0)) for name, width in stored.items()}
-    return sum(stored[name] if name in coded else whole[name] for name in whole), sum(whole.values())
+    decoded_widths = {name: max(width, texts.get(name, 0.0)) for name, width in stored.items()}
+    return sum(stored[name] if name in dictionary_columns else decoded_widths[name] for name in decoded_widths), sum(
+        decoded_widths.values()
+    )
 
 
-def _spelled(file: File, row_group: int, paths: list[str]) -> dict[str, float]:
+def _sample_decoded_widths(file: File, row_group: int, paths: list[str]) -> dict[str, float]:
     """Return the bytes of a row of some columns by the first rows and all distinct texts: footers know codes alone."""
-    with reading(file, "Parquet"), _opened(file, paths, _metadata(file), _BUFFER_BYTES) as parquet:
+    with (
+        explain_read_errors(file, "Parquet"),
+        _open_parquet(file, paths, _read_metadata(file), _BUFFER_BYTES) as parquet,
+    ):
         first = next(parquet.iter_batches(_FIRST_ROWS, [row_group], paths, use_threads=False), ())
-        return {name: spelled_bytes(first[name]) / len(first) for name in first.schema.names} if first else {}
+        return {name: decoded_nbytes(first[name]) / len(first) for name in first.schema.names} if first else {}
 
 
-def _changed(file: File) -> ConfigError:
+def _changed_file_error(file: File) -> ConfigError:
     return ConfigError(f"{file.name}: its row groups changed since it was listed; create the source again")

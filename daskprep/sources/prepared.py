@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.sources.base import MadePiece, Piece, PieceSource, Source, content_key
-from daskprep.sources.composed import by_split, splits_of
+from daskprep.sources.base import Fragment, FragmentListSource, FunctionFragment, Source, content_key
+from daskprep.sources.composed import combine_splits, get_splits
 from daskprep.sources.frames import DaskSource, PandasSource, column_names, table_from_pandas, table_to_pandas
 from daskprep.sources.opening import as_source
 
@@ -43,20 +43,20 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
     """
     if not callable(function):
         raise ConfigError(f"prepare={function!r}: expected a function from a pandas frame to a pandas frame")
-    if frames := splits_of(frame):
-        source = by_split(frames, None, lambda one, _: prepared(one, function, storage_options=storage_options))
-        source.prepared_by = name_of(function)
+    if frames := get_splits(frame):
+        source = combine_splits(frames, None, lambda one, _: prepared(one, function, storage_options=storage_options))
+        source.prepared_by = function_name(function)
         return source
     raw = as_source(frame, storage_options=storage_options)
     if not raw.is_dask:
         return PreparedSource(raw, function)
-    made = raw.frame.map_partitions(_of_dask, function, meta=_apply(function, raw.frame._meta))
-    source = DaskSource(made)
-    source.prepared_by = name_of(function)
+    result = raw.frame.map_partitions(_apply_to_dask, function, meta=_apply(function, raw.frame._meta))
+    source = DaskSource(result)
+    source.prepared_by = function_name(function)
     return source
 
 
-class PreparedSource(PieceSource):
+class PreparedSource(FragmentListSource):
     """The rows of another source, `raw`, as a function changes them."""
 
     reads_all = True
@@ -64,22 +64,22 @@ class PreparedSource(PieceSource):
     def __init__(self, raw: Source, function: Prepare) -> None:
         self.raw = raw
         self._function = function
-        self.prepared_by = name_of(function)
+        self.prepared_by = function_name(function)
         self.in_memory = raw.in_memory
         starts = list(accumulate(raw.row_counts or (), initial=0))
         if isinstance(raw, PandasSource):
             empty = raw.frame.iloc[:0]
         else:
             empty = table_to_pandas(raw.read(0, raw.columns).slice(0, 0) if raw.in_memory else raw.schema.empty_table())
-        made = _apply(function, empty)
-        pieces = []
-        for number, piece in enumerate(raw.pieces):
-            rows: Any = piece
+        result = _apply(function, empty)
+        fragments = []
+        for number, fragment in enumerate(raw.fragments):
+            rows: Any = fragment
             if isinstance(raw, PandasSource):
                 rows = raw.frame.iloc[starts[number] : starts[number + 1]]
-            made_of = functools.partial(_made, function, rows, raw.columns, number)
-            pieces.append(MadePiece(made_of, piece.rows, piece.nbytes))
-        super().__init__(table_from_pandas(made, column_names(made.columns, None)).schema, pieces)
+            read_function = functools.partial(_read_prepared, function, rows, raw.columns, number)
+            fragments.append(FunctionFragment(read_function, fragment.rows, fragment.nbytes))
+        super().__init__(table_from_pandas(result, column_names(result.columns, None)).schema, fragments)
 
     def identity(self) -> Any:
         rows, function = self.raw.identity(), content_key(self._function)
@@ -90,51 +90,51 @@ class PreparedSource(PieceSource):
         return self.raw.folders
 
 
-def name_of(function: Any) -> str:
+def function_name(function: Any) -> str:
     """Return the name that a function was defined by."""
     while isinstance(function, functools.partial):
         function = function.func
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"
+    owner = function if hasattr(function, "__qualname__") else type(function)
+    return f"{owner.__module__}.{owner.__qualname__}"
 
 
-def _of_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any = None) -> pd.DataFrame:
+def _apply_to_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any = None) -> pd.DataFrame:
     return _apply(function, frame, f"partition {(partition_info or {}).get('number')}")
 
 
-def _made(
-    function: Prepare, rows: Piece | pd.DataFrame, raw: Sequence[str], partition: int, columns: Sequence[str]
+def _read_prepared(
+    function: Prepare, rows: Fragment | pd.DataFrame, raw: Sequence[str], partition: int, columns: Sequence[str]
 ) -> pa.Table:
     """Return columns of what a function makes of a partition and its raw columns."""
     frame = rows if isinstance(rows, pd.DataFrame) else table_to_pandas(rows.read(raw))
-    made = _apply(function, frame, f"partition {partition}")
-    if missing := [column for column in columns if column not in made]:
+    result = _apply(function, frame, f"partition {partition}")
+    if missing := [column for column in columns if column not in result]:
         raise ColumnError(
-            f'{name_of(function)} made no column "{missing[0]}" of partition {partition}, though it did of a frame of '
+            f'{function_name(function)} made no column "{missing[0]}" of partition {partition}, though it did of a frame of '
             "no rows: make the same columns of all"
         )
-    return table_from_pandas(made, columns)
+    return table_from_pandas(result, columns)
 
 
 def _apply(function: Prepare, frame: pd.DataFrame, where: str = "a frame of no rows") -> pd.DataFrame:
-    name = name_of(function)
+    name = function_name(function)
     try:
-        made = function(frame.copy(deep=False))
+        result = function(frame.copy(deep=False))
     except Exception as error:
         error.add_note(f"while {name} prepared {where}")
         raise
-    if not isinstance(made, pd.DataFrame) or len(made) != len(frame):
-        found = f"{len(made):,} rows" if isinstance(made, pd.DataFrame) else f"a {type(made).__name__}"
+    if not isinstance(result, pd.DataFrame) or len(result) != len(frame):
+        returned = f"{len(result):,} rows" if isinstance(result, pd.DataFrame) else f"a {type(result).__name__}"
         raise ColumnError(
-            f"{name} made {found} of {where}, which has {len(frame):,} rows: return a pandas frame with a row for "
+            f"{name} made {returned} of {where}, which has {len(frame):,} rows: return a pandas frame with a row for "
             'each, in their order; to leave rows out, let a cell be missing, and give its feature "drop_row"'
         )
-    if _is_reordered(frame.index, made.index):
+    if _is_reordered(frame.index, result.index):
         raise ColumnError(
             f"{name} put the rows of {where} in another order: return them as they came, as by .sort_index(); their "
             "order may not depend on how rows are cut into partitions"
         )
-    return made
+    return result
 
 
 def _is_reordered(before: pd.Index[Any], after: pd.Index[Any]) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 _NEWLINE, _RETURN = 10, 13
 
 
-class _Quotes:
+class _QuoteTracker:
     """Follow the quotes of a text that comes in blocks."""
 
     def __init__(self, delimiter: str, quote: str | None) -> None:
@@ -58,41 +58,41 @@ class _Quotes:
         if not follows.any():
             return at
         first = np.flatnonzero(~follows)
-        odd: np.ndarray = at[first[np.diff(first, append=len(at)) & 1 == 1]]
-        return odd
+        odd_runs: np.ndarray = at[first[np.diff(first, append=len(at)) & 1 == 1]]
+        return odd_runs
 
     def _may_open(self, block: np.ndarray, runs: np.ndarray) -> np.ndarray:
         """Tell of each run whether it may open a quoted part."""
         before = block[runs - 1]
         if len(runs) and runs[0] == 0:
             before[0] = self._before
-        may: np.ndarray = (before == self._delimiter) | (before == _NEWLINE) | (before == _RETURN)
-        return may
+        can_open: np.ndarray = (before == self._delimiter) | (before == _NEWLINE) | (before == _RETURN)
+        return can_open
 
 
-def _closed(places: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarray:
+def _outside_quotes(positions: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarray:
     """Return those places of a block that are not in quotes."""
     if len(at) == 1:
-        return places[:0] if inside[0] else places
-    closed: np.ndarray = places[~inside[np.searchsorted(at, places) - 1]]
-    return closed
+        return positions[:0] if inside[0] else positions
+    outside: np.ndarray = positions[~inside[np.searchsorted(at, positions) - 1]]
+    return outside
 
 
-def whole_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
+def join_quote_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
     """Move the quotes at the end of each block to the next one."""
     mark = b"" if quote is None else quote.encode()
     rest = b""
-    for given in blocks:
-        block = rest + given if rest else given
-        kept = len(block.rstrip(mark)) if mark else len(block)
-        rest = block[kept:]
-        if kept:
-            yield block[:kept] if rest else block
+    for raw_block in blocks:
+        block = rest + raw_block if rest else raw_block
+        complete = len(block.rstrip(mark)) if mark else len(block)
+        rest = block[complete:]
+        if complete:
+            yield block[:complete] if rest else block
     if rest:
         yield rest
 
 
-def _whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def _join_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     waiting: list[bytes] = []
     for block in blocks:
         if end := max(block.rfind(b"\n"), block.rfind(b"\r")) + 1:
@@ -102,53 +102,58 @@ def _whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(waiting)
 
 
-def without_comments(blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str) -> Iterator[bytes]:
+def blank_out_comments(blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str) -> Iterator[bytes]:
     """Put carriage returns in place of lines that begin with a mark and not in quotes; all else keeps its place."""
-    quotes, line = _Quotes(delimiter, quote), re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*")
-    for block in _whole_lines(blocks):
+    quotes, line = (
+        _QuoteTracker(delimiter, quote),
+        re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*"),
+    )
+    for block in _join_lines(blocks):
         view, out, start = np.frombuffer(block, np.uint8), bytearray(block), 0
-        for found in line.finditer(block):
-            quotes.follow(view[start : found.start()], 0)
-            start = found.start()
+        for match in line.finditer(block):
+            quotes.follow(view[start : match.start()], 0)
+            start = match.start()
             if not quotes.inside:
-                start = found.end()
-                out[slice(*found.span())] = b"\r" * len(found[0])
+                start = match.end()
+                out[slice(*match.span())] = b"\r" * len(match[0])
         quotes.follow(view[start:], 0)
         yield bytes(out)
 
 
-class Cuts(NamedTuple):
+class RecordCuts(NamedTuple):
     """Positions between records, how many there are before each and in all, and where a quote opens that never closes.
 
     Records are counted where every newline ends one: there are no quotes, carriage returns or blank lines.
     """
 
-    places: list[int]
+    positions: list[int]
     counts: list[int] | None
-    opened: int | None
+    unclosed_quote: int | None
 
 
-def cut_records(blocks: Iterable[bytes], start: int, targets: Sequence[int], delimiter: str, quote: str | None) -> Cuts:
+def cut_records(
+    blocks: Iterable[bytes], start: int, targets: Sequence[int], delimiter: str, quote: str | None
+) -> RecordCuts:
     """Return the first end of a record at or after each of the `targets`, positions in rising order.
 
     `start` is the position of the first block's first byte.
     """
-    quotes, places, waiting = _Quotes(delimiter, quote), list[int](), list(targets)[::-1]
+    quotes, positions, waiting = _QuoteTracker(delimiter, quote), list[int](), list(targets)[::-1]
     counts, lines, at_start, plain = list[int](), 0, True, True
-    for block in whole_runs(blocks, quote):
+    for block in join_quote_runs(blocks, quote):
         view = np.frombuffer(block, np.uint8)
         at, inside = quotes.follow(view, start)
         ends = view == _NEWLINE
         blank = (at_start and ends[0]) or (ends[1:] & ends[:-1]).any()
         plain = plain and len(at) == 1 and b"\r" not in block and not blank
         if waiting and waiting[-1] <= start + len(view):
-            found = take_ends(start + 1 + _closed(np.flatnonzero(ends), at, inside), waiting)
-            counts += [lines + int(np.count_nonzero(ends[: place - start])) for place in found]
-            places += found
+            new_positions = take_ends(start + 1 + _outside_quotes(np.flatnonzero(ends), at, inside), waiting)
+            counts += [lines + int(np.count_nonzero(ends[: position - start])) for position in new_positions]
+            positions += new_positions
         lines, at_start = lines + int(np.count_nonzero(ends)), bool(ends[-1])
         start += len(view)
     counts.append(lines + (not at_start))
-    return Cuts(places, counts if plain else None, quotes.opened_at if quotes.inside else None)
+    return RecordCuts(positions, counts if plain else None, quotes.opened_at if quotes.inside else None)
 
 
 def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
@@ -164,8 +169,8 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
     """Return where each record that is not a blank line begins."""
     view = np.frombuffer(text, np.uint8)
-    at, inside = _Quotes(delimiter, quote).follow(view, 0)
-    starts = np.concatenate([[0], _closed(np.flatnonzero(view == _NEWLINE), at, inside) + 1])
+    at, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
+    starts = np.concatenate([[0], _outside_quotes(np.flatnonzero(view == _NEWLINE), at, inside) + 1])
     ends = np.append(starts[1:], len(view))
     return starts[[bool(text[a:b].strip(b"\r\n")) for a, b in zip(starts, ends, strict=True)]]
 
@@ -173,8 +178,8 @@ def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
 def first_record_end(text: bytes, delimiter: str, quote: str | None) -> int | None:
     """Return the position after the first record and its newline, or None if no newline ends it."""
     view = np.frombuffer(text, np.uint8)
-    at, inside = _Quotes(delimiter, quote).follow(view, 0)
-    ends = _closed(np.flatnonzero((view == _NEWLINE) | (view == _RETURN)), at, inside)
+    at, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
+    ends = _outside_quotes(np.flatnonzero((view == _NEWLINE) | (view == _RETURN)), at, inside)
     if not len(ends):
         return None
     end = int(ends[0]) + 1

@@ -11,16 +11,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from daskprep.errors import ConfigError
-from daskprep.storage.files import Appended, Folder
+from daskprep.storage.files import CallbackWriter, Folder
 from daskprep.storage.local_files import make_folder
 
 # A write may need the same disk.
-_FREE_TIMES = 4
+_MIN_FREE_FACTOR = 4
 
 
 def has_room(folder: str, nbytes: int) -> bool:
     """Tell whether rows of so many bytes may be kept in a folder: there is room for them several times."""
-    return shutil.disk_usage(folder).free > _FREE_TIMES * nbytes
+    return shutil.disk_usage(folder).free > _MIN_FREE_FACTOR * nbytes
 
 
 class Spool:
@@ -44,7 +44,7 @@ class Spool:
         """Write rows to a file, and return its path."""
         with (
             Folder.open(self.path).writer(name, durable=False) as append,
-            pa.ipc.new_stream(Appended(append), table.schema) as file,
+            pa.ipc.new_stream(CallbackWriter(append), table.schema) as file,
         ):
             file.write_table(table)
         return Path(self.path, name)

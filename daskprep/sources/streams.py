@@ -13,26 +13,26 @@ import pyarrow.dataset as pds
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
-from daskprep.sources.base import MOST_ROWS, JoinedPiece, grouped
-from daskprep.sources.columnar import Schemas
+from daskprep.sources.base import MAX_FRAGMENT_ROWS, JoinedFragment, group_fragments
+from daskprep.sources.columnar import CommonSchema
 from daskprep.sources.datasets import stream_schema, stream_tables
-from daskprep.sources.feather import FeatherPiece
-from daskprep.sources.file_source import FileSource, is_known
-from daskprep.sources.frames import chosen_columns, is_of, polars_columns
+from daskprep.sources.feather import FeatherFragment
+from daskprep.sources.file_source import FileSource, has_known_format
+from daskprep.sources.frames import choose_columns, is_instance_of, select_polars_columns
 from daskprep.sources.locations import find_files
 from daskprep.sources.spool import Spool
 
 # What lies ready before it is asked for; with the defaults it is several times as much.
-_SCANNER = {"batch_readahead": 2, "fragment_readahead": 1}
-_LAZY: dict[str, Any] = {"chunk_size": 32_768, "engine": "streaming"}
+_SCAN_OPTIONS = {"batch_readahead": 2, "fragment_readahead": 1}
+_COLLECT_OPTIONS: dict[str, Any] = {"chunk_size": 32_768, "engine": "streaming"}
 # Of rows that are written at once.
 _BATCH_BYTES = 8_000_000
 
-_read: weakref.WeakSet[Any] = weakref.WeakSet()
+_consumed_readers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
-class SpooledPiece(FeatherPiece):
+class SpooledFragment(FeatherFragment):
     """Some rows of a stream; `spool` keeps their file."""
 
     spool: Any
@@ -50,91 +50,95 @@ class StreamSource(FileSource):
 
 
 def open_stream(
-    given: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
+    stream: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> StreamSource | None:
     """Read a stream to its end, keep its rows in a folder of `scratch`, and return their source; None for others."""
     try:
-        found = _stream_of(polars_columns(given, wanted) if is_of(given, "polars", "LazyFrame") else given)
+        schema_and_read = _open_batches(
+            select_polars_columns(stream, wanted) if is_instance_of(stream, "polars", "LazyFrame") else stream
+        )
     except pa.ArrowInvalid as error:
-        raise ColumnError(f"the columns of a {type(given).__name__} cannot be read: {error}") from error
-    if found is None:
+        raise ColumnError(f"the columns of a {type(stream).__name__} cannot be read: {error}") from error
+    if schema_and_read is None:
         return None
-    schema, read = found
-    columns = chosen_columns(schema.names, wanted, "the stream")
-    if isinstance(given, pa.RecordBatchReader):
-        if given in _read:
+    schema, read = schema_and_read
+    columns = choose_columns(schema.names, wanted, "the stream")
+    if isinstance(stream, pa.RecordBatchReader):
+        if stream in _consumed_readers:
             raise ConfigError(
                 "this RecordBatchReader was read before, and gives its rows once: create it again, or give the table, "
                 "dataset or files that it reads"
             )
-        _read.add(given)
+        _consumed_readers.add(stream)
     # What gave the rows may hold memory for long, and these files fill a partition as row groups seldom do.
     partition_bytes = partition_bytes * 2 // 5
     types, nbytes = narrow_schema(schema, columns), min(_BATCH_BYTES, partition_bytes)
     try:
-        return _kept(_batches(read(columns), types, nbytes), columns, partition_bytes, Spool(scratch))
+        return _spool_tables(_rebatch(read(columns), types, nbytes), columns, partition_bytes, Spool(scratch))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise ColumnError(f"the rows of a {type(given).__name__} cannot be read: {error}") from error
+        raise ColumnError(f"the rows of a {type(stream).__name__} cannot be read: {error}") from error
 
 
-def _stream_of(given: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterable[Any]]] | None:
+def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterable[Any]]] | None:
     """Return the types of a stream, and what begins to read some of its columns."""
-    if is_of(given, "polars", "LazyFrame"):
-        types = pa.table(given.collect_schema().to_frame()).schema
-        return types, lambda names: given.select(names).collect_batches(**_LAZY)
-    if is_of(given, "datasets", "IterableDataset"):
-        return stream_schema(given), lambda names: stream_tables(given, names)
-    if isinstance(given, pds.Dataset):
-        return given.schema, lambda names: given.scanner(columns=names, **_SCANNER).to_reader()
+    if is_instance_of(stream, "polars", "LazyFrame"):
+        types = pa.table(stream.collect_schema().to_frame()).schema
+        return types, lambda names: stream.select(names).collect_batches(**_COLLECT_OPTIONS)
+    if is_instance_of(stream, "datasets", "IterableDataset"):
+        return stream_schema(stream), lambda names: stream_tables(stream, names)
+    if isinstance(stream, pds.Dataset):
+        return stream.schema, lambda names: stream.scanner(columns=names, **_SCAN_OPTIONS).to_reader()
     # DuckDB's `__arrow_c_stream__` computes all rows first.
-    reader = given.to_arrow_reader() if is_of(given, "duckdb", "DuckDBPyRelation") else None
-    if reader is None and not hasattr(given, "__arrow_c_stream__"):
+    reader = stream.to_arrow_reader() if is_instance_of(stream, "duckdb", "DuckDBPyRelation") else None
+    if reader is None and not hasattr(stream, "__arrow_c_stream__"):
         return None
-    if isinstance(given, pa.RecordBatchReader):
+    if isinstance(stream, pa.RecordBatchReader):
         # Not by its C stream, where batches of other types than it declares become numbers of the same bytes.
-        return given.schema, lambda names: (_as_declared(batch, given.schema).select(names) for batch in given)
-    reader = reader or pa.RecordBatchReader.from_stream(given)
+        return stream.schema, lambda names: (_check_schema(batch, stream.schema).select(names) for batch in stream)
+    reader = reader or pa.RecordBatchReader.from_stream(stream)
     return reader.schema, lambda names: (batch.select(names) for batch in reader)
 
 
-def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _check_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch that has the columns of a schema, which Arrow does not check where Python makes batches."""
     if (batch.schema.names, batch.schema.types) == (schema.names, schema.types):
         return batch
-    had, said = (", ".join(f"{one.name}: {one.type}" for one in each) for each in (batch.schema, schema))
-    raise ColumnError(f"the rows of a RecordBatchReader cannot be read: a batch has {had}, and its schema says {said}")
+    actual, declared = (", ".join(f"{one.name}: {one.type}" for one in each) for each in (batch.schema, schema))
+    raise ColumnError(
+        f"the rows of a RecordBatchReader cannot be read: a batch has {actual}, and its schema says {declared}"
+    )
 
 
-def _batches(batches: Iterable[Any], schema: pa.Schema, most_bytes: int) -> Iterator[pa.Table]:
+def _rebatch(batches: Iterable[Any], schema: pa.Schema, max_bytes: int) -> Iterator[pa.Table]:
     """Give rows as tables of about so many bytes, of delivered types; at least one."""
-    held, nbytes = [schema.empty_table()], 0
+    pending, nbytes = [schema.empty_table()], 0
     for table in (narrow_table(pa.table(batch)) for batch in batches):
-        rows = max(1, min(MOST_ROWS, len(table) * most_bytes // max(table.nbytes, 1)))
-        for part in (table.slice(start, rows) for start in range(0, len(table), rows)):
-            if nbytes and nbytes + part.nbytes > most_bytes:
-                yield _joined(held)
-                held, nbytes = [], 0
-            held.append(part)
-            nbytes += part.nbytes
-    yield _joined(held)
+        rows = max(1, min(MAX_FRAGMENT_ROWS, len(table) * max_bytes // max(table.nbytes, 1)))
+        for table_slice in (table.slice(start, rows) for start in range(0, len(table), rows)):
+            if nbytes and nbytes + table_slice.nbytes > max_bytes:
+                yield _concatenate(pending)
+                pending, nbytes = [], 0
+            pending.append(table_slice)
+            nbytes += table_slice.nbytes
+    yield _concatenate(pending)
 
 
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+def _concatenate(tables: Sequence[pa.Table]) -> pa.Table:
     # Where no types were declared, a batch may hold no value of a column yet, or whole numbers alone.
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
-def _kept(tables: Iterable[pa.Table], columns: list[str], partition_bytes: int, spool: Spool) -> StreamSource:
+def _spool_tables(tables: Iterable[pa.Table], columns: list[str], partition_bytes: int, spool: Spool) -> StreamSource:
     """Write each table to a file."""
-    kept = []
+    spooled = []
     for number, table in enumerate(tables):
         spool.write(f"part-{number:06d}.arrow", table)
-        kept.append((table.schema, table.num_rows, table.nbytes))
-    files = find_files([spool.path], None, is_known)
-    schemas = Schemas(files, [schema for schema, _, _ in kept])
-    pieces = [
-        SpooledPiece(file, rows, nbytes, 0, 1, schemas.casts(schema), spool)
-        for file, (schema, rows, nbytes) in zip(files, kept, strict=True)
+        spooled.append((table.schema, table.num_rows, table.nbytes))
+    files = find_files([spool.path], None, has_known_format)
+    common_schema = CommonSchema(files, [schema for schema, _, _ in spooled])
+    fragments = [
+        SpooledFragment(file, rows, nbytes, 0, 1, common_schema.casts(schema), spool)
+        for file, (schema, rows, nbytes) in zip(files, spooled, strict=True)
     ]
-    joined = grouped(pieces, partition_bytes, JoinedPiece.of)
-    return StreamSource("feather", files, schemas, joined, settings={}, columns=columns)
+    joined = group_fragments(fragments, partition_bytes, JoinedFragment.of)
+    return StreamSource("feather", files, common_schema, joined, settings={}, columns=columns)

@@ -11,13 +11,13 @@ from typing import TypeVar
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.sources.locations import File, reading
+from daskprep.sources.locations import File, explain_read_errors
 
 BLOCK_BYTES = 1 << 20
 _BOM = codecs.BOM_UTF8
 _UTF8 = "utf-8"
-_TAIL_SHOWN = 8
-_LARGEST_BLOCK = (1 << 31) - 1
+_MAX_SHOWN_BYTES = 8
+_MAX_BLOCK_BYTES = (1 << 31) - 1
 
 T = TypeVar("T")
 
@@ -68,15 +68,15 @@ class TextFile:
         """Return the UTF-8 bytes between two positions."""
         if self.can_cut:
             return self._as_utf8(self.file.read(start, stop), start)
-        whole = self._as_utf8(self._stored(), 0)
-        return whole.slice(start, (whole.size if stop is None else stop) - start)
+        data = self._as_utf8(self._read_stored(), 0)
+        return data.slice(start, (data.size if stop is None else stop) - start)
 
     def head(self, nbytes: int) -> tuple[bytes, bool]:
         """Return about the first `nbytes` bytes, as positions count them, and whether they are all."""
         if self.can_cut:
             size = self.file.size or 0
             return self.file.read(0, min(nbytes, size)).to_pybytes(), nbytes >= size
-        stored = self._stored(nbytes)
+        stored = self._read_stored(nbytes)
         complete = len(stored) < nbytes
         if self.encoding == _UTF8:
             return stored.to_pybytes(), complete
@@ -84,9 +84,9 @@ class TextFile:
         try:
             return decoder.decode(stored.to_pybytes(), final=complete).encode(), complete
         except UnicodeError as error:
-            raise self.unreadable(error, 0) from error
+            raise self.encoding_error(error, 0) from error
 
-    def decoded_head(self, head: bytes) -> str:
+    def decode_head(self, head: bytes) -> str:
         """Return the characters of a head; a character cut at its end, or unreadable, is replaced."""
         return head.decode(self.encoding if self.can_cut else _UTF8, errors="replace")
 
@@ -96,29 +96,29 @@ class TextFile:
             yield self.read(start, stop).to_pybytes()
             return
         end = (self.file.size or 0) if stop is None else stop
-        with reading(self.file, "text"), self.file.open() as handle:
+        with explain_read_errors(self.file, "text"), self.file.open() as handle:
             handle.seek(start)
             while start < end and (block := handle.read(min(BLOCK_BYTES, end - start))):
                 start += len(block)
                 yield block
 
-    def line_at(self, position: int) -> int:
+    def line_number_at(self, position: int) -> int:
         """Return the number of the line, counted from 1, that holds a position."""
         return 1 + sum(block.count(b"\n") for block in self.blocks(0, position))
 
-    def after_mark(self, head: bytes) -> int:
+    def skip_byte_order_mark(self, head: bytes) -> int:
         """Return the position after a byte order mark."""
         if self.encoding == _UTF8 and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise RejectedValueError(f'{self.file.name}: begins with the mark of UTF-16; use encoding="utf-16"')
         return len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_cut) else 0
 
-    def _stored(self, nbytes: int | None = None) -> pa.Buffer:
+    def _read_stored(self, nbytes: int | None = None) -> pa.Buffer:
         """Return the decompressed bytes from the beginning."""
         if self.compression is None:
-            known = [size for size in (nbytes, self.file.size) if size is not None]
-            return self.file.read(0, None if nbytes is None else min(known))
+            limits = [size for size in (nbytes, self.file.size) if size is not None]
+            return self.file.read(0, None if nbytes is None else min(limits))
         with (
-            reading(self.file, f"{self.compression} text"),
+            explain_read_errors(self.file, f"{self.compression} text"),
             self.file.open() as handle,
             pa.CompressedInputStream(handle, self.compression) as stream,
         ):
@@ -130,21 +130,21 @@ class TextFile:
         try:
             return pa.py_buffer(str(stored, self.encoding).encode())
         except UnicodeError as error:
-            raise self.unreadable(error, start) from error
+            raise self.encoding_error(error, start) from error
 
-    def unreadable(self, error: UnicodeError, start: int) -> RejectedValueError:
+    def encoding_error(self, error: UnicodeError, start: int) -> RejectedValueError:
         """Return the error of bytes, which begin at a position, that are not of the encoding."""
         where, shown = "", ""
         if isinstance(error, UnicodeDecodeError):
             where = f" at byte {start + error.start:,}"
-            shown = f": {error.object[error.start : error.start + _TAIL_SHOWN]!r}"
+            shown = f": {error.object[error.start : error.start + _MAX_SHOWN_BYTES]!r}"
         return RejectedValueError(
             f"{self.file.name}: not {self.encoding} text{where}{shown}; give the right encoding by "
             "read_files(..., encoding=)"
         )
 
 
-def in_blocks(parse: Callable[[pa.Buffer, int], T], data: pa.Buffer, block_bytes: int) -> T:
+def parse_in_blocks(parse: Callable[[pa.Buffer, int], T], data: pa.Buffer, block_bytes: int) -> T:
     """Call a parser of Arrow with a block size that holds the longest record: it parses a block at a time."""
     if data[: len(_BOM)].to_pybytes() == _BOM:
         data = pa.py_buffer(b"\n" + data.to_pybytes())  # Arrow would drop the mark, wherever in the file it stands
@@ -152,6 +152,6 @@ def in_blocks(parse: Callable[[pa.Buffer, int], T], data: pa.Buffer, block_bytes
         try:
             return parse(data, block_bytes)
         except pa.ArrowInvalid as error:
-            if "straddl" not in str(error) or block_bytes >= min(data.size, _LARGEST_BLOCK):
+            if "straddl" not in str(error) or block_bytes >= min(data.size, _MAX_BLOCK_BYTES):
                 raise
-            block_bytes = min(16 * block_bytes, _LARGEST_BLOCK)
+            block_bytes = min(16 * block_bytes, _MAX_BLOCK_BYTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskprep.described import from_described
+from daskprep.parametrized import make_from_dict
 from daskprep.split.base import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
 from daskprep.split.columns import FixedSplit, HashSplit
 from daskprep.split.folds import KFold
@@ -36,4 +36,4 @@ SPLITS: dict[str, type[Splitter]] = {
 
 def split_from_dict(data: Mapping[str, Any] | None) -> Splitter | None:
     """Make the split that `to_dict` described, None of None; unknown names are errors with a suggestion."""
-    return from_described("split", SPLITS, data)
+    return make_from_dict("split", SPLITS, data)

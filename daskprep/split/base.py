@@ -32,17 +32,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskprep.classes import Mask, RowCounts, largest_remainder
-from daskprep.described import Described
 from daskprep.errors import ColumnError
+from daskprep.parametrized import Parametrized
 from daskprep.permutation import Integers, make_key
 
-Assigned = NDArray[np.uint8]
+SplitArray = NDArray[np.uint8]
 Shares = Sequence[float]
 ReadAgain = Callable[[Callable[[pa.Table, Mask | None], Any]], Sequence[Any]] | None
 
 TRAIN, VALIDATION, TEST, DROPPED = 0, 1, 2, 255
 DEFAULT_SHARES = (0.7, 0.1, 0.2)
-MOST_EXAMPLES = 3
+MAX_EXAMPLES = 3
 # Parameters that are columns, where a split has them and they are not None.
 _OPTIONAL_COLUMNS = ("stratify", "group", "time")
 
@@ -50,11 +50,11 @@ _OPTIONAL_COLUMNS = ("stratify", "group", "time")
 class PartitionAssignment(Protocol):
     """What one partition must know to assign its rows; small and picklable."""
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         """Return `TRAIN`, `VALIDATION`, `TEST` or `DROPPED` (where `keep` is False) for every row."""
 
 
-class Splitter(Described, ABC):
+class Splitter(Parametrized, ABC):
     """What every split shares: parameters, checks, JSON. The module's docstring states the protocol.
 
     `probabilities` are the shares of train, validation and test, or of train and test. Another `seed`, a
@@ -75,8 +75,8 @@ class Splitter(Described, ABC):
     @property
     def assign_columns(self) -> list[str]:
         """Columns that `PartitionAssignment.assign` reads."""
-        given = (getattr(self, parameter, None) for parameter in ("column", *_OPTIONAL_COLUMNS))
-        names = [name for one in given for name in ([one] if isinstance(one, str | None) else one)]
+        values = (getattr(self, parameter, None) for parameter in ("column", *_OPTIONAL_COLUMNS))
+        names = [name for one in values for name in ([one] if isinstance(one, str | None) else one)]
         return list(dict.fromkeys(name for name in names if name is not None))
 
     @property
@@ -85,12 +85,12 @@ class Splitter(Described, ABC):
         return 0
 
     @property
-    def pieces(self) -> int:
+    def segments(self) -> int:
         """In how many pieces rows are summarized to learn the states of all folds; `folds`, if these are the pieces."""
         return self.folds
 
     @property
-    def leaves_out(self) -> str | None:
+    def exclusion_reason(self) -> str | None:
         """Why the split leaves out kept rows, if it does."""
         return None
 
@@ -138,13 +138,13 @@ class Splitter(Described, ABC):
         return train, train + validation
 
 
-def cut(position: NDArray[Any], train_end: Any, validation_end: Any) -> Assigned:
+def split_positions(position: NDArray[Any], train_end: Any, validation_end: Any) -> SplitArray:
     """Return the split of each position, from where train and validation end."""
-    splits: Assigned = (position >= train_end).astype(np.uint8) + (position >= validation_end)
+    splits: SplitArray = (position >= train_end).astype(np.uint8) + (position >= validation_end)
     return splits
 
 
-def spread(table: pa.Table, kept: Mask | Integers | None, splits: Assigned) -> Assigned:
+def scatter_splits(table: pa.Table, kept: Mask | Integers | None, splits: SplitArray) -> SplitArray:
     """Put the splits of the kept rows in their places, `DROPPED` elsewhere."""
     if kept is None:
         return splits

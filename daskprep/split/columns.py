@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.classes import Mask, RowCounts, encode_classes, rejected_rows, show_classes, whole_weights
-from daskprep.described import with_parameters
+from daskprep.classes import Mask, RowCounts, encode_classes, integer_weights, rejected_rows_error, show_classes
+from daskprep.parametrized import with_parameters
 from daskprep.permutation import hash_strings
 from daskprep.split.base import (
     DEFAULT_SHARES,
     DROPPED,
-    MOST_EXAMPLES,
+    MAX_EXAMPLES,
     TEST,
     TRAIN,
     VALIDATION,
-    Assigned,
     ReadAgain,
     Shares,
+    SplitArray,
     Splitter,
-    cut,
+    split_positions,
 )
 
 
@@ -56,8 +56,8 @@ class FixedSplit(Splitter):
         return [FixedAssignment(self.column, row) for row in first[:-1]]
 
 
-_FIXED = {"0": TRAIN, "1": VALIDATION, "2": TEST, "train": TRAIN, "test": TEST}
-_FIXED |= dict.fromkeys(("validation", "valid", "val"), VALIDATION)
+_SPLIT_NAMES = {"0": TRAIN, "1": VALIDATION, "2": TEST, "train": TRAIN, "test": TEST}
+_SPLIT_NAMES |= dict.fromkeys(("validation", "valid", "val"), VALIDATION)
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ class FixedAssignment:
     column: str
     first_row: int
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         codes, names = encode_classes(table, self.column)
-        known = pa.array(list(_FIXED), pa.large_string())
-        place = pc.index_in(pc.ascii_lower(pc.ascii_trim_whitespace(names)), value_set=known)
-        meaning = np.array([*_FIXED.values(), DROPPED], dtype=np.uint8)
-        assigned: Assigned = meaning[place.fill_null(len(_FIXED)).to_numpy()][codes]
+        known = pa.array(list(_SPLIT_NAMES), pa.large_string())
+        indices = pc.index_in(pc.ascii_lower(pc.ascii_trim_whitespace(names)), value_set=known)
+        split_codes = np.array([*_SPLIT_NAMES.values(), DROPPED], dtype=np.uint8)
+        assigned: SplitArray = split_codes[indices.fill_null(len(_SPLIT_NAMES)).to_numpy()][codes]
         bad = np.flatnonzero(assigned == DROPPED if keep is None else (assigned == DROPPED) & keep)
         if bad.size:
-            values = show_classes(names, codes[bad[:MOST_EXAMPLES]])
+            values = show_classes(names, codes[bad[:MAX_EXAMPLES]])
             examples = list(zip((bad + self.first_row).tolist(), values, strict=False))
-            raise rejected_rows(self.column, bad.size, examples, "0, 1, 2 or train, validation, test")
+            raise rejected_rows_error(self.column, bad.size, examples, "0, 1, 2 or train, validation, test")
         return assigned if keep is None else np.where(keep, assigned, np.uint8(DROPPED))
 
 
@@ -116,7 +116,7 @@ class HashSplit(Splitter):
     seed: int = 0
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[HashAssignment]:
-        train, validation, total = np.cumsum(whole_weights(self._shares())).tolist()
+        train, validation, total = np.cumsum(integer_weights(self._shares())).tolist()
         ends = round(Fraction(train << 53, total)), round(Fraction(validation << 53, total))
         return [HashAssignment(self.column, ends, self._key)] * len(censuses)
 
@@ -129,7 +129,7 @@ class HashAssignment:
     ends: tuple[int, int]
     key: int
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         codes, names = encode_classes(table, self.column)
-        splits = cut(hash_strings(names, self.key) >> np.uint64(11), *map(np.uint64, self.ends))[codes]
+        splits = split_positions(hash_strings(names, self.key) >> np.uint64(11), *map(np.uint64, self.ends))[codes]
         return splits if keep is None else np.where(keep, splits, np.uint8(DROPPED))

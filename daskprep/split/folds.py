@@ -11,16 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.classes import ClassShare, Mask, RowCounts, count_classes, share_classes
-from daskprep.described import is_whole, with_parameters
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.parametrized import is_integer, with_parameters
 from daskprep.permutation import Integers
-from daskprep.split.base import DROPPED, TRAIN, VALIDATION, Assigned, PartitionAssignment, ReadAgain, Splitter, spread
+from daskprep.split.base import (
+    DROPPED,
+    TRAIN,
+    VALIDATION,
+    PartitionAssignment,
+    ReadAgain,
+    SplitArray,
+    Splitter,
+    scatter_splits,
+)
 from daskprep.split.groups import GroupAssignment, GroupUnits, count_groups
-from daskprep.split.random import RandomAssignment, ranked_rows
+from daskprep.split.random import RandomAssignment, assign_ranks
 from daskprep.split.times import DatetimeSplit, cut_times
 
 # Folds are bytes, and the last one says that a row is in none.
-LARGEST_K = 255
+MAX_FOLDS = 255
 
 
 @with_parameters
@@ -75,9 +84,9 @@ class KFold(Splitter):
 
     def validate(self) -> None:
         super().validate()
-        if not (is_whole(self.k) and 2 <= self.k <= LARGEST_K):
-            raise self._error("k", f"a whole number of folds, 2 to {LARGEST_K}", "Give for instance k=5.")
-        if self.fold is not None and not (is_whole(self.fold) and 0 <= self.fold < self.k):
+        if not (is_integer(self.k) and 2 <= self.k <= MAX_FOLDS):
+            raise self._error("k", f"a whole number of folds, 2 to {MAX_FOLDS}", "Give for instance k=5.")
+        if self.fold is not None and not (is_integer(self.fold) and 0 <= self.fold < self.k):
             raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
         if self.time is not None and (self.stratify or self.group):
             raise ConfigError("KFold: folds in order of time have no classes or groups: leave out time, or the others.")
@@ -90,8 +99,8 @@ class KFold(Splitter):
         return super().census(table, keep) if self.time is None else DatetimeSplit(self.time).census(table, keep)
 
     def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
-        planned = self._plan(censuses, read_again)
-        return planned if self.fold is None else [HeldFold(one, self.fold) for one in planned]
+        assignments = self._plan(censuses, read_again)
+        return assignments if self.fold is None else [HeldOutFold(one, self.fold) for one in assignments]
 
     def _plan(self, censuses: Sequence[Any], read_again: ReadAgain) -> Sequence[PartitionAssignment]:
         if self.group is not None:
@@ -99,13 +108,13 @@ class KFold(Splitter):
         if self.stratify is not None:
             return self._plan_classes(self.stratify, censuses)
         if self.time is not None:
-            return cut_times(DatetimeSplit(self.time), censuses, self._ends_of_folds, read_again)
+            return cut_times(DatetimeSplit(self.time), censuses, self._fold_ends, read_again)
         return self._plan_rows(censuses)
 
     def _plan_rows(self, censuses: Sequence[RowCounts]) -> list[RowFolds]:
         kept = [census.kept for census in censuses]
         self._check_enough(sum(kept), "rows")
-        return [RowFolds(self.k, rows) for rows in ranked_rows(kept, (0, 0), self._key)]
+        return [RowFolds(self.k, rows) for rows in assign_ranks(kept, (0, 0), self._key)]
 
     def _plan_classes(self, column: str, censuses: Sequence[Any]) -> list[ClassFolds]:
         totals, shares = share_classes(censuses, column, self._key)
@@ -113,19 +122,21 @@ class KFold(Splitter):
         before = np.zeros(order.size, np.int64)
         before[order] = np.cumsum(totals.counts[order]) - totals.counts[order]
         self._check_enough(int(totals.counts.sum()), "rows")
-        places = [pc.index_in(share.classes, value_set=totals.classes).to_numpy() for share in shares]
-        return [ClassFolds(self.k, share, before[place]) for share, place in zip(shares, places, strict=True)]
+        class_indices = [pc.index_in(share.classes, value_set=totals.classes).to_numpy() for share in shares]
+        return [
+            ClassFolds(self.k, share, before[indices]) for share, indices in zip(shares, class_indices, strict=True)
+        ]
 
     def _plan_groups(self, column: str, censuses: Sequence[Any]) -> list[GroupAssignment]:
-        found = GroupUnits.of(censuses, self.stratify)
-        self._check_enough(found.units.size, f'groups of column "{column}"')
-        places = found.share([1 / self.k] * self.k)
-        return [GroupAssignment(column, self._key, found.shift, found.units, places)] * len(censuses)
+        group_units = GroupUnits.of(censuses, self.stratify)
+        self._check_enough(group_units.units.size, f'groups of column "{column}"')
+        unit_splits = group_units.assign_units([1 / self.k] * self.k)
+        return [GroupAssignment(column, self._key, group_units.shift, group_units.units, unit_splits)] * len(censuses)
 
-    def _ends_of_folds(self, rows: int) -> Sequence[int]:
+    def _fold_ends(self, rows: int) -> Sequence[int]:
         self._check_enough(rows, "rows")
-        each, more = divmod(rows, self.k)
-        return [each * fold + min(fold, more) for fold in range(1, self.k)]
+        quotient, remainder = divmod(rows, self.k)
+        return [quotient * fold + min(fold, remainder) for fold in range(1, self.k)]
 
     def _check_enough(self, count: int, noun: str) -> None:
         if 0 < count < self.k:
@@ -133,16 +144,16 @@ class KFold(Splitter):
 
 
 @dataclass(frozen=True)
-class HeldFold:
+class HeldOutFold:
     """One fold is for validation, the others are for training."""
 
     folds: PartitionAssignment
     fold: int
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        found = self.folds.assign(table, keep)
-        splits = np.where(found == self.fold, np.uint8(VALIDATION), np.uint8(TRAIN))
-        splits[found == DROPPED] = DROPPED
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        fold_numbers = self.folds.assign(table, keep)
+        splits = np.where(fold_numbers == self.fold, np.uint8(VALIDATION), np.uint8(TRAIN))
+        splits[fold_numbers == DROPPED] = DROPPED
         return splits
 
 
@@ -153,10 +164,10 @@ class RowFolds:
     k: int
     rows: RandomAssignment
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        places = self.rows.places(table, keep)
-        places %= self.k
-        return spread(table, keep, places.astype(np.uint8))
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        positions = self.rows.positions(table, keep)
+        positions %= self.k
+        return scatter_splits(table, keep, positions.astype(np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +178,8 @@ class ClassFolds:
     share: ClassShare
     before: Integers
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        rows, classes, places = self.share.positions(table, keep)
-        places += self.before[classes]
-        places %= self.k
-        return spread(table, rows, places.astype(np.uint8))
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        rows, classes, positions = self.share.positions(table, keep)
+        positions += self.before[classes]
+        positions %= self.k
+        return scatter_splits(table, rows, positions.astype(np.uint8))

@@ -23,17 +23,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from daskprep.classes import Mask, OrderedCounts, data_changed, encode_classes
-from daskprep.described import with_parameters
+from daskprep.classes import Mask, OrderedCounts, data_changed_error, encode_classes
 from daskprep.errors import ColumnError
+from daskprep.parametrized import with_parameters
 from daskprep.permutation import Integers, hash_strings
-from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, Assigned, ReadAgain, Shares, Splitter
-from daskprep.storage.kept import keepable
-from daskprep.summaries.multiset import tallied
+from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, ReadAgain, Shares, SplitArray, Splitter
+from daskprep.storage.checkpoint import checkpointable
+from daskprep.summaries.multiset import count_keys
 
 # The counts of all units, by class, are one array in the client: 128 MB at most.
-LARGEST_STRATA = 1_000
-_NO_GAIN = 1e-12
+MAX_STRATA = 1_000
+_MIN_GAIN = 1e-12
 
 
 @with_parameters
@@ -76,17 +76,19 @@ class GroupSplit(Splitter):
         return count_groups(table, self.column, self.stratify, self._key, keep)
 
     def plan(self, censuses: Sequence[GroupCounts], read_again: ReadAgain = None) -> list[GroupAssignment]:
-        found = GroupUnits.of(censuses, self.stratify)
-        places = found.share(self._shares())
-        if places.size and TRAIN not in places:
+        group_units = GroupUnits.of(censuses, self.stratify)
+        unit_splits = group_units.assign_units(self._shares())
+        if unit_splits.size and TRAIN not in unit_splits:
             raise ColumnError(
-                f'Column "{self.column}": {places.size} group(s) are too few for {self.probabilities}: none would be '
+                f'Column "{self.column}": {unit_splits.size} group(s) are too few for {self.probabilities}: none would be '
                 "left to train on. Give more groups, or a larger share to train."
             )
-        return [GroupAssignment(self.column, self._key, found.shift, found.units, places)] * len(censuses)
+        return [GroupAssignment(self.column, self._key, group_units.shift, group_units.units, unit_splits)] * len(
+            censuses
+        )
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True, eq=False)
 class GroupCounts:
     """How many rows of a partition each group has, by class; a single class (null) where there are none."""
@@ -102,12 +104,12 @@ def count_groups(table: pa.Table, column: str, stratify: str | None, key: int, k
     if stratify is not None:
         strata, classes = encode_classes(table, stratify)
         pairs = strata * len(names) + groups
-    pairs, rows = tallied(pairs if keep is None else pairs[keep])
+    pairs, rows = count_keys(pairs if keep is None else pairs[keep])
     hashes, present = _hashes(names, key)[pairs % len(names)], pairs // len(names)
     used, first = np.unique(present, return_index=True)
-    pieces = zip(np.split(hashes, first[1:]), np.split(rows, first[1:]), strict=True)
-    counted = tuple(OrderedCounts.of(*piece) for piece in pieces) if used.size else ()
-    return GroupCounts(classes.take(pa.array(used)), counted)
+    class_parts = zip(np.split(hashes, first[1:]), np.split(rows, first[1:]), strict=True)
+    counts = tuple(OrderedCounts.of(*class_part) for class_part in class_parts) if used.size else ()
+    return GroupCounts(classes.take(pa.array(used)), counts)
 
 
 def _hashes(names: pa.Array, key: int) -> Integers:
@@ -126,65 +128,65 @@ class GroupUnits:
     def of(cls, censuses: Sequence[GroupCounts], stratify: str | None) -> GroupUnits:
         """Add up the counts of all partitions."""
         classes = pa.chunked_array([census.classes for census in censuses], pa.large_string()).unique()
-        if len(classes) > LARGEST_STRATA:
+        if len(classes) > MAX_STRATA:
             raise ColumnError(
-                f'Column "{stratify}" has {len(classes):,} classes, and groups are stratified by {LARGEST_STRATA:,} '
+                f'Column "{stratify}" has {len(classes):,} classes, and groups are stratified by {MAX_STRATA:,} '
                 "at most: use a column with fewer distinct values."
             )
         # The order of floating-point sums must not depend on which partition names a class first.
         classes = classes.take(pc.sort_indices(classes))
         counts = [OrderedCounts.of(np.zeros(0, np.int64))] * len(classes)
         for census in censuses:
-            places = pc.index_in(census.classes, value_set=classes).to_pylist()
-            for place, one in zip(places, census.counts, strict=True):
-                counts[place] += one
-        whole = reduce(add, counts, OrderedCounts.of(np.zeros(0, np.int64)))
-        rows = np.zeros((1 + len(classes) * (stratify is not None), whole.buckets.size), np.int64)
-        rows[0] = whole.counts
+            class_indices = pc.index_in(census.classes, value_set=classes).to_pylist()
+            for class_index, one in zip(class_indices, census.counts, strict=True):
+                counts[class_index] += one
+        total = reduce(add, counts, OrderedCounts.of(np.zeros(0, np.int64)))
+        rows = np.zeros((1 + len(classes) * (stratify is not None), total.buckets.size), np.int64)
+        rows[0] = total.counts
         for row, one in zip(rows[1:], counts, strict=False):
-            np.add.at(row, np.searchsorted(whole.buckets, one.buckets >> (whole.shift - one.shift)), one.counts)
-        return cls(whole.shift, whole.buckets, rows)
+            np.add.at(row, np.searchsorted(total.buckets, one.buckets >> (total.shift - one.shift)), one.counts)
+        return cls(total.shift, total.buckets, rows)
 
-    def share(self, shares: Sequence[float]) -> NDArray[np.uint8]:
+    def assign_units(self, shares: Sequence[float]) -> NDArray[np.uint8]:
         """Return the split of each unit; the module's docstring says how they are chosen."""
         totals = self.rows.sum(axis=1, keepdims=True)
         # Sums over the first axis add one row after the other, on every machine.
         weights = np.ascontiguousarray((self.rows / totals).T)[:, :, None]
         squares = (weights * weights).sum(axis=1)[:, 0]
         order = np.argsort(-squares, kind="stable").tolist()
-        places = np.zeros(self.units.size, np.uint8)
+        unit_splits = np.zeros(self.units.size, np.uint8)
         if len(totals) == 1:
-            places[order] = _shared_out(weights[order, 0, 0].tolist(), shares)
-            return places
+            unit_splits[order] = _assign_unstratified(weights[order, 0, 0].tolist(), shares)
+            return unit_splits
         lacking = np.repeat(np.array([shares]), len(totals), axis=0)
         for unit in order:
-            places[unit] = place = np.argmax((weights[unit] * lacking).sum(axis=0))
-            lacking[:, place] -= weights[unit, :, 0]
+            unit_splits[unit] = target = np.argmax((weights[unit] * lacking).sum(axis=0))
+            lacking[:, target] -= weights[unit, :, 0]
         moving = True
         while moving:
             moving = False
             for unit in order:
-                own = places[unit]
+                current = unit_splits[unit]
                 lacked = (weights[unit] * lacking).sum(axis=0)
-                place = np.argmax(lacked)
-                if lacked[place] - lacked[own] > squares[unit] + _NO_GAIN:
-                    lacking[:, own] += weights[unit, :, 0]
-                    lacking[:, place] -= weights[unit, :, 0]
-                    places[unit], moving = place, True
-        return places
+                target = np.argmax(lacked)
+                if lacked[target] - lacked[current] > squares[unit] + _MIN_GAIN:
+                    lacking[:, current] += weights[unit, :, 0]
+                    lacking[:, target] -= weights[unit, :, 0]
+                    unit_splits[unit], moving = target, True
+        return unit_splits
 
 
-def _shared_out(weights: Sequence[float], shares: Sequence[float]) -> list[int]:
+def _assign_unstratified(weights: Sequence[float], shares: Sequence[float]) -> list[int]:
     """Return the split of units of one share each, largest first: seven times as fast as in arrays of one.
 
     None could move: the smallest of a split, which came last, went where most was lacking.
     """
-    lacking, places = list(shares), list[int]()
+    lacking, unit_splits = list(shares), list[int]()
     for weight in weights:
         lacked = [weight * lack for lack in lacking]
-        places.append(lacked.index(max(lacked)))
-        lacking[places[-1]] -= weight
-    return places
+        unit_splits.append(lacked.index(max(lacked)))
+        lacking[unit_splits[-1]] -= weight
+    return unit_splits
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,13 +197,13 @@ class GroupAssignment:
     key: int
     shift: int
     units: Integers
-    places: NDArray[np.uint8]
+    unit_splits: NDArray[np.uint8]
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         codes, names = encode_classes(table, self.column)
         units = pa.array(_hashes(names, self.key) >> self.shift)
-        found = pc.index_in(units, value_set=pa.array(self.units)).fill_null(len(self.units)).to_numpy()
-        assigned: Assigned = np.append(self.places, np.uint8(DROPPED))[found][codes]
+        unit_index = pc.index_in(units, value_set=pa.array(self.units)).fill_null(len(self.units)).to_numpy()
+        assigned: SplitArray = np.append(self.unit_splits, np.uint8(DROPPED))[unit_index][codes]
         if (assigned == DROPPED if keep is None else (assigned == DROPPED) & keep).any():
-            raise data_changed(f'Column "{self.column}"')
+            raise data_changed_error(f'Column "{self.column}"')
         return assigned if keep is None else np.where(keep, assigned, np.uint8(DROPPED))

@@ -18,15 +18,25 @@ from daskprep.classes import (
     RowCounts,
     class_quotas,
     count_classes,
-    data_changed,
+    data_changed_error,
+    integer_weights,
     share_classes,
     show_classes,
-    whole_weights,
 )
-from daskprep.described import with_parameters
 from daskprep.errors import ColumnError, warn
+from daskprep.parametrized import with_parameters
 from daskprep.permutation import Integers, make_key, permute
-from daskprep.split.base import DEFAULT_SHARES, TRAIN, VALIDATION, Assigned, ReadAgain, Shares, Splitter, cut, spread
+from daskprep.split.base import (
+    DEFAULT_SHARES,
+    TRAIN,
+    VALIDATION,
+    ReadAgain,
+    Shares,
+    SplitArray,
+    Splitter,
+    scatter_splits,
+    split_positions,
+)
 
 OnSmall = Literal["error", "train"]
 
@@ -58,7 +68,7 @@ class RandomSplit(Splitter):
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[RandomAssignment]:
         kept = [census.kept for census in censuses]
-        return ranked_rows(kept, self._ends(sum(kept)), self._key)
+        return assign_ranks(kept, self._ends(sum(kept)), self._key)
 
 
 @dataclass(frozen=True)
@@ -70,24 +80,24 @@ class RandomAssignment:
     ends: tuple[int, int]
     key: int
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        return spread(table, keep, cut(self.places(table, keep), *self.ends))
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        return scatter_splits(table, keep, split_positions(self.positions(table, keep), *self.ends))
 
-    def places(self, table: pa.Table, keep: Mask | None) -> Integers:
+    def positions(self, table: pa.Table, keep: Mask | None) -> Integers:
         """Return where the permutation puts each kept row."""
-        return self._places(table.num_rows if keep is None else int(np.count_nonzero(keep)))
+        return self._positions(table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     def is_train(self, rows: int) -> Mask:
         """Tell of each of so many rows, all that there are, whether it is for training."""
-        return self._places(rows) < self.ends[TRAIN]
+        return self._positions(rows) < self.ends[TRAIN]
 
-    def _places(self, rows: int) -> Integers:
+    def _positions(self, rows: int) -> Integers:
         if len(self.ranks) != rows:
-            raise data_changed("The number of rows")
+            raise data_changed_error("The number of rows")
         return permute(np.arange(self.ranks.start, self.ranks.stop), self.total, self.key)
 
 
-def ranked_rows(rows: Sequence[int], ends: tuple[int, int], key: int) -> list[RandomAssignment]:
+def assign_ranks(rows: Sequence[int], ends: tuple[int, int], key: int) -> list[RandomAssignment]:
     """Return the assignment of partitions of so many kept rows each."""
     first = list(accumulate(rows, initial=0))
     return [RandomAssignment(range(*span), first[-1], ends, key) for span in pairwise(first)]
@@ -103,7 +113,7 @@ def sample_rows(rows: Sequence[int], sample: float, seed: int) -> list[RandomAss
     size = sample if isinstance(sample, int) else round(total * Fraction(str(float(sample))))
     if total and not size:
         raise ColumnError(f"sample={sample} of {total} rows is none: give a larger share, or a number of rows")
-    return ranked_rows(rows, (size, size), make_key(seed, "sample"))
+    return assign_ranks(rows, (size, size), make_key(seed, "sample"))
 
 
 @with_parameters
@@ -156,12 +166,12 @@ class StratifiedSplit(Splitter):
 
     def _report_small(self, totals: ClassCounts, small: Integers) -> None:
         shown = zip(show_classes(totals.classes, small[:5]), totals.counts[small[:5]].tolist(), strict=True)
-        weights = whole_weights(self._shares())
-        enough = -(-int(weights.sum()) // int(weights[weights > 0].min()))
+        weights = integer_weights(self._shares())
+        min_rows = -(-int(weights.sum()) // int(weights[weights > 0].min()))
         message = (
             f'Column "{self.column}": too few rows of {small.size} class(es) for the probabilities '
             f"{self.probabilities}: {', '.join(f'{name} has {rows}' for name, rows in shown)}"
-            f"{', ...' * (small.size > 5)}. {enough} rows are always enough."
+            f"{', ...' * (small.size > 5)}. {min_rows} rows are always enough."
         )
         if self.on_small == "error":
             raise ColumnError(f'{message} Merge rare classes, or give on_small="train" to train on them.')
@@ -175,7 +185,7 @@ class ClassAssignment:
     share: ClassShare
     probabilities: tuple[float, float, float]
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         rows, classes, position = self.share.positions(table, keep)
         ends = np.cumsum(class_quotas(self.share.totals, self.probabilities)[0], axis=1)[classes]
-        return spread(table, rows, cut(position, ends[:, TRAIN], ends[:, VALIDATION]))
+        return scatter_splits(table, rows, split_positions(position, ends[:, TRAIN], ends[:, VALIDATION]))

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.classes import Mask
-from daskprep.described import is_whole, with_parameters
 from daskprep.errors import ColumnError
-from daskprep.split.base import DROPPED, TRAIN, VALIDATION, Assigned, PartitionAssignment, ReadAgain
-from daskprep.split.folds import HeldFold
+from daskprep.parametrized import is_integer, with_parameters
+from daskprep.split.base import DROPPED, TRAIN, VALIDATION, PartitionAssignment, ReadAgain, SplitArray
+from daskprep.split.folds import HeldOutFold
 from daskprep.split.times import TimeAssignment, TimeCounts, TimeSplitter, find_times
 
-_MOST_FOLDS = 80  # each may need three borders, and the numbers of the pieces between these are bytes
+_MAX_FOLDS = 80  # each may need three borders, and the numbers of the pieces between these are bytes
 
 
 @with_parameters
@@ -71,98 +71,101 @@ class TimeSeriesSplit(TimeSplitter):
         return self.k if self.fold is None else 0
 
     @property
-    def pieces(self) -> int:
+    def segments(self) -> int:
         return 0 if self.fold is not None else 1 + self.k * (1 + (self.gap is not None) + (self.window is not None))
 
     def validate(self) -> None:
         super().validate()
-        if not (is_whole(self.k) and 2 <= self.k <= _MOST_FOLDS):
-            raise self._error("k", f"a whole number of folds, 2 to {_MOST_FOLDS}", "Give for instance k=5.")
-        if self.fold is not None and not (is_whole(self.fold) and 0 <= self.fold < self.k):
+        if not (is_integer(self.k) and 2 <= self.k <= _MAX_FOLDS):
+            raise self._error("k", f"a whole number of folds, 2 to {_MAX_FOLDS}", "Give for instance k=5.")
+        if self.fold is not None and not (is_integer(self.fold) and 0 <= self.fold < self.k):
             raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
         if self.window is not None and self._nanoseconds("window") <= self._nanoseconds("gap"):
             raise self._error("window", "longer than the gap", 'Give for instance window="90 days", gap="7 days".')
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
-        firsts: list[int] = []
+        first_ranks: list[int] = []
 
         def ranks_of(rows: int) -> set[int]:
             if 0 < rows <= self.k:
                 raise ColumnError(
                     f"TimeSeriesSplit: {rows} rows are too few for {self.k} folds: give more rows, or a smaller k."
                 )
-            firsts.extend(rows - fold * (rows // (self.k + 1)) for fold in range(self.k, 0, -1))
-            return set(firsts) if rows else set()
+            first_ranks.extend(rows - fold * (rows // (self.k + 1)) for fold in range(self.k, 0, -1))
+            return set(first_ranks) if rows else set()
 
-        times, unit, rows, cuts = find_times(self, censuses, ranks_of, read_again)
+        reader, unit, rows, cuts = find_times(self, censuses, ranks_of, read_again)
         if not rows:
-            empty = TimeAssignment(times, unit, (), ())
-            return [Periods(empty, np.full((self.k, 1), TRAIN, np.uint8), self.fold)] * len(censuses)
-        borders = self._borders([cuts[first][0][0] for first in firsts], 1 if unit == "ns" else 1_000)
+            empty = TimeAssignment(reader, unit, (), ())
+            return [PeriodAssignment(empty, np.full((self.k, 1), TRAIN, np.uint8), self.fold)] * len(censuses)
+        borders = self._borders([cuts[first][0][0] for first in first_ranks], 1 if unit == "ns" else 1_000)
         roles = self._roles([border[2:] for border in borders])
         assignments = []
         for number in range(len(censuses)):
             # A border that follows from a duration has all rows of its time before it.
             pairs = [
-                cuts[firsts[fold]][number] if name == "fold" else (time, 2**63 - 1) for time, _, name, fold in borders
+                cuts[first_ranks[fold]][number] if name == "fold" else (time, 2**63 - 1)
+                for time, _, name, fold in borders
             ]
-            assignments.append(Periods(TimeAssignment(times, unit, tuple(pairs), ()), roles, self.fold))
+            assignments.append(PeriodAssignment(TimeAssignment(reader, unit, tuple(pairs), ()), roles, self.fold))
         return assignments
 
     def _borders(self, starts: Sequence[int], tick: int) -> list[tuple[int, bool, str, int]]:
         """Return the borders in order, each of them with a time, and with its fold, whose rows begin at `starts`."""
         gap, window = -(-self._nanoseconds("gap") // tick), self._nanoseconds("window") // tick
-        found = [(start, False, "fold", fold) for fold, start in enumerate(starts)]
+        borders = [(start, False, "fold", fold) for fold, start in enumerate(starts)]
         if self.gap is not None:
-            found += [(start - gap - (gap == 0), True, "gap", fold) for fold, start in enumerate(starts)]
+            borders += [(start - gap - (gap == 0), True, "gap", fold) for fold, start in enumerate(starts)]
         if self.window is not None:
-            found += [(start - window - 1, True, "window", fold) for fold, start in enumerate(starts)]
-        return sorted(found, key=lambda border: (border[0], border[1], border[3]))
+            borders += [(start - window - 1, True, "window", fold) for fold, start in enumerate(starts)]
+        return sorted(borders, key=lambda border: (border[0], border[1], border[3]))
 
     def _roles(self, borders: Sequence[tuple[str, int]]) -> np.ndarray:
         """Return of each fold the split of the rows in each of the pieces between borders."""
-        places, pieces = {border: place for place, border in enumerate(borders)}, np.arange(len(borders) + 1)
-        roles = np.full((self.k, len(pieces)), DROPPED, np.uint8)
+        border_index, segments = {border: index for index, border in enumerate(borders)}, np.arange(len(borders) + 1)
+        roles = np.full((self.k, len(segments)), DROPPED, np.uint8)
         for fold, row in enumerate(roles):
-            first = places["fold", fold]
-            begin = places.get(("window", fold), -1)
-            end = min(first, places.get(("gap", fold), first))
-            row[(pieces > begin) & (pieces <= end)] = TRAIN
-            row[(pieces > first) & (pieces <= places.get(("fold", fold + 1), len(borders)))] = VALIDATION
+            first = border_index["fold", fold]
+            begin = border_index.get(("window", fold), -1)
+            end = min(first, border_index.get(("gap", fold), first))
+            row[(segments > begin) & (segments <= end)] = TRAIN
+            row[(segments > first) & (segments <= border_index.get(("fold", fold + 1), len(borders)))] = VALIDATION
         return roles
 
 
 @dataclass(frozen=True, eq=False)
-class Periods:
+class PeriodAssignment:
     """Pieces between the borders of all folds; with a fold, the split of each row."""
 
     times: TimeAssignment
     roles: np.ndarray
     fold: int | None = None
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        pieces = self.times.assign(table, keep)
-        return pieces if self.fold is None else self._in(pieces, self.roles[self.fold])
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        segments = self.times.assign(table, keep)
+        return segments if self.fold is None else self._map_segments(segments, self.roles[self.fold])
 
-    def held(self, fold: int) -> Periods:
+    def select_fold(self, fold: int) -> PeriodAssignment:
         """Return the assignment of a fold."""
-        return Periods(self.times, self.roles, fold)
+        return PeriodAssignment(self.times, self.roles, fold)
 
-    def fold_of(self, pieces: Assigned) -> Assigned:
+    def fold_of(self, segments: SplitArray) -> SplitArray:
         """Return the fold that validates the rows of each piece, `DROPPED` of none."""
-        of = self.roles == VALIDATION
-        return self._in(pieces, np.where(of.any(axis=0), of.argmax(axis=0), DROPPED).astype(np.uint8))
+        is_validation = self.roles == VALIDATION
+        return self._map_segments(
+            segments, np.where(is_validation.any(axis=0), is_validation.argmax(axis=0), DROPPED).astype(np.uint8)
+        )
 
     @property
     def trained_on(self) -> tuple[tuple[int, ...], ...]:
         """The pieces that each fold trains on."""
         return tuple(tuple(np.flatnonzero(row == TRAIN).tolist()) for row in self.roles)
 
-    def _in(self, pieces: Assigned, row: np.ndarray) -> Assigned:
-        out: Assigned = np.append(row, np.full(256 - len(row), DROPPED, np.uint8))[pieces]
+    def _map_segments(self, segments: SplitArray, row: np.ndarray) -> SplitArray:
+        out: SplitArray = np.append(row, np.full(256 - len(row), DROPPED, np.uint8))[segments]
         return out
 
 
-def held(folds: PartitionAssignment, fold: int) -> PartitionAssignment:
+def select_fold(folds: PartitionAssignment, fold: int) -> PartitionAssignment:
     """Return the assignment of one fold."""
-    return folds.held(fold) if isinstance(folds, Periods) else HeldFold(folds, fold)
+    return folds.select_fold(fold) if isinstance(folds, PeriodAssignment) else HeldOutFold(folds, fold)

@@ -16,18 +16,34 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.classes import Mask, OrderedCounts, data_changed, find_column, find_ranks, rejected_rows
-from daskprep.described import with_parameters
+from daskprep.classes import Mask, OrderedCounts, data_changed_error, find_column, find_ranks, rejected_rows_error
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.kernels import only_where
+from daskprep.parametrized import with_parameters
 from daskprep.permutation import Integers
 from daskprep.serving.date_words import numeric_format
 from daskprep.serving.dates import micros_since_epoch
-from daskprep.split.base import DEFAULT_SHARES, DROPPED, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
-from daskprep.storage.kept import keepable
+from daskprep.split.base import (
+    DEFAULT_SHARES,
+    DROPPED,
+    MAX_EXAMPLES,
+    ReadAgain,
+    Shares,
+    SplitArray,
+    Splitter,
+    scatter_splits,
+)
+from daskprep.storage.checkpoint import checkpointable
 
 # Of what several columns hold: the least and the largest number.
-_PARTS = {"year": (1, 9999), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
+_FIELD_RANGES = {
+    "year": (1, 9999),
+    "month": (1, 12),
+    "day": (1, 31),
+    "hour": (0, 23),
+    "minute": (0, 59),
+    "second": (0, 59),
+}
 
 
 class TimeSplitter(Splitter):
@@ -43,17 +59,19 @@ class TimeSplitter(Splitter):
         names = self.column
         if isinstance(names, str):
             return super()._check_column()
-        if not (isinstance(names, list) and 2 <= len(names) <= len(_PARTS) and all(map(_is_name, names))):
-            parts = ", ".join(_PARTS)
-            raise self._error("column", "the name of a column, or those of two to six", f"Give columns of {parts}.")
+        if not (isinstance(names, list) and 2 <= len(names) <= len(_FIELD_RANGES) and all(map(_is_name, names))):
+            field_names = ", ".join(_FIELD_RANGES)
+            raise self._error(
+                "column", "the name of a column, or those of two to six", f"Give columns of {field_names}."
+            )
         if self.datetime_format is not None:
             raise ConfigError(f"{type(self).__name__}: several columns hold numbers: leave out datetime_format.")
         return None
 
     def validate(self) -> None:
         super().validate()
-        form = self.datetime_format
-        if form is not None and not (isinstance(form, str) and "%" in form):
+        time_format = self.datetime_format
+        if time_format is not None and not (isinstance(time_format, str) and "%" in time_format):
             raise self._error("datetime_format", "None or a format", 'Give for instance "%d/%m/%Y %H:%M".')
         self._nanoseconds("gap")
 
@@ -68,22 +86,22 @@ class TimeSplitter(Splitter):
         raise self._error(parameter, "a duration that is not negative, or None", 'Give for instance "7 days".')
 
     def _parameters(self) -> dict[str, Any]:
-        given = super()._parameters()
-        for name in {"gap", "window"} & given.keys():
-            if given[name] is None:  # as in splits from before there was one
-                del given[name]
-            elif not isinstance(given[name], str):
-                given[name] = str(pd.Timedelta(given[name]))
-        return given
+        parameters = super()._parameters()
+        for name in {"gap", "window"} & parameters.keys():
+            if parameters[name] is None:  # as in splits from before there was one
+                del parameters[name]
+            elif not isinstance(parameters[name], str):
+                parameters[name] = str(pd.Timedelta(parameters[name]))
+        return parameters
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
-        times = _Times(self.column, self.datetime_format)
-        keys, bad, unit = times.read(table, keep)
+        reader = _TimeReader(self.column, self.datetime_format)
+        keys, bad, unit = reader.read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
-        cells = [find_column(table, name) for name in times.names]
+        cells = [find_column(table, name) for name in reader.names]
         if self.gap is not None and self.datetime_format is None and len(cells) == 1 and _is_number(cells[0].type):
             self._check_unit(keys[~bad])
-        examples = ((row, ", ".join(_shown(one[row]) for one in cells)) for row in rows[:MOST_EXAMPLES].tolist())
+        examples = ((row, ", ".join(_format_cell(one[row]) for one in cells)) for row in rows[:MAX_EXAMPLES].tolist())
         return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
 
     def _check_unit(self, keys: Integers) -> None:
@@ -132,7 +150,7 @@ class DatetimeSplit(TimeSplitter):
     gap: str | timedelta | None = None
 
     @property
-    def leaves_out(self) -> str | None:
+    def exclusion_reason(self) -> str | None:
         return None if self.gap is None else f"within the gap of {self.gap} behind the split before"
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
@@ -158,36 +176,38 @@ def cut_times(
         inner = {end for end in ends if end < rows}
         return inner | ({end - 1 for end in inner} if gap else set())
 
-    times, unit, rows, cuts = find_times(split, censuses, ranks_of, read_again)
+    reader, unit, rows, cuts = find_times(split, censuses, ranks_of, read_again)
     per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
     ticks = gap if unit == "ns" else -(-gap // 1_000)
     starts = tuple(cuts[end - 1][0][0] + ticks if gap and end < rows else None for end in ends)
-    return [TimeAssignment(times, unit, pair, starts) for pair in per_partition]
+    return [TimeAssignment(reader, unit, pair, starts) for pair in per_partition]
 
 
 def find_times(
     split: TimeSplitter, censuses: Sequence[TimeCounts], ranks_of: Callable[[int], set[int]], read_again: ReadAgain
-) -> tuple[_Times, str, int, dict[int, list[tuple[int, int]]]]:
+) -> tuple[_TimeReader, str, int, dict[int, list[tuple[int, int]]]]:
     """Return how times are read, their unit, the number of rows, and where the ranks lie that ``ranks_of(rows)`` names.
 
     Raise an error for times that cannot be read.
     """
-    whole = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
-    times = _Times(split.column, split.datetime_format)
-    parts = f"numbers of {', '.join(list(_PARTS)[: len(times.names)])}"
-    wanted = f"a time in the format {split.datetime_format or 'ISO 8601'}" if len(times.names) == 1 else parts
-    if whole.bad:
-        raise rejected_rows(times.name, whole.bad, whole.examples, wanted)
+    total = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
+    reader = _TimeReader(split.column, split.datetime_format)
+    expected_fields = f"numbers of {', '.join(list(_FIELD_RANGES)[: len(reader.names)])}"
+    expected = (
+        f"a time in the format {split.datetime_format or 'ISO 8601'}" if len(reader.names) == 1 else expected_fields
+    )
+    if total.bad:
+        raise rejected_rows_error(reader.name, total.bad, total.examples, expected)
     if len({census.unit for census in censuses} - {""}) > 1:
-        raise ColumnError(f'Column "{times.name}" has nanoseconds in some partitions: use one type.')
-    rows = int(whole.counts.counts.sum())
+        raise ColumnError(f'Column "{reader.name}" has nanoseconds in some partitions: use one type.')
+    rows = int(total.counts.counts.sum())
     counts = [census.counts for census in censuses]
-    again: Any = read_again  # there if a census may not hold all times
-    cuts = find_ranks(ranks_of(rows), counts, lambda windows: again(partial(_recount, times, windows)))
-    return times, whole.unit, rows, cuts
+    reread: Any = read_again  # there if a census may not hold all times
+    cuts = find_ranks(ranks_of(rows), counts, lambda windows: reread(partial(_recount, reader, windows)))
+    return reader, total.unit, rows, cuts
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True, eq=False)
 class TimeCounts:
     """The times of a partition's kept rows, and the rows whose time cannot be read; `+` in row order."""
@@ -200,13 +220,13 @@ class TimeCounts:
 
     def __add__(self, other: TimeCounts) -> TimeCounts:
         later = ((self.rows + row, value) for row, value in other.examples)
-        examples = (*self.examples, *later)[:MOST_EXAMPLES]
+        examples = (*self.examples, *later)[:MAX_EXAMPLES]
         counts, bad = self.counts + other.counts, self.bad + other.bad
         return TimeCounts(self.rows + other.rows, self.unit or other.unit, counts, bad, examples)
 
 
 @dataclass(frozen=True)
-class _Times:
+class _TimeReader:
     """Reads the times of a column as integers: nanoseconds for timestamp[ns], else microseconds."""
 
     column: str | list[str]
@@ -227,15 +247,15 @@ class _Times:
         # Arrow 26 cannot filter string views.
         cells = cells.cast(pa.large_string()) if pa.types.is_string_view(cells.type) else cells
         chunks = (cells if keep is None else cells.filter(pa.array(keep))).chunks
-        stamps = [pa.nulls(0, pa.timestamp("us")), *map(self._stamps, chunks)]
-        keys = np.concatenate([part.cast(pa.int64()).fill_null(0).to_numpy() for part in stamps])
-        bad = np.concatenate([np.asarray(part.is_null()) for part in stamps])
-        return keys, bad, stamps[-1].type.unit if not bad.all() else ""
+        timestamps = [pa.nulls(0, pa.timestamp("us")), *map(self._to_timestamps, chunks)]
+        keys = np.concatenate([chunk.cast(pa.int64()).fill_null(0).to_numpy() for chunk in timestamps])
+        bad = np.concatenate([np.asarray(chunk.is_null()) for chunk in timestamps])
+        return keys, bad, timestamps[-1].type.unit if not bad.all() else ""
 
-    def _stamps(self, cells: pa.Array) -> pa.Array:
+    def _to_timestamps(self, cells: pa.Array) -> pa.Array:
         kind = cells.type
         if pa.types.is_dictionary(kind):
-            return self._stamps(cells.dictionary).take(cells.indices)
+            return self._to_timestamps(cells.dictionary).take(cells.indices)
         if pa.types.is_timestamp(kind):
             return cells if kind.unit == "ns" else _in_microseconds(cells, pa.timestamp("us", kind.tz))
         if pa.types.is_date(kind) or pa.types.is_null(kind):
@@ -245,40 +265,43 @@ class _Times:
         if _is_number(kind) and self.datetime_format is None:
             return _from_epochs(cells)
         if _is_number(kind):
-            whole = cells if pa.types.is_integer(kind) else cells.cast(pa.float64()).cast(pa.int64(), safe=False)
-            return self._parse(whole.cast(pa.large_string()))
+            integers = cells if pa.types.is_integer(kind) else cells.cast(pa.float64()).cast(pa.int64(), safe=False)
+            return self._parse(integers.cast(pa.large_string()))
         raise ColumnError(
             f'column "{self.name}" holds {kind}, which is not a time. Convert the column to timestamps, '
             "dates, numbers or strings first."
         )
 
     def _parse(self, text: pa.Array) -> pa.Array:
-        form = self.datetime_format or "ISO8601"
-        for zone in (None, "UTC") if form == "ISO8601" else ():
+        time_format = self.datetime_format or "ISO8601"
+        for zone in (None, "UTC") if time_format == "ISO8601" else ():
             # Arrow reads a column as a whole or not at all; a mixed one is left to pandas.
             with suppress(pa.ArrowInvalid):
                 return text.cast(pa.timestamp("us", zone))
-        if not set(re.findall("%.", form)) <= {"%Y", "%m", "%d", "%H", "%M", "%S"} or form == "ISO8601":
-            return self._parse_strictly(text, form)
-        stamps = pc.strptime(text, format=form, unit="us", error_is_null=True)
+        if not set(re.findall("%.", time_format)) <= {"%Y", "%m", "%d", "%H", "%M", "%S"} or time_format == "ISO8601":
+            return self._parse_strictly(text, time_format)
+        timestamps = pc.strptime(text, format=time_format, unit="us", error_is_null=True)
         # Arrow takes 31 February for 2 March, and "20" for the year 20: have these read again.
-        doubtful = pc.or_(pc.less(pc.day(stamps), 4), pc.less(pc.year(stamps), 1000)).fill_null(True)
-        return pc.replace_with_mask(stamps, doubtful, self._parse_strictly(text.filter(doubtful), form))
+        ambiguous = pc.or_(pc.less(pc.day(timestamps), 4), pc.less(pc.year(timestamps), 1000)).fill_null(True)
+        return pc.replace_with_mask(timestamps, ambiguous, self._parse_strictly(text.filter(ambiguous), time_format))
 
-    def _parse_strictly(self, text: pa.Array, form: str) -> pa.Array:
+    def _parse_strictly(self, text: pa.Array, time_format: str) -> pa.Array:
         encoded = text.dictionary_encode()
         # pandas takes "now" and "today" for times, and loses early years if one time has nanoseconds.
         distinct = only_where(pc.match_substring_regex(encoded.dictionary, r"\d"), encoded.dictionary)
-        if form == "ISO8601" or "%f" in form:
+        if time_format == "ISO8601" or "%f" in time_format:
             distinct = pc.replace_substring_regex(distinct, r"(\.\d{6})\d+", r"\1")
         try:
             # pandas reads names by the locale of the process.
-            if form != "ISO8601" and (numeric := numeric_format(form)) is not None:
-                distinct, form = pa.array(map(numeric.translate, distinct.to_pylist()), pa.string()), numeric.format
-            times = pd.to_datetime(pd.Series(distinct.to_pandas()), format=form, errors="coerce", utc=True)
+            if time_format != "ISO8601" and (numeric := numeric_format(time_format)) is not None:
+                distinct, time_format = (
+                    pa.array(map(numeric.translate, distinct.to_pylist()), pa.string()),
+                    numeric.format,
+                )
+            times = pd.to_datetime(pd.Series(distinct.to_pandas()), format=time_format, errors="coerce", utc=True)
         except ValueError as error:
             remedy = 'Use the codes of strptime, for instance "%d/%m/%Y %H:%M".'
-            raise ConfigError(f'Column "{self.name}": datetime_format {form!r}: {error}. {remedy}') from error
+            raise ConfigError(f'Column "{self.name}": datetime_format {time_format!r}: {error}. {remedy}') from error
         return pa.array(times.dt.as_unit("us")).cast(pa.timestamp("us")).take(encoded.indices)
 
 
@@ -292,32 +315,32 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _from_epochs(cells: pa.Array) -> pa.Array:
     """Return the times that numbers count since 1970, null where they are beyond 64 bits."""
-    whole = pa.types.is_integer(cells.type)
-    numbers = cells if whole else cells.cast(pa.float64())
+    is_integral = pa.types.is_integer(cells.type)
+    numbers = cells if is_integral else cells.cast(pa.float64())
     with np.errstate(invalid="ignore"):
         bad = ~(np.abs(numbers.fill_null(0).to_numpy()) < 2.0**63) | np.asarray(cells.is_null())
     numbers = pc.if_else(pa.array(bad), pa.scalar(0, numbers.type), numbers).to_numpy()
-    micros = micros_since_epoch(numbers.astype(np.int64) if whole else numbers)
+    micros = micros_since_epoch(numbers.astype(np.int64) if is_integral else numbers)
     return pa.array(np.rint(micros).astype(np.int64), mask=bad).view(pa.timestamp("us"))
 
 
 def _from_parts(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
     """Return the times whose year, month, day, hour, minute and second are in columns; null where there is none."""
-    parts = [pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float, na_value=np.nan) for column in columns]
-    bad = np.any([(part != np.rint(part)) | ~np.isfinite(part) for part in parts], axis=0)
-    for part, (low, high) in zip(parts, _PARTS.values(), strict=False):
-        bad |= ~((part >= low) & (part <= high))
-    year, month, day, *clock = (np.where(bad, 1, part).astype(np.int64) for part in (*parts, np.ones(len(bad)))[:6])
+    fields = [pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float, na_value=np.nan) for column in columns]
+    bad = np.any([(field != np.rint(field)) | ~np.isfinite(field) for field in fields], axis=0)
+    for field, (low, high) in zip(fields, _FIELD_RANGES.values(), strict=False):
+        bad |= ~((field >= low) & (field <= high))
+    year, month, day, *clock = (np.where(bad, 1, field).astype(np.int64) for field in (*fields, np.ones(len(bad)))[:6])
     months = (year - 1970) * 12 + month - 1
     days = months.astype("datetime64[M]").astype("datetime64[D]") + (day - 1)
     bad |= days.astype("datetime64[M]").astype(np.int64) != months
     seconds = days.astype("datetime64[s]").astype(np.int64)
-    for part, size in zip(clock[: len(parts) - 3], (3_600, 60, 1), strict=False):
-        seconds += part * size
+    for field, size in zip(clock[: len(fields) - 3], (3_600, 60, 1), strict=False):
+        seconds += field * size
     return pa.array(seconds * 1_000_000, mask=bad).view(pa.timestamp("us"))
 
 
-def _shown(cell: pa.Scalar) -> str:
+def _format_cell(cell: pa.Scalar) -> str:
     try:
         return "(missing)" if (value := cell.as_py()) is None else f'"{value}"'
     except (OverflowError, ValueError):  # beyond the times of Python
@@ -331,13 +354,13 @@ def _in_microseconds(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     except pa.ArrowInvalid:
         unit = "d" if pa.types.is_date32(cells.type) else getattr(cells.type, "unit", "ms")
         counts = cells.cast(pa.int32() if unit == "d" else pa.int64()).cast(pa.int64())
-        most = ((1 << 63) - 1) // {"d": 86_400_000_000, "s": 1_000_000}.get(unit, 1_000)
-        near = pc.and_(pc.greater_equal(counts, -most), pc.less_equal(counts, most))
-        return pc.if_else(near, cells, None).cast(kind)
+        limit = ((1 << 63) - 1) // {"d": 86_400_000_000, "s": 1_000_000}.get(unit, 1_000)
+        in_range = pc.and_(pc.greater_equal(counts, -limit), pc.less_equal(counts, limit))
+        return pc.if_else(in_range, cells, None).cast(kind)
 
 
-def _recount(times: _Times, windows: Any, table: pa.Table, keep: Mask | None) -> list[OrderedCounts]:
-    keys = times.read(table, keep)[0]
+def _recount(reader: _TimeReader, windows: Any, table: pa.Table, keep: Mask | None) -> list[OrderedCounts]:
+    keys = reader.read(table, keep)[0]
     return [OrderedCounts.of(keys[keys >> shift == bucket]) for shift, bucket in windows]
 
 
@@ -348,20 +371,20 @@ class TimeAssignment:
     With a gap, `starts` are the first times behind each cut that are not left out.
     """
 
-    times: _Times
+    reader: _TimeReader
     unit: str
     cuts: tuple[tuple[int, int] | None, ...]
     starts: tuple[int | None, ...]
 
-    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        keys, bad, unit = self.times.read(table, keep)
+    def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        keys, bad, unit = self.reader.read(table, keep)
         if bad.any() or unit not in ("", self.unit):
-            raise data_changed(f'Column "{self.times.name}"')
+            raise data_changed_error(f'Column "{self.reader.name}"')
         splits = np.zeros(keys.size, dtype=np.uint8)
         for time, ties in filter(None, self.cuts):
             same = keys == time
             splits += (keys > time) | (same & (np.cumsum(same) > ties))
-        for place, start in enumerate(self.starts, 1):
+        for split_code, start in enumerate(self.starts, 1):
             if start is not None:
-                splits[(splits == place) & (keys < start)] = DROPPED
-        return spread(table, keep, splits)
+                splits[(splits == split_code) & (keys < start)] = DROPPED
+        return scatter_splits(table, keep, splits)

@@ -16,10 +16,10 @@ import numpy as np
 from numcodecs import blosc
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
+from daskprep.storage.checkpoint import checkpointable
+from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
 from daskprep.storage.files import Folder
-from daskprep.storage.kept import keepable
-from daskprep.storage.retries import asking_again
+from daskprep.storage.retries import enable_filesystem_retries
 
 if TYPE_CHECKING:
     import zarr
@@ -37,14 +37,14 @@ _BLOSC_HEADER = struct.Struct("<4B3I")
 HEADER_BYTES = _BLOSC_HEADER.size
 _PLAIN_NAME = re.compile(r"(?!\.|__)[A-Za-z0-9_.-]+")
 # The names of files may hold 255 bytes.
-_NAME_LIMIT = 200
+_MAX_NAME_LENGTH = 200
 # NumPy knows 64 axes, xarray and torch fewer; the first is that of the rows.
-_MOST_AXES = 31
+_MAX_AXES = 31
 # Blosc counts in 32 bits with a sign, and keeps a few for its header.
-MOST_CHUNK_BYTES = (1 << 31) - 1024
+MAX_CHUNK_BYTES = (1 << 31) - 1024
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
 class Output:
     """An encoded output: the type of its numbers, and how many of them a row has."""
@@ -71,7 +71,7 @@ class Output:
         return not self.shape
 
     @property
-    def is_cells(self) -> bool:
+    def stores_cells(self) -> bool:
         """Whether paths and files are stored, and decoded when they are loaded."""
         return self.cell_bytes is not None
 
@@ -80,7 +80,7 @@ class Output:
         return np.empty((rows, *self.shape), self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
-        cells = {"cell_bytes": self.cell_bytes} if self.is_cells else {}
+        cells = {"cell_bytes": self.cell_bytes} if self.stores_cells else {}
         return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape), **cells}
 
     @classmethod
@@ -89,17 +89,17 @@ class Output:
         name, dtype, shape, cell_bytes = state["name"], state["dtype"], state["shape"], state.get("cell_bytes")
         if not isinstance(name, str) or not isinstance(dtype, str):
             raise TypeError(f"an output of name {name!r} and type {dtype!r}")
-        if not isinstance(shape, list) or len(shape) > _MOST_AXES:
+        if not isinstance(shape, list) or len(shape) > _MAX_AXES:
             raise ValueError(f'output "{name}": the shape {shape!r}')
-        stored = None if cell_bytes is None else whole(cell_bytes)
-        output = cls(name, np.dtype(dtype).name, tuple(map(whole, shape)), stored)
+        checked_cell_bytes = None if cell_bytes is None else validate_count(cell_bytes)
+        output = cls(name, np.dtype(dtype).name, tuple(map(validate_count, shape)), checked_cell_bytes)
         is_number = np.dtype(dtype).kind in "biuf"
-        if not is_number or output.row_bytes > MOST_CHUNK_BYTES or (output.is_scalar and output.is_cells):
+        if not is_number or output.row_bytes > MAX_CHUNK_BYTES or (output.is_scalar and output.stores_cells):
             raise ValueError(f'output "{name}": rows of type {dtype} and shape {shape}')
         return output
 
 
-def whole(number: Any) -> int:
+def validate_count(number: Any) -> int:
     """Return a whole number that counts something; ValueError of anything else."""
     if type(number) is not int or not 0 <= number < 1 << 62:
         raise ValueError(f"{str(number)[:40]} is no count")
@@ -112,10 +112,10 @@ ROW_ID = Output("row_id", "int64", ())
 
 def encode_chunk(rows: np.ndarray, block_rows: int, compression: Compression) -> bytes:
     """Return the bytes of the chunk that holds some rows, filled up with zeros to a whole block."""
-    return b"".join(chunk_buffers(rows, block_rows, compression))
+    return b"".join(encode_chunk_buffers(rows, block_rows, compression))
 
 
-def chunk_buffers(
+def encode_chunk_buffers(
     rows: np.ndarray, block_rows: int, compression: Compression
 ) -> tuple[bytes | memoryview, bytes | memoryview]:
     """Return a chunk as two buffers that follow one another; a whole block is not copied unless it is compressed."""
@@ -128,9 +128,9 @@ def chunk_buffers(
             block[: len(rows)] = rows
     block = block.astype(block.dtype.newbyteorder("<"), copy=False)
     if compression == "none":
-        data = flat(block)
+        data = byte_view(block)
     else:
-        shuffle = _SHUFFLES[_shuffle(block.dtype)]
+        shuffle = _SHUFFLES[_choose_shuffle(block.dtype)]
         # The size of an item is taken from the array.
         data = blosc.compress(block.reshape(-1), compression.encode(), _LEVELS[compression], shuffle)
     return data, crc32c(data).to_bytes(CHECKSUM_BYTES, "little")
@@ -140,24 +140,24 @@ def decode_chunk(
     data: Buffer, output: Output, block_rows: int, compression: Compression, out: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the whole block that a chunk holds, in `out` where one is given; CorruptDatasetError if it is damaged."""
-    view = flat(data)
+    view = byte_view(data)
     if len(view) < CHECKSUM_BYTES:
         raise CorruptDatasetError(f'output "{output.name}": a chunk of {len(view)} bytes is too short to be one')
-    inner, stored = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")
-    if (computed := crc32c(inner)) != stored:
+    payload, stored_checksum = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")
+    if (computed_checksum := crc32c(payload)) != stored_checksum:
         raise CorruptDatasetError(
-            f'output "{output.name}": a chunk has the checksum {computed:08x} instead of {stored:08x}: '
+            f'output "{output.name}": a chunk has the checksum {computed_checksum:08x} instead of {stored_checksum:08x}: '
             "it was altered since it was written; write the dataset again"
         )
     shape = chunk_shape(output.shape, block_rows)
     block = np.empty(shape, output.dtype) if out is None or out.shape != shape else out
     if compression == "none":
-        _check_size(output, len(inner), block.nbytes)
-        flat(block)[:] = inner
+        _check_size(output, len(payload), block.nbytes)
+        byte_view(block)[:] = payload
     else:
-        check_header(inner[:HEADER_BYTES], len(inner), block.nbytes, output)
+        check_header(payload[:HEADER_BYTES], len(payload), block.nbytes, output)
         try:
-            blosc.decompress(inner, block)
+            blosc.decompress(payload, block)
         except (RuntimeError, ValueError) as error:
             raise CorruptDatasetError(f'output "{output.name}": a chunk cannot be decompressed: {error}') from error
     return block[(slice(None), *map(slice, output.shape))]
@@ -168,16 +168,16 @@ def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Ou
 
     Blosc believes its header, so that wrong sizes there would read and write outside of its buffers.
     """
-    view = flat(header)
+    view = byte_view(header)
     sizes = _BLOSC_HEADER.unpack_from(view) if len(view) >= HEADER_BYTES else (0,) * 7
     _check_size(output, sizes[6], stored_bytes)
     _check_size(output, sizes[4], block_bytes)
 
 
-def _check_size(output: Output, found: int, expected: int) -> None:
-    if found != expected:
+def _check_size(output: Output, actual_bytes: int, expected_bytes: int) -> None:
+    if actual_bytes != expected_bytes:
         raise CorruptDatasetError(
-            f'output "{output.name}": a chunk tells of {found:,} bytes where {expected:,} are expected: it belongs to '
+            f'output "{output.name}": a chunk tells of {actual_bytes:,} bytes where {expected_bytes:,} are expected: it belongs to '
             "another dataset, or was altered"
         )
 
@@ -219,7 +219,7 @@ def _array_metadata(
             "typesize": dtype.itemsize,
             "cname": compression,
             "clevel": _LEVELS[compression],
-            "shuffle": _shuffle(dtype),
+            "shuffle": _choose_shuffle(dtype),
             "blocksize": 0,
         }
         codecs.append({"name": "blosc", "configuration": blosc_options})
@@ -262,16 +262,16 @@ def is_chunk(name: str) -> bool:
 
 def folder_name(name: str) -> str:
     """Return the name of the folder of an output: the same where it is safe, no two outputs' alike."""
-    if _PLAIN_NAME.fullmatch(name) and name != "zarr.json" and len(name) <= _NAME_LIMIT:
+    if _PLAIN_NAME.fullmatch(name) and name != "zarr.json" and len(name) <= _MAX_NAME_LENGTH:
         return name
     # What `quote` returns never holds "%" but before two digits, and so never "%~" nor a "%" alone.
     quoted = quote(name, safe="", errors="surrogatepass") or "%"
     if quoted[0] == "." or quoted.startswith("__") or quoted == "zarr.json":
         quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
-    if len(quoted) <= _NAME_LIMIT:
+    if len(quoted) <= _MAX_NAME_LENGTH:
         return quoted
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{quoted[: _NAME_LIMIT - 18]}%~{digest[:16]}"
+    return f"{quoted[: _MAX_NAME_LENGTH - 18]}%~{digest[:16]}"
 
 
 def open_group(folder: Folder) -> zarr.Group:
@@ -281,11 +281,11 @@ def open_group(folder: Folder) -> zarr.Group:
 
     if folder.is_local:
         return zarr.open_group(LocalStore(folder.path, read_only=True), mode="r")
-    mapper = asking_again(folder.filesystem).get_mapper(folder.path)
+    mapper = enable_filesystem_retries(folder.filesystem).get_mapper(folder.path)
     return zarr.open_group(FsspecStore.from_mapper(mapper, read_only=True), mode="r")
 
 
-def _shuffle(dtype: np.dtype[Any]) -> Literal["shuffle", "noshuffle"]:
+def _choose_shuffle(dtype: np.dtype[Any]) -> Literal["shuffle", "noshuffle"]:
     # Of ids of one or two bytes and of floats, shuffled bytes are decoded at a half to a third of the speed, for about
     # an eighth fewer bytes; larger integers shrink to half.
     return "shuffle" if dtype.kind in "iu" and dtype.itemsize > 2 else "noshuffle"

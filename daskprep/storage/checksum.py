@@ -23,17 +23,17 @@ except (ImportError, OSError, AttributeError):  # built without C, or with the f
 Buffer: TypeAlias = "bytes | bytearray | memoryview | np.ndarray[Any, Any] | pa.Buffer"
 
 
-def flat(buffer: Buffer) -> memoryview:
+def byte_view(buffer: Buffer) -> memoryview:
     """Return the bytes of a C-contiguous buffer, without a copy."""
     view = memoryview(buffer)  # type: ignore[arg-type]  # arrays are buffers to mypy from Python 3.12 on
     # A view with a 0 in its shape cannot be cast.
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def digest_of(facts: object) -> str:
+def json_sha256(value: object) -> str:
     """Return the SHA-256 of JSON values."""
     return hashlib.sha256(
-        json.dumps(facts, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
+        json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
     ).hexdigest()
 
 
@@ -42,6 +42,6 @@ def crc32c(*buffers: Buffer, start: int = 0) -> int:
     checksum = start
     for buffer in buffers:
         # google_crc32c refuses writable views, but takes writable arrays.
-        data = np.frombuffer(flat(buffer), np.uint8)
+        data = np.frombuffer(byte_view(buffer), np.uint8)
         checksum = _extend(checksum, data.ctypes.data, len(data)) if _extend else google_crc32c.extend(checksum, data)
     return checksum

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
-from daskprep.storage.checksum import Buffer, flat
-from daskprep.storage.local_files import Durable, GrowingFile, LocalFiles
+from daskprep.storage.checksum import Buffer, byte_view
+from daskprep.storage.local_files import Durable, LocalFiles, PreallocatedFile
 from daskprep.storage.remote_files import RemoteFiles
-from daskprep.storage.retries import attempts_of
-from daskprep.storage.urls import filesystem_of, path_text, public_name
+from daskprep.storage.retries import pop_attempts
+from daskprep.storage.urls import open_filesystem, path_text, redact_url
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,28 +50,28 @@ class Folder:
         path: str | os.PathLike[str],
         storage_options: Mapping[str, Any] | None = None,
         *,
-        follows: bool = False,
+        follow_links: bool = False,
     ) -> Folder:
         """Return the folder at a local path or a URL; nothing is looked up there yet.
 
-        The folder may be a link, but none below it is; with `follows`, files that are read may be.
+        The folder may be a link, but none below it is; with `follow_links`, files that are read may be.
         """
-        given = path_text(path, "folder", "; where rows are passed too, they come first")
-        protocol, mark, _ = given.partition("://")
-        if not mark or "/" in protocol or protocol in {"file", "local"}:
-            local: str = LocalFileSystem._strip_protocol(given)
-            return cls(local, local, LocalFiles(local, follows))
+        text = path_text(path, "folder", "; where rows are passed too, they come first")
+        protocol, separator, _ = text.partition("://")
+        if not separator or "/" in protocol or protocol in {"file", "local"}:
+            local: str = LocalFileSystem._strip_protocol(text)
+            return cls(local, local, LocalFiles(local, follow_links))
         # Other processes write here as well: a listing that was kept would miss their files.
-        attempts, options = attempts_of({"use_listings_cache": False, **(storage_options or {})})
-        filesystem, inner = filesystem_of(given, options)
-        return cls(public_name(given).rstrip("/"), inner.rstrip("/"), RemoteFiles(filesystem, attempts))
+        attempts, options = pop_attempts({"use_listings_cache": False, **(storage_options or {})})
+        filesystem, inner_path = open_filesystem(text, options)
+        return cls(redact_url(text).rstrip("/"), inner_path.rstrip("/"), RemoteFiles(filesystem, attempts))
 
     @property
     def is_local(self) -> bool:
         return isinstance(self.files, LocalFiles)
 
     @property
-    def is_in_process(self) -> bool:
+    def is_process_local(self) -> bool:
         """Whether no other process sees what is written here."""
         return isinstance(self.files, RemoteFiles) and self.files.protocol == "memory"
 
@@ -96,9 +96,9 @@ class Folder:
         with self.writer(name, durable=durable) as append:
             return sum(map(append, buffers))
 
-    def locked(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Keep others who ask for the same from the folder for a while, on local file systems; the folder is made."""
-        return self.files.locked(self.path, self.url)
+        return self.files.lock(self.path, self.url)
 
     def sync(self, names: Iterable[str]) -> None:
         """Let files that were written with ``durable=False`` outlive a loss of power from now on."""
@@ -113,30 +113,30 @@ class Folder:
         with self.files.writer(f"{self.path}/{name}", f"{self.url}/{name}", durable) as write:
 
             def append(buffer: Buffer) -> int:
-                view = flat(buffer)
+                view = byte_view(buffer)
                 write(view)
                 return len(view)
 
             yield append
 
-    def growing(self, name: str, size: int) -> GrowingFile | None:
+    def preallocate(self, name: str, size: int) -> PreallocatedFile | None:
         """Return a file whose parts come in any order, which is there once it is finished; None where there is no such.
 
         The folder that it lies in must be there.
         """
-        return self.files.growing(f"{self.path}/{name}", size) if isinstance(self.files, LocalFiles) else None
+        return self.files.preallocate(f"{self.path}/{name}", size) if isinstance(self.files, LocalFiles) else None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
         """Return the bytes of a file from `start` to `stop`, fewer where it ends before."""
         return self.files.read(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     @contextmanager
-    def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
+    def open_reader(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
         """Give a function that fills a target with the bytes of a file from a start on; EOFError if it ends before."""
-        with self.files.opened(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
+        with self.files.open_reader(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
 
             def read_into(start: int, target: memoryview) -> None:
-                view = flat(target)
+                view = byte_view(target)
                 filled = fill(start, view)
                 if filled != len(view):
                     raise EOFError(
@@ -146,9 +146,9 @@ class Folder:
 
             yield read_into
 
-    def mapped(self, name: str, start: int = 0, stop: int | None = None) -> pa.Buffer:
+    def read_buffer(self, name: str, start: int = 0, stop: int | None = None) -> pa.Buffer:
         """Return what `read` does without a copy; of local files, what is not looked at is not read."""
-        return self.files.mapped(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
+        return self.files.read_buffer(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     def size(self, name: str) -> int | None:
         """Return the bytes of a file, or None if there is none of that name; NO_FILE of a link, a pipe or a device."""
@@ -174,7 +174,7 @@ class Folder:
         self.files.remove_all(self.path, self.url)
 
 
-class Appended(io.RawIOBase):
+class CallbackWriter(io.RawIOBase):
     """A file of what is given to a function."""
 
     def __init__(self, append: Callable[[Any], int]) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from daskprep.errors import ConfigError
-from daskprep.storage.arrays import MOST_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata, whole
-from daskprep.storage.kept import keepable
+from daskprep.storage.arrays import MAX_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata, validate_count
+from daskprep.storage.checkpoint import checkpointable
 
 SPLITS = ("train", "validation", "test")
-FOLD = "fold-"
+FOLD_PREFIX = "fold-"
 """What the folders of the datasets of a cross-validation begin with, before the number of the fold."""
-CACHE = "cache"
+CACHE_FOLDER = "cache"
 """The folder of decoded media within a dataset, which is no part of the dataset and may be removed at any time."""
 
 _ROW_ID_BYTES = 8
@@ -27,16 +27,16 @@ _CHUNK_BYTES = 16_000_000
 _SHARD_CHUNK_BYTES = 4_000_000
 _PART_BYTES = 32_000_000
 # Enough blocks to mix rows by, and rows or bytes enough to be worth a file.
-_BLOCKS_WANTED = 64
-_ROWS_WANTED = 256
-_BYTES_WANTED = 4_000_000
+_TARGET_BLOCKS = 64
+_MIN_FILE_ROWS = 256
+_MIN_FILE_BYTES = 4_000_000
 # Who reads a row group reads what the table says of all of them.
-MOST_PART_BLOCKS = 256
-_MOST_CHOSEN_ROWS = 1 << 20
-_MOST_ROWS = 1 << 24
+MAX_PART_BLOCKS = 256
+_MAX_DEFAULT_BLOCK_ROWS = 1 << 20
+_MAX_BLOCK_ROWS = 1 << 24
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
 class Layout:
     """Where every row of every output lies.
@@ -63,11 +63,11 @@ class Layout:
     layouts: tuple[Layout, ...] = ()
 
     @classmethod
-    def joined(cls, layouts: Sequence[Layout]) -> Layout:
+    def concatenate(cls, layouts: Sequence[Layout]) -> Layout:
         """Return the blocks of several layouts of the same outputs, one layout after the other."""
-        rows = _in_order({name: sum(one.rows.get(name, 0) for one in layouts) for name in SPLITS})
-        most = max(one.block_rows for one in layouts)
-        return cls(layouts[0].outputs, rows, most, 1, layouts[0].compression, layouts=tuple(layouts))
+        rows = _sort_splits({name: sum(one.rows.get(name, 0) for one in layouts) for name in SPLITS})
+        max_rows = max(one.block_rows for one in layouts)
+        return cls(layouts[0].outputs, rows, max_rows, 1, layouts[0].compression, layouts=tuple(layouts))
 
     @classmethod
     def choose(
@@ -87,20 +87,20 @@ class Layout:
         outputs = tuple(outputs)
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in outputs)])
         if block_rows is None:
-            worth_it = min(_ROWS_WANTED, _BYTES_WANTED // widest)
-            wanted = max(max(rows.values(), default=0) // _BLOCKS_WANTED, worth_it)
+            min_rows = min(_MIN_FILE_ROWS, _MIN_FILE_BYTES // widest)
+            target_rows = max(max(rows.values(), default=0) // _TARGET_BLOCKS, min_rows)
             chunk_bytes = _SHARD_CHUNK_BYTES if sharded else _CHUNK_BYTES
-            most = max(1, min(chunk_bytes // widest, wanted, _MOST_CHOSEN_ROWS))
+            max_rows = max(1, min(chunk_bytes // widest, target_rows, _MAX_DEFAULT_BLOCK_ROWS))
             # Rounded down to three binary digits.
-            unit = 1 << max(most.bit_length() - 3, 0)
-            block_rows = most // unit * unit
-        _check(compression, block_rows, widest)
+            unit = 1 << max(max_rows.bit_length() - 3, 0)
+            block_rows = max_rows // unit * unit
+        _check_block_rows(compression, block_rows, widest)
         block_rows = int(block_rows)
         row_bytes = sum(output.stored_bytes for output in outputs) + _ROW_ID_BYTES + carried_bytes
-        part_blocks = max(1, min(MOST_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
+        part_blocks = max(1, min(MAX_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
         if sharded:  # the index of each shard has room for as many
             part_blocks = min(part_blocks, max(1, -(-max(rows.values(), default=0) // block_rows)))
-        return cls(outputs, _in_order(rows), block_rows, part_blocks, compression, sharded)
+        return cls(outputs, _sort_splits(rows), block_rows, part_blocks, compression, sharded)
 
     @property
     def scalars(self) -> tuple[Output, ...]:
@@ -108,12 +108,12 @@ class Layout:
 
     @property
     def matrices(self) -> tuple[Output, ...]:
-        return tuple(output for output in self.outputs if not output.is_scalar and not output.is_cells)
+        return tuple(output for output in self.outputs if not output.is_scalar and not output.stores_cells)
 
     @property
     def cells(self) -> tuple[Output, ...]:
         """Media whose paths or files are stored, in the tables."""
-        return tuple(output for output in self.outputs if output.is_cells)
+        return tuple(output for output in self.outputs if output.stores_cells)
 
     @property
     def row_bytes(self) -> int:
@@ -129,10 +129,10 @@ class Layout:
     def starts(self, split: str) -> npt.NDArray[np.int64]:
         """Return the first row of each block of a split, and where the last one ends."""
         if split not in self._starts:
-            found = [one.starts(split) for one in self.layouts if split in one.rows]
-            edges = np.concatenate(([0], *(np.diff(starts) for starts in found))).cumsum()
-            plain = np.arange(-(-self.rows[split] // self.block_rows) + 1) * self.block_rows
-            self._starts[split] = edges if found else np.minimum(plain, self.rows[split])
+            layout_starts = [one.starts(split) for one in self.layouts if split in one.rows]
+            joined_starts = np.concatenate(([0], *(np.diff(starts) for starts in layout_starts))).cumsum()
+            regular_starts = np.arange(-(-self.rows[split] // self.block_rows) + 1) * self.block_rows
+            self._starts[split] = joined_starts if layout_starts else np.minimum(regular_starts, self.rows[split])
         return self._starts[split]
 
     @cached_property
@@ -141,7 +141,7 @@ class Layout:
 
     def block_range(self, split: str, block: int) -> range:
         """Return the rows of a block."""
-        return self._rows_of(split, range(block, block + 1))
+        return self._row_range(split, range(block, block + 1))
 
     def parts(self, split: str) -> int:
         """Return how many parts a split has."""
@@ -149,16 +149,16 @@ class Layout:
 
     def part_range(self, split: str, part: int) -> range:
         """Return the rows of a part."""
-        return self._rows_of(split, self.part_blocks_of(split, part))
+        return self._row_range(split, self.part_block_range(split, part))
 
-    def part_blocks_of(self, split: str, part: int) -> range:
+    def part_block_range(self, split: str, part: int) -> range:
         """Return the blocks of a part."""
         if not 0 <= part < self.parts(split):
             raise IndexError(f'part {part} of split "{split}", which has {self.parts(split)}')
         start = part * self.part_blocks
         return range(start, min(start + self.part_blocks, self.blocks(split)))
 
-    def _rows_of(self, split: str, blocks: range) -> range:
+    def _row_range(self, split: str, blocks: range) -> range:
         if not 0 <= blocks.start < self.blocks(split):
             raise IndexError(f'block {blocks.start} of split "{split}", which has {self.blocks(split)}')
         if self.layouts:
@@ -175,7 +175,7 @@ class Layout:
         if self.sharded:
             rows = self.part_range(split, part)
             return files | {self.array_file(split, output, part): rows for output in self.matrices}
-        for block in self.part_blocks_of(split, part):
+        for block in self.part_block_range(split, part):
             rows = self.block_range(split, block)
             for output in self.matrices:
                 files[self.array_file(split, output, block)] = rows
@@ -185,7 +185,7 @@ class Layout:
         """Return the name of the chunk of a block, or of the shard of a part, within the version folder."""
         return f"{split}/arrays.zarr/{chunk_name(output, number)}"
 
-    def fixed_files(self, split: str) -> dict[str, bytes]:
+    def metadata_files(self, split: str) -> dict[str, bytes]:
         """Return the files of a split that hold no rows, by name within the version folder."""
         shard_blocks = self.part_blocks if self.sharded else None
         metadata = group_metadata(self.matrices, self.rows[split], self.block_rows, self.compression, shard_blocks)
@@ -206,9 +206,9 @@ class Layout:
         """Return the layout that `to_dict` described; ValueError if there can be none such."""
         layout = cls(
             tuple(map(Output.from_dict, state["outputs"])),
-            _in_order({split: whole(rows) for split, rows in state["rows"].items()}),
-            whole(state["block_rows"]),
-            whole(state["part_blocks"]),
+            _sort_splits({split: validate_count(rows) for split, rows in state["rows"].items()}),
+            validate_count(state["block_rows"]),
+            validate_count(state["part_blocks"]),
             state["compression"],
             state.get("sharded", False),
         )
@@ -218,26 +218,26 @@ class Layout:
             raise ValueError("two outputs of one name")
         # As `choose` has them: who reads a block makes room for all of it.
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in layout.outputs)])
-        _check(layout.compression, layout.block_rows, widest)
-        if not 1 <= layout.part_blocks <= MOST_PART_BLOCKS:
+        _check_block_rows(layout.compression, layout.block_rows, widest)
+        if not 1 <= layout.part_blocks <= MAX_PART_BLOCKS:
             raise ValueError(f"parts of {layout.part_blocks:,} blocks")
         return layout
 
 
-def _check(compression: str, block_rows: int, widest: int) -> None:
+def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:
     if compression not in get_args(Compression):
         raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
     is_whole = isinstance(block_rows, numbers.Integral) and not isinstance(block_rows, bool)
-    if not is_whole or not 1 <= block_rows <= _MOST_ROWS:
-        raise ConfigError(f"block_rows={block_rows!r}: expected a whole number from 1 to {_MOST_ROWS:,}")
-    if block_rows * widest > MOST_CHUNK_BYTES:
+    if not is_whole or not 1 <= block_rows <= _MAX_BLOCK_ROWS:
+        raise ConfigError(f"block_rows={block_rows!r}: expected a whole number from 1 to {_MAX_BLOCK_ROWS:,}")
+    if block_rows * widest > MAX_CHUNK_BYTES:
         raise ConfigError(
             f"block_rows={block_rows:,}: the widest output has {widest:,} bytes per row, so that a block of it would "
-            f"have more than {MOST_CHUNK_BYTES:,}; give at most {MOST_CHUNK_BYTES // widest:,}"
+            f"have more than {MAX_CHUNK_BYTES:,}; give at most {MAX_CHUNK_BYTES // widest:,}"
         )
 
 
-def _in_order(rows: Mapping[str, int]) -> dict[str, int]:
+def _sort_splits(rows: Mapping[str, int]) -> dict[str, int]:
     if unknown := set(rows) - set(SPLITS):
         raise ValueError(f"unknown splits {sorted(unknown)}; the splits are {SPLITS}")
     return {split: rows[split] for split in SPLITS if rows.get(split, 0) > 0}

@@ -24,11 +24,11 @@ from portalocker.exceptions import AlreadyLocked, LockException
 from daskprep.errors import CorruptDatasetError, StorageError, StorageFullError, warn
 from daskprep.storage.threads import call_after_fork
 
-NO_FILE = -1
+NOT_REGULAR_FILE = -1
 """Stands for the bytes of what has the name of a file and is a link, a pipe or a device, none of which is read."""
 
 # No room on the disk, in the quota, or below the largest size that the process may write.
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REMEDIES = {
     errno.EISDIR: "it is a folder, so add a name",
     errno.ENOTDIR: "a part of the path is a file, so choose another folder",
@@ -39,16 +39,16 @@ _REMEDIES = {
 _READ_BYTES = 1 << 30
 _OPEN_FILES = "/proc/self/fd"
 _LOCKS = Path("/proc/locks")
-_PATIENCE_SECONDS = 10.0  # until it is said who is waited for
-_NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-_GROWING_SHARE = 8  # of the files that a process may have open
+_LOCK_WARNING_SECONDS = 10.0  # until it is said who is waited for
+_NO_LOCKS_ERRNOS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_PREALLOCATED_DIVISOR = 8  # of the files that a process may have open
 # The file system, or an old system, has no files without names; the folder is gone, or going; too many files are open.
-_NO_UNNAMED = frozenset(
+_NO_UNNAMED_FILES_ERRNOS = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.EPERM, errno.EMFILE, errno.ENFILE}
 )
-_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_NO_FOLDER_SYNC_ERRNOS = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
-_MOST_REMOVALS = 100  # of a folder by others, while something is made in it
+_MAX_FOLDER_REMOVALS = 100  # of a folder by others, while something is made in it
 
 Durable: TypeAlias = bool | Literal["later"]
 
@@ -60,25 +60,29 @@ READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY"
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
-def c_function(name: str) -> Callable[..., object] | None:
+def load_c_function(name: str) -> Callable[..., object] | None:
     """Return a function of the C library of the process; None where there is none of that name, as on Windows."""
     try:
-        found: Callable[..., object] = getattr(ctypes.CDLL(None), name)
+        function: Callable[..., object] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
         return None
-    return found
+    return function
 
 
 # Starts to write a file to the disk; only Linux has it.
-_begin_flush = c_function("sync_file_range") or (lambda *_: None)
-_ALL = (ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2))  # SYNC_FILE_RANGE_WRITE is 2; 0 bytes from 0 are all
+_begin_flush = load_c_function("sync_file_range") or (lambda *_: None)
+_FLUSH_ALL_ARGUMENTS = (
+    ctypes.c_int64(0),
+    ctypes.c_int64(0),
+    ctypes.c_uint(2),
+)  # SYNC_FILE_RANGE_WRITE is 2; 0 bytes from 0 are all
 
-_seeking = threading.Lock()
+_seek_lock = threading.Lock()
 
 
 def _seek_and_read(descriptor: int, size: int, start: int) -> bytes:
     """Read from an offset where the system has no ``pread``: threads share the position of a descriptor."""
-    with _seeking:
+    with _seek_lock:
         os.lseek(descriptor, start, os.SEEK_SET)
         return os.read(descriptor, size)
 
@@ -101,9 +105,9 @@ class LocalFiles:
 
     # Below it no folder is a link: nothing is written, listed or removed behind one. The root itself may be one.
     root: str = ""
-    follows: bool = False  # whether files below it may be links, to be read
+    follow_links: bool = False  # whether files below it may be links, to be read
 
-    def _behind_link(self, path: str) -> str | None:
+    def _find_link(self, path: str) -> str | None:
         """Return the first folder between the root and a path that is a link."""
         end = path.find("/", len(self.root) + 1) if self.root else -1
         try:
@@ -117,24 +121,24 @@ class LocalFiles:
 
     def _check_folders(self, path: str) -> None:
         """Raise CorruptDatasetError if the way to a path leads through a link."""
-        if link := self._behind_link(path):
-            raise _refused(link, stat.S_IFLNK)
+        if link := self._find_link(path):
+            raise _special_file_error(link, stat.S_IFLNK)
 
     def _check_file(self, path: str) -> None:
         """Raise CorruptDatasetError for what is no file that may be read."""
         self._check_folders(path)
-        status = os.stat(path, follow_symlinks=self.follows)  # noqa: PTH116 a Path takes as long as all the rest
+        status = os.stat(path, follow_symlinks=self.follow_links)  # noqa: PTH116 a Path takes as long as all the rest
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
-            raise _refused(path, status.st_mode)
+            raise _special_file_error(path, status.st_mode)
 
     @contextmanager
-    def _descriptor(self, path: str) -> Iterator[int]:
+    def _open_for_reading(self, path: str) -> Iterator[int]:
         """Open a file to be read, and nothing else that may be there in its place."""
         self._check_file(path)
         # It may have become a link or a pipe since.
-        descriptor = os.open(path, READ_FLAGS | (0 if self.follows else _NO_LINK))
+        descriptor = os.open(path, READ_FLAGS | (0 if self.follow_links else _NO_LINK))
         try:
             yield descriptor
         finally:
@@ -156,15 +160,15 @@ class LocalFiles:
             while view:
                 view = view[os.write(descriptor, view) :]
 
-        with _telling_of_room(target, lambda: written):
-            descriptor = _create(temporary)
+        with _write_error_context(target, lambda: written):
+            descriptor = _create_file(temporary)
             try:
                 with open(descriptor, "wb", buffering=0):  # noqa: PTH123 it takes a descriptor
                     yield write
                     if durable is True:
                         os.fsync(descriptor)
                     elif durable:
-                        _begin_flush(descriptor, *_ALL)
+                        _begin_flush(descriptor, *_FLUSH_ALL_ARGUMENTS)
                 temporary.replace(target)
             except BaseException:
                 temporary.unlink(missing_ok=True)
@@ -173,9 +177,9 @@ class LocalFiles:
                 _sync(target.parent)
 
     @contextmanager
-    def opened(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
+    def open_reader(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
         """Give a function that fills a target from an offset on, and returns how many bytes it filled."""
-        with self._descriptor(path) as descriptor:
+        with self._open_for_reading(path) as descriptor:
 
             def read_into(start: int, target: memoryview) -> int:
                 filled = 0
@@ -185,39 +189,41 @@ class LocalFiles:
 
             yield read_into
 
-    def growing(self, path: str, size: int) -> GrowingFile | None:
+    def preallocate(self, path: str, size: int) -> PreallocatedFile | None:
         self._check_folders(path)
-        return GrowingFile.begin(path, size)
+        return PreallocatedFile.create(path, size)
 
     def sync(self, paths: Sequence[str], root: str) -> None:
         """Flush files, and the folders from theirs up to `root`, each once."""
-        within = {Path(folder) for folder in {path.rpartition("/")[0] for path in paths}}
-        folders = {str(folder) for one in within for folder in (one, *one.parents) if folder.is_relative_to(root)}
+        parent_folders = {Path(folder) for folder in {path.rpartition("/")[0] for path in paths}}
+        folders = {
+            str(folder) for one in parent_folders for folder in (one, *one.parents) if folder.is_relative_to(root)
+        }
         for path in [*paths, *folders]:
             _sync(path)
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
-        with self._descriptor(path) as descriptor:
-            wanted = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
-            pieces = []
+        with self._open_for_reading(path) as descriptor:
+            remaining = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
+            chunks = []
             # A call may give less than it was asked for, and never more than 2 GiB.
-            while wanted and (piece := _pread(descriptor, min(wanted, _READ_BYTES), start)):
-                pieces.append(piece)
-                start, wanted = start + len(piece), wanted - len(piece)
-            return b"".join(pieces)  # a single one without a copy
+            while remaining and (chunk := _pread(descriptor, min(remaining, _READ_BYTES), start)):
+                chunks.append(chunk)
+                start, remaining = start + len(chunk), remaining - len(chunk)
+            return b"".join(chunks)  # a single one without a copy
 
-    def mapped(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
+    def read_buffer(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
         self._check_file(path)
         with pa.memory_map(path) as file:
             return file.read_buffer()[start:stop]
 
     def size(self, path: str, url: str) -> int | None:
-        if self._behind_link(path):
+        if self._find_link(path):
             return None
         with suppress(FileNotFoundError, NotADirectoryError):
-            status = os.stat(path, follow_symlinks=self.follows)  # noqa: PTH116 as above
+            status = os.stat(path, follow_symlinks=self.follow_links)  # noqa: PTH116 as above
             if not stat.S_ISDIR(status.st_mode):
-                return status.st_size if stat.S_ISREG(status.st_mode) else NO_FILE
+                return status.st_size if stat.S_ISREG(status.st_mode) else NOT_REGULAR_FILE
         return None
 
     def sizes(self, path: str, url: str) -> Iterator[tuple[str, int]]:
@@ -234,12 +240,12 @@ class LocalFiles:
                     folders.append((entry.path, f"{prefix}{entry.name}/"))
                     continue
                 with suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=self.follows)
-                    yield f"{prefix}{entry.name}", status.st_size if stat.S_ISREG(status.st_mode) else NO_FILE
+                    status = entry.stat(follow_symlinks=self.follow_links)
+                    yield f"{prefix}{entry.name}", status.st_size if stat.S_ISREG(status.st_mode) else NOT_REGULAR_FILE
 
     def _is_folder(self, path: str) -> bool:
         """Tell whether a path may be listed: what is a link holds nothing."""
-        return path == self.root or not (self._behind_link(path) or os.path.islink(path))  # noqa: PTH114 as above
+        return path == self.root or not (self._find_link(path) or os.path.islink(path))  # noqa: PTH114 as above
 
     def children(self, path: str, url: str) -> list[str]:
         if not self._is_folder(path):
@@ -249,23 +255,23 @@ class LocalFiles:
         return []
 
     @contextmanager
-    def locked(self, path: str, url: str) -> Iterator[None]:
+    def lock(self, path: str, url: str) -> Iterator[None]:
         """Wait until no other process or thread holds the folder, then hold it; death lets go of it."""
         self._check_folders(f"{path}/")
-        descriptor = _hold(Path(path))
+        descriptor = _acquire_lock(Path(path))
         try:
             yield
         finally:
-            _let_go(descriptor)
+            _release_lock(descriptor)
 
     def remove(self, paths: Sequence[str], url: str) -> None:
         for path in paths:
-            if self._behind_link(path) is None:
+            if self._find_link(path) is None:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(path)  # noqa: PTH108 as above
 
     def remove_all(self, path: str, url: str) -> None:
-        if self._behind_link(path):
+        if self._find_link(path):
             return
         while os.path.lexists(path):
             # Others may remove the same folder, or write to it: what they were faster with is no error.
@@ -283,43 +289,43 @@ class LocalFiles:
                     raise
 
 
-class GrowingFile:
+class PreallocatedFile:
     """A file of a known size whose parts come in any order; until it is whole it has no name, and leaves nothing."""
 
     def __init__(self, descriptor: int, path: str, size: int) -> None:
         self._descriptor = descriptor
         self._path = Path(path)
         self._size = size
-        _growing.add(descriptor)
-        self._close = weakref.finalize(self, _close_growing, descriptor)
+        _preallocated.add(descriptor)
+        self._close = weakref.finalize(self, _close_preallocated, descriptor)
 
     @classmethod
-    def begin(cls, path: str, size: int) -> GrowingFile | None:
+    def create(cls, path: str, size: int) -> PreallocatedFile | None:
         """Return a new file; None where the system has no files without names, or many are open."""
         flags = getattr(os, "O_TMPFILE", None)
-        if flags is None or not os.path.isdir(_OPEN_FILES) or len(_growing) >= _most_growing():  # noqa: PTH112
+        if flags is None or not os.path.isdir(_OPEN_FILES) or len(_preallocated) >= _max_preallocated():  # noqa: PTH112
             return None
         try:
             descriptor = os.open(os.path.dirname(path), flags | os.O_RDWR, 0o666)  # noqa: PTH120
         except OSError as error:
-            if error.errno in _NO_UNNAMED:
+            if error.errno in _NO_UNNAMED_FILES_ERRNOS:
                 return None
             raise
         file = cls(descriptor, path, size)
         try:
             # A disk that is full is to be told of here, and not where a hole in the file is read.
-            with file._telling():
+            with file._error_context():
                 os.posix_fallocate(descriptor, 0, size)
         except BaseException as error:
             file.close()
-            if isinstance(error, OSError) and error.errno in _NO_UNNAMED:
+            if isinstance(error, OSError) and error.errno in _NO_UNNAMED_FILES_ERRNOS:
                 return None
             raise
         return file
 
     def write(self, start: int, data: memoryview) -> None:
         """Write a part."""
-        with self._telling():
+        with self._error_context():
             while data:
                 written = os.pwrite(self._descriptor, data, start)
                 data, start = data[written:], start + written
@@ -332,7 +338,7 @@ class GrowingFile:
 
     def finish(self) -> bool:
         """Give the file its name, unless there is one of that name by now; FileNotFoundError if its folder is gone."""
-        with self._telling(), suppress(FileExistsError):
+        with self._error_context(), suppress(FileExistsError):
             # Python follows links only if it is given a folder, which an absolute path makes no use of.
             os.link(f"{_OPEN_FILES}/{self._descriptor}", self._path, src_dir_fd=self._descriptor, follow_symlinks=True)
             return True
@@ -342,35 +348,35 @@ class GrowingFile:
         """Let go of the file, which is no more if it has no name."""
         self._close()
 
-    def _telling(self) -> AbstractContextManager[None]:
-        return _telling_of_room(self._path, lambda: self._size)
+    def _error_context(self) -> AbstractContextManager[None]:
+        return _write_error_context(self._path, lambda: self._size)
 
 
 # Descriptors, of which a process has only so many.
-_growing: set[int] = set()
+_preallocated: set[int] = set()
 
 
-def _most_growing() -> int:
+def _max_preallocated() -> int:
     import resource  # noqa: PLC0415 Windows has none, and no files without names either
 
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _GROWING_SHARE
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PREALLOCATED_DIVISOR
 
 
-def _close_growing(descriptor: int) -> None:
-    _growing.discard(descriptor)
+def _close_preallocated(descriptor: int) -> None:
+    _preallocated.discard(descriptor)
     os.close(descriptor)
 
 
-def _refused(path: str, mode: int) -> CorruptDatasetError:
+def _special_file_error(path: str, mode: int) -> CorruptDatasetError:
     if stat.S_ISLNK(mode):
-        what = "a link, which could lead anywhere: put what it leads to in its place"
+        description = "a link, which could lead anywhere: put what it leads to in its place"
     else:
-        what = "no file, but a pipe, a socket or a device: remove it"
-    return CorruptDatasetError(f"{path} is {what}")
+        description = "no file, but a pipe, a socket or a device: remove it"
+    return CorruptDatasetError(f"{path} is {description}")
 
 
 @contextmanager
-def _telling_of_room(target: Path, size: Callable[[], int]) -> Iterator[None]:
+def _write_error_context(target: Path, size: Callable[[], int]) -> Iterator[None]:
     """Turn the errors of a full disk, and of a path that cannot be written, into one that says what to do."""
     try:
         yield
@@ -379,7 +385,7 @@ def _telling_of_room(target: Path, size: Callable[[], int]) -> Iterator[None]:
             raise
         if error.errno in _REMEDIES and str(error.filename).startswith(f"{target}."):  # of the temporary file
             raise StorageError(f'"{target}" cannot be written ({error.strerror}): {_REMEDIES[error.errno]}') from error
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
         raise StorageFullError(
             f"{target}: no room for this file of {size():,} bytes or more ({error.strerror}); "
@@ -388,51 +394,51 @@ def _telling_of_room(target: Path, size: Callable[[], int]) -> Iterator[None]:
 
 
 # Descriptors of folders that this process holds, or waits for.
-_held: set[int] = set()
+_lock_descriptors: set[int] = set()
 
 
-def _forget_held() -> None:
+def _close_inherited_locks() -> None:
     """Close what was inherited: a child that outlives its parent would hold the folder in its place."""
-    while _held:
-        os.close(_held.pop())
+    while _lock_descriptors:
+        os.close(_lock_descriptors.pop())
 
 
-call_after_fork(_forget_held)
+call_after_fork(_close_inherited_locks)
 
 
-def _hold(folder: Path) -> int:
+def _acquire_lock(folder: Path) -> int:
     """Return the descriptor of a folder that no other has locked."""
-    locked = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
+    lock_path = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
     while True:
-        descriptor = _open_lock(folder, locked)
-        _held.add(descriptor)
+        descriptor = _open_lock(folder, lock_path)
+        _lock_descriptors.add(descriptor)
         try:
-            with _where_supported():
-                _wait_for(descriptor, folder)
+            with _ignore_missing_locks():
+                _wait_for_lock(descriptor, folder)
             # Who held it may have removed it, and another made it anew.
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), locked.stat()):
+                if os.path.samestat(os.fstat(descriptor), lock_path.stat()):
                     return descriptor
         except BaseException:
-            _let_go(descriptor)
+            _release_lock(descriptor)
             raise
-        _let_go(descriptor)
+        _release_lock(descriptor)
 
 
-def _wait_for(descriptor: int, folder: Path) -> None:
+def _wait_for_lock(descriptor: int, folder: Path) -> None:
     try:
         portalocker.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
     except AlreadyLocked:
-        told = threading.Timer(_PATIENCE_SECONDS, _tell_of_waiting, [descriptor, folder])
-        told.daemon = True
-        told.start()
+        timer = threading.Timer(_LOCK_WARNING_SECONDS, _warn_of_waiting, [descriptor, folder])
+        timer.daemon = True
+        timer.start()
         try:
-            _lock(descriptor)
+            _lock_blocking(descriptor)
         finally:
-            told.cancel()
+            timer.cancel()
 
 
-def _lock(descriptor: int) -> None:
+def _lock_blocking(descriptor: int) -> None:
     while True:
         # Windows gives up after ten seconds.
         with suppress(AlreadyLocked):
@@ -440,7 +446,7 @@ def _lock(descriptor: int) -> None:
             return
 
 
-def _tell_of_waiting(descriptor: int, folder: Path) -> None:
+def _warn_of_waiting(descriptor: int, folder: Path) -> None:
     holder = "another process or thread"
     with suppress(OSError):
         inode = os.fstat(descriptor).st_ino
@@ -451,16 +457,16 @@ def _tell_of_waiting(descriptor: int, folder: Path) -> None:
     warn(f"{folder} is held by {holder}, which writes there: waiting until it is done; Ctrl-C stops")
 
 
-def _let_go(descriptor: int) -> None:
-    if descriptor in _held:  # and not a forked process, which never held it
-        with _where_supported():
+def _release_lock(descriptor: int) -> None:
+    if descriptor in _lock_descriptors:  # and not a forked process, which never held it
+        with _ignore_missing_locks():
             portalocker.unlock(descriptor)
-        _held.discard(descriptor)
+        _lock_descriptors.discard(descriptor)
         os.close(descriptor)
 
 
 @contextmanager
-def _where_supported() -> Iterator[None]:
+def _ignore_missing_locks() -> Iterator[None]:
     """Go on without a lock where the file system has none for folders, as some network ones."""
     try:
         yield
@@ -468,39 +474,41 @@ def _where_supported() -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, LockException) else error
         if not isinstance(cause, OSError):
             raise
-        if cause.errno not in _NO_LOCKS:
+        if cause.errno not in _NO_LOCKS_ERRNOS:
             raise cause from None
 
 
-def make_folder(path: str | os.PathLike[str], what: str) -> Path:
+def make_folder(path: str | os.PathLike[str], parameter: str) -> Path:
     """Make a folder unless it is there, and return its absolute path; StorageError names the parameter."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
         return Path(path).resolve()
     except (OSError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise StorageError(f"{what}={path!r} cannot be a folder ({reason}): choose another path") from error
+        raise StorageError(f"{parameter}={path!r} cannot be a folder ({reason}): choose another path") from error
 
 
-def _create(path: Path) -> int:
+def _create_file(path: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with suppress(FileNotFoundError):
         return os.open(path, flags, 0o666)
-    return _in_folder(path.parent, lambda: os.open(path, flags, 0o666))
+    return _create_in_folder(path.parent, lambda: os.open(path, flags, 0o666))
 
 
-def _open_lock(folder: Path, locked: Path) -> int:
-    return _in_folder(folder, lambda: os.open(locked, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT))
+def _open_lock(folder: Path, lock_path: Path) -> int:
+    return _create_in_folder(
+        folder, lambda: os.open(lock_path, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT)
+    )
 
 
-def _in_folder(folder: Path, make: Callable[[], int]) -> int:
+def _create_in_folder(folder: Path, create: Callable[[], int]) -> int:
     """Make a folder and do something in it, again where others remove the folder meanwhile."""
-    for _ in range(_MOST_REMOVALS):
+    for _ in range(_MAX_FOLDER_REMOVALS):
         with suppress(FileNotFoundError):
             _make_folder(folder)
-            return make()
+            return create()
     _make_folder(folder)  # where no folder can be made, as in /proc, this says so
-    return make()
+    return create()
 
 
 def _make_folder(folder: Path) -> None:
@@ -525,7 +533,7 @@ def _sync(path: str | Path) -> None:
         os.fsync(descriptor)
     except OSError as error:
         # Some network file systems flush no folders.
-        if error.errno not in _NO_FOLDER_SYNC or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        if error.errno not in _NO_FOLDER_SYNC_ERRNOS or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise
     finally:
         os.close(descriptor)

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
-from daskprep.storage.arrays import is_chunk, whole
-from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
+from daskprep.storage.arrays import is_chunk, validate_count
+from daskprep.storage.checkpoint import checkpointable
+from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
 from daskprep.storage.files import Folder
-from daskprep.storage.kept import keepable
-from daskprep.storage.layout import MOST_PART_BLOCKS, Layout
+from daskprep.storage.layout import MAX_PART_BLOCKS, Layout
 from daskprep.storage.shards import Span, chunk_spans, tail_bytes
 
 MANIFEST = "manifest.json"
 FORMAT = 2
 """Of datasets whose arrays are sharded; others are written in format 1."""
 
-PIECE_BYTES = 8_000_000
+CHECKSUM_READ_BYTES = 8_000_000
 """As much of a file as is compared with its checksum at once."""
-_LIMIT_BYTES = 1 << 30
-_MOST_FOLDS = 255  # which are numbered by bytes
-_MOST_NAME_BYTES = 255  # of one folder or file, on all file systems
+_MAX_MANIFEST_BYTES = 1 << 30
+_MAX_FOLDS = 255  # which are numbered by bytes
+_MAX_NAME_BYTES = 255  # of one folder or file, on all file systems
 _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -35,7 +35,7 @@ Gap: TypeAlias = tuple[str, int, str, str]
 """A cell of the first rows: split, row in it, feature, and "missing" or "unreadable"."""
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
 class FileEntry:
     """What a file of a dataset must be: its bytes, their CRC-32C, and its rows where it has any.
@@ -53,18 +53,18 @@ class FileEntry:
     @classmethod
     def of(cls, name: str, data: Buffer, rows: int | None = None, slots: int | None = None) -> FileEntry:
         """Return the entry of a file that was just made."""
-        view = flat(data)
+        view = byte_view(data)
         covered = view[:-CHECKSUM_BYTES] if is_chunk(name) else view
         if slots is not None:
             covered = covered[len(view) - tail_bytes(slots) :]
         return cls(len(view), crc32c(covered), rows, slots)
 
-    def is_of(self, name: str, data: Buffer) -> bool:
+    def matches(self, name: str, data: Buffer) -> bool:
         """Tell whether these are the bytes of the file that the entry is of."""
-        view = flat(data)
-        return len(view) == self.bytes and self.fits(name, lambda start, stop: view[start:stop])
+        view = byte_view(data)
+        return len(view) == self.bytes and self.matches_checksums(name, lambda start, stop: view[start:stop])
 
-    def fits(self, name: str, read: Callable[[int, int], Buffer]) -> bool:
+    def matches_checksums(self, name: str, read: Callable[[int, int], Buffer]) -> bool:
         """Tell whether the bytes of a file of the right length, from a start to a stop, are those of the entry."""
         try:
             spans = self.spans(name, lambda start: read(start, self.bytes))
@@ -72,8 +72,8 @@ class FileEntry:
             return False
         for span in spans:
             checksum = 0
-            for start in range(span.start, span.stop, PIECE_BYTES):
-                checksum = crc32c(read(start, min(start + PIECE_BYTES, span.stop)), start=checksum)
+            for start in range(span.start, span.stop, CHECKSUM_READ_BYTES):
+                checksum = crc32c(read(start, min(start + CHECKSUM_READ_BYTES, span.stop)), start=checksum)
             if checksum != span.crc32c:
                 return False
         return True
@@ -91,11 +91,14 @@ class FileEntry:
         """Return the pieces of the file, and the CRC-32C that each must have; those of a shard end before its tail."""
         if not is_chunk(name):
             return [Span(0, self.bytes, self.crc32c)]
-        found = []
+        file_spans = []
         for start, stop, checksum in self.chunks(read_tail):
             end = max(start, stop - CHECKSUM_BYTES)
-            found += [Span(start, end, checksum), Span(end, stop, crc32c(checksum.to_bytes(CHECKSUM_BYTES, "little")))]
-        return found
+            file_spans += [
+                Span(start, end, checksum),
+                Span(end, stop, crc32c(checksum.to_bytes(CHECKSUM_BYTES, "little"))),
+            ]
+        return file_spans
 
     def to_list(self) -> list[int]:
         return [number for number in (self.bytes, self.crc32c, self.rows, self.slots) if number is not None]
@@ -115,7 +118,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return canonical JSON that holds its own checksum: one manifest has one text."""
-        return _sealed(
+        return _seal(
             "manifest",
             {
                 "format": FORMAT if self.layout.sharded else 1,
@@ -131,8 +134,8 @@ class Manifest:
     @classmethod
     def from_bytes(cls, data: Buffer, where: str) -> Manifest:
         """Return what `to_bytes` wrote; of text that differs from it in a byte, CorruptDatasetError naming `where`."""
-        body = _unsealed("manifest", data, where)
-        with _naming(where):
+        body = _unseal("manifest", data, where)
+        with _error_context(where):
             manifest = cls(
                 body["version"],
                 Layout.from_dict(body["layout"]),
@@ -156,8 +159,8 @@ def read_manifest(folder: Folder) -> Manifest | None:
     size = folder.size(MANIFEST)
     if size is None:
         return None
-    if size > _LIMIT_BYTES:
-        raise _damaged(where, f"it has {size:,} bytes, and no manifest has more than {_LIMIT_BYTES:,}")
+    if size > _MAX_MANIFEST_BYTES:
+        raise _damage_error(where, f"it has {size:,} bytes, and no manifest has more than {_MAX_MANIFEST_BYTES:,}")
     return Manifest.from_bytes(folder.read(MANIFEST), where)
 
 
@@ -174,50 +177,50 @@ class Receipt:
         """Return the text of the receipt, sealed by a checksum."""
         filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
         gaps = {"gaps": list(map(list, self.gaps))} if self.gaps else {}
-        return _sealed("receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **gaps})
+        return _seal("receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **gaps})
 
     @classmethod
     def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
         """Return the receipt that `to_bytes` was called on; CorruptDatasetError if a byte differs."""
-        body = _unsealed("receipt", data, where)
-        with _naming(where):
+        body = _unseal("receipt", data, where)
+        with _error_context(where):
             filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
             return cls(_files_from_json(body["files"]), filled, _gaps_from_json(body.get("gaps", ())))
 
 
-def _sealed(kind: str, body: Mapping[str, Any]) -> bytes:
+def _seal(kind: str, body: Mapping[str, Any]) -> bytes:
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return b'{"checksum":"%08x","%s":%s}\n' % (crc32c(text), kind.encode(), text)
 
 
-def _unsealed(kind: str, data: Buffer, where: str) -> dict[str, Any]:
-    """Return the JSON that `_sealed` was given; an error if it is not the very text that it returns."""
-    text = bytes(flat(data))
-    with _naming(where):
+def _unseal(kind: str, data: Buffer, where: str) -> dict[str, Any]:
+    """Return the JSON that `_seal` was given; an error if it is not the very text that it returns."""
+    text = bytes(byte_view(data))
+    with _error_context(where):
         body = json.loads(text)[kind]
-        written_in = body["format"]
-        if type(written_in) is not int or written_in < 1:
-            raise ValueError(f"the format {written_in!r}")
-        if written_in > FORMAT:
+        format_number = body["format"]
+        if type(format_number) is not int or format_number < 1:
+            raise ValueError(f"the format {format_number!r}")
+        if format_number > FORMAT:
             raise FormatVersionError(
-                f"{where} was written in format {written_in}, and this daskprep reads up to {FORMAT}: upgrade it"
+                f"{where} was written in format {format_number}, and this daskprep reads up to {FORMAT}: upgrade it"
             )
-        again = _sealed(kind, body)
-    if again != text:
-        raise _damaged(where, "its text does not match its checksum")
+        resealed = _seal(kind, body)
+    if resealed != text:
+        raise _damage_error(where, "its text does not match its checksum")
     return dict(body)
 
 
 @contextmanager
-def _naming(where: str) -> Iterator[None]:
+def _error_context(where: str) -> Iterator[None]:
     """Say of what cannot be read which file it is."""
     try:
         yield
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise _damaged(where, f"{type(error).__name__}: {error}") from error
+        raise _damage_error(where, f"{type(error).__name__}: {error}") from error
 
 
-def _damaged(where: str, problem: str) -> CorruptDatasetError:
+def _damage_error(where: str, problem: str) -> CorruptDatasetError:
     return CorruptDatasetError(f"{where} is damaged: {problem}; write the dataset again, or restore the file")
 
 
@@ -226,11 +229,11 @@ def _files_to_json(files: Mapping[str, FileEntry]) -> dict[str, list[int]]:
 
 
 def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
-    return {_checked_name(name): _checked_entry(name, entry) for name, entry in files.items()}
+    return {_validate_name(name): _validate_entry(name, entry) for name, entry in files.items()}
 
 
 def _gaps_from_json(gaps: Sequence[Any]) -> tuple[Gap, ...]:
-    return tuple((str(split), whole(place), str(name), str(kind)) for split, place, name, kind in gaps)
+    return tuple((str(split), validate_count(row), str(name), str(kind)) for split, row, name, kind in gaps)
 
 
 def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:
@@ -260,29 +263,31 @@ def _check_origin(source: Any, settings: Any) -> None:
     if type(settings.get("shuffle_seed")) not in {int, type(None)}:
         raise TypeError(f"the seed {settings['shuffle_seed']!r}")
     folds = settings.get("folds")
-    if folds is not None and (type(folds) is not int or not 0 <= folds <= _MOST_FOLDS):
+    if folds is not None and (type(folds) is not int or not 0 <= folds <= _MAX_FOLDS):
         raise TypeError(f"{folds!r} folds")
 
 
-def _checked_name(name: str) -> str:
+def _validate_name(name: str) -> str:
     # Files are removed and read by these names: none may lead out of the folder.
     if any(part in {"", ".", ".."} for part in name.split("/")) or "\\" in name or "\0" in name:
         raise ValueError(f"the file name {name!r} leads out of the folder")
-    if any(len(part.encode()) > _MOST_NAME_BYTES for part in name.split("/")):
-        raise ValueError(f"the file name {name[:_MOST_NAME_BYTES]!r}... is too long")
+    if any(len(part.encode()) > _MAX_NAME_BYTES for part in name.split("/")):
+        raise ValueError(f"the file name {name[:_MAX_NAME_BYTES]!r}... is too long")
     return name
 
 
-def _checked_entry(name: str, entry: Any) -> FileEntry:
+def _validate_entry(name: str, entry: Any) -> FileEntry:
     if not isinstance(entry, list) or not 2 <= len(entry) <= (4 if is_chunk(name) else 3):
         raise ValueError(f"{name}: {entry!r} is no size, checksum and number of rows")
     try:
-        found = FileEntry(*map(whole, entry))
+        file_entry = FileEntry(*map(validate_count, entry))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    if found.crc32c >= 1 << 8 * CHECKSUM_BYTES:
-        raise ValueError(f"{name}: the checksum {found.crc32c:,} has more than {8 * CHECKSUM_BYTES} bits")
+    if file_entry.crc32c >= 1 << 8 * CHECKSUM_BYTES:
+        raise ValueError(f"{name}: the checksum {file_entry.crc32c:,} has more than {8 * CHECKSUM_BYTES} bits")
     # Who opens a shard makes room for its index.
-    if found.slots is not None and not (found.slots <= MOST_PART_BLOCKS and tail_bytes(found.slots) <= found.bytes):
-        raise ValueError(f"{name}: a shard of {found.slots:,} chunks in {found.bytes:,} bytes")
-    return found
+    if file_entry.slots is not None and not (
+        file_entry.slots <= MAX_PART_BLOCKS and tail_bytes(file_entry.slots) <= file_entry.bytes
+    ):
+        raise ValueError(f"{name}: a shard of {file_entry.slots:,} chunks in {file_entry.bytes:,} bytes")
+    return file_entry

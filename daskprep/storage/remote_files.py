@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from daskprep.errors import StorageError, StorageFullError
-from daskprep.storage.local_files import FULL
-from daskprep.storage.retries import ATTEMPTS, ask_once, explain, is_passing, reason_of, tried
+from daskprep.storage.local_files import DISK_FULL_ERRNOS
+from daskprep.storage.retries import ATTEMPTS, call_with_retries, disable_s3fs_retries, explain, is_transient, reason_of
 from daskprep.storage.s3_ranges import read_range
-from daskprep.storage.threads import in_threads
+from daskprep.storage.threads import map_in_threads
 
 # Names there hold no folders, and to make one could make a bucket.
 _WITHOUT_FOLDERS = frozenset({"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"})
@@ -29,7 +29,7 @@ class RemoteFiles:
     """
 
     def __init__(self, filesystem: Any, attempts: int = ATTEMPTS) -> None:
-        ask_once(filesystem)
+        disable_s3fs_retries(filesystem)
         self._filesystem = filesystem
         self.attempts = attempts  # how often a request is tried that fails in passing
         self._process = os.getpid()
@@ -39,9 +39,9 @@ class RemoteFiles:
     def filesystem(self) -> Any:
         if self._process != os.getpid():
             # After a fork, the thread that the file system's event loop ran in is gone.
-            make, arguments = self._filesystem.__reduce__()[:2]
-            self._filesystem, self._process = make(*arguments), os.getpid()
-            ask_once(self._filesystem)
+            constructor, arguments = self._filesystem.__reduce__()[:2]
+            self._filesystem, self._process = constructor(*arguments), os.getpid()
+            disable_s3fs_retries(self._filesystem)
         return self._filesystem
 
     @property
@@ -58,19 +58,19 @@ class RemoteFiles:
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteFiles, (self.filesystem, self.attempts)
 
-    def _asked(self, url: str, what: str, ask: Callable[[], T]) -> T:
+    def _request(self, url: str, action: str, call: Callable[[], T]) -> T:
         """Return what the file system answers, at the last attempt at the latest."""
-        with explained(url, what):
-            return tried(ask, self.attempts)
+        with storage_error_context(url, action):
+            return call_with_retries(call, self.attempts)
 
-    def _fresh(self, url: str, what: str, ask: Callable[[Any], Any]) -> Any:
+    def _request_uncached(self, url: str, action: str, call: Callable[[Any], Any]) -> Any:
         """Return what the file system answers without the listings that it keeps."""
 
-        def asked() -> Any:
+        def call_uncached() -> Any:
             self.filesystem.invalidate_cache()
-            return ask(self.filesystem)
+            return call(self.filesystem)
 
-        return self._asked(url, what, asked)
+        return self._request(url, action, call_uncached)
 
     @contextmanager
     def writer(self, path: str, url: str, durable: object) -> Iterator[Callable[[memoryview], None]]:
@@ -88,10 +88,10 @@ class RemoteFiles:
                 self.filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self.filesystem.pipe_file(path, data)
 
-        self._asked(url, "written", put)
+        self._request(url, "written", put)
 
     @contextmanager
-    def locked(self, path: str, url: str) -> Iterator[None]:
+    def lock(self, path: str, url: str) -> Iterator[None]:
         """Do nothing: stores have no locks."""
         yield
 
@@ -99,42 +99,42 @@ class RemoteFiles:
         """Do nothing: what was put is kept."""
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
-        return bytes(self._bytes(path, url, start, stop))
+        return bytes(self._read_range(path, url, start, stop))
 
-    def mapped(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
-        return pa.py_buffer(self._bytes(path, url, start, stop))
+    def read_buffer(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
+        return pa.py_buffer(self._read_range(path, url, start, stop))
 
-    def _bytes(self, path: str, url: str, start: int, stop: int | None) -> bytes | memoryview:
+    def _read_range(self, path: str, url: str, start: int, stop: int | None) -> bytes | memoryview:
         if start == 0 and stop is None:
             # s3fs would ask for the size first, and no reason is told of a request that fails there.
             options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}
-            return self._asked(url, "read", lambda: bytes(self.filesystem.cat_file(path, **options)))
+            return self._request(url, "read", lambda: bytes(self.filesystem.cat_file(path, **options)))
         if stop is None:
             stop = self.size(path, url)
         if stop is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
         # Stores refuse a range that holds no byte.
-        return self._range(path, url, start, stop) if start < stop else b""
+        return self._fetch_range(path, url, start, stop) if start < stop else b""
 
     @contextmanager
-    def opened(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
+    def open_reader(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
         """Give a function that fills a target from an offset on, and returns how many bytes it filled."""
 
         def read_into(start: int, target: memoryview) -> int:
             if not target:
                 return 0
-            data = self._bytes(path, url, start, start + len(target))
+            data = self._read_range(path, url, start, start + len(target))
             target[: len(data)] = data
             return len(data)
 
         yield read_into
 
-    def _range(self, path: str, url: str, start: int, stop: int) -> memoryview:
-        def ask() -> memoryview:
+    def _fetch_range(self, path: str, url: str, start: int, stop: int) -> memoryview:
+        def fetch_range() -> memoryview:
             try:
                 data = read_range(self.filesystem, path, start, stop, self._stores)
             except Exception as error:
-                if isinstance(error, FileNotFoundError) or is_passing(error) or hasattr(error, "response"):
+                if isinstance(error, FileNotFoundError) or is_transient(error) or hasattr(error, "response"):
                     raise
                 # Stores have errors of their own for a range behind the end of a file.
                 size = self.size(path, url)
@@ -145,63 +145,63 @@ class RemoteFiles:
                 raise EOFError(f"{len(data):,} of {stop - start:,} bytes came")
             return data
 
-        return self._asked(url, "read", ask)
+        return self._request(url, "read", fetch_range)
 
     def size(self, path: str, url: str) -> int | None:
         with suppress(FileNotFoundError):
-            info = self._fresh(url, "looked up", lambda files: files.info(path))
+            info = self._request_uncached(url, "looked up", lambda files: files.info(path))
             return int(info["size"]) if info["type"] == "file" else None
         return None
 
     def sizes(self, path: str, url: str) -> Iterator[tuple[str, int]]:
-        for found, info in self._find(path, url).items():
-            yield found[len(path) :].lstrip("/"), int(info["size"])
+        for file_path, info in self._find(path, url).items():
+            yield file_path[len(path) :].lstrip("/"), int(info["size"])
 
     def children(self, path: str, url: str) -> list[str]:
         with suppress(FileNotFoundError):
-            found = self._fresh(url, "listed", lambda files: files.ls(path, detail=False))
+            listing = self._request_uncached(url, "listed", lambda files: files.ls(path, detail=False))
             # Of a path that is a file, `ls` gives the file.
-            return [name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != path]
+            return [name.rstrip("/").rpartition("/")[2] for name in listing if name.rstrip("/") != path]
         return []
 
     def remove(self, paths: Sequence[str], url: str) -> None:
         def remove_one(path: str) -> None:
             with suppress(FileNotFoundError):
-                tried(lambda: self.filesystem.rm_file(path), self.attempts)
+                call_with_retries(lambda: self.filesystem.rm_file(path), self.attempts)
 
-        with explained(url, "removed"):
-            in_threads(remove_one, paths, local=False)
+        with storage_error_context(url, "removed"):
+            map_in_threads(remove_one, paths, local=False)
 
     def remove_all(self, path: str, url: str) -> None:
         self.remove(list(self._find(path, url)), url)
         if self.protocol in _WITHOUT_FOLDERS:
             return
-        with suppress(FileNotFoundError), explained(url, "removed"):
+        with suppress(FileNotFoundError), storage_error_context(url, "removed"):
             folders = self.filesystem.find(path, withdirs=True, detail=True)
             for folder in sorted(folders, key=len, reverse=True):
                 self.filesystem.rmdir(folder)
 
     def _find(self, path: str, url: str) -> dict[str, Any]:
         with suppress(FileNotFoundError):
-            found = self._fresh(url, "listed", lambda files: files.find(path, detail=True))
+            listing = self._request_uncached(url, "listed", lambda files: files.find(path, detail=True))
             # Of a path that is a file, `find` gives the file.
-            return {name: info for name, info in found.items() if name != path}
+            return {name: info for name, info in listing.items() if name != path}
         return {}
 
 
 @contextmanager
-def explained(url: str, what: str) -> Iterator[None]:
+def storage_error_context(url: str, action: str) -> Iterator[None]:
     """Name the file without credentials: each file system has errors of its own, with no common base."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        if is_passing(error):
-            raise StorageError(f"{url} cannot be {what} {explain(error)}") from error
+        if is_transient(error):
+            raise StorageError(f"{url} cannot be {action} {explain(error)}") from error
         bucket = " (NoSuchBucket)" if "NoSuchBucket" in reason_of(error) else ""
         raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}{bucket}", url) from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in FULL:
+        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
             raise StorageFullError(f"{url}: no room there: make room, or write elsewhere") from error
         if isinstance(error, OSError) and getattr(error, "filename", None) == url:
             raise
-        raise StorageError(f"{url} cannot be {what} {explain(error)}") from error
+        raise StorageError(f"{url} cannot be {action} {explain(error)}") from error

@@ -11,61 +11,61 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from daskprep.errors import ConfigError
-from daskprep.storage.local_files import FULL
+from daskprep.storage.local_files import DISK_FULL_ERRNOS
 
 ATTEMPTS = 8
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
-_PATIENCE = 60.0  # seconds after which nothing is begun again, but once: a connection may hang that long
-_FINAL = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+_FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0  # seconds
+_MAX_RETRY_SECONDS = 60.0  # seconds after which nothing is begun again, but once: a connection may hang that long
+_PERMANENT_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 # Libraries of stores raise errors of their own.
-_NETWORK = re.compile(r"(aiohttp|aiobotocore|botocore|gcsfs|google|azure|requests|urllib3|http|ssl)(\.|$)")
-COME_AGAIN = frozenset({408, 429})  # statuses of HTTP
+_NETWORK_MODULES = re.compile(r"(aiohttp|aiobotocore|botocore|gcsfs|google|azure|requests|urllib3|http|ssl)(\.|$)")
+RETRY_STATUSES = frozenset({408, 429})  # statuses of HTTP
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
-_OF_CREDENTIALS = re.compile(r"Token|Access|Signature|Credential|Forbid|Unauthorized|\b40[13]\b")
+_CREDENTIAL_ERROR = re.compile(r"Token|Access|Signature|Credential|Forbid|Unauthorized|\b40[13]\b")
 
 T = TypeVar("T")
 
 
-def attempts_of(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return how often a request is tried, and the options that are the file system's own."""
-    own = dict(options)
-    attempts = own.pop("attempts", ATTEMPTS)
+    filesystem_options = dict(options)
+    attempts = filesystem_options.pop("attempts", ATTEMPTS)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
         raise ConfigError(f'storage_options: "attempts" is how often a request is tried, 1 or more, not {attempts!r}')
-    return attempts, own
+    return attempts, filesystem_options
 
 
-def tried(call: Callable[[], T], attempts: int) -> T:
+def call_with_retries(call: Callable[[], T], attempts: int) -> T:
     """Return what a call gives that may fail in passing; the last error knows how often it was tried."""
     started, pause = time.monotonic(), _FIRST_PAUSE
     for attempt in range(1, attempts + 1):
         try:
             return call()
         except Exception as error:
-            is_late = attempt > 1 and time.monotonic() - started > _PATIENCE
-            if attempt == attempts or is_late or not is_passing(error):
+            is_late = attempt > 1 and time.monotonic() - started > _MAX_RETRY_SECONDS
+            if attempt == attempts or is_late or not is_transient(error):
                 error.attempts = attempt  # type: ignore[attr-defined]
                 raise
         # Not all at once: who waits together would come together.
         time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 no secret
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_PAUSE)
     raise AssertionError
 
 
-def tried_once(options: Mapping[str, Any]) -> dict[str, Any]:
+def disable_botocore_retries(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options by which botocore asks S3 once: it, and s3fs twice, would multiply attempts."""
     # fsspec gives the same file system for the same options, and no other program is to find its own asking once.
     config = {"retries": {"total_max_attempts": 1}, "user_agent_extra": "daskprep"}
     return {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
 
 
-def ask_once(filesystem: Any) -> None:
+def disable_s3fs_retries(filesystem: Any) -> None:
     """Let s3fs ask once, too."""
     if type(filesystem).__module__.startswith("s3fs"):
         filesystem.retries = 1
 
 
-def asking_again(filesystem: Any) -> Any:
+def enable_filesystem_retries(filesystem: Any) -> Any:
     """Return a file system that asks again by itself, for those who ask it once."""
     if not type(filesystem).__module__.startswith("s3fs"):
         return filesystem
@@ -74,42 +74,46 @@ def asking_again(filesystem: Any) -> Any:
     return type(filesystem)(*filesystem.storage_args, **{**options, "config_kwargs": config})
 
 
-def patient(file: Any, attempts: int) -> Any:
+def retry_fetches(file: Any, attempts: int) -> Any:
     """Let an open file of fsspec try again to fetch what it does not hold yet."""
     cache: Any = getattr(file, "cache", None)
     if (fetch := getattr(cache, "fetcher", None)) is not None:
-        cache.fetcher = lambda start, end: tried(lambda: fetch(start, end), attempts)
+        cache.fetcher = lambda start, end: call_with_retries(lambda: fetch(start, end), attempts)
     return file
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Tell whether the same request may succeed a moment later."""
-    *_, first = _chain(error)  # of web servers, fsspec says of all that fails that the file is not there
+    *_, root_cause = _chain(error)  # of web servers, fsspec says of all that fails that the file is not there
     for one in _chain(error):
-        if (status := _answer(one)[1]) is not None:
-            return status >= 500 or status in COME_AGAIN
-    if isinstance(first, _FINAL) or getattr(first, "errno", None) in FULL or "Credential" in type(first).__name__:
+        if (status := _parse_error(one)[1]) is not None:
+            return status >= 500 or status in RETRY_STATUSES
+    if (
+        isinstance(root_cause, _PERMANENT_ERRORS)
+        or getattr(root_cause, "errno", None) in DISK_FULL_ERRNOS
+        or "Credential" in type(root_cause).__name__
+    ):
         return False
-    return isinstance(first, OSError | EOFError) or bool(_NETWORK.match(type(first).__module__))
+    return isinstance(root_cause, OSError | EOFError) or bool(_NETWORK_MODULES.match(type(root_cause).__module__))
 
 
 def reason_of(error: BaseException) -> str:
     """Return why a request failed: its class, and the code that the store or the system gave."""
-    answers = list(map(_answer, _chain(error)))
-    codes = (code for kind in zip(*answers, strict=True) for code in kind if code)
+    parsed_errors = list(map(_parse_error, _chain(error)))
+    codes = (code for kind in zip(*parsed_errors, strict=True) for code in kind if code)
     tries = getattr(error, "attempts", 1)
-    *_, first = _chain(error)
-    named = first if isinstance(error, FileNotFoundError) else error
-    said = [type(named).__name__, *(str(code) for code in islice(codes, 1))]
-    return ", ".join([*said, *([f"{tries} attempts"] if tries > 1 else [])])
+    *_, root_cause = _chain(error)
+    reported = root_cause if isinstance(error, FileNotFoundError) else error
+    details = [type(reported).__name__, *(str(code) for code in islice(codes, 1))]
+    return ", ".join([*details, *([f"{tries} attempts"] if tries > 1 else [])])
 
 
 def explain(error: BaseException) -> str:
     """Return why a request failed, and what to do."""
     reason = reason_of(error)
-    if is_passing(error) and getattr(error, "attempts", 1) > 1:
+    if is_transient(error) and getattr(error, "attempts", 1) > 1:
         remedy = 'check the connection, try later, or raise "attempts" in storage_options'
-    elif _OF_CREDENTIALS.search(reason):
+    elif _CREDENTIAL_ERROR.search(reason):
         remedy = "check the credentials in storage_options, and what they allow"
     else:
         remedy = "check the connection, and the credentials in storage_options"
@@ -122,15 +126,15 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _answer(error: BaseException) -> tuple[str | None, int | None, str | None]:
+def _parse_error(error: BaseException) -> tuple[str | None, int | None, str | None]:
     """Return what an error tells of: the code of a store, the status of HTTP, what the system says."""
     response = getattr(error, "response", None)  # which botocore keeps of an answer
-    kept: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
-    code = str(kept.get("Error", {}).get("Code", ""))
+    fields: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
+    code = str(fields.get("Error", {}).get("Code", ""))
     # aiohttp has codes of its own, which are none.
-    own = getattr(error, "code" if type(error).__module__.startswith("gcsfs") else "status", None)
-    statuses = (kept.get("ResponseMetadata", {}).get("HTTPStatusCode"), own)
+    library_status = getattr(error, "code" if type(error).__module__.startswith("gcsfs") else "status", None)
+    statuses = (fields.get("ResponseMetadata", {}).get("HTTPStatusCode"), library_status)
     status = next((one for one in statuses if isinstance(one, int) and 400 <= one < 600), None)
     number = error.errno if isinstance(error, OSError) else None
-    said = os.strerror(number) if isinstance(number, int) else None
-    return code if _CODE.fullmatch(code) else None, status, said
+    message = os.strerror(number) if isinstance(number, int) else None
+    return code if _CODE.fullmatch(code) else None, status, message

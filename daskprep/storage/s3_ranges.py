@@ -13,26 +13,37 @@ from urllib.parse import urlsplit
 from fsspec.asyn import sync
 
 # Whatever else is asked of s3fs, it alone does.
-_OPTIONS = {"anon", "endpoint_url", "key", "profile", "secret", "skip_instance_cache", "token", "use_listings_cache"}
-_INNER_OPTIONS = {"endpoint_url", "region_name", "retries", "user_agent_extra"}
+_SUPPORTED_OPTIONS = {
+    "anon",
+    "endpoint_url",
+    "key",
+    "profile",
+    "secret",
+    "skip_instance_cache",
+    "token",
+    "use_listings_cache",
+}
+_SUPPORTED_CLIENT_OPTIONS = {"endpoint_url", "region_name", "retries", "user_agent_extra"}
 _TIMEOUTS = {"connect_timeout": "60s", "read_timeout": "60s", "timeout": "1h"}  # those of s3fs; the last one of all
-_VALID = timedelta(minutes=10)  # then credentials are asked for again: s3fs may have renewed them
-_ANSWER = re.compile(r"status code: (\d{3})(?:.*?<Code>([^<]*)</Code>)?", re.DOTALL)
-_works_in: list[int] = []  # the process: a fork does not take obstore's threads along, and would wait for them
-_opening = threading.Lock()
+_CREDENTIAL_LIFETIME = timedelta(minutes=10)  # then credentials are asked for again: s3fs may have renewed them
+_ERROR_PATTERN = re.compile(r"status code: (\d{3})(?:.*?<Code>([^<]*)</Code>)?", re.DOTALL)
+_obstore_process: list[int] = []  # the process: a fork does not take obstore's threads along, and would wait for them
+_store_lock = threading.Lock()
 
 
-def read_range(files: Any, path: str, start: int, stop: int, stores: dict[str, Any]) -> memoryview:
+def read_range(filesystem: Any, path: str, start: int, stop: int, stores: dict[str, Any]) -> memoryview:
     """Return some bytes of a file, fewer where it ends before; `stores` keeps what reads a bucket, or None for s3fs."""
     bucket, _, key = path.partition("/")
     store = None
-    if type(files).__module__.startswith("s3fs"):
-        _works_in[:1] = _works_in[:1] or [os.getpid()]
-        if _works_in[0] == os.getpid():
-            with _opening:
-                store = stores[bucket] if bucket in stores else stores.setdefault(bucket, _store(files, bucket))
+    if type(filesystem).__module__.startswith("s3fs"):
+        _obstore_process[:1] = _obstore_process[:1] or [os.getpid()]
+        if _obstore_process[0] == os.getpid():
+            with _store_lock:
+                store = (
+                    stores[bucket] if bucket in stores else stores.setdefault(bucket, _open_store(filesystem, bucket))
+                )
     if store is None:
-        return memoryview(files.cat_file(path, start=start, end=stop))
+        return memoryview(filesystem.cat_file(path, start=start, end=stop))
     from obstore import exceptions, get_range  # noqa: PLC0415 for S3 alone
 
     try:
@@ -40,47 +51,51 @@ def read_range(files: Any, path: str, start: int, stop: int, stores: dict[str, A
     except (OSError, exceptions.BaseError) as error:
         if "status code: 416" in str(error):
             return memoryview(b"")
-        raise _told(error) from None
+        raise _translate_error(error) from None
 
 
-def _store(files: Any, bucket: str) -> Any:
+def _open_store(filesystem: Any, bucket: str) -> Any:
     """Return what reads a bucket as s3fs would, or None."""
-    options, inner = dict(files.storage_options), dict[str, Any]()
+    options, client_settings = dict(filesystem.storage_options), dict[str, Any]()
     for kind in ("client_kwargs", "config_kwargs"):
-        inner |= options.pop(kind, None) or {}
-    if find_spec("obstore") is None or options.keys() - _OPTIONS or inner.keys() - _INNER_OPTIONS:
+        client_settings |= options.pop(kind, None) or {}
+    if (
+        find_spec("obstore") is None
+        or options.keys() - _SUPPORTED_OPTIONS
+        or client_settings.keys() - _SUPPORTED_CLIENT_OPTIONS
+    ):
         return None
     # s3fs knows which host it is, and whether the bucket is a part of its name.
-    url, region = urlsplit(files.url(f"{bucket}/any")), files.s3.meta.region_name
-    if url.scheme == "https" and files.session.get_config_variable("ca_bundle"):
+    url, region = urlsplit(filesystem.url(f"{bucket}/any")), filesystem.s3.meta.region_name
+    if url.scheme == "https" and filesystem.session.get_config_variable("ca_bundle"):
         return None
     from obstore.store import S3Store  # noqa: PLC0415 as above
 
-    limits: Any = {"allow_http": url.scheme == "http", **_TIMEOUTS}
+    client_limits: Any = {"allow_http": url.scheme == "http", **_TIMEOUTS}
     return S3Store(
         bucket,
         endpoint=f"{url.scheme}://{url.netloc}",
         virtual_hosted_style_request=not url.path.startswith(f"/{bucket}/"),
         region="us-east-1" if region in {None, "aws-global"} else region,
-        skip_signature=bool(files.anon),
-        credential_provider=lambda: sync(files.loop, _credentials, files),
-        client_options=limits,
+        skip_signature=bool(filesystem.anon),
+        credential_provider=lambda: sync(filesystem.loop, _read_credentials, filesystem),
+        client_options=client_limits,
         retry_config={"max_retries": 0},
     )
 
 
-async def _credentials(files: Any) -> dict[str, Any]:
-    held = files.key, files.secret, files.token
-    if not files.key:
-        held = await (await files.session.get_credentials()).get_frozen_credentials()
+async def _read_credentials(filesystem: Any) -> dict[str, Any]:
+    credentials = filesystem.key, filesystem.secret, filesystem.token
+    if not filesystem.key:
+        credentials = await (await filesystem.session.get_credentials()).get_frozen_credentials()
     names = ("access_key_id", "secret_access_key", "token")
-    return {**dict(zip(names, held, strict=False)), "expires_at": datetime.now(UTC) + _VALID}
+    return {**dict(zip(names, credentials, strict=False)), "expires_at": datetime.now(UTC) + _CREDENTIAL_LIFETIME}
 
 
-def _told(error: Exception) -> Exception:
+def _translate_error(error: Exception) -> Exception:
     """Return an error that tells the status and the code of an answer as botocore's do, and none of its text."""
     kind = TimeoutError if "kind: Timeout" in str(error) else ConnectionError
-    told: Any = (FileNotFoundError if isinstance(error, FileNotFoundError) else kind)()
-    if answer := _ANSWER.search(str(error)):
-        told.response = {"ResponseMetadata": {"HTTPStatusCode": int(answer[1])}, "Error": {"Code": answer[2] or ""}}
-    return told  # type: ignore[no-any-return]
+    translated: Any = (FileNotFoundError if isinstance(error, FileNotFoundError) else kind)()
+    if match := _ERROR_PATTERN.search(str(error)):
+        translated.response = {"ResponseMetadata": {"HTTPStatusCode": int(match[1])}, "Error": {"Code": match[2] or ""}}
+    return translated  # type: ignore[no-any-return]

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
+from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
 
-_CHECKSUM, _NUMBER = np.dtype("<u4"), np.dtype("<u8")
-_SLOT_BYTES = _CHECKSUM.itemsize + 2 * _NUMBER.itemsize
+_CHECKSUM_DTYPE, _NUMBER_DTYPE = np.dtype("<u4"), np.dtype("<u8")
+_SLOT_BYTES = _CHECKSUM_DTYPE.itemsize + 2 * _NUMBER_DTYPE.itemsize
 # Zarr's offset and size of a chunk that is not there: the last shard has fewer than the others.
-_NONE = (1 << 64) - 1
+_ABSENT = (1 << 64) - 1
 
 
 class Span(NamedTuple):
@@ -36,7 +36,7 @@ def tail_bytes(slots: int) -> int:
 
 def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
     """Return the shard of some chunks, with room for as many as every other shard of the array has."""
-    checksums, index = np.zeros(slots, _CHECKSUM), np.full((slots, 2), _NONE, _NUMBER)
+    checksums, index = np.zeros(slots, _CHECKSUM_DTYPE), np.full((slots, 2), _ABSENT, _NUMBER_DTYPE)
     sizes = list(map(len, chunks))
     index[: len(chunks)] = list(zip(accumulate(sizes[:-1], initial=0), sizes, strict=True))
     checksums[: len(chunks)] = [int.from_bytes(chunk[-CHECKSUM_BYTES:], "little") for chunk in chunks]
@@ -50,18 +50,18 @@ def chunk_spans(tail: Buffer, nbytes: int, checksum: int) -> list[Span]:
     `nbytes` and `checksum` are what the manifest says of the shard. CorruptDatasetError unless the chunks fill all the
     rest of it, one after the other: nothing else is ever written, and nothing behind an offset is believed.
     """
-    view = flat(tail)
+    view = byte_view(tail)
     sealed, seal = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")
     slots = len(sealed) // _SLOT_BYTES
-    index = sealed[slots * _CHECKSUM.itemsize :]
+    index = sealed[slots * _CHECKSUM_DTYPE.itemsize :]
     if crc32c(sealed) != checksum or crc32c(index) != seal:
         raise CorruptDatasetError("the index of a shard has another checksum than it was written with")
-    numbers = np.frombuffer(index, _NUMBER).reshape(slots, 2).tolist()
-    there = [size for _, size in numbers if size != _NONE]
-    stops = list(accumulate(there, initial=0))
-    expected = [[start, size] for start, size in zip(stops, there, strict=False)]
-    absent = [[_NONE, _NONE]] * (slots - len(there))
-    if numbers != expected + absent or stops[-1] != nbytes - len(view) or min(there, default=0) < CHECKSUM_BYTES:
+    numbers = np.frombuffer(index, _NUMBER_DTYPE).reshape(slots, 2).tolist()
+    chunk_sizes = [size for _, size in numbers if size != _ABSENT]
+    stops = list(accumulate(chunk_sizes, initial=0))
+    expected = [[start, size] for start, size in zip(stops, chunk_sizes, strict=False)]
+    absent = [[_ABSENT, _ABSENT]] * (slots - len(chunk_sizes))
+    if numbers != expected + absent or stops[-1] != nbytes - len(view) or min(chunk_sizes, default=0) < CHECKSUM_BYTES:
         raise CorruptDatasetError("the index of a shard names other bytes than those of its chunks")
-    checksums = np.frombuffer(sealed, _CHECKSUM, len(there)).tolist()
+    checksums = np.frombuffer(sealed, _CHECKSUM_DTYPE, len(chunk_sizes)).tolist()
     return [Span(*one) for one in zip(stops, stops[1:], checksums, strict=False)]

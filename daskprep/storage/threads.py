@@ -13,7 +13,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def in_threads(function: Callable[[T], R], items: Iterable[T], *, local: bool) -> list[R]:
+def map_in_threads(function: Callable[[T], R], items: Iterable[T], *, local: bool) -> list[R]:
     """Call a function on every item, on threads, and return the results in order; files that it reads are `local`."""
     items = list(items)
     threads = min((os.cpu_count() or 1) if local else _REMOTE_THREADS, len(items))

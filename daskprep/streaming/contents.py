@@ -18,26 +18,26 @@ from daskprep.features.base import all_outputs
 from daskprep.features.fitting import empty_outputs
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import source_columns
-from daskprep.loader.batches import chosen_names
-from daskprep.loader.groups import Group, groups_of
+from daskprep.loader.batches import select_names
+from daskprep.loader.groups import Group, group_outputs
 from daskprep.media.decoding import MediaDecoder
 from daskprep.sources import FileSource, PreparedSource, Source
 from daskprep.sources.composed import ComposedSource
 from daskprep.sources.frames import PandasSource
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
-from daskprep.streaming.encoding import Encoding, encode_partition, own_rows
+from daskprep.streaming.encoding import Encoding, encode_partition, select_own_rows
 from daskprep.streaming.plan import StreamPlan
 from daskprep.writing.placement import SPLITS
 from daskprep.writing.recipe import Recipe
 
 # Of each row, besides its outputs: its numbers in the split and in the source, and its place in the window.
 _ROW_BYTES = 24
-_MARKED_ROWS = 100
+_FINGERPRINT_ROWS = 100
 
 
 @dataclass(frozen=True)
-class Contents:
+class StreamContents:
     """The outputs of a stream; `targets` are given also if they are not among `columns`."""
 
     recipe: Recipe
@@ -55,15 +55,15 @@ class Contents:
     @cached_property
     def outputs(self) -> list[Output]:
         """The outputs as they are in memory; of media to be decoded here, what is known of their cells."""
-        found = {}
+        outputs = {}
         for name, feature in self.recipe.features.items():
             learned = self.learned[name]
             as_cells = isinstance(feature, MediaFeature) and self.decode_on == "trainer"
-            cells = max(1, learned.file_bytes) if as_cells else None
+            file_bytes = max(1, learned.file_bytes) if as_cells else None
             for output, array in empty_outputs({name: feature}, self.learned).items():
-                held = cells if output == name else None
-                found[output] = Output(output, str(array.dtype), array.shape[1:], held)
-        return [found[name] for name in dict.fromkeys([*self.columns, *self.targets])]
+                cell_bytes = file_bytes if output == name else None
+                outputs[output] = Output(output, str(array.dtype), array.shape[1:], cell_bytes)
+        return [outputs[name] for name in dict.fromkeys([*self.columns, *self.targets])]
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -84,9 +84,9 @@ class Contents:
     @cached_property
     def groups(self) -> list[Group]:
         """The arrays that outputs lie in."""
-        groups = groups_of(self.outputs)
+        groups = group_outputs(self.outputs)
         # Numbers in the source also tell which image cannot be decoded.
-        return [Group((ROW_ID,)), *groups] if self.row_ids or any(group.is_cells for group in groups) else groups
+        return [Group((ROW_ID,)), *groups] if self.row_ids or any(group.stores_cells for group in groups) else groups
 
     @property
     def row_bytes(self) -> int:
@@ -95,18 +95,18 @@ class Contents:
 
     def job(self, plan: StreamPlan, digest: str) -> partitions.Job:
         """Return what is done with partitions; `digest` is that of the stream."""
-        wanted = self.features
+        features = self.features
         groups = [tuple(output.name for output in group.outputs) for group in self.groups]
-        learned = {name: self.learned[name] for name in {**wanted, **plan.dropping}}
+        learned = {name: self.learned[name] for name in {**features, **plan.dropping}}
         decodes = self.decode_on == "workers"
-        encoding = Encoding(wanted, dict(plan.dropping), learned, SPLITS[self.split], groups, decodes)
-        columns = list(dict.fromkeys([*source_columns(wanted), *plan.columns]))
+        encoding = Encoding(features, dict(plan.dropping), learned, SPLITS[self.split], groups, decodes)
+        columns = list(dict.fromkeys([*source_columns(features), *plan.columns]))
         rows = self.source.identity()
         key = None
         if rows is not None:
             facts = [digest, self.split, groups, decodes, columns, rows]
             key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-        return partitions.Job(self.source, columns, encode_partition, encoding, own_rows, key)
+        return partitions.Job(self.source, columns, encode_partition, encoding, select_own_rows, key)
 
     def decoder(self, name: str) -> MediaDecoder:
         """Return what decodes the images or sounds of an output in this process."""
@@ -115,7 +115,7 @@ class Contents:
         return decoder
 
 
-def names_of(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, ...]:
+def select_outputs(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the names of the outputs asked for, or raise ConfigError for one that is not there."""
     known = [name + suffix for name, feature in recipe.features.items() for suffix in all_outputs(feature)]
 
@@ -124,10 +124,10 @@ def names_of(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, 
             hint = did_you_mean(name, known)
             raise ConfigError(f'there is no output "{name}".{hint} Outputs are: {", ".join(known)}')
 
-    return tuple(chosen_names(columns, known, check))
+    return tuple(select_names(columns, known, check))
 
 
-def digest_of_stream(recipe: Recipe, plan: StreamPlan) -> str:
+def digest_stream(recipe: Recipe, plan: StreamPlan) -> str:
     """Return a digest of the rows of a stream and of what is made of them, the same in every process."""
     digest = hashlib.sha256()
     for name, data in sorted(state_files(recipe.describe(recipe.learned)).items()):
@@ -138,7 +138,7 @@ def digest_of_stream(recipe: Recipe, plan: StreamPlan) -> str:
     return digest.hexdigest()[:16]
 
 
-def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
+def fingerprint_source(source: Source, features: Mapping[str, Feature]) -> str | None:
     """Return what tells a source from others with as many rows, in any process; None where nothing does.
 
     Of files: their sizes and times of change, wherever they lie. Of a frame in memory: how some cells begin, but not
@@ -151,12 +151,14 @@ def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
     elif isinstance(source, PandasSource):
         features = {name: feature for name, feature in features.items() if not isinstance(feature, MediaFeature)}
         # One of several splits has no column that says which it is.
-        held = set(source.columns)
-        sample = source.sample([name for name in source_columns(features) if name in held], _MARKED_ROWS)
+        present = set(source.columns)
+        sample = source.sample([name for name in source_columns(features) if name in present], _FINGERPRINT_ROWS)
         # Of all types, in bounded time; Python has no times as far away as Arrow.
-        facts = [column.to_string(window=_MARKED_ROWS, container_window=_MARKED_ROWS) for column in sample.columns]
+        facts = [
+            column.to_string(window=_FINGERPRINT_ROWS, container_window=_FINGERPRINT_ROWS) for column in sample.columns
+        ]
     elif isinstance(raw, ComposedSource):
-        facts = {name: mark_of(one, features) for name, one in raw.sources.items()}
+        facts = {name: fingerprint_source(one, features) for name, one in raw.sources.items()}
         if not any(facts.values()):
             return None
     else:

@@ -13,15 +13,15 @@ from daskprep.assignment import Assignment
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
-from daskprep.features.surroundings import put_in_folds
-from daskprep.features.table import Surroundings, completed_columns, encoded_outputs, read_columns
+from daskprep.features.partition_context import add_fold_numbers
+from daskprep.features.table import PartitionContext, completed_columns, encoded_outputs, parse_columns
 from daskprep.media.decoding import decode_cells
 from daskprep.permutation import Integers, permute
 from daskprep.split import TRAIN
 from daskprep.storage.arrays import ROW_ID
-from daskprep.writing.encoded import Carried, take
+from daskprep.writing.encoded import EncodedOrCells, take
 
-Rows: TypeAlias = Sequence[Carried]
+EncodedRows: TypeAlias = Sequence[EncodedOrCells]
 """One array for each group of outputs."""
 
 
@@ -37,26 +37,26 @@ class Encoding:
     decodes: bool  # whether images and sounds are decoded, and not given as cells
 
 
-def encode_partition(encoding: Encoding, given: tuple[Surroundings, int], table: pa.Table) -> Rows:
+def encode_partition(encoding: Encoding, inputs: tuple[PartitionContext, int], table: pa.Table) -> EncodedRows:
     """Encode the rows of the split, given what a partition must know and the number of its first row."""
-    told, first_row = given
-    parsed = read_columns({**encoding.dropping, **encoding.features}, table)
-    splits, repeats = Assignment(encoding.dropping, learned=encoding.learned).assign(told, parsed, table)
+    context, first_row = inputs
+    parsed = parse_columns({**encoding.dropping, **encoding.features}, table)
+    splits, repeats = Assignment(encoding.dropping, learned=encoding.learned).assign(context, parsed, table)
     keep = splits == encoding.code
     row_ids = first_row + np.flatnonzero(keep)
-    columns = completed_columns(encoding.features, encoding.learned, told, parsed, table, splits=splits)
-    put_in_folds(encoding.features, told, table, columns, splits == TRAIN)
-    rows: dict[str, Carried] = {ROW_ID.name: row_ids}
-    for name, column in encoded_outputs(encoding.features, encoding.learned, columns, keep, carried=True):
-        is_cells = not isinstance(column, np.ndarray)
-        rows[name] = _decoded(encoding, name, column, row_ids) if is_cells and encoding.decodes else column
+    columns = completed_columns(encoding.features, encoding.learned, context, parsed, table, splits=splits)
+    add_fold_numbers(encoding.features, context, table, columns, splits == TRAIN)
+    rows: dict[str, EncodedOrCells] = {ROW_ID.name: row_ids}
+    for name, column in encoded_outputs(encoding.features, encoding.learned, columns, keep, keep_media_cells=True):
+        stores_cells = not isinstance(column, np.ndarray)
+        rows[name] = _decode_media(encoding, name, column, row_ids) if stores_cells and encoding.decodes else column
     order = np.repeat(np.arange(len(row_ids)), repeats[keep])
-    as_is = np.array_equal(order, np.arange(len(row_ids)))
-    joined = [_side_by_side([rows.pop(name) for name in names]) for names in encoding.groups]
-    return joined if as_is else [take(column, order) for column in joined]
+    is_in_order = np.array_equal(order, np.arange(len(row_ids)))
+    joined = [_stack_columns([rows.pop(name) for name in names]) for names in encoding.groups]
+    return joined if is_in_order else [take(column, order) for column in joined]
 
 
-def _decoded(encoding: Encoding, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
+def _decode_media(encoding: Encoding, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
     feature = cast("MediaFeature", encoding.features[name])
     decoder = feature.decoder(encoding.learned[name])
     rows = np.empty((len(cells), *decoder.shape), decoder.dtype)
@@ -64,7 +64,7 @@ def _decoded(encoding: Encoding, name: str, cells: pa.StructArray, row_ids: np.n
     return rows
 
 
-def _side_by_side(columns: list[Carried]) -> Carried:
+def _stack_columns(columns: list[EncodedOrCells]) -> EncodedOrCells:
     if len(columns) > 1 or (isinstance(columns[0], np.ndarray) and columns[0].ndim == 1):
         return np.stack(columns, axis=1)
     return columns[0]
@@ -75,7 +75,7 @@ class RankShare:
     """Which positions of an epoch's sequence a rank is given: a piece of each full batch, and one of what is left."""
 
     first: int  # the position from which on rows are given; those before were given earlier
-    full: int  # number of full batches
+    full_batches: int  # number of full batches
     batch_size: int
     own: range  # of the positions of a full batch, those of the rank
     tail: range  # the rank's positions behind the full batches
@@ -85,28 +85,32 @@ class RankShare:
         """Whether there are no other ranks."""
         return len(self.own) == self.batch_size
 
-    def places(self, positions: Integers) -> Integers:
+    def rank_positions(self, positions: Integers) -> Integers:
         """Return the place of each position among the rank's own, and -1 for those of others."""
         own = len(self.own)
         batches, within = np.divmod(positions - self.first, self.batch_size)
         within -= self.own.start
-        places = batches * own + within
-        places[(batches < 0) | (batches >= self.full) | (within < 0) | (within >= own)] = -1
+        rank_positions = batches * own + within
+        rank_positions[(batches < 0) | (batches >= self.full_batches) | (within < 0) | (within >= own)] = -1
         if self.tail:
             last = (positions >= self.tail.start) & (positions < self.tail.stop)
-            places[last] = positions[last] - self.tail.start + self.full * own
-        return places
+            rank_positions[last] = positions[last] - self.tail.start + self.full_batches * own
+        return rank_positions
 
-    def before(self, position: int) -> int:
+    def count_before(self, position: int) -> int:
         """Return how many of the rank's own positions lie before a position."""
         own = len(self.own)
         batches, within = divmod(max(0, position - self.first), self.batch_size)
-        rows = self.full * own if batches >= self.full else batches * own + min(max(within - self.own.start, 0), own)
+        rows = (
+            self.full_batches * own
+            if batches >= self.full_batches
+            else batches * own + min(max(within - self.own.start, 0), own)
+        )
         return rows + min(max(position - self.tail.start, 0), len(self.tail)) if self.tail else rows
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PartitionSpan:
     """Where the rows of a partition lie in an epoch's sequence: strewn over a window, or one after the other."""
 
     start: int  # where the window begins
@@ -120,7 +124,7 @@ class Stretch:
         index = np.arange(self.first, self.first + self.rows)
         return self.start + (index if self.key is None else permute(index, self.window_rows, self.key))
 
-    def check(self, rows: Rows) -> None:
+    def check(self, rows: EncodedRows) -> None:
         """Raise CorruptDatasetError if a partition does not give the rows that were counted."""
         if len(rows[0]) != self.rows:
             raise CorruptDatasetError(
@@ -129,9 +133,9 @@ class Stretch:
             )
 
 
-def own_rows(rows: Rows, where: tuple[Stretch, RankShare]) -> Rows:
+def select_own_rows(rows: EncodedRows, selection: tuple[PartitionSpan, RankShare]) -> EncodedRows:
     """Return those rows of a partition that a rank is given."""
-    stretch, share = where
-    stretch.check(rows)
-    own = np.flatnonzero(share.places(stretch.positions()) >= 0)
+    span, share = selection
+    span.check(rows)
+    own = np.flatnonzero(share.rank_positions(span.positions()) >= 0)
     return [take(column, own) for column in rows]

@@ -13,23 +13,38 @@ from torch.utils.data import get_worker_info
 
 from daskprep import partitions
 from daskprep.display.tables import settings_card
-from daskprep.display.words import count
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_parameters, warn
-from daskprep.features.fitting import beside
+from daskprep.display.words import format_count
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn, with_parameter_hints
+from daskprep.features.fitting import with_base_folders
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Finish, Form, expansions, is_one, target_outputs, weight_output
-from daskprep.loader.device import Mover, as_device
+from daskprep.loader.batch_iterator import BatchIterator, refuse_collation, refuse_sharing
+from daskprep.loader.batches import (
+    BatchBuilder,
+    BatchFormat,
+    is_single_target,
+    make_expanders,
+    target_outputs,
+    weight_output,
+)
+from daskprep.loader.device import DeviceTransfer, as_device
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
-from daskprep.loader.shell import BatchIterator, refuse_collation, refuse_sharing
-from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
+from daskprep.loader.ranks import (
+    Ranks,
+    check_count,
+    check_flags,
+    check_rows_left,
+    check_same_options,
+    check_seed,
+    check_state,
+)
 from daskprep.sources import Source
-from daskprep.streaming.contents import Contents, digest_of_stream, mark_of, names_of
-from daskprep.streaming.order import Order, check_window
+from daskprep.streaming.contents import StreamContents, digest_stream, fingerprint_source, select_outputs
+from daskprep.streaming.order import StreamOrder, check_window
 from daskprep.streaming.plan import plan_stream
 from daskprep.streaming.windows import StreamTimes, WindowBlocks
-from daskprep.writing.memory import bytes_of
+from daskprep.writing.memory import parse_bytes
 from daskprep.writing.placement import SPLITS
 from daskprep.writing.recipe import Recipe
 
@@ -106,7 +121,7 @@ class Stream(BatchIterator):
     [3.0] [True]
     """
 
-    @hints_parameters
+    @with_parameter_hints
     def __init__(
         self,
         recipe: Recipe,
@@ -141,8 +156,8 @@ class Stream(BatchIterator):
             raise ConfigError(f"split={split!r}: expected one of {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
         if decode_on not in ("trainer", "workers"):
             raise ConfigError(f'decode_on={decode_on!r}: expected "trainer" or "workers"')
-        self.window_bytes = bytes_of(window, "window")
-        recipe = dataclasses.replace(recipe, features=beside(recipe.features, source))
+        self.window_bytes = parse_bytes(window, "window")
+        recipe = dataclasses.replace(recipe, features=with_base_folders(recipe.features, source))
         self.source = self.dataset = source
         self.batch_size = batch_size
         self.split = split
@@ -155,30 +170,30 @@ class Stream(BatchIterator):
         self.threads = threads
         self._client = client
         self._annotations = partitions.current_annotations()
-        chosen = names_of(recipe, columns)
+        chosen = select_outputs(recipe, columns)
         if targets is None:
-            wanted = tuple(target_outputs(recipe.targets, recipe.features, chosen))
+            target_names = tuple(target_outputs(recipe.targets, recipe.features, chosen))
         else:
-            wanted = names_of(recipe, targets)
-        self._contents = contents = Contents(recipe, source, split, chosen, wanted, decode_on, row_ids)
+            target_names = select_outputs(recipe, targets)
+        self._contents = contents = StreamContents(recipe, source, split, chosen, target_names, decode_on, row_ids)
         weight = weight_output(recipe.features, contents.names)
-        form = Form(contents.targets, is_one(targets, wanted), transform, weight)
+        batch_format = BatchFormat(contents.targets, is_single_target(targets, target_names), transform, weight)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
-        expand_with = expansions(recipe.features, contents.learned, shapes if expand else ())
-        self._finish = Finish(
-            contents.names, self.seed, check_augment(augment, shapes, contents.learned), expand_with, form
+        expanders = make_expanders(recipe.features, contents.learned, shapes if expand else ())
+        self._builder = BatchBuilder(
+            contents.names, self.seed, check_augment(augment, shapes, contents.learned), expanders, batch_format
         )
         self._ranks = Ranks(rank, world_size, uneven)
-        with partitions.scheduled_on(client):
+        with partitions.use_client(client):
             self._plan = plan_stream(
                 recipe.features, contents.learned, source, recipe.split, recipe.balance, contents.features
             )
         sizes = self._plan.sizes(split)
         window_rows = check_window(sizes, contents.row_bytes, self.window_bytes, window)
-        self._order = Order(sizes, window_rows, self.seed, shuffle)
-        self._digest = digest_of_stream(recipe, self._plan)
-        self._source_mark = mark_of(source, recipe.features)
-        self._position()
+        self._order = StreamOrder(sizes, window_rows, self.seed, shuffle)
+        self._digest = digest_stream(recipe, self._plan)
+        self._source_fingerprint = fingerprint_source(source, recipe.features)
+        self._resolve_ranks()
         if epochs is None and drop_last and self._rows < batch_size:
             raise ConfigError(
                 f"{self._rows:,} rows do not fill a batch of {batch_size:,}, and drop_last leaves them out: "
@@ -195,20 +210,20 @@ class Stream(BatchIterator):
         """Names of the outputs that batches hold."""
         return self._contents.names
 
-    def _go_to(self, epoch: int, rows_given: int = 0, first_epoch: int | None = None) -> None:
-        super()._go_to(epoch, rows_given)
+    def _go_to(self, epoch: int, rows_yielded: int = 0, first_epoch: int | None = None) -> None:
+        super()._go_to(epoch, rows_yielded)
         self._first_epoch = epoch if first_epoch is None else first_epoch
 
-    def _schedule(self, epoch: int, given: int = 0) -> Schedule:
-        rank, world = self._position()
-        return Schedule(self._order.epoch(epoch), self.batch_size, 1, rank, world, self.drop_last, given)
+    def _make_schedule(self, epoch: int, rows_before: int = 0) -> Schedule:
+        rank, world = self._resolve_ranks()
+        return Schedule(self._order.epoch(epoch), self.batch_size, 1, rank, world, self.drop_last, rows_before)
 
     def __len__(self) -> int:
         """Return the number of batches of an iteration, the same on every rank."""
         refuse_sharing(sys._getframe(1))
         if self.epochs is None:
             raise TypeError("a stream with epochs=None has no end, and so no length")
-        return self.epochs * len(self._schedule(0))
+        return self.epochs * len(self._make_schedule(0))
 
     def __iter__(self) -> Iterator[Any]:
         refuse_collation(sys._getframe(1))
@@ -220,37 +235,37 @@ class Stream(BatchIterator):
         if self._begun:
             self._go_to(self.epoch + 1)
         if not self.drop_last:
-            check_left(self._rows - self._rows_given, self.world_size, self.epoch)
-        self._running = running = object()
+            check_rows_left(self._rows - self._rows_yielded, self.world_size, self.epoch)
+        self._current_iteration = iteration = object()
         # A state may be of a stream that gives more epochs.
         stop = None if self.epochs is None else max(self.epoch + 1, self._first_epoch + self.epochs)
-        return self._batches(self.epoch, stop, self._rows_given, running)
+        return self._iterate_batches(self.epoch, stop, self._rows_yielded, iteration)
 
-    def _epochs(self, epoch: int, stop: int | None, given: int) -> Iterator[Epoch]:
+    def _epochs(self, epoch: int, stop: int | None, rows_before: int) -> Iterator[Epoch]:
         """Give the epochs of an iteration, the first of which some rows were given of."""
         while stop is None or epoch < stop:
-            schedule = self._schedule(epoch, given)
+            schedule = self._make_schedule(epoch, rows_before)
             yield schedule, range(len(schedule))
-            epoch, given = epoch + 1, 0
+            epoch, rows_before = epoch + 1, 0
 
-    def _batches(self, epoch: int, stop: int | None, given: int, running: object) -> Iterator[Any]:
+    def _iterate_batches(self, epoch: int, stop: int | None, rows_before: int, iteration: object) -> Iterator[Any]:
         # At the end of the interpreter, modules may have gone before an iterator that was left.
         getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
-        contents, mover, times = self._contents, Mover(self.device), StreamTimes()
+        contents, transfer, times = self._contents, DeviceTransfer(self.device), StreamTimes()
         groups = contents.groups
-        told = list(zip(self._plan.told, self._plan.placement.source_starts[:-1].tolist(), strict=True))
-        decoders = {group: contents.decoder(group.name) for group in groups if group.is_cells}
+        contexts = list(zip(self._plan.contexts, self._plan.placement.source_starts[:-1].tolist(), strict=True))
+        decoders = {group: contents.decoder(group.name) for group in groups if group.stores_cells}
         threads = self.threads or Settings.threads_to_decode(decoders.values())
         job = contents.job(self._plan, self._digest)
-        where = {**self._annotations, **partitions.current_annotations()}
-        feed = partitions.open_feed(job, self._client, self.threads, where)
-        if job.digest is None and feed.is_distributed and self._position()[1] > 1:
-            self._say_unshared()
+        task_annotations = {**self._annotations, **partitions.current_annotations()}
+        executor = partitions.open_executor(job, self._client, self.threads, task_annotations)
+        if job.digest is None and executor.is_distributed and self._resolve_ranks()[1] > 1:
+            self._warn_unshared()
         pipeline = None
         try:
             source = WindowBlocks(
-                feed, told, groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
+                executor, contexts, groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
             )
             media = [Medium(group, decoder) for group, decoder in decoders.items()]
             settings = Settings(0, threads, decodes=bool(media), whole_blocks=True)
@@ -258,21 +273,21 @@ class Stream(BatchIterator):
                 source,
                 groups,
                 media,
-                self._epochs(epoch, stop, given),
+                self._epochs(epoch, stop, rows_before),
                 settings,
                 times=times,
-                make_array=mover.make_array,
-                begin_thread=mover.begin_thread,
+                make_array=transfer.make_array,
+                begin_thread=transfer.begin_thread,
             )
-            yield from self._iterate(pipeline, mover, self._finish, running)
+            yield from self._iterate_pipeline(pipeline, transfer, self._builder, iteration)
         finally:
             # A forked process has none of these threads, and at the end of Python nobody answers any more.
             if getpid() == process and not is_finalizing():
                 if pipeline is not None:
                     pipeline.close()
-                feed.close()
+                executor.close()
 
-    def _say_unshared(self) -> None:
+    def _warn_unshared(self) -> None:
         cause = "nothing identifies its rows in other processes"
         remedy = "stream Parquet files"
         if made_by := self.source.prepared_by:
@@ -285,7 +300,7 @@ class Stream(BatchIterator):
         return {
             "format": FORMAT,
             "digest": self._digest,
-            "source": self._source_mark,
+            "source": self._source_fingerprint,
             **({} if self.source.prepared_by is None else {"prepare": self.source.prepared_by}),
             "split": self.split,
             "seed": self.seed,
@@ -293,7 +308,7 @@ class Stream(BatchIterator):
             "window_rows": self._order.window_rows,
             "epoch": self.epoch,
             "first_epoch": self._first_epoch,
-            "rows_given": self._rows_given,
+            "rows_given": self._rows_yielded,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -303,31 +318,31 @@ class Stream(BatchIterator):
         after the last of all epochs resumes with as many epochs more.
         """
         self._check_state(state)
-        epoch, first, given = state["epoch"], state["first_epoch"], state["rows_given"]
-        if given == self._rows or not len(self._schedule(epoch, given)):
-            epoch, given = epoch + 1, 0
+        epoch, first, rows_before = state["epoch"], state["first_epoch"], state["rows_given"]
+        if rows_before == self._rows or not len(self._make_schedule(epoch, rows_before)):
+            epoch, rows_before = epoch + 1, 0
             if self.epochs is not None and epoch >= first + self.epochs:
                 first = epoch
-        self._go_to(epoch, given, first)
+        self._go_to(epoch, rows_before, first)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         own = self.state_dict()
         # States of older versions do not say which source they are of, or None of separate splits and samples.
         check_state(state, own.keys() - {"source", "prepare"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
-        check_same({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
+        check_same_options({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
             raise CorruptDatasetError(
                 f'the state belongs to split "{state["split"]}" of stream {state["digest"]}, not to "{self.split}" '
                 f"of {self._digest}: the Preprocessor or the partitions differ, so rows would be skipped or repeated; "
                 "stream what the state was saved for, or restart the epoch"
             )
-        if state.get("source") not in (None, self._source_mark):
+        if state.get("source") not in (None, self._source_fingerprint):
             raise CorruptDatasetError(
                 f"the state belongs to another source than {self.source!r}, or the source has changed, so rows would "
                 "be skipped or repeated; stream what the state was saved for, or restart the epoch (a state without "
                 '"source" is accepted for any)'
             )
-        check_same(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")
+        check_same_options(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")
         if state["window_rows"] != own["window_rows"]:
             raise ConfigError(
                 f"the state was saved with windows of {state['window_rows']:,} rows, but this stream has "
@@ -341,5 +356,5 @@ class Stream(BatchIterator):
 
     def _repr_html_(self) -> str:
         order = f"shuffled within windows, seed {self.seed}" if self.shuffle else "as in the source"
-        settings = self._settings(order, self.columns) | {"window": str(self.window)}
-        return settings_card(settings, f'Stream of split "{self.split}": {count(self._rows, "row")}')
+        settings = self._describe_settings(order, self.columns) | {"window": str(self.window)}
+        return settings_card(settings, f'Stream of split "{self.split}": {format_count(self._rows, "row")}')

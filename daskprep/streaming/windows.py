@@ -15,20 +15,20 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError
-from daskprep.features.table import Surroundings
+from daskprep.features.table import PartitionContext
 from daskprep.loader.groups import Group
-from daskprep.loader.media import CellArray, MediaRows, Times, by_block
+from daskprep.loader.media import CellArray, MediaRows, Times, group_by_block
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
-from daskprep.partitions import Asked, Feed
+from daskprep.partitions import PartitionExecutor, PartitionRequest
 from daskprep.permutation import Integers
 from daskprep.storage.arrays import ROW_ID
-from daskprep.streaming.encoding import Rows, Stretch
-from daskprep.streaming.order import EpochWindows, share_of
+from daskprep.streaming.encoding import EncodedRows, PartitionSpan
+from daskprep.streaming.order import EpochWindows, compute_rank_share
 
 # What each thread works on, and what it finds when it is done with that.
 _PARTITIONS_PER_THREAD = 2
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 @dataclass
@@ -45,34 +45,34 @@ class _WindowMedia(MediaRows):
 
     def __init__(self, window: WindowRows) -> None:
         self._window = window
-        self._pieces: dict[int, pa.StructArray] = {}
+        self._chunks: dict[int, pa.StructArray] = {}
         self.nbytes = 0
 
     def add(self, first: int, cells: pa.StructArray) -> None:
         """Keep the cells of slots from `first` on, one piece at a time."""
-        self._pieces[first] = cells
+        self._chunks[first] = cells
         self.nbytes += cells.nbytes
 
-    def shrink_to(self, at: Integers) -> None:
+    def shrink_to(self, indices: Integers) -> None:
         """Let go of all but some slots, which are then numbered from 0."""
-        kept = self.take(at) if len(at) else None
-        self._pieces, self.nbytes = {}, 0
+        kept = self.take(indices) if len(indices) else None
+        self._chunks, self.nbytes = {}, 0
         if kept is not None:
             self.add(0, kept)
 
-    def take(self, at: Integers) -> pa.StructArray:
+    def take(self, indices: Integers) -> pa.StructArray:
         """Return the cells of some slots, in their order."""
-        starts = np.array(sorted(self._pieces), np.int64)
-        groups = list(by_block(np.searchsorted(starts, at, side="right") - 1))
-        taken = [self._pieces[int(starts[piece])].take(at[chosen] - starts[piece]) for piece, chosen in groups]
+        starts = np.array(sorted(self._chunks), np.int64)
+        groups = list(group_by_block(np.searchsorted(starts, indices, side="right") - 1))
+        taken = [self._chunks[int(starts[chunk])].take(indices[chosen] - starts[chunk]) for chunk, chosen in groups]
         return pa.concat_arrays(taken).take(np.argsort(np.concatenate([chosen for _, chosen in groups])))
 
-    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
-        return self, np.zeros(len(at), bool)
+    def lookup(self, indices: Integers) -> tuple[CellArray | None, np.ndarray]:
+        return self, np.zeros(len(indices), bool)
 
-    def row_ids(self, at: Integers) -> Integers:
+    def row_ids(self, indices: Integers) -> Integers:
         [row_ids] = [array for group, array in self._window.arrays.items() if group.name == ROW_ID.name]
-        return cast("Integers", row_ids[at, 0])
+        return cast("Integers", row_ids[indices, 0])
 
 
 class WindowRows(ResidentBlock):
@@ -83,54 +83,54 @@ class WindowRows(ResidentBlock):
     """
 
     def __init__(
-        self, made_by: WindowBlocks, schedule: Schedule, number: int, groups: Sequence[Group], nbytes: int
+        self, owner: WindowBlocks, schedule: Schedule, number: int, groups: Sequence[Group], nbytes: int
     ) -> None:
         self.epoch = cast("EpochWindows", schedule.blocks)
-        self.share = share_of(schedule)
+        self.share = compute_rank_share(schedule)
         self.start, stop = self.epoch.starts[number : number + 2].tolist()
-        self.own = range(self.share.before(self.start), self.share.before(stop))
+        self.own = range(self.share.count_before(self.start), self.share.count_before(stop))
         rows = len(self.own)
-        super().__init__(number, {group: group.empty(rows) for group in groups if not group.is_cells})
+        super().__init__(number, {group: group.empty(rows) for group in groups if not group.stores_cells})
         self.charged_bytes = nbytes
-        self.row_numbers = np.empty(rows, np.int64)
+        self._row_numbers = np.empty(rows, np.int64)
         self.order = np.empty(rows, np.uint32)
         self._groups = list(groups)
-        self._cells = {group: _WindowMedia(self) for group in groups if group.is_cells}
+        self._cells = {group: _WindowMedia(self) for group in groups if group.stores_cells}
         self.media = dict(self._cells)
         self._filled = 0
-        self._given = 0
+        self._rows_yielded = 0
         self._lock = threading.Lock()
-        self._made_by = made_by
+        self._owner = owner
         self.is_stopped = False
 
     def wait(self) -> None:
-        self._made_by.wait_for(self)
+        self._owner.wait_for(self)
 
     def stop(self) -> None:
         super().stop()
-        self._made_by.stop(self)
+        self._owner.stop(self)
 
-    def at(self, within: slice | Integers) -> Integers:
+    def row_indices(self, within: slice | Integers) -> Integers:
         # The rows of a rank that are asked for at a time lie one after the other among its own.
         if isinstance(within, slice):
             start, rows = within.start, within.stop - within.start
         else:
             start, rows = int(within[0]), len(within)
-        first = self.share.before(self.start + start) - self.own.start
-        self._given = max(self._given, first + rows)
+        first = self.share.count_before(self.start + start) - self.own.start
+        self._rows_yielded = max(self._rows_yielded, first + rows)
         return self.order[first : first + rows].astype(np.int64)
 
-    def numbers(self, at: Integers) -> Integers:
-        return self.row_numbers[at]
+    def row_numbers(self, indices: Integers) -> Integers:
+        return self._row_numbers[indices]
 
     def shrink(self) -> None:
         """Let go of the rows that were given, if all have come; nobody works on it."""
-        left = self.order[self._given :].astype(np.int64)
-        if self._filled < len(self.order) or not self._given:
+        left = self.order[self._rows_yielded :].astype(np.int64)
+        if self._filled < len(self.order) or not self._rows_yielded:
             return
         slots = np.sort(left)
-        self.order[self._given :] = np.searchsorted(slots, left)
-        self.row_numbers = self.row_numbers[slots]
+        self.order[self._rows_yielded :] = np.searchsorted(slots, left)
+        self._row_numbers = self._row_numbers[slots]
         self.arrays = {group: array[slots] for group, array in self.arrays.items()}
         for cells in self._cells.values():
             cells.shrink_to(slots)
@@ -139,30 +139,30 @@ class WindowRows(ResidentBlock):
     def nbytes(self) -> int:
         """Bytes that it takes in memory."""
         cells = sum(cells.nbytes for cells in self._cells.values())
-        return cells + sum(array.nbytes for array in (*self.arrays.values(), self.row_numbers, self.order))
+        return cells + sum(array.nbytes for array in (*self.arrays.values(), self._row_numbers, self.order))
 
-    def add(self, stretch: Stretch, first_number: int, rows: Rows, *, chosen: bool) -> None:
+    def add(self, span: PartitionSpan, first_number: int, rows: EncodedRows, *, chosen: bool) -> None:
         """Copy in the rows of a partition: all of them, or, if they were `chosen`, the rank's own alone."""
         if not chosen:
-            stretch.check(rows)
-        places = self.share.places(stretch.positions())
-        own = np.flatnonzero(places >= 0)
+            span.check(rows)
+        rank_positions = self.share.rank_positions(span.positions())
+        own = np.flatnonzero(rank_positions >= 0)
         if not len(own):
             return
         with self._lock:
             first = self._filled
             self._filled += len(own)
         slots = slice(first, first + len(own))
-        self.row_numbers[slots] = first_number + own
-        self.order[places[own] - self.own.start] = np.arange(slots.start, slots.stop)
-        whole = chosen or len(own) == stretch.rows
+        self._row_numbers[slots] = first_number + own
+        self.order[rank_positions[own] - self.own.start] = np.arange(slots.start, slots.stop)
+        all_rows = chosen or len(own) == span.rows
         for group, column in zip(self._groups, rows, strict=True):
             if group in self._cells:
-                cells = column if whole else column.take(pa.array(own))
+                cells = column if all_rows else column.take(pa.array(own))
                 with self._lock:
                     self._cells[group].add(first, cells)
             else:
-                self.arrays[group][slots] = column if whole else column.take(own, axis=0)
+                self.arrays[group][slots] = column if all_rows else column.take(own, axis=0)
 
 
 class WindowBlocks:
@@ -170,73 +170,75 @@ class WindowBlocks:
 
     Who plans asks for windows, and partitions arrive on threads of Dask; the condition guards all that both change.
     Partitions are asked for on whatever thread makes room: that which brought one, or that which asks for a window.
-    All windows together may take `window_bytes`; `told` is what each partition must know.
+    All windows together may take `window_bytes`; `contexts` is what each partition must know.
     """
 
     def __init__(
         self,
-        feed: Feed,
-        told: Sequence[tuple[Surroundings, int]],
+        executor: PartitionExecutor,
+        contexts: Sequence[tuple[PartitionContext, int]],
         groups: Sequence[Group],
         *,
         row_bytes: int,
         window_bytes: int,
         times: StreamTimes,
     ) -> None:
-        self._feed = feed
-        self._told = told
+        self._executor = executor
+        self._contexts = contexts
         self._groups = list(groups)
         self._row_bytes = row_bytes
-        self._room = self._window_bytes = window_bytes
+        self._free_bytes = self._window_bytes = window_bytes
         self._times = times
         self._missing: dict[WindowRows, int] = {}  # of the windows that are held: partitions that are still to come
-        self._waiting: deque[tuple[WindowRows, Asked, Stretch]] = deque()
-        self._asked: dict[WindowRows, list[Asked]] = {}
+        self._waiting: deque[tuple[WindowRows, PartitionRequest, PartitionSpan]] = deque()
+        self._requests: dict[WindowRows, list[PartitionRequest]] = {}
         self._working = 0
-        self._places = 0
+        self._next_priority = 0
         self._error: BaseException | None = None
         self._is_closed = False
         self._changed = threading.Condition(threading.RLock())
-        self._is_asking = False
-        self._most = _PARTITIONS_PER_THREAD * feed.width()
-        self._looked_at = time.monotonic()
+        self._is_submitting = False
+        self._max_partitions = _PARTITIONS_PER_THREAD * executor.concurrency()
+        self._polled_at = time.monotonic()
 
-    def load(self, schedule: Schedule, place: int, need: Need) -> WindowRows | None:
-        nbytes = int(schedule.blocks.sizes[place]) * self._row_bytes
+    def load(self, schedule: Schedule, block_position: int, need: Need) -> WindowRows | None:
+        nbytes = int(schedule.blocks.sizes[block_position]) * self._row_bytes
         with self._changed:
-            if need == Need.AHEAD and len(self._waiting) >= self._most:
+            if need == Need.AHEAD and len(self._waiting) >= self._max_partitions:
                 return None
-            if nbytes > self._room and self._missing:
+            if nbytes > self._free_bytes and self._missing:
                 if need < Need.NOW:
                     return None
                 # A batch begins in the last of a window, and goes on in this one.
-                for held in self._missing:
-                    held.shrink()
-                    self._room += held.charged_bytes - held.nbytes
-                    held.charged_bytes = held.nbytes
-            window = WindowRows(self, schedule, place, self._groups, nbytes)
-            self._room -= nbytes
-            self._asked[window] = []
-            members = list(window.epoch.members(place))
-            then = None if window.share.is_all else window.share
-            for number, stretch in members:
-                chosen = None if then is None else (stretch, then)
-                asked = Asked(number, self._told[number], chosen, window.epoch.epoch, self._places)
-                self._places += 1
-                self._asked[window].append(asked)
-                self._waiting.append((window, asked, stretch))
-            self._missing[window] = len(members)
-            self._ask()
+                for other in self._missing:
+                    other.shrink()
+                    self._free_bytes += other.charged_bytes - other.nbytes
+                    other.charged_bytes = other.nbytes
+            window = WindowRows(self, schedule, block_position, self._groups, nbytes)
+            self._free_bytes -= nbytes
+            self._requests[window] = []
+            window_partitions = list(window.epoch.window_partitions(block_position))
+            rank_share = None if window.share.is_all else window.share
+            for number, span in window_partitions:
+                chosen = None if rank_share is None else (span, rank_share)
+                request = PartitionRequest(
+                    number, self._contexts[number], chosen, window.epoch.epoch, self._next_priority
+                )
+                self._next_priority += 1
+                self._requests[window].append(request)
+                self._waiting.append((window, request, span))
+            self._missing[window] = len(window_partitions)
+            self._submit_requests()
         return window
 
     def release(self, block: WindowRows) -> None:
         with self._changed:
-            self._room += block.charged_bytes
+            self._free_bytes += block.charged_bytes
             del self._missing[block]
-            for asked in self._asked.pop(block):
-                self._feed.forget(asked)
+            for request in self._requests.pop(block):
+                self._executor.release(request)
             self._times.windows += 1
-            self._ask()
+            self._submit_requests()
 
     def close(self) -> None:
         """Stop asking; whoever waits for a window gets a CancelledError."""
@@ -250,7 +252,7 @@ class WindowBlocks:
         with self._changed:
             while self._missing[window] and not (self._is_over or window.is_stopped):
                 # At its end, Python waits for threads before anybody can close this.
-                if not self._changed.wait(_LOOK_SECONDS) and self._feed.has_ended():
+                if not self._changed.wait(_POLL_SECONDS) and self._executor.is_shut_down():
                     raise CancelledError
             if self._error is not None:
                 raise self._error
@@ -267,19 +269,19 @@ class WindowBlocks:
     def _is_over(self) -> bool:
         return self._is_closed or self._error is not None
 
-    def _ask(self) -> None:
+    def _submit_requests(self) -> None:
         """Put partitions to work, as many as the workers are kept busy by."""
-        if self._is_asking:  # a partition was there at once: whoever asked for it goes on
+        if self._is_submitting:  # a partition was there at once: whoever asked for it goes on
             return
-        self._is_asking = True
+        self._is_submitting = True
         try:
-            while not self._is_over and self._working < self._most and self._waiting:
-                window, asked, stretch = self._waiting.popleft()
+            while not self._is_over and self._working < self._max_partitions and self._waiting:
+                window, request, span = self._waiting.popleft()
                 self._working += 1
-                future = self._feed.begin(asked)
-                future.add_done_callback(functools.partial(self._arrived, window, asked, stretch))
+                future = self._executor.submit(request)
+                future.add_done_callback(functools.partial(self._on_arrival, window, request, span))
         finally:
-            self._is_asking = False
+            self._is_submitting = False
 
     def _charge(self, window: WindowRows) -> None:
         """Take more room if cells of media are larger than those that were learned from."""
@@ -291,17 +293,19 @@ class WindowBlocks:
             )
         excess = max(0, nbytes - window.charged_bytes)
         window.charged_bytes += excess
-        self._room -= excess
+        self._free_bytes -= excess
 
-    def _arrived(self, window: WindowRows, asked: Asked, stretch: Stretch, future: Future[Any]) -> None:
+    def _on_arrival(
+        self, window: WindowRows, request: PartitionRequest, span: PartitionSpan, future: Future[Any]
+    ) -> None:
         if future.cancelled():
             return
         try:
-            first_number = int(window.epoch.first_numbers[asked.number])
-            window.add(stretch, first_number, future.result(), chosen=asked.then is not None)
+            first_number = int(window.epoch.first_numbers[request.number])
+            window.add(span, first_number, future.result(), chosen=request.then is not None)
             # Workers come and go, and to ask a scheduler for their number takes a while.
-            if (now := time.monotonic()) - self._looked_at > _LOOK_SECONDS:
-                self._looked_at, self._most = now, _PARTITIONS_PER_THREAD * self._feed.width()
+            if (now := time.monotonic()) - self._polled_at > _POLL_SECONDS:
+                self._polled_at, self._max_partitions = now, _PARTITIONS_PER_THREAD * self._executor.concurrency()
             with self._changed:
                 self._working -= 1
                 if window in self._missing:
@@ -310,9 +314,9 @@ class WindowBlocks:
                 self._times.partitions += 1
                 self._times.peak_bytes = max(self._times.peak_bytes, sum(one.nbytes for one in self._missing))
                 self._changed.notify_all()
-                self._ask()
+                self._submit_requests()
         except BaseException as error:
-            error.add_note(f"while partition {asked.number} was read and encoded")
+            error.add_note(f"while partition {request.number} was read and encoded")
             with self._changed:
                 self._error = self._error or error
                 self._changed.notify_all()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from daskprep.summaries.base import Summary
+from daskprep.summaries.column_summary import CellType, ColumnSummary, FoldedSummary
 from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.file_sample import FileSample, SampledFile
-from daskprep.summaries.frame import CellType, ColumnSummary, FoldedSummary
 from daskprep.summaries.lengths import Lengths
 from daskprep.summaries.moments import Moments
 from daskprep.summaries.quantiles import Quantiles, Range

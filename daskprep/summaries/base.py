@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from typing_extensions import TypeVar
 
-from daskprep.storage.kept import keepable
+from daskprep.storage.checkpoint import checkpointable
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Summary:
         if type(other) is not type(self):
             return NotImplemented
         names = [field.name for field in fields(self)]
-        return type(self)(**{name: merged(getattr(self, name), getattr(other, name)) for name in names})
+        return type(self)(**{name: add_fields(getattr(self, name), getattr(other, name)) for name in names})
 
     def __mul__(self, times: int) -> Self:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -54,9 +54,9 @@ class Summary:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        keepable(cls)
+        checkpointable(cls)
 
-    def bounded(self, folder: str | None) -> Self:
+    def limit_memory(self, folder: str | None) -> Self:
         """Return an equal summary whose memory is limited, spilling to files in `folder` where needed.
 
         Called after every merge. With `folder` None nothing spills.
@@ -64,15 +64,15 @@ class Summary:
         changed: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, Summary) and (limited := value.bounded(folder)) is not value:
-                changed[field.name] = limited
+            if isinstance(value, Summary) and (limited_value := value.limit_memory(folder)) is not value:
+                changed[field.name] = limited_value
         return replace(self, **changed) if changed else self
 
 
 SummaryT = TypeVar("SummaryT", bound=Summary, default=Any)
 
 
-def merged(left: Any, right: Any) -> Any:
+def add_fields(left: Any, right: Any) -> Any:
     """Add up two fields of summaries."""
     return None if left is None or right is None else left + right
 
@@ -82,6 +82,6 @@ def finite_doubles(values: np.ndarray) -> np.ndarray:
     doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
     finite = np.isfinite(doubles)
     if not finite.all():
-        odd = doubles[int(np.argmin(finite))]
-        raise ValueError(f"Summaries take finite numbers, not {odd}: make such cells null when parsing.")
+        nonfinite = doubles[int(np.argmin(finite))]
+        raise ValueError(f"Summaries take finite numbers, not {nonfinite}: make such cells null when parsing.")
     return doubles

@@ -18,16 +18,16 @@ class TextFacts(Summary):
 
     cells: int = 0  # neither blank nor a mark of what is missing
     words: int = 0  # in all of them
-    spaced: int = 0  # with a space inside; so for the next three
+    with_spaces: int = 0  # with a space inside; so for the next three
     commas: int = 0
     semicolons: int = 0
     bars: int = 0
-    led_by_zero: int = 0  # whole numbers with a needless zero in front, as in "02139"
+    leading_zeros: int = 0  # whole numbers with a needless zero in front, as in "02139"
     dates: int = 0  # with the shape of a date
     day_second: int = 0  # of these, where the second field is above 12, and so a day
     day_first: int = 0
     images: int = 0  # that end like the path of an image
-    sounds: int = 0
+    audio: int = 0
     h3: int = 0  # with the 15 hexadecimal digits of an H3 cell
 
 
@@ -37,29 +37,33 @@ class ColumnFacts(Summary):
 
     rows: int = 0
     missing: int = 0  # null, NaN or blank
-    marked: int = 0  # text that spells a missing value, such as "?" and "N/A"; not among `missing`
+    null_texts: int = 0  # text that spells a missing value, such as "?" and "N/A"; not among `missing`
     numbers: int = 0  # finite numbers, or text of one
-    whole: int = 0
-    calendar: int = 0  # numbers of a day such as 20210305
+    integers: int = 0
+    compact_dates: int = 0  # numbers of a day such as 20210305
     range: Range = field(default_factory=Range)  # of the numbers
-    nines: Counter[float] = field(default_factory=Counter)  # -9, 99, -999 and the like, which may stand for missing
-    besides: Range = field(default_factory=Range)  # of the other numbers
+    sentinel_counts: Counter[float] = field(
+        default_factory=Counter
+    )  # -9, 99, -999 and the like, which may stand for missing
+    range_without_sentinels: Range = field(default_factory=Range)  # of the other numbers
     booleans: int = 0  # that the frame itself has as such
     times: int = 0  # dates or timestamps of the frame itself
     lists: int = 0  # of numbers, in cells or in text
     lists_of_text: int = 0
-    gaps: int = 0  # lists with a missing place
-    repeats: int = 0  # lists with an item twice
+    lists_with_missing: int = 0  # lists with a missing place
+    lists_with_duplicates: int = 0  # lists with an item twice
     lengths: Lengths = field(default_factory=Lengths)  # of all these lists
     items: DistinctValues = field(default_factory=DistinctValues)  # of lists of text
     images: int = 0  # bytes of an image, or structs of its bytes or path
-    sounds: int = 0
-    declared: Counter[tuple[str, ...]] = field(default_factory=Counter)  # orders of values that the frame itself lists
-    images_in: FileSample = field(default_factory=FileSample)  # some of these, where the cells have bytes
-    sounds_in: FileSample = field(default_factory=FileSample)
-    others: Counter[str] = field(default_factory=Counter)  # cells that no feature reads, by the name of their type
+    audio: int = 0
+    declared_orders: Counter[tuple[str, ...]] = field(
+        default_factory=Counter
+    )  # orders of values that the frame itself lists
+    image_sample: FileSample = field(default_factory=FileSample)  # some of these, where the cells have bytes
+    audio_sample: FileSample = field(default_factory=FileSample)
+    unsupported: Counter[str] = field(default_factory=Counter)  # cells that no feature reads, by the name of their type
     text: TextFacts = field(default_factory=TextFacts)
-    spelled: DistinctValues = field(default_factory=DistinctValues)
+    distinct_null_texts: DistinctValues = field(default_factory=DistinctValues)
     distinct: DistinctValues = field(default_factory=DistinctValues)
 
     @property
@@ -68,19 +72,23 @@ class ColumnFacts(Summary):
         return self.rows - self.missing
 
     @property
-    def typed(self) -> int:
+    def usable(self) -> int:
         """Cells with a value that does not spell a missing one."""
-        return self.present - self.marked
+        return self.present - self.null_texts
 
     @property
-    def stand_ins(self) -> list[float]:
+    def sentinels(self) -> list[float]:
         """Numbers of nines, again and again and far from all others: they may stand for a missing one."""
-        low, high = self.besides.min, self.besides.max
-        far = max(high - low, 1.0)
-        repeated = [number for number, cells in self.nines.items() if cells > 1 and not self.besides.empty]
-        return sorted(number for number in repeated if not low - far <= number <= high + far)
+        low, high = self.range_without_sentinels.min, self.range_without_sentinels.max
+        margin = max(high - low, 1.0)
+        repeated = [
+            number
+            for number, cells in self.sentinel_counts.items()
+            if cells > 1 and not self.range_without_sentinels.empty
+        ]
+        return sorted(number for number in repeated if not low - margin <= number <= high + margin)
 
     @property
     def is_unique(self) -> bool:
         """Whether no two cells are equal, as far as the values that are kept tell."""
-        return bool(self.typed) and self.distinct.all_once and self.distinct.total == self.typed
+        return bool(self.usable) and self.distinct.all_unique and self.distinct.total == self.usable

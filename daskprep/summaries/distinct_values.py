@@ -13,10 +13,10 @@ from daskprep.summaries.token_hash import token_hashes
 
 # Of more distinct values those with the smallest hashes are kept: their share of all hashes tells how many there are,
 # with a standard error of 0.8 %. 256 KiB a column.
-_LIMIT = 1 << 14
-KEPT_TEXTS = 1 << 10
-_TEXT_CHARACTERS = 1000
-_HASHES = 2.0**64
+_MAX_VALUES = 1 << 14
+MAX_TEXTS = 1 << 10
+_MAX_TEXT_CHARACTERS = 1000
+_HASH_SPACE = 2.0**64
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,42 +47,46 @@ class DistinctValues(Summary):
         """
         total = int(counts.sum())
         hashes = token_hashes(values)
-        shown = values if texts is None else texts
-        if len(hashes) > 2 * _LIMIT:
+        display_values = values if texts is None else texts
+        if len(hashes) > 2 * _MAX_VALUES:
             # What is there several times may leave fewer than enough: then all of it has to be sorted.
-            few = hashes <= np.partition(hashes, 2 * _LIMIT)[2 * _LIMIT]
-            if len(np.unique(hashes[few])) >= _LIMIT:
-                hashes, counts, shown = hashes[few], counts[few], shown.filter(pa.array(few))
-        hashes, counts, first = _smallest(hashes, counts)
-        kept = shown.take(pa.array(first[:KEPT_TEXTS])).cast(pa.string())
-        return cls(hashes, counts, pc.utf8_slice_codeunits(kept, 0, _TEXT_CHARACTERS), total)
+            is_small = hashes <= np.partition(hashes, 2 * _MAX_VALUES)[2 * _MAX_VALUES]
+            if len(np.unique(hashes[is_small])) >= _MAX_VALUES:
+                hashes, counts, display_values = (
+                    hashes[is_small],
+                    counts[is_small],
+                    display_values.filter(pa.array(is_small)),
+                )
+        hashes, counts, first = _take_smallest(hashes, counts)
+        kept_texts = display_values.take(pa.array(first[:MAX_TEXTS])).cast(pa.string())
+        return cls(hashes, counts, pc.utf8_slice_codeunits(kept_texts, 0, _MAX_TEXT_CHARACTERS), total)
 
     @property
     def is_exact(self) -> bool:
         """Whether all distinct values are kept."""
-        return len(self.hashes) < _LIMIT
+        return len(self.hashes) < _MAX_VALUES
 
     @property
     def count(self) -> int:
         """How many values are distinct; an estimate unless `is_exact`."""
         if self.is_exact:
             return len(self.hashes)
-        return min(round((_LIMIT - 1) * _HASHES / float(self.hashes[-1])), self.total)
+        return min(round((_MAX_VALUES - 1) * _HASH_SPACE / float(self.hashes[-1])), self.total)
 
     @property
-    def all_once(self) -> bool:
+    def all_unique(self) -> bool:
         return bool((self.counts == 1).all())
 
     def __add__(self, other: DistinctValues) -> DistinctValues:
         if type(other) is not type(self):
             return NotImplemented
         # The first texts of both are among the first texts of each.
-        hashes, counts, first = _smallest(
+        hashes, counts, first = _take_smallest(
             np.concatenate([self.hashes, other.hashes]), np.concatenate([self.counts, other.counts])
         )
-        first = first[:KEPT_TEXTS]
-        places = np.where(first < len(self.hashes), first, first - len(self.hashes) + len(self.texts))
-        texts = pa.concat_arrays([self.texts, other.texts]).take(pa.array(places))
+        first = first[:MAX_TEXTS]
+        indices = np.where(first < len(self.hashes), first, first - len(self.hashes) + len(self.texts))
+        texts = pa.concat_arrays([self.texts, other.texts]).take(pa.array(indices))
         return DistinctValues(hashes, counts, texts, self.total + other.total)
 
     def __mul__(self, times: int) -> DistinctValues:
@@ -91,7 +95,7 @@ class DistinctValues(Summary):
         return DistinctValues(self.hashes, self.counts * times, self.texts, self.total * times)
 
 
-def _smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    distinct, first, places = np.unique(hashes, return_index=True, return_inverse=True)
-    sums = np.bincount(places, counts).astype(np.int64)  # exact below 2**53
-    return distinct[:_LIMIT], sums[:_LIMIT], first[:_LIMIT]
+def _take_smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    sums = np.bincount(inverse, counts).astype(np.int64)  # exact below 2**53
+    return distinct[:_MAX_VALUES], sums[:_MAX_VALUES], first[:_MAX_VALUES]

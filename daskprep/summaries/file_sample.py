@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
-from daskprep.storage.kept import keepable
+from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries.base import Summary
 from daskprep.summaries.token_hash import token_hashes
 
 
-@keepable
+@checkpointable
 class SampledFile(NamedTuple):
     """A file of the sample: its path, or "" and what was found in its bytes."""
 
@@ -49,7 +49,10 @@ class PixelSums(Summary):
             raise MediaError("there is no image to learn pixel_statistics from: leave it out")
         count, channels = self.images * pixels, len(self.squares)
         totals = self.sums.reshape(channels, -1).sum(axis=1).tolist()
-        roots = [math.sqrt(count * of - sum_**2) for of, sum_ in zip(self.squares.tolist(), totals, strict=True)]
+        roots = [
+            math.sqrt(count * square_sum - pixel_sum**2)
+            for square_sum, pixel_sum in zip(self.squares.tolist(), totals, strict=True)
+        ]
         mean, deviation = ([one / (255 * count) for one in part] for part in (totals, roots))
         file = io.BytesIO()
         np.save(file, (self.sums / (255 * self.images)).astype(np.float32))
@@ -88,26 +91,30 @@ class FileSample(Summary):
     pixels: PixelSums | None = None
 
     @classmethod
-    def of(cls, path: pa.Array, data: pa.Array, limit: int, facts_of: Callable[[pa.Buffer], Any]) -> FileSample:
+    def of(cls, path: pa.Array, data: pa.Array, limit: int, read_facts: Callable[[pa.Buffer], Any]) -> FileSample:
         """Summarize cells that have a path or bytes each.
 
-        `facts_of` says what is kept of the bytes of a cell; it is asked about those of the sample alone.
+        `read_facts` says what is kept of the bytes of a cell; it is asked about those of the sample alone.
         """
         sizes = [pc.sum(pc.binary_length(column)).as_py() or 0 for column in (path, data)]
         files: list[SampledFile] = []
         if limit:
             contents = [one.as_buffer() for one in data.drop_null()]
             hashes = np.array([_digest(content) for content in contents], np.uint64)
-            files += [SampledFile(digest, "", facts_of(contents[row])) for digest, row in _smallest(hashes, limit)]
+            files += [
+                SampledFile(digest, "", read_facts(contents[row])) for digest, row in _take_smallest(hashes, limit)
+            ]
             paths = path.drop_null()
-            files += [SampledFile(digest, paths[row].as_py()) for digest, row in _smallest(token_hashes(paths), limit)]
-        return cls(limit, len(path), sum(sizes), _first(files, limit))
+            files += [
+                SampledFile(digest, paths[row].as_py()) for digest, row in _take_smallest(token_hashes(paths), limit)
+            ]
+        return cls(limit, len(path), sum(sizes), _take_first(files, limit))
 
     def __add__(self, other: FileSample) -> FileSample:
         if type(other) is not type(self):
             return NotImplemented
         limit = max(self.limit, other.limit)
-        files = _first([*self.files, *other.files], limit)
+        files = _take_first([*self.files, *other.files], limit)
         pixels = None if self.pixels is None or other.pixels is None else self.pixels + other.pixels
         return FileSample(limit, self.cells + other.cells, self.bytes + other.bytes, files, pixels)
 
@@ -120,12 +127,12 @@ def _digest(content: pa.Buffer) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def _smallest(hashes: np.ndarray, limit: int) -> list[tuple[int, int]]:
+def _take_smallest(hashes: np.ndarray, limit: int) -> list[tuple[int, int]]:
     digests, rows = np.unique(hashes, return_index=True)
     return list(zip(digests[:limit].tolist(), rows[:limit].tolist(), strict=True))
 
 
-def _first(files: list[SampledFile], limit: int) -> tuple[SampledFile, ...]:
+def _take_first(files: list[SampledFile], limit: int) -> tuple[SampledFile, ...]:
     # Equal files have equal facts. What files have in common with others is decided by hash and path alone.
     distinct = {(file.digest, file.path): file for file in files}
     return tuple(distinct[key] for key in sorted(distinct)[:limit])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daskprep.summaries.base import Summary
-from daskprep.summaries.multiset import between, kth, merged, no_integers, tallied
+from daskprep.summaries.multiset import count_keys, empty_integers, interpolate, locate_quantiles, sum_by_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +22,13 @@ class Lengths(Summary):
     (5, 16, 3.0)
     """
 
-    lengths: np.ndarray = field(default_factory=no_integers)
-    counts: np.ndarray = field(default_factory=no_integers)
+    lengths: np.ndarray = field(default_factory=empty_integers)
+    counts: np.ndarray = field(default_factory=empty_integers)
 
     @classmethod
     def of(cls, lengths: np.ndarray) -> Lengths:
         """Summarize the lengths of lists, empty ones included."""
-        return cls(*tallied(np.ascontiguousarray(lengths, dtype=np.int64)))
+        return cls(*count_keys(np.ascontiguousarray(lengths, dtype=np.int64)))
 
     @property
     def count(self) -> int:
@@ -48,8 +48,8 @@ class Lengths(Summary):
         """Return a quantile of the lengths as ``numpy.quantile`` does, 0 of no lists."""
         if not len(self.lengths):
             return 0.0
-        (lower, _), (upper, _), weight = kth(self.counts, np.array(fraction))
-        return float(between(self.lengths[lower].astype(float), self.lengths[upper].astype(float), weight))
+        (lower, _), (upper, _), weight = locate_quantiles(self.counts, np.array(fraction))
+        return float(interpolate(self.lengths[lower].astype(float), self.lengths[upper].astype(float), weight))
 
     def add(self, length: int, times: int) -> Lengths:
         """Return this histogram with `times` more lists of `length` items."""
@@ -57,7 +57,7 @@ class Lengths(Summary):
 
     def __add__(self, other: Lengths) -> Lengths:
         keys = np.concatenate([self.lengths, other.lengths])
-        return Lengths(*merged(keys, np.concatenate([self.counts, other.counts])))
+        return Lengths(*sum_by_key(keys, np.concatenate([self.counts, other.counts])))
 
     def __mul__(self, times: int) -> Lengths:
         return Lengths(self.lengths, self.counts * times) if times else Lengths()

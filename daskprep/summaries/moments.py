@@ -24,10 +24,10 @@ GROUP_VALUES = 8 * BLOCK_VALUES
 # Six digits reach 2**-125 below the largest value of a group: enough for every value down to 2**-64 of it.
 DIGITS = 6
 LAST_BIT = DIGIT_BITS * DIGITS - 1
-NARROW = 2.0**-64
-LOWEST_EXPONENT = -1022
+MIN_RATIO = 2.0**-64
+MIN_EXPONENT = -1022
 # Groups whose largest value is beyond 2**400 or below 2**-400 are moved, to keep products of digits in range.
-FAR_EXPONENT = 400
+MAX_UNSCALED_EXPONENT = 400
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Moments(Summary):
         """Summarize finite values."""
         doubles = finite_doubles(values)
         total = squares = 0
-        scratch = np.empty((DIGITS + 1, _padded(min(len(doubles), GROUP_VALUES))))
+        scratch = np.empty((DIGITS + 1, _padded_count(min(len(doubles), GROUP_VALUES))))
         for start in range(0, len(doubles), GROUP_VALUES):
             group_total, group_squares = _group_sums(doubles[start : start + GROUP_VALUES], scratch)
             total += group_total
@@ -71,7 +71,7 @@ class Moments(Summary):
         if self.count <= ddof:
             return math.nan
         numerator = self.count * self.squares - self.total * self.total
-        return root(numerator, self.count * (self.count - ddof) << SQUARE_BITS)
+        return sqrt_fraction(numerator, self.count * (self.count - ddof) << SQUARE_BITS)
 
 
 def _group_sums(group: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
@@ -79,29 +79,29 @@ def _group_sums(group: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
     peak = max(float(group.max()), -float(group.min()))
     if peak == 0.0:
         return 0, 0
-    exponent = max(math.frexp(peak)[1], LOWEST_EXPONENT)
-    moved = exponent if abs(exponent) > FAR_EXPONENT else 0
-    near = group * math.ldexp(1.0, -moved) if moved else group
+    exponent = max(math.frexp(peak)[1], MIN_EXPONENT)
+    scaling_exponent = exponent if abs(exponent) > MAX_UNSCALED_EXPONENT else 0
+    scaled_group = group * math.ldexp(1.0, -scaling_exponent) if scaling_exponent else group
     # Moving down takes the smallest values to zero, where no digit would tell of them.
-    lost = moved > 0 and np.count_nonzero(near) < np.count_nonzero(group)
-    digits = None if lost else _cut(near, exponent - moved, scratch)
+    underflows = scaling_exponent > 0 and np.count_nonzero(scaled_group) < np.count_nonzero(group)
+    digits = None if underflows else _split_digits(scaled_group, exponent - scaling_exponent, scratch)
     if digits is None:
-        return _split_sums(group, math.ldexp(NARROW, exponent), scratch)
-    total, squares = _digit_sums(digits, exponent - moved)
+        return _split_sums(group, math.ldexp(MIN_RATIO, exponent), scratch)
+    total, squares = _digit_sums(digits, exponent - scaling_exponent)
     return (
-        _shifted(total, exponent - LAST_BIT + SUM_BITS),
-        _shifted(squares, 2 * (exponent - LAST_BIT) + SQUARE_BITS),
+        _shift(total, exponent - LAST_BIT + SUM_BITS),
+        _shift(squares, 2 * (exponent - LAST_BIT) + SQUARE_BITS),
     )
 
 
-def _cut(values: np.ndarray, top: int, scratch: np.ndarray) -> np.ndarray | None:
+def _split_digits(values: np.ndarray, top_exponent: int, scratch: np.ndarray) -> np.ndarray | None:
     """Cut values of magnitude below 2**top into exact digits, by blocks, or return None if that takes too many.
 
     Behind the values are zeros as far as their last block goes.
     """
-    count, whole = len(values), _padded(len(values))
+    count, padded_count = len(values), _padded_count(len(values))
     digits, rest = scratch[:DIGITS, :count], scratch[DIGITS, :count]
-    unit = math.ldexp(1.0, top + 1 - DIGIT_BITS)
+    unit = math.ldexp(1.0, top_exponent + 1 - DIGIT_BITS)
     for used, digit in enumerate(digits, start=1):
         # Adding 1.5 * 2**52 units rounds to whole units; both subtractions are exact.
         shift = 1.5 * 2.0**52 * unit
@@ -109,29 +109,29 @@ def _cut(values: np.ndarray, top: int, scratch: np.ndarray) -> np.ndarray | None
         np.subtract(digit, shift, out=digit)
         values = np.subtract(values, digit, out=rest)
         if not rest.any():
-            scratch[:used, count:whole] = 0
-            return scratch[:used, :whole].reshape(used, -1, min(count, BLOCK_VALUES))
+            scratch[:used, count:padded_count] = 0
+            return scratch[:used, :padded_count].reshape(used, -1, min(count, BLOCK_VALUES))
         unit *= 2.0**-DIGIT_BITS
     return None
 
 
-def _padded(count: int) -> int:
+def _padded_count(count: int) -> int:
     """Return how many values the blocks of so many have: several are of one size."""
     return count if count < BLOCK_VALUES else BLOCK_VALUES * -(-count // BLOCK_VALUES)
 
 
-def _digit_sums(digits: np.ndarray, top: int) -> tuple[int, int]:
+def _digit_sums(digits: np.ndarray, top_exponent: int) -> tuple[int, int]:
     """Return the sum and the sum of squares of values given as digits, in units of 2**-125 of 2**top."""
     total = squares = 0
     sums = digits.sum(axis=(1, 2)).tolist()
     for row, digit in enumerate(digits):
         bits = DIGIT_BITS * (row + 1) - 1
-        total += int(math.ldexp(sums[row], bits - top)) << (LAST_BIT - bits)
+        total += int(math.ldexp(sums[row], bits - top_exponent)) << (LAST_BIT - bits)
         for column in range(row, len(digits)):
-            both = bits + DIGIT_BITS * (column + 1) - 1
+            pair_bits = bits + DIGIT_BITS * (column + 1) - 1
             products = np.vecdot(digit, digits[column]).tolist()
-            product = sum(int(math.ldexp(one, both - 2 * top)) for one in products)
-            squares += product << (2 * LAST_BIT - both + (column > row))
+            product = sum(int(math.ldexp(one, pair_bits - 2 * top_exponent)) for one in products)
+            squares += product << (2 * LAST_BIT - pair_bits + (column > row))
     return total, squares
 
 
@@ -142,19 +142,19 @@ def _split_sums(group: np.ndarray, border: float, scratch: np.ndarray) -> tuple[
     return small_total + large_total, small_squares + large_squares
 
 
-def _shifted(value: int, bits: int) -> int:
+def _shift(value: int, bits: int) -> int:
     """Multiply by 2**bits; the bits that a negative shift drops are zeros."""
     return value << bits if bits >= 0 else value >> -bits
 
 
-def root(numerator: int, denominator: int) -> float:
+def sqrt_fraction(numerator: int, denominator: int) -> float:
     """Return the double closest to the square root of a fraction."""
     # At least 64 bits of root, with the last one sticky, round the same way as all of them would.
-    doubled = max(0, (128 - numerator.bit_length() + denominator.bit_length()) // 2)
-    scaled, remainder = divmod(numerator << 2 * doubled, denominator)
+    shift_bits = max(0, (128 - numerator.bit_length() + denominator.bit_length()) // 2)
+    scaled, remainder = divmod(numerator << 2 * shift_bits, denominator)
     root = math.isqrt(scaled)
     sticky = root | (remainder != 0 or root * root != scaled)
     try:
-        return sticky / (1 << doubled)
+        return sticky / (1 << shift_bits)
     except OverflowError:
         return math.inf

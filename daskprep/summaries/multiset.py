@@ -9,18 +9,18 @@ import numpy as np
 # Up to this many possible keys, counting into an array beats sorting.
 DENSE_KEYS = 1 << 22
 
-Place: TypeAlias = tuple[np.ndarray, np.ndarray]
+KeyPosition: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
-def no_integers() -> np.ndarray:
+def empty_integers() -> np.ndarray:
     """Return an empty int64 array."""
     return np.zeros(0, np.int64)
 
 
-def tallied(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def count_keys(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct int64 keys, ascending, and their counts."""
     if not len(keys):
-        return no_integers(), no_integers()
+        return empty_integers(), empty_integers()
     low, high = int(keys.min()), int(keys.max())
     if high - low < min(DENSE_KEYS, 4 * len(keys) + 1024):
         counts = np.bincount(keys - low)
@@ -33,7 +33,7 @@ def tallied(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return keys[starts].astype(np.int64), np.diff(starts, append=len(keys))
 
 
-def merged(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sum_by_key(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Add up the counts of equal keys."""
     if not len(keys):
         return keys, counts
@@ -49,7 +49,7 @@ def _first_of_run(keys: np.ndarray) -> np.ndarray:
     return first
 
 
-def kth(counts: np.ndarray, fractions: np.ndarray) -> tuple[Place, Place, np.ndarray]:
+def locate_quantiles(counts: np.ndarray, fractions: np.ndarray) -> tuple[KeyPosition, KeyPosition, np.ndarray]:
     """Return the places of the two values around quantiles, and the weight of the upper one (0 to 1).
 
     A place is the index of a key, and which share of the values with this key lies below, counting half of the value.
@@ -58,25 +58,25 @@ def kth(counts: np.ndarray, fractions: np.ndarray) -> tuple[Place, Place, np.nda
         raise ValueError(f"A quantile lies between 0 and 1, not at {fractions}.")
     last = int(counts.sum()) - 1
     position = fractions * last
-    below = np.minimum(np.floor(position).astype(np.int64), last)
-    return (*around(counts, below), position - below)
+    lower_rank = np.minimum(np.floor(position).astype(np.int64), last)
+    return (*locate_ranks(counts, lower_rank), position - lower_rank)
 
 
-def around(counts: np.ndarray, below: np.ndarray) -> tuple[Place, Place]:
+def locate_ranks(counts: np.ndarray, lower_rank: np.ndarray) -> tuple[KeyPosition, KeyPosition]:
     """Return the places of the values of some ranks, and of those one higher."""
     ends = np.cumsum(counts)
 
-    def place(rank: np.ndarray) -> Place:
+    def locate(rank: np.ndarray) -> KeyPosition:
         index = np.searchsorted(ends, rank, side="right")
         return index, (rank - (ends[index] - counts[index]) + 0.5) / counts[index]
 
-    return place(below), place(np.minimum(below + 1, ends[-1] - 1))
+    return locate(lower_rank), locate(np.minimum(lower_rank + 1, ends[-1] - 1))
 
 
-def between(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def interpolate(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Interpolate as ``numpy.quantile`` does, to the same bit."""
     with np.errstate(over="ignore", invalid="ignore"):  # of a gap beyond the doubles
-        gap = high - low
-        near = np.where(weight >= 0.5, high - gap * (1.0 - weight), low + gap * weight)
-    far: np.ndarray = np.where(np.isinf(gap), low * (1.0 - weight) + high * weight, near)
-    return far
+        difference = high - low
+        interpolated = np.where(weight >= 0.5, high - difference * (1.0 - weight), low + difference * weight)
+    result: np.ndarray = np.where(np.isinf(difference), low * (1.0 - weight) + high * weight, interpolated)
+    return result

@@ -8,13 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daskprep.summaries.base import Summary, finite_doubles
-from daskprep.summaries.multiset import around, between, kth, merged, no_integers, tallied
+from daskprep.summaries.multiset import (
+    count_keys,
+    empty_integers,
+    interpolate,
+    locate_quantiles,
+    locate_ranks,
+    sum_by_key,
+)
 
 # With keys and counts of 8 bytes, a summary has at most 64 KiB.
-MOST_BUCKETS = 4_096
-MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
-_LARGEST = int(np.float64(np.finfo(np.float64).max).view(np.int64))
-_SAMPLE = 1 << 14  # enough to tell, also if half of the values are equal
+MAX_BUCKETS = 4_096
+MAGNITUDE_MASK = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+_MAX_DOUBLE_BITS = int(np.float64(np.finfo(np.float64).max).view(np.int64))
+_SAMPLE_SIZE = 1 << 14  # enough to tell, also if half of the values are equal
 
 
 @dataclass(frozen=True)
@@ -74,16 +81,16 @@ class Quantiles(Summary):
     2.5
     """
 
-    keys: np.ndarray = field(default_factory=no_integers)
-    counts: np.ndarray = field(default_factory=no_integers)
+    keys: np.ndarray = field(default_factory=empty_integers)
+    counts: np.ndarray = field(default_factory=empty_integers)
     shift: int = 0
 
     @classmethod
     def of(cls, values: np.ndarray) -> Quantiles:
         """Summarize finite values."""
-        bits, shift = _shortened(finite_doubles(values))
-        keys, counts = tallied(bits)
-        return cls(*_together(_ordered(keys, shift), counts), shift)._settled()
+        bits, shift = _drop_low_bits(finite_doubles(values))
+        keys, counts = count_keys(bits)
+        return cls(*_merge_buckets(_to_ordered_keys(keys, shift), counts), shift)._coarsen()
 
     @property
     def count(self) -> int:
@@ -102,19 +109,19 @@ class Quantiles(Summary):
         """Return the quantiles at several fractions."""
         if not len(self.keys):
             return np.full(fractions.shape, math.nan)
-        lower, upper, weight = kth(self.counts, fractions)
-        return between(self._value(*lower), self._value(*upper), weight)
+        lower, upper, weight = locate_quantiles(self.counts, fractions)
+        return interpolate(self._values_at(*lower), self._values_at(*upper), weight)
 
-    def spaced(self, number: int) -> np.ndarray:
+    def evenly_spaced(self, number: int) -> np.ndarray:
         """Return so many evenly spaced quantiles from the least value to the greatest, or NaN of no values.
 
         Fractions of them would be rounded, and mix a value with the next where a rank is meant.
         """
         if not len(self.keys):
             return np.full(number, math.nan)
-        below, rest = np.divmod(np.arange(number) * (self.count - 1), max(number - 1, 1))
-        lower, upper = around(self.counts, below)
-        return between(self._value(*lower), self._value(*upper), rest / max(number - 1, 1))
+        lower_ranks, rest = np.divmod(np.arange(number) * (self.count - 1), max(number - 1, 1))
+        lower, upper = locate_ranks(self.counts, lower_ranks)
+        return interpolate(self._values_at(*lower), self._values_at(*upper), rest / max(number - 1, 1))
 
     def values(self) -> np.ndarray:
         """Return the values in order, each bucket's as its middle; `counts` says how often each was seen."""
@@ -128,67 +135,69 @@ class Quantiles(Summary):
     def __add__(self, other: Quantiles) -> Quantiles:
         shift = max(self.shift, other.shift)
         keys = np.concatenate([one.keys >> (shift - one.shift) for one in (self, other)])
-        return Quantiles(*_together(keys, np.concatenate([self.counts, other.counts])), shift)._settled()
+        return Quantiles(*_merge_buckets(keys, np.concatenate([self.counts, other.counts])), shift)._coarsen()
 
     def __mul__(self, times: int) -> Quantiles:
         # No values are exact: they would let any other values be.
         return Quantiles(self.keys, self.counts * times, self.shift) if times else Quantiles()
 
-    def _settled(self) -> Quantiles:
-        further = finest_shift(self.keys)
-        if not further:
+    def _coarsen(self) -> Quantiles:
+        extra_shift = finest_shift(self.keys)
+        if not extra_shift:
             return self
-        return Quantiles(*_together(self.keys >> further, self.counts), self.shift + further)
+        return Quantiles(*_merge_buckets(self.keys >> extra_shift, self.counts), self.shift + extra_shift)
 
-    def _value(self, places: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    def _values_at(self, indices: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Return values by the place of their bucket, and by how much of the bucket lies below."""
-        low, high = self._edges(self.keys[places])
+        low, high = self._edges(self.keys[indices])
         return low if self.exact else low + (high - low) * shares
 
     def _edges(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the least and the greatest value of buckets."""
-        below = keys < 0
-        magnitude = np.where(below, ~keys, keys)
-        near = (magnitude << self.shift).view(np.float64)
+        is_negative = keys < 0
+        magnitude = np.where(is_negative, ~keys, keys)
+        lower = (magnitude << self.shift).view(np.float64)
         if self.exact:
-            return (values := np.where(below, -near, near)), values
+            return (values := np.where(is_negative, -lower, lower)), values
         # Zeros are many, and what else is in their bucket is as good as zero.
-        far = np.where(keys == 0, 0, np.minimum((magnitude + 1) << self.shift, _LARGEST)).view(np.float64)
-        return np.where(below, -far, near), np.where(below, -near, far)
+        upper = np.where(keys == 0, 0, np.minimum((magnitude + 1) << self.shift, _MAX_DOUBLE_BITS)).view(np.float64)
+        return np.where(is_negative, -upper, lower), np.where(is_negative, -lower, upper)
 
 
-def bucketed(doubles: np.ndarray) -> tuple[np.ndarray, int]:
+def assign_buckets(doubles: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the bucket of each of finite doubles, with a shift that they need at least."""
-    bits, shift = _shortened(doubles)
-    keys = _ordered(bits, shift)
+    bits, shift = _drop_low_bits(doubles)
+    keys = _to_ordered_keys(bits, shift)
     return np.where(keys == -1, 0, keys), shift
 
 
-def _shortened(doubles: np.ndarray) -> tuple[np.ndarray, int]:
+def _drop_low_bits(doubles: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the bits of doubles but for the last ones: some values tell how many of these all need to lose at least.
 
     Fewer keys are then to be sorted, or none.
     """
     bits = doubles.view(np.int64)
-    some = np.sort(_ordered(bits[:: len(bits) // _SAMPLE | 1], 0))  # odd, as what repeats does so by even numbers
-    shift = finest_shift(some) if len(bits) > MOST_BUCKETS else 0
+    sample = np.sort(
+        _to_ordered_keys(bits[:: len(bits) // _SAMPLE_SIZE | 1], 0)
+    )  # odd, as what repeats does so by even numbers
+    shift = finest_shift(sample) if len(bits) > MAX_BUCKETS else 0
     return bits >> shift, shift
 
 
-def _ordered(bits: np.ndarray, shift: int) -> np.ndarray:
+def _to_ordered_keys(bits: np.ndarray, shift: int) -> np.ndarray:
     """Return what is left of the bits of doubles as integers in the order of the values, -0.0 right below 0.0."""
-    keys: np.ndarray = bits ^ ((bits >> 63) & (MAGNITUDE >> shift))
+    keys: np.ndarray = bits ^ ((bits >> 63) & (MAGNITUDE_MASK >> shift))
     return keys
 
 
-def _together(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _merge_buckets(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Add up the counts of equal keys; the buckets on both sides of zero are one."""
-    return merged(np.where(keys == -1, 0, keys), counts)
+    return sum_by_key(np.where(keys == -1, 0, keys), counts)
 
 
 def finest_shift(keys: np.ndarray) -> int:
     """Return the smallest shift that leaves at most 4,096 different ones of ascending keys."""
-    if len(keys) <= MOST_BUCKETS:
+    if len(keys) <= MAX_BUCKETS:
         return 0
     differing = keys[1:] ^ keys[:-1]
     first = int(np.searchsorted(keys, 0))
@@ -196,4 +205,4 @@ def finest_shift(keys: np.ndarray) -> int:
         differing[first - 1] = ~keys[first - 1] | keys[first]  # one bucket once nothing is left of either
     # The length of an integer in bits; of its two top bits only the first, or it could be rounded up to one more.
     lengths = np.frexp((differing & ~(differing >> 1)).astype(np.float64))[1]
-    return int(np.partition(lengths, -MOST_BUCKETS)[-MOST_BUCKETS])
+    return int(np.partition(lengths, -MAX_BUCKETS)[-MAX_BUCKETS])

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from daskprep.summaries.base import Summary
 
-SAMPLES = 5
+MAX_SAMPLES = 5
 # A sample is shown in a warning and travels with every summary, so a huge cell is cut.
-SAMPLE_CHARACTERS = 200
+MAX_SAMPLE_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Rejects(Summary):
     def of(cls, rows: np.ndarray, values: pa.StringArray) -> Rejects:
         """Summarize the unreadable `values` found in these global `rows`."""
         order = np.argsort(rows, kind="stable")
-        texts = pc.utf8_slice_codeunits(values.take(pa.array(order)), 0, SAMPLE_CHARACTERS)
+        texts = pc.utf8_slice_codeunits(values.take(pa.array(order)), 0, MAX_SAMPLE_CHARACTERS)
         # A dictionary lists its values in the order in which they first occur.
-        first = texts.dictionary_encode().dictionary.slice(0, SAMPLES)
+        first = texts.dictionary_encode().dictionary.slice(0, MAX_SAMPLES)
         samples = [(int(rows[order[texts.index(text).as_py()]]), text.as_py()) for text in first]
         return cls(len(rows), tuple(samples))
 
@@ -56,4 +56,4 @@ class Rejects(Summary):
         for row, text in sorted(self.samples + other.samples):
             first.setdefault(text, row)
         samples = sorted((row, text) for text, row in first.items())
-        return Rejects(self.count + other.count, tuple(samples[:SAMPLES]))
+        return Rejects(self.count + other.count, tuple(samples[:MAX_SAMPLES]))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import StorageFullError
-from daskprep.storage.local_files import FULL
+from daskprep.storage.local_files import DISK_FULL_ERRNOS
 from daskprep.summaries.token_hash import token_hashes
 
 # 256 shards of a billion distinct tokens are 4 million tokens each, which fit in memory again.
@@ -52,7 +52,7 @@ def shard_numbers(tokens: pa.Array) -> np.ndarray:
     return (token_hashes(tokens) >> np.uint64(56)).astype(np.uint8)
 
 
-def sharded(tokens: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+def sort_by_shard(tokens: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """Return tokens and counts in shard order, and the 257 borders between the shards."""
     shards = shard_numbers(tokens)
     order = np.argsort(shards, kind="stable")
@@ -68,7 +68,7 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
     schema = pa.schema(
         [("token", tokens.type), ("count", pa.list_(kind, counts.shape[1]) if counts.ndim > 1 else kind)]
     )
-    tokens, counts, borders = sharded(tokens, counts)
+    tokens, counts, borders = sort_by_shard(tokens, counts)
     try:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for start, stop in itertools.pairwise(borders.tolist()):
@@ -77,7 +77,7 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
                 columns = [tokens.slice(start, stop - start), rows]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
         path.unlink(missing_ok=True)
         raise StorageFullError(

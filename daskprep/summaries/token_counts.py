@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.summaries.base import Summary
-from daskprep.summaries.spill import Entries, SpilledCounts, shard_groups, shard_numbers, sharded, spill
-from daskprep.summaries.token_order import byte_order
+from daskprep.summaries.spill import Entries, SpilledCounts, shard_groups, shard_numbers, sort_by_shard, spill
+from daskprep.summaries.token_order import argsort_bytes
 
-# Merging only collects chunks. Equal tokens are added up, which hashes every entry once, by `bounded` and, if
+# Merging only collects chunks. Equal tokens are added up, which hashes every entry once, by `limit_memory` and, if
 # nobody calls it, when there are many entries; each time only if there are more than twice as many as after
 # the last time. So merging eight summaries costs one pass over their entries.
 COMPACT_ENTRIES = 1 << 22
@@ -26,7 +26,7 @@ SPILL_BYTES = 64 << 20
 GROUP_ENTRIES = 1_000_000
 
 # Counts share tokens of which so many occur in each: zeros take less memory than tokens, and hashing more time.
-SHARED_PART = 0.25
+MIN_SHARED_FRACTION = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class TokenCounts(Summary):
     `chunks` are pairs of tokens and counts in memory, `spilled` are files of more of them, and a token may be
     in several of both; in chunks it may occur 0 times, where several counts share their tokens. `total` is the
     sum of all counts. With `in_order` they are in the order of `ranked` where counts are equal. In memory, Arrow
-    limits the distinct tokens to 2 GiB of text; ``bounded`` with a folder has no such limit, except for what
+    limits the distinct tokens to 2 GiB of text; ``limit_memory`` with a folder has no such limit, except for what
     ``ranked`` is asked to return.
     A negative zero counts as zero.
 
@@ -45,7 +45,7 @@ class TokenCounts(Summary):
     >>> import numpy as np, pyarrow as pa
     >>> left = TokenCounts.of(pa.array(["b", "never", "a"]), np.array([2, 0, 2]))
     >>> right = TokenCounts.of(pa.array(["c", "a"]), np.array([1, 1]))
-    >>> tokens, counts = (left + right).ranked()
+    >>> tokens, counts = (left + right).rank()
     >>> tokens.to_pylist(), counts.tolist()
     (['a', 'b', 'c'], [3, 2, 1])
     """
@@ -54,7 +54,7 @@ class TokenCounts(Summary):
     chunks: tuple[Entries, ...] = ()
     spilled: tuple[SpilledCounts, ...] = ()
     total: int = 0
-    settled: int = 0
+    compacted_entries: int = 0
     in_order: bool = False
 
     @classmethod
@@ -68,7 +68,9 @@ class TokenCounts(Summary):
             raise ValueError("Counting takes one count of at least 0 for each token, and no null tokens.")
         if kind == pa.float64():
             dictionary = pc.add(dictionary, 0.0)
-        dictionary, counts = (_owned(dictionary), counts) if counts.all() else _where(counts != 0, dictionary, counts)
+        dictionary, counts = (
+            (_copy_tokens(dictionary), counts) if counts.all() else _filter_entries(counts != 0, dictionary, counts)
+        )
         total = int(counts.sum())
         chunks = ((dictionary, counts),) if len(counts) else ()
         return cls(kind, chunks, total=total)
@@ -76,8 +78,8 @@ class TokenCounts(Summary):
     @classmethod
     def of_each(cls, dictionary: pa.StringArray, counts: Iterable[np.ndarray]) -> list[TokenCounts]:
         """Summarize how often tokens occur in each of several places; they share the tokens, to be hashed once."""
-        shared = _owned(dictionary)
-        chunks = (_occurring(shared, some, SHARED_PART) for some in counts)
+        shared = _copy_tokens(dictionary)
+        chunks = (_drop_unused(shared, some, MIN_SHARED_FRACTION) for some in counts)
         return [cls(shared.type, (one,) if len(one[1]) else (), total=int(one[1].sum())) for one in chunks]
 
     @classmethod
@@ -86,8 +88,8 @@ class TokenCounts(Summary):
         if pa.types.is_dictionary(cells.type):
             codes = cells.indices.drop_null().to_numpy()
             return cls.of(cells.dictionary, np.bincount(codes, minlength=len(cells.dictionary)))
-        counted = cells.drop_null().value_counts()
-        return cls.of(counted.field("values"), counted.field("counts").to_numpy())
+        counts = cells.drop_null().value_counts()
+        return cls.of(counts.field("values"), counts.field("counts").to_numpy())
 
     @property
     def entries(self) -> int:
@@ -111,189 +113,200 @@ class TokenCounts(Summary):
             self.chunks + other.chunks,
             self.spilled + other.spilled,
             self.total + other.total,
-            max(self.settled, other.settled),
+            max(self.compacted_entries, other.compacted_entries),
         )
-        crowded = both.entries > COMPACT_ENTRIES or len(both.chunks) > COMPACT_CHUNKS
-        return both.compacted() if crowded and both._grown() else both
+        exceeds_limits = both.entries > COMPACT_ENTRIES or len(both.chunks) > COMPACT_CHUNKS
+        return both.compact() if exceeds_limits and both._has_grown() else both
 
-    def compacted(self) -> TokenCounts:
+    def compact(self) -> TokenCounts:
         """Return equal counts with every token once in memory."""
         if not self.chunks or self._is_compact:
             return self
-        tokens, counts = _added_up(self.chunks)
-        return replace(self, chunks=((tokens, counts),), settled=len(counts))
+        tokens, counts = _sum_chunks(self.chunks)
+        return replace(self, chunks=((tokens, counts),), compacted_entries=len(counts))
 
-    def bounded(self, folder: str | None) -> TokenCounts:
+    def limit_memory(self, folder: str | None) -> TokenCounts:
         """Return equal counts with at most two million tokens, and 64 MB, in memory and the others in `folder`.
 
         The files are read again by ``ranked`` and ``frequencies``, in any process that sees the folder. They
         are never removed: the folder belongs to the caller.
         """
-        if folder is None or self._fits():
-            return self.compacted() if self._grown() else self
-        compact = self.compacted()
-        if compact._fits():
+        if folder is None or self._fits_in_memory():
+            return self.compact() if self._has_grown() else self
+        compact = self.compact()
+        if compact._fits_in_memory():
             return compact
         file = spill(folder, *compact.chunks[0])
-        return replace(compact, chunks=(), spilled=(*compact.spilled, file), settled=0)
+        return replace(compact, chunks=(), spilled=(*compact.spilled, file), compacted_entries=0)
 
     @property
     def _is_compact(self) -> bool:
-        return len(self.chunks) == 1 and not self.spilled and self.entries == self.settled
+        return len(self.chunks) == 1 and not self.spilled and self.entries == self.compacted_entries
 
-    def _grown(self) -> bool:
-        return len(self.chunks) > 1 and (self.entries > 2 * self.settled or len(self.chunks) > COMPACT_CHUNKS)
+    def _has_grown(self) -> bool:
+        return len(self.chunks) > 1 and (self.entries > 2 * self.compacted_entries or len(self.chunks) > COMPACT_CHUNKS)
 
-    def _fits(self) -> bool:
+    def _fits_in_memory(self) -> bool:
         token_bytes = sum(tokens.nbytes for tokens, _ in self.chunks)
         return self.entries <= SPILL_ENTRIES and token_bytes <= SPILL_BYTES
 
-    def ranked(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
+    def rank(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
         """Return distinct tokens and counts, by count descending, then by UTF-8 bytes or value ascending."""
-        kept: list[Entries] = []
+        selected: list[Entries] = []
         for part in self.parts():
             # A token is in one part only, so what a part has behind its first `most_common` cannot be kept.
-            entries = part[0] if self._is_compact else _added_up(part)
-            kept.append(_first(*entries, most_common, min_frequency))
-            if most_common is not None and len(kept) > 1:
-                kept = [_first(*_joined(kept), most_common, None)]
-        if not kept:
+            entries = part[0] if self._is_compact else _sum_chunks(part)
+            selected.append(_take_most_frequent(*entries, most_common, min_frequency))
+            if most_common is not None and len(selected) > 1:
+                selected = [_take_most_frequent(*_concat_entries(selected), most_common, None)]
+        if not selected:
             return pa.array([], self.token_type), np.zeros(0, np.int64)
-        tokens, counts = _joined(kept)
-        order = np.arange(len(counts)) if self.in_order and not self.spilled else _order(tokens)
+        tokens, counts = _concat_entries(selected)
+        order = np.arange(len(counts)) if self.in_order and not self.spilled else _argsort_tokens(tokens)
         # Smaller numbers are sorted by radix.
-        behind = counts.max(initial=0) - counts[order]
-        order = order[np.argsort(behind.astype(np.min_scalar_type(behind.max(initial=0))), kind="stable")]
+        distance = counts.max(initial=0) - counts[order]
+        order = order[np.argsort(distance.astype(np.min_scalar_type(distance.max(initial=0))), kind="stable")]
         return tokens.take(pa.array(order)), counts[order]
 
     def top(self) -> str | int | float | None:
         """Return the most frequent token, the first in order among equals, or None of no tokens."""
-        tokens, _ = self.ranked(most_common=1)
+        tokens, _ = self.rank(most_common=1)
         value: str | int | float | None = tokens[0].as_py() if len(tokens) else None
         return value
 
     def frequencies(self, tokens: pa.Array) -> np.ndarray:
         """Return how often each of some distinct tokens occurs, 0 for those that never do."""
         tokens = tokens.cast(self.token_type)
-        found = np.zeros(len(tokens), np.int64)
+        totals = np.zeros(len(tokens), np.int64)
         shards = np.unique(shard_numbers(tokens)).tolist()
         for entries in (self.chunks, *(tuple(file.read(shards)) for file in self.spilled)):
             if entries:
-                found += _looked_up(tokens, entries)
-        return found
+                totals += _look_up(tokens, entries)
+        return totals
 
     def parts(self) -> Iterator[tuple[Entries, ...]]:
         """Give the entries in parts that share no token."""
         if not self.spilled:
             if self.chunks:
-                yield tuple(_occurring(*chunk) for chunk in self.chunks)
+                yield tuple(_drop_unused(*chunk) for chunk in self.chunks)
             return
-        nothing = (pa.array([], self.token_type), np.zeros(0, np.int64))
-        tokens, counts, borders = sharded(*_added_up((nothing, *self.chunks)))
+        empty = (pa.array([], self.token_type), np.zeros(0, np.int64))
+        tokens, counts, borders = sort_by_shard(*_sum_chunks((empty, *self.chunks)))
         for shards in shard_groups(self.spilled, GROUP_ENTRIES):
             start, end = int(borders[shards.start]), int(borders[shards.stop])
-            memory = (tokens.slice(start, end - start), counts[start:end])
-            yield (memory, *(piece for file in self.spilled for piece in file.read(shards)))
+            in_memory = (tokens.slice(start, end - start), counts[start:end])
+            yield (in_memory, *(entries for file in self.spilled for entries in file.read(shards)))
 
 
-def _owned(tokens: pa.Array) -> pa.Array:
+def _copy_tokens(tokens: pa.Array) -> pa.Array:
     """Return a copy of tokens: they may be a slice of a larger array, or of a mapped file, that they would keep."""
     return pa.concat_arrays([tokens, tokens.slice(0, 0)])
 
 
-def few_in_memory(parts: Sequence[TokenCounts]) -> bool:
+def fit_in_memory(parts: Sequence[TokenCounts]) -> bool:
     """Return whether all tokens of several counts may be put together in memory."""
     return sum(part.entries for part in parts) <= COMPACT_ENTRIES and not any(part.spilled for part in parts)
 
 
-def bounded_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
-    """Return each of several counts as ``bounded`` does, from tokens that are hashed once, and shared then."""
-    if not (few_in_memory(parts) and all(part._fits() for part in parts) and any(part._grown() for part in parts)):
-        return [part.bounded(folder) for part in parts]
-    tokens, pieces = _coded_apart(parts)
-    chunks = [_occurring(tokens, _summed(*piece, len(tokens)), SHARED_PART) for piece in pieces]
+def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
+    """Return each of several counts as ``limit_memory`` does, from tokens that are hashed once, and shared then."""
+    if not (
+        fit_in_memory(parts)
+        and all(part._fits_in_memory() for part in parts)
+        and any(part._has_grown() for part in parts)
+    ):
+        return [part.limit_memory(folder) for part in parts]
+    tokens, encoded_parts = _encode_parts(parts)
+    chunks = [
+        _drop_unused(tokens, _sum_by_code(*encoded, len(tokens)), MIN_SHARED_FRACTION) for encoded in encoded_parts
+    ]
     pairs = zip(parts, chunks, strict=True)
-    return [replace(part, chunks=(one,), settled=len(one[1])) if part.chunks else part for part, one in pairs]
+    return [replace(part, chunks=(one,), compacted_entries=len(one[1])) if part.chunks else part for part, one in pairs]
 
 
-def counts_without_each(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
+def leave_one_out_counts(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
     """Give the sum of all parts, then the sums without each of them but the last, from tokens that are hashed once."""
-    tokens, pieces = _coded_apart(parts)
-    total = sum((_summed(*piece, len(tokens)) for piece in pieces), np.zeros(len(tokens), np.int64))
-    order = _order(tokens)
+    tokens, encoded_parts = _encode_parts(parts)
+    total = sum((_sum_by_code(*encoded, len(tokens)) for encoded in encoded_parts), np.zeros(len(tokens), np.int64))
+    order = _argsort_tokens(tokens)
     ordered = tokens.take(pa.array(order))
-    for left_out in (np.zeros(len(tokens), np.int64), *(_summed(*piece, len(tokens)) for piece in pieces[:-1])):
-        found = TokenCounts.of(ordered, (total - left_out)[order])
-        yield replace(found, settled=found.entries, in_order=True)
+    for left_out in (
+        np.zeros(len(tokens), np.int64),
+        *(_sum_by_code(*encoded, len(tokens)) for encoded in encoded_parts[:-1]),
+    ):
+        counts = TokenCounts.of(ordered, (total - left_out)[order])
+        yield replace(counts, compacted_entries=counts.entries, in_order=True)
 
 
-def _occurring(tokens: pa.Array, counts: np.ndarray, least: float = 1.0) -> Entries:
+def _drop_unused(tokens: pa.Array, counts: np.ndarray, min_fraction: float = 1.0) -> Entries:
     """Return the tokens that occur, or all, to be shared, if so large a part of them does."""
-    if np.count_nonzero(counts) >= least * len(counts):
+    if np.count_nonzero(counts) >= min_fraction * len(counts):
         return tokens, counts
-    return _where(counts != 0, tokens, counts)
+    return _filter_entries(counts != 0, tokens, counts)
 
 
-def _added_up(chunks: Sequence[Entries]) -> Entries:
-    tokens, places = _coded([tokens for tokens, _ in chunks])
-    return _occurring(tokens, _summed(places, np.concatenate([counts for _, counts in chunks]), len(tokens)))
+def _sum_chunks(chunks: Sequence[Entries]) -> Entries:
+    tokens, codes = _encode_arrays([tokens for tokens, _ in chunks])
+    return _drop_unused(tokens, _sum_by_code(codes, np.concatenate([counts for _, counts in chunks]), len(tokens)))
 
 
-def _coded_apart(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np.ndarray, np.ndarray]]]:
+def _encode_parts(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np.ndarray, np.ndarray]]]:
     """Return the distinct tokens of several counts, and of each the places of its entries among them, and counts."""
-    nothing = pa.array([], parts[0].token_type)
-    tokens, places = _coded([nothing, *(tokens for part in parts for tokens, _ in part.chunks)])
+    empty = pa.array([], parts[0].token_type)
+    tokens, codes = _encode_arrays([empty, *(tokens for part in parts for tokens, _ in part.chunks)])
     counts = [np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in part.chunks)]) for part in parts]
     ends = list(accumulate(map(len, counts), initial=0))
-    return tokens, [(places[start:end], some) for (start, end), some in zip(pairwise(ends), counts, strict=True)]
+    return tokens, [(codes[start:end], some) for (start, end), some in zip(pairwise(ends), counts, strict=True)]
 
 
-def _coded(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
+def _encode_arrays(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
     """Return the distinct tokens of arrays, and the place of each token among them; what is shared is hashed once."""
     shared = {id(array): array for array in arrays}
     encoded = pa.chunked_array(list(shared.values())).dictionary_encode().chunks
-    places = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in encoded)])
-    cuts = np.split(places, np.cumsum([len(array) for array in shared.values()])[:-1])
+    codes = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in encoded)])
+    cuts = np.split(codes, np.cumsum([len(array) for array in shared.values()])[:-1])
     by_array = dict(zip(shared, cuts, strict=True))
     return (encoded[0].dictionary if encoded else arrays[0]), np.concatenate([by_array[id(one)] for one in arrays])
 
 
-def _summed(places: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarray:
+def _sum_by_code(codes: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarray:
     # Sums of integers are exact in float64 below 2**53, far above any count of tokens.
-    return np.bincount(places, weights=counts, minlength=tokens).astype(np.int64)
+    return np.bincount(codes, weights=counts, minlength=tokens).astype(np.int64)
 
 
-def _looked_up(tokens: pa.Array, entries: tuple[Entries, ...]) -> np.ndarray:
-    places = pc.index_in(pa.chunked_array([tokens for tokens, _ in entries]), value_set=tokens)
-    known = places.is_valid().to_numpy()
+def _look_up(tokens: pa.Array, entries: tuple[Entries, ...]) -> np.ndarray:
+    codes = pc.index_in(pa.chunked_array([tokens for tokens, _ in entries]), value_set=tokens)
+    known = codes.is_valid().to_numpy()
     counts = np.concatenate([counts for _, counts in entries])[known]
-    return _summed(places.drop_null().to_numpy(), counts, len(tokens))
+    return _sum_by_code(codes.drop_null().to_numpy(), counts, len(tokens))
 
 
-def _joined(entries: list[Entries]) -> Entries:
+def _concat_entries(entries: list[Entries]) -> Entries:
     counts = np.concatenate([counts for _, counts in entries])
     return pa.concat_arrays([tokens for tokens, _ in entries]), counts
 
 
-def _first(tokens: pa.Array, counts: np.ndarray, most_common: int | None, min_frequency: int | None) -> Entries:
+def _take_most_frequent(
+    tokens: pa.Array, counts: np.ndarray, most_common: int | None, min_frequency: int | None
+) -> Entries:
     """Return what ranks first, in no order."""
     if min_frequency is not None and min_frequency > 1:
-        tokens, counts = _where(counts >= min_frequency, tokens, counts)
+        tokens, counts = _filter_entries(counts >= min_frequency, tokens, counts)
     if most_common is None or most_common >= len(counts):
         return tokens, counts
     if most_common <= 0:
         return tokens.slice(0, 0), counts[:0]
-    border = int(np.partition(counts, len(counts) - most_common)[len(counts) - most_common])
-    above = _where(counts > border, tokens, counts)
-    level = tokens.filter(pa.array(counts == border))
-    places = pc.select_k_unstable(level, most_common - len(above[1]), [("token", "ascending")])
-    return _joined([above, (level.take(places), np.full(len(places), border, np.int64))])
+    threshold = int(np.partition(counts, len(counts) - most_common)[len(counts) - most_common])
+    greater = _filter_entries(counts > threshold, tokens, counts)
+    tied = tokens.filter(pa.array(counts == threshold))
+    indices = pc.select_k_unstable(tied, most_common - len(greater[1]), [("token", "ascending")])
+    return _concat_entries([greater, (tied.take(indices), np.full(len(indices), threshold, np.int64))])
 
 
-def _where(mask: np.ndarray, tokens: pa.Array, counts: np.ndarray) -> Entries:
+def _filter_entries(mask: np.ndarray, tokens: pa.Array, counts: np.ndarray) -> Entries:
     return tokens.filter(pa.array(mask)), counts[mask]
 
 
-def _order(tokens: pa.Array) -> np.ndarray:
-    order: np.ndarray = byte_order(tokens) if pa.types.is_string(tokens.type) else pc.sort_indices(tokens).to_numpy()
+def _argsort_tokens(tokens: pa.Array) -> np.ndarray:
+    order: np.ndarray = argsort_bytes(tokens) if pa.types.is_string(tokens.type) else pc.sort_indices(tokens).to_numpy()
     return order

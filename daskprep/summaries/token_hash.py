@@ -7,14 +7,14 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 
-from daskprep.kernels import KEEP_BYTES, WORD, words_at
+from daskprep.kernels import BYTE_MASKS, WORD_BYTES, sliding_words
 from daskprep.permutation import mix
 
 # The increment of the SplitMix64 generator.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 # Tokens of one piece and what is computed from them stay in cache.
-PIECE_TOKENS = 1 << 15
+CHUNK_TOKENS = 1 << 15
 # Longer tokens are hashed one by one: every pass over a piece costs microseconds, even if one token is left.
 LONG_TOKEN_BYTES = 512
 
@@ -27,9 +27,9 @@ def token_hashes(tokens: pa.Array) -> np.ndarray:
     if not pa.types.is_string(tokens.type):
         return mix(tokens.to_numpy(zero_copy_only=False).view(np.uint64) + STEP)
     hashes = np.empty(len(tokens), np.uint64)
-    for start in range(0, len(tokens), PIECE_TOKENS):
-        piece = tokens.slice(start, PIECE_TOKENS)
-        hashes[start : start + len(piece)] = _string_hashes(piece)
+    for start in range(0, len(tokens), CHUNK_TOKENS):
+        chunk = tokens.slice(start, CHUNK_TOKENS)
+        hashes[start : start + len(chunk)] = _string_hashes(chunk)
     return hashes
 
 
@@ -42,7 +42,7 @@ def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
         return hashes
     text = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     offsets -= offsets[0]
-    words = words_at(np.concatenate([text, np.zeros(WORD, np.uint8)]))
+    words = sliding_words(np.concatenate([text, np.zeros(WORD_BYTES, np.uint8)]))
     longest = min(int(lengths.max()), LONG_TOKEN_BYTES)
     for done in range(0, longest, 8):
         _fold_words(hashes, words, offsets[:-1], lengths, done)
@@ -54,11 +54,11 @@ def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
 
 def _fold_words(hashes: np.ndarray, words: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: int) -> None:
     """Mix the eight bytes behind the first `done` ones of every token that has them into its hash."""
-    left = lengths - done
-    if int(left.min()) > 0:
-        word = words[starts + done] & KEEP_BYTES[np.minimum(left, 8)]
+    remaining = lengths - done
+    if int(remaining.min()) > 0:
+        word = words[starts + done] & BYTE_MASKS[np.minimum(remaining, 8)]
         hashes[:] = mix(hashes ^ word)
         return
-    some = np.flatnonzero(left > 0)
-    word = words[starts[some] + done] & KEEP_BYTES[np.minimum(left[some], 8)]
+    some = np.flatnonzero(remaining > 0)
+    word = words[starts[some] + done] & BYTE_MASKS[np.minimum(remaining[some], 8)]
     hashes[some] = mix(hashes[some] ^ word)

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.kernels import WORD, words_at
+from daskprep.kernels import WORD_BYTES, sliding_words
 
 
-def byte_order(tokens: pa.StringArray) -> np.ndarray:
+def argsort_bytes(tokens: pa.StringArray) -> np.ndarray:
     """Return the places of tokens in the order of their UTF-8 bytes.
 
     Sorted by the first eight bytes that they do not all share, as numbers, ten times as fast as by comparing
@@ -23,8 +23,8 @@ def byte_order(tokens: pa.StringArray) -> np.ndarray:
     tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
     if len(tied):
         # A run of equal keys holds neighbours in the order of bytes, so that all runs can be sorted at once.
-        among = order[tied]
-        order[tied] = among[pc.sort_indices(tokens.take(pa.array(among))).to_numpy()]
+        tied_rows = order[tied]
+        order[tied] = tied_rows[pc.sort_indices(tokens.take(pa.array(tied_rows))).to_numpy()]
     return order
 
 
@@ -33,18 +33,18 @@ def _leading_words(tokens: pa.StringArray) -> np.ndarray:
     offsets = np.frombuffer(tokens.buffers()[1], np.int32)[tokens.offset : tokens.offset + len(tokens) + 1]
     text = np.frombuffer(tokens.buffers()[2] or b"", np.uint8)
     # A word from every byte on: most overlap.
-    words = words_at(np.concatenate([text[offsets[0] : offsets[-1]], np.zeros(WORD, np.uint8)])).view(">u8")
+    words = sliding_words(np.concatenate([text[offsets[0] : offsets[-1]], np.zeros(WORD_BYTES, np.uint8)])).view(">u8")
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     shortest = int(lengths.min())
     skipped = 0
-    while skipped + WORD <= shortest:
+    while skipped + WORD_BYTES <= shortest:
         keys = words[starts + skipped]
         if (keys != keys[0]).any():
             plain: np.ndarray = keys.astype(np.uint64)
             return plain
-        skipped += WORD
+        skipped += WORD_BYTES
     keys = words[starts + skipped].astype(np.uint64)
-    missing = np.clip(WORD - (lengths - skipped), 0, WORD).astype(np.uint64) * np.uint64(8)
+    missing = np.clip(WORD_BYTES - (lengths - skipped), 0, WORD_BYTES).astype(np.uint64) * np.uint64(8)
     # A shift by 64 is undefined in C: shift by half, twice.
     half, rest = missing >> np.uint64(1), missing - (missing >> np.uint64(1))
     masked: np.ndarray = (((keys >> half) >> rest) << half) << rest

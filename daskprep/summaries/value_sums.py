@@ -9,28 +9,28 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from daskprep.storage.kept import keepable
+from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries.base import Summary
-from daskprep.summaries.spill import SpilledCounts, shard_groups, sharded, spill
+from daskprep.summaries.spill import SpilledCounts, shard_groups, sort_by_shard, spill
 
 # A double is cut into digits of 26 bits at fixed places. So many rows of a partition as fit in memory add up to less
 # than 2**53, which float64 holds exactly, and those of all partitions to less than 2**63.
 DIGIT_BITS = 26
 _DIGIT = (1 << DIGIT_BITS) - 1
 # Of a quantity, so many places below the highest are kept: what lies further down is below 2**-180 of the largest.
-MOST_PLACES = 8
+MAX_POSITIONS = 8
 
 # What may stay in memory when there is a folder to spill to, and what is added up at a time.
 SPILL_BYTES = 64 << 20
 GROUP_BYTES = 64 << 20
 _VALUE_BYTES = 32  # of a text, about
 
-Labels = tuple[tuple[str, int], ...]
+DigitLabels = tuple[tuple[str, int], ...]
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
-class Sums:
+class SumTable:
     """The sums of some values.
 
     Attributes
@@ -44,7 +44,7 @@ class Sums:
     """
 
     values: pa.Array
-    labels: Labels
+    labels: DigitLabels
     digits: np.ndarray
 
     @property
@@ -55,22 +55,22 @@ class Sums:
     def folds(self) -> int:
         return int(self.digits.shape[2])
 
-    def of(self, quantity: str, unit: int) -> np.ndarray:
+    def sums_by_fold(self, quantity: str, unit: int) -> np.ndarray:
         """Return the sums of a quantity over all folds, then over all but each, in units of 2**(26 * unit)."""
         sums = np.zeros((len(self.digits), 1 + self.folds))
-        for column, (name, place) in reversed(list(enumerate(self.labels))):
+        for column, (name, position) in reversed(list(enumerate(self.labels))):
             if name == quantity:
                 digits = self.digits[:, column].astype(np.int64)
                 total = digits.sum(axis=1, keepdims=True)
-                whole = np.concatenate([total, total - digits], axis=1)
-                sums += np.ldexp(whole.astype(np.float64), DIGIT_BITS * (place - unit))
+                fold_totals = np.concatenate([total, total - digits], axis=1)
+                sums += np.ldexp(fold_totals.astype(np.float64), DIGIT_BITS * (position - unit))
         return sums
 
 
 class SpilledSums(NamedTuple):
     """Sums in a file."""
 
-    labels: Labels
+    labels: DigitLabels
     folds: int
     file: SpilledCounts
 
@@ -84,32 +84,38 @@ class ValueSums(Summary):
     >>> values = pa.array(["a", "b", "a"]).dictionary_encode()
     >>> sums = ValueSums.of(values, np.array([0, 0, 1], np.uint8), 2, {"y": np.array([0.1, 2.0, 0.2])})
     >>> [part] = (sums + sums).parts()
-    >>> part.values.to_pylist(), part.of("y", 0).tolist()
+    >>> part.values.to_pylist(), part.sums_by_fold("y", 0).tolist()
     (['a', 'b'], [[0.6000000000000001, 0.4, 0.2], [4.0, 0.0, 4.0]])
     """
 
-    chunks: tuple[Sums, ...] = ()
+    chunks: tuple[SumTable, ...] = ()
     spilled: tuple[SpilledSums, ...] = ()
 
     @classmethod
     def of(
-        cls, values: pa.DictionaryArray, folds: np.ndarray, count: int, quantities: Mapping[str, np.ndarray]
+        cls, values: pa.DictionaryArray, folds: np.ndarray, fold_count: int, quantities: Mapping[str, np.ndarray]
     ) -> ValueSums:
-        """Summarize rows by their value and their fold, one of `count`; what is NaN of a quantity is left out."""
+        """Summarize rows by their value and their fold, one of `fold_count`; what is NaN of a quantity is left out."""
         distinct = len(values.dictionary)
-        cells = values.indices.to_numpy().astype(np.int64) * count + folds
+        cells = values.indices.to_numpy().astype(np.int64) * fold_count + folds
         columns: dict[tuple[str, int], np.ndarray] = {}
         for name, numbers in quantities.items():
-            for place, rows, digits in _digits(numbers):
-                added = np.bincount(cells[rows], digits, distinct * count).astype(np.int64).reshape(distinct, count)
-                columns[name, place] = _narrow(columns.get((name, place), 0) + added)  # digits of others lie there too
-        labels = _narrowed(columns)
+            for position, rows, digits in _split_digits(numbers):
+                fold_sums = (
+                    np.bincount(cells[rows], digits, distinct * fold_count)
+                    .astype(np.int64)
+                    .reshape(distinct, fold_count)
+                )
+                columns[name, position] = _shrink_dtype(
+                    columns.get((name, position), 0) + fold_sums
+                )  # digits of others lie there too
+        labels = _select_labels(columns)
         if not distinct or not labels:
             return cls()
-        digits = np.empty((distinct, len(labels), count), np.result_type(*(columns[label] for label in labels)))
-        for place, label in enumerate(labels):
-            digits[:, place] = columns.pop(label)  # most are in memory once, as they may take most of it
-        return cls((Sums(values.dictionary, labels, digits),))
+        digits = np.empty((distinct, len(labels), fold_count), np.result_type(*(columns[label] for label in labels)))
+        for column, label in enumerate(labels):
+            digits[:, column] = columns.pop(label)  # most are in memory once, as they may take most of it
+        return cls((SumTable(values.dictionary, labels, digits),))
 
     def __add__(self, other: ValueSums) -> ValueSums:
         return ValueSums(self.chunks + other.chunks, self.spilled + other.spilled)
@@ -117,84 +123,84 @@ class ValueSums(Summary):
     def __mul__(self, times: int) -> ValueSums:
         return ValueSums(self.chunks * times, self.spilled * times)
 
-    def bounded(self, folder: str | None) -> ValueSums:
+    def limit_memory(self, folder: str | None) -> ValueSums:
         """Return equal sums with at most 64 MB in memory and the others in `folder`."""
         chunks = self.chunks
-        if len(chunks) > 1 and (folder is None or _added_bytes(chunks) <= GROUP_BYTES):
-            chunks = (_added_up(chunks),)
+        if len(chunks) > 1 and (folder is None or _estimate_sum_bytes(chunks) <= GROUP_BYTES):
+            chunks = (_sum_chunks(chunks),)
         if folder is None or sum(chunk.nbytes for chunk in chunks) <= SPILL_BYTES:
             return ValueSums(chunks, self.spilled)
         files = (spill(folder, one.values, one.digits.reshape(len(one.values), -1)) for one in chunks)
         spilled = (SpilledSums(one.labels, one.folds, file) for one, file in zip(chunks, files, strict=True))
         return ValueSums((), (*self.spilled, *spilled))
 
-    def parts(self) -> Iterator[Sums]:
+    def parts(self) -> Iterator[SumTable]:
         """Give the sums in parts that share no value; all have the same labels."""
-        every = [*(chunk.labels for chunk in self.chunks), *(one.labels for one in self.spilled)]
-        labels = _narrowed({label for labels in every for label in labels})
-        memory = _added_up(self.chunks, labels) if self.chunks else None
+        all_labels = [*(chunk.labels for chunk in self.chunks), *(one.labels for one in self.spilled)]
+        labels = _select_labels({label for labels in all_labels for label in labels})
+        in_memory = _sum_chunks(self.chunks, labels) if self.chunks else None
         if not self.spilled:
-            if memory is not None:
-                yield memory
+            if in_memory is not None:
+                yield in_memory
             return
-        cut = None if memory is None else sharded(memory.values, memory.digits)
+        sorted_memory = None if in_memory is None else sort_by_shard(in_memory.values, in_memory.digits)
         row_bytes = _VALUE_BYTES + 8 * len(labels) * self.spilled[0].folds
         for shards in shard_groups([one.file for one in self.spilled], GROUP_BYTES // row_bytes):
-            pieces = [
-                Sums(values, one.labels, digits.reshape(len(values), len(one.labels), one.folds))
+            tables = [
+                SumTable(values, one.labels, digits.reshape(len(values), len(one.labels), one.folds))
                 for one in self.spilled
                 for values, digits in one.file.read(shards)
             ]
-            if cut is not None:
-                values, digits, borders = cut
+            if sorted_memory is not None:
+                values, digits, borders = sorted_memory
                 rows = slice(int(borders[shards.start]), int(borders[shards.stop]))
                 if rows.start < rows.stop:  # Arrow leaves out empty chunks
-                    pieces.append(Sums(values[rows], labels, digits[rows]))
-            if pieces:
-                yield _added_up(tuple(pieces), labels)
+                    tables.append(SumTable(values[rows], labels, digits[rows]))
+            if tables:
+                yield _sum_chunks(tuple(tables), labels)
 
 
-def _digits(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def _split_digits(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Cut doubles into digits with their sign; give a place, which rows have digits there, and these."""
     present = np.flatnonzero(numbers == numbers)  # noqa: PLR0124 NaN is not
     numbers = numbers[present]
     mantissa, exponent = np.frexp(np.abs(numbers))
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    places, shift = np.divmod(exponent - 53, DIGIT_BITS)
-    low = (whole & _DIGIT) << shift
-    high = ((whole >> DIGIT_BITS) << shift) + (low >> DIGIT_BITS)
+    integer_mantissa = np.ldexp(mantissa, 53).astype(np.int64)
+    positions, shift = np.divmod(exponent - 53, DIGIT_BITS)
+    low = (integer_mantissa & _DIGIT) << shift
+    high = ((integer_mantissa >> DIGIT_BITS) << shift) + (low >> DIGIT_BITS)
     sign = np.where(numbers < 0, -1.0, 1.0)
-    for first in np.unique(places).tolist():
-        rows = np.flatnonzero(places == first)
-        for above, part in enumerate((low & _DIGIT, high & _DIGIT, high >> DIGIT_BITS)):
-            digits = part[rows]
+    for position in np.unique(positions).tolist():
+        rows = np.flatnonzero(positions == position)
+        for offset, values in enumerate((low & _DIGIT, high & _DIGIT, high >> DIGIT_BITS)):
+            digits = values[rows]
             if digits.any():
-                yield first + above, present[rows], digits * sign[rows]
+                yield position + offset, present[rows], digits * sign[rows]
 
 
-def _narrowed(labels: Collection[tuple[str, int]]) -> Labels:
+def _select_labels(labels: Collection[tuple[str, int]]) -> DigitLabels:
     """Return labels in order, without the places that are too far below the highest of their quantity."""
     highest: dict[str, int] = {}
-    for name, place in labels:
-        highest[name] = max(place, highest.get(name, place))
-    return tuple(sorted((name, place) for name, place in labels if place > highest[name] - MOST_PLACES))
+    for name, position in labels:
+        highest[name] = max(position, highest.get(name, position))
+    return tuple(sorted((name, position) for name, position in labels if position > highest[name] - MAX_POSITIONS))
 
 
-def _narrow(digits: np.ndarray) -> np.ndarray:
+def _shrink_dtype(digits: np.ndarray) -> np.ndarray:
     """Return whole numbers in the smallest type that holds them."""
-    least = min(int(digits.min()), -1 - int(digits.max()))
-    return digits.astype(np.min_scalar_type(least))
+    lowest = min(int(digits.min()), -1 - int(digits.max()))
+    return digits.astype(np.min_scalar_type(lowest))
 
 
-def _added_bytes(chunks: tuple[Sums, ...]) -> int:
+def _estimate_sum_bytes(chunks: tuple[SumTable, ...]) -> int:
     """Return how many bytes the sum of chunks takes at most while they are added up."""
     labels = {label for chunk in chunks for label in chunk.labels}
     return sum(len(chunk.values) for chunk in chunks) * (_VALUE_BYTES + 8 * len(labels) * chunks[0].folds)
 
 
-def _added_up(chunks: tuple[Sums, ...], labels: Labels | None = None) -> Sums:
+def _sum_chunks(chunks: tuple[SumTable, ...], labels: DigitLabels | None = None) -> SumTable:
     """Return the sums of chunks, in each of which a value is there once."""
-    labels = labels or _narrowed({label for chunk in chunks for label in chunk.labels})
+    labels = labels or _select_labels({label for chunk in chunks for label in chunk.labels})
     encoded = pa.chunked_array([chunk.values for chunk in chunks]).dictionary_encode().chunks
     total = np.zeros((len(encoded[0].dictionary), len(labels), chunks[0].folds), np.int64)
     for chunk, codes in zip(chunks, encoded, strict=True):
@@ -202,4 +208,4 @@ def _added_up(chunks: tuple[Sums, ...], labels: Labels | None = None) -> Sums:
         for column, label in enumerate(chunk.labels):
             if label in labels:
                 total[rows, labels.index(label)] += chunk.digits[:, column]
-    return Sums(encoded[0].dictionary, labels, _narrow(total))
+    return SumTable(encoded[0].dictionary, labels, _shrink_dtype(total))

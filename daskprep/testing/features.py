@@ -23,9 +23,9 @@ from daskprep.features.checking import decode_column
 from daskprep.features.feature import Feature
 from daskprep.features.fitting import encode_source, learn_source
 from daskprep.features.parameters import check_fields
-from daskprep.features.surroundings import Rows, ask, survey
-from daskprep.features.table import read_columns, summarize_columns
-from daskprep.loader.batches import expansions
+from daskprep.features.partition_context import PartitionReader, plan_contexts, run_pass
+from daskprep.features.table import parse_columns, summarize_columns
+from daskprep.loader.batches import make_expanders
 from daskprep.media.audio import encode_wav
 from daskprep.media.pixels import encode_png
 from daskprep.sources import TableSource, as_source
@@ -33,11 +33,11 @@ from daskprep.summaries import ColumnSummary
 
 _NAME = "x"
 _SHARED_PARAMETERS = ("missing_value_strategy", "fill_value", "invalid", "column")
-_GAP = 4  # every fourth cell is missing, where some are to be
+_MISSING_EVERY = 4  # every fourth cell is missing, where some are to be
 _H3_CELLS = (
     "8928308280fffff", "8928308283bffff", "85283473fffffff", "8001fffffffffff", "821c07fffffffff", "85283447fffffff",
 )  # fmt: skip
-_ORDER = (0, 1, 0, 2, 3, 0, 1, 4, 5, 2, 0, 3)  # of six different cells, some of them more frequent
+_CELL_ORDER = (0, 1, 0, 2, 3, 0, 1, 4, 5, 2, 0, 3)  # of six different cells, some of them more frequent
 
 
 def check_feature(feature: Feature, column: Any = None) -> None:
@@ -67,24 +67,24 @@ def check_feature(feature: Feature, column: Any = None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # advice on columns, which are made up
         expected = "__init__ to store each parameter untouched and to do nothing else"
-        _run("parameters", feature, expected, lambda: _check_parameters(feature))
+        _run_check("parameters", feature, expected, lambda: _check_parameters(feature))
         feature = clone(feature).set_params(column=None)
-        trial = _Trial(feature, _readable(feature) if column is None else _table(feature, column))
+        trial = _Trial(feature, _find_readable_table(feature) if column is None else _make_table(feature, column))
         for name, (check, expected) in _CHECKS.items():
-            _run(name, feature, expected, functools.partial(check, trial))
+            _run_check(name, feature, expected, functools.partial(check, trial))
 
 
-class _Found(Exception):  # noqa: N818
+class _Violation(Exception):  # noqa: N818
     """What was found in place of what was expected."""
 
 
-def _run(name: str, feature: Feature, expected: str, check: Callable[[], None]) -> None:
+def _run_check(name: str, feature: Feature, expected: str, check: Callable[[], None]) -> None:
     try:
         check()
     except Exception as error:
-        found = str(error) if isinstance(error, _Found) else f"{type(error).__name__}: {error}"
+        actual = str(error) if isinstance(error, _Violation) else f"{type(error).__name__}: {error}"
         raise ContractError(
-            f'{type(feature).__name__} fails the check "{name}", which expects {expected}. Found: {found}'
+            f'{type(feature).__name__} fails the check "{name}", which expects {expected}. Found: {actual}'
         ) from error
 
 
@@ -104,46 +104,46 @@ class _Trial:
         return self.learn([self.table])
 
     @functools.cached_property
-    def with_gaps(self) -> pa.Table:
+    def table_with_missing(self) -> pa.Table:
         rows = np.arange(self.table.num_rows)
-        return self.table.take(pa.array(rows, mask=rows % _GAP == _GAP - 1))
+        return self.table.take(pa.array(rows, mask=rows % _MISSING_EVERY == _MISSING_EVERY - 1))
 
     def missing(self, *, typed: bool) -> pa.Table:
         """Return a few rows in which all is missing: of the type of the cells, or as what is never there arrives."""
         rows = pa.nulls(3, pa.int64())
         return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
 
-    def learn(self, pieces: Sequence[pa.Table]) -> Learned:
-        return learn_source(self.features, TableSource(pieces))[0][_NAME]
+    def learn(self, tables: Sequence[pa.Table]) -> Learned:
+        return learn_source(self.features, TableSource(tables))[0][_NAME]
 
-    def summarize(self, pieces: Sequence[pa.Table]) -> list[ColumnSummary]:
-        rows = Rows(TableSource(pieces))
-        question = functools.partial(summarize_columns, self.features)
-        summaries = ask(rows, "scan", question, self.features, told=survey(rows, self.features))
+    def summarize(self, tables: Sequence[pa.Table]) -> list[ColumnSummary]:
+        rows = PartitionReader(TableSource(tables))
+        map_partition = functools.partial(summarize_columns, self.features)
+        summaries = run_pass(rows, "scan", map_partition, self.features, contexts=plan_contexts(rows, self.features))
         return [one[_NAME] for one in summaries]
 
-    def encode(self, pieces: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
-        return encode_source(self.features, {_NAME: learned}, TableSource(pieces))
+    def encode(self, tables: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
+        return encode_source(self.features, {_NAME: learned}, TableSource(tables))
 
     def decode(self, encoded: dict[str, np.ndarray], learned: Learned) -> pa.Array:
         outputs = {output: encoded[_NAME + output] for output in self.feature.outputs}
         return decode_column(self.feature, outputs, learned)
 
 
-def _table(feature: Feature, column: Any) -> pa.Table:
+def _make_table(feature: Feature, column: Any) -> pa.Table:
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)
-    if not table.num_rows or read_columns({_NAME: feature}, table).columns[_NAME].null_count:
+    if not table.num_rows or parse_columns({_NAME: feature}, table).columns[_NAME].null_count:
         raise ConfigError(f"{type(feature).__name__} cannot read all cells of the column to check it with: give others")
     return table
 
 
-def _readable(feature: Feature) -> pa.Table:
-    for cells in _made_up_columns():
+def _find_readable_table(feature: Feature) -> pa.Table:
+    for cells in _generate_columns():
         # What a type does not read it refuses by these, or by calling it missing.
         with suppress(ValueError, TypeError, NotImplementedError):
-            trial = _Trial(feature, _table(feature, cells))
+            trial = _Trial(feature, _make_table(feature, cells))
             trial.learn([trial.table])
             return trial.table
     raise ConfigError(
@@ -152,7 +152,7 @@ def _readable(feature: Feature) -> pa.Table:
     )
 
 
-def _made_up_columns() -> Iterator[list[Any]]:
+def _generate_columns() -> Iterator[list[Any]]:
     """Give columns of words, spellings of yes and no, dates, H3 cells, vectors, numbers, images and sounds.
 
     A type takes the first one that it can read, so those that fewer types can read come first among the alike.
@@ -168,41 +168,41 @@ def _made_up_columns() -> Iterator[list[Any]]:
         [encode_wav(samples, 1_000) for samples in np.random.default_rng(0).uniform(-1, 1, (6, 200))],
     ]
     for cells in kinds:
-        yield [cells[place] for place in _ORDER]
+        yield [cells[index] for index in _CELL_ORDER]
 
 
-def _parameters(feature: Any) -> dict[str, Any]:
+def _get_parameters(feature: Any) -> dict[str, Any]:
     return dict(feature.get_params(deep=False))
 
 
 def _check_parameters(feature: Feature) -> None:
     kind = type(feature)
-    names = list(_parameters(feature))
+    names = list(_get_parameters(feature))
     if lacking := [name for name in _SHARED_PARAMETERS if name not in names]:
-        raise _Found(f"no parameter {lacking[0]}, which all types have")
+        raise _Violation(f"no parameter {lacking[0]}, which all types have")
     marks: dict[str, Any] = {name: object() for name in names}
-    made = kind(**marks)
+    created = kind(**marks)
     for name, mark in marks.items():
-        if getattr(made, name, None) is not mark:
-            raise _Found(f"another {name} than was given")
-    if more := sorted(vars(made).keys() - marks.keys()):
-        raise _Found(f"an attribute {more[0]}, which is no parameter")
+        if getattr(created, name, None) is not mark:
+            raise _Violation(f"another {name} than was given")
+    if extra := sorted(vars(created).keys() - marks.keys()):
+        raise _Violation(f"an attribute {extra[0]}, which is no parameter")
     copy = clone(feature)
-    if copy.set_params(**_parameters(feature)) is not copy:
-        raise _Found("set_params that does not return the feature")
+    if copy.set_params(**_get_parameters(feature)) is not copy:
+        raise _Violation("set_params that does not return the feature")
 
 
 def _check_no_cells(trial: _Trial) -> None:
-    for none in (trial.table.slice(0, 0), trial.missing(typed=False).slice(0, 0)):
-        trial.summarize([none])
-        trial.learn([none, trial.table])
-        encoded = trial.encode([none], trial.learned)
+    for empty in (trial.table.slice(0, 0), trial.missing(typed=False).slice(0, 0)):
+        trial.summarize([empty])
+        trial.learn([empty, trial.table])
+        encoded = trial.encode([empty], trial.learned)
         trial.decode(encoded, trial.learned)
 
 
 def _check_encode(trial: _Trial) -> None:
-    for pieces in ([trial.table], [trial.table.slice(1)], _cut(trial.table, 1)):
-        trial.encode(pieces, trial.learned)
+    for tables in ([trial.table], [trial.table.slice(1)], _split_rows(trial.table, 1)):
+        trial.encode(tables, trial.learned)
 
 
 def _check_missing(trial: _Trial) -> None:
@@ -215,8 +215,8 @@ def _check_missing(trial: _Trial) -> None:
 
 
 def _check_merge(trial: _Trial) -> None:
-    pieces = [*_cut(trial.with_gaps, 1), trial.missing(typed=True)]
-    parts = trial.summarize(pieces)
+    tables = [*_split_rows(trial.table_with_missing, 1), trial.missing(typed=True)]
+    parts = trial.summarize(tables)
     halves = [functools.reduce(operator.add, half) for half in (parts[::2], parts[1::2])]
     merged = [functools.reduce(operator.add, order) for order in (parts, parts[::-1], halves)]
     _compare_learned([trial.feature.learn_column(summary) for summary in merged])
@@ -225,30 +225,30 @@ def _check_merge(trial: _Trial) -> None:
 
 
 def _check_partitions(trial: _Trial) -> None:
-    table = trial.with_gaps
-    none = table.slice(0, 0)
+    table = trial.table_with_missing
+    empty = table.slice(0, 0)
     cuts = [
         [table],
-        _cut(table, 1),
-        [none, *_cut(table, 5), none],
-        [piece for one in _cut(table, 3) for piece in (one, none)],
+        _split_rows(table, 1),
+        [empty, *_split_rows(table, 5), empty],
+        [chunk for one in _split_rows(table, 3) for chunk in (one, empty)],
     ]
-    learned = [trial.learn(pieces) for pieces in cuts]
+    learned = [trial.learn(tables) for tables in cuts]
     _compare_learned(learned)
-    whole, *others = (trial.encode(pieces, learned[0]) for pieces in cuts)
+    reference, *others = (trial.encode(tables, learned[0]) for tables in cuts)
     for other in others:
-        for output, array in whole.items():
+        for output, array in reference.items():
             if not np.array_equal(array, other[output], equal_nan=array.dtype.kind == "f"):
-                raise _Found(f"{_first_difference(array, other[output])} in other partitions")
+                raise _Violation(f"{_first_difference(array, other[output])} in other partitions")
 
 
 def _check_state(trial: _Trial) -> None:
-    learned = trial.learn([trial.with_gaps])
+    learned = trial.learn([trial.table_with_missing])
     read = trial.feature.learned_type.from_dict(json.loads(json.dumps(learned.to_dict(), allow_nan=False)))
     with suppress(NameError):  # annotations that only a type checker imports
         check_fields(read)
     if read != learned:
-        raise _Found(f"{_short(read)} in place of {_short(learned)}")
+        raise _Violation(f"{_shorten(read)} in place of {_shorten(learned)}")
 
 
 def _check_decode(trial: _Trial) -> None:
@@ -256,37 +256,39 @@ def _check_decode(trial: _Trial) -> None:
     decoded = trial.decode(encoded, trial.learned)
     cells = trial.table.slice(0, len(decoded)).set_column(0, _NAME, decoded)
     try:
-        again = trial.encode([cells], trial.learned)
+        reencoded = trial.encode([cells], trial.learned)
     except ColumnError:
         return  # what people read, such as a list of frames of a sound, may be no cell
     # Of several outputs one may be enough to decode.
-    if not any(_alike(array, again[output]) for output, array in encoded.items()):
-        raise _Found(
-            f"{_first_difference(*(arrays[min(encoded)] for arrays in (encoded, again)))}, decoded and encoded"
+    if not any(_are_close(array, reencoded[output]) for output, array in encoded.items()):
+        raise _Violation(
+            f"{_first_difference(*(arrays[min(encoded)] for arrays in (encoded, reencoded)))}, decoded and encoded"
         )
 
 
 def _check_expand(trial: _Trial) -> None:
     encoded = trial.encode([trial.table], trial.learned)
-    for output, expand in expansions(trial.features, {_NAME: trial.learned}, encoded).items():
-        whole = expand(torch.from_numpy(encoded[output].copy()))
+    for output, expand in make_expanders(trial.features, {_NAME: trial.learned}, encoded).items():
+        expanded = expand(torch.from_numpy(encoded[output].copy()))
         order = torch.arange(len(encoded[output])).flip(0)
         for rows in (order, *order[:, None], order[:0]):
-            alone = expand(torch.from_numpy(encoded[output][rows.numpy()]))  # torch 2.5 takes no rows of uint16
-            if alone.dtype != whole.dtype or not torch.allclose(alone.double(), whole[rows].double(), equal_nan=True):
-                raise _Found(f"{_short(alone)} for rows that are {_short(whole[rows])} among others")
+            expanded_rows = expand(torch.from_numpy(encoded[output][rows.numpy()]))  # torch 2.5 takes no rows of uint16
+            if expanded_rows.dtype != expanded.dtype or not torch.allclose(
+                expanded_rows.double(), expanded[rows].double(), equal_nan=True
+            ):
+                raise _Violation(f"{_shorten(expanded_rows)} for rows that are {_shorten(expanded[rows])} among others")
 
 
 def _check_transformer(trial: _Trial) -> None:
     feature, frame = clone(trial.feature), trial.table.to_pandas()
-    given = _parameters(feature)
+    initial_parameters = _get_parameters(feature)
     if feature.fit(frame) is not feature:
-        raise _Found("fit that returns something else")
-    if changed := [name for name, value in _parameters(feature).items() if value is not given[name]]:
-        raise _Found(f"another {changed[0]} after fit")
+        raise _Violation("fit that returns something else")
+    if changed := [name for name, value in _get_parameters(feature).items() if value is not initial_parameters[name]]:
+        raise _Violation(f"another {changed[0]} after fit")
     shape, names = np.shape(feature.transform(frame)), feature.get_feature_names_out()
     if shape != (len(frame), len(names)):
-        raise _Found(f"an array of shape {shape} for {len(frame)} rows and {len(names)} names of columns")
+        raise _Violation(f"an array of shape {shape} for {len(frame)} rows and {len(names)} names of columns")
 
 
 # What each checks, and what it expects.
@@ -312,19 +314,19 @@ _CHECKS: dict[str, tuple[Callable[[_Trial], None], str]] = {
 }
 
 
-def _cut(table: pa.Table, rows: int) -> list[pa.Table]:
+def _split_rows(table: pa.Table, rows: int) -> list[pa.Table]:
     return [table.slice(start, rows) for start in range(0, table.num_rows, rows)]
 
 
 def _compare_learned(learned: Sequence[Learned]) -> None:
     first = learned[0].to_dict()
     for other in learned[1:]:
-        if (found := other.to_dict()) != first:
-            key = next(key for key in first if found.get(key) != first[key])
-            raise _Found(f"{key} {_short(found.get(key))}, and {_short(first[key])} otherwise")
+        if (state := other.to_dict()) != first:
+            key = next(key for key in first if state.get(key) != first[key])
+            raise _Violation(f"{key} {_shorten(state.get(key))}, and {_shorten(first[key])} otherwise")
 
 
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
     if one.dtype.kind != "f":
         return np.array_equal(one, other)
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -333,10 +335,10 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
 def _first_difference(one: np.ndarray, other: np.ndarray) -> str:
     if one.shape != other.shape:
         return f"shape {one.shape}, and {other.shape}"
-    odd = np.argwhere((one != other) & ~((one != one) & (other != other)))[0][0]  # noqa: PLR0124 both NaN
-    return f"{_short(one[odd].tolist())} in row {odd}, and {_short(other[odd].tolist())}"
+    row = np.argwhere((one != other) & ~((one != one) & (other != other)))[0][0]  # noqa: PLR0124 both NaN
+    return f"{_shorten(one[row].tolist())} in row {row}, and {_shorten(other[row].tolist())}"
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from daskprep.errors import ConfigError
 
 # A trainer holds the batch that it works on, and one ahead if it cannot ask how many there are.
-_MARKS = 3
+_MAX_SNAPSHOTS = 3
 
 
 @runtime_checkable
@@ -32,11 +32,11 @@ class BatchSource(_Stateful, Protocol):
     def set_epoch(self, epoch: int) -> None: ...
 
 
-class _Mark(NamedTuple):
-    """Where things stood when a batch was given: `counted` is what the trainer had worked on by then."""
+class _Snapshot(NamedTuple):
+    """Where things stood when a batch was given: `worked_count` is what the trainer had worked on by then."""
 
     state: dict[str, Any]
-    counted: int
+    worked_count: int
 
 
 class Batches:
@@ -79,18 +79,18 @@ class Batches:
         self.source = source
         self._processors = tuple(processors)
         self._groups = tuple(groups)
-        self._kept: list[Any] = [one for one in groups if keep_groups and isinstance(one, _Stateful)]
+        self._stateful_groups: list[Any] = [one for one in groups if keep_groups and isinstance(one, _Stateful)]
         self._collate = collate
         self._epoch = epoch
         self._limit = limit
         self._counter = counter
         self._begin(0)
 
-    def _begin(self, given: int) -> None:
+    def _begin(self, yielded: int) -> None:
         # Batches given of this iteration: in all, and since it began or went on.
-        self._given, self._fresh = given, 0
+        self._yielded, self._yielded_since_resume = yielded, 0
         self._is_over = False
-        self._marks: deque[_Mark] = deque(maxlen=_MARKS)
+        self._snapshots: deque[_Snapshot] = deque(maxlen=_MAX_SNAPSHOTS)
 
     @property
     def epoch(self) -> int:
@@ -105,45 +105,49 @@ class Batches:
         return length if self._limit is None else min(length, self._limit)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._fresh == 1 and self._counter is not None and self._counter() == self._marks[-1].counted:
+        if (
+            self._yielded_since_resume == 1
+            and self._counter is not None
+            and self._counter() == self._snapshots[-1].worked_count
+        ):
             # Lightning may fetch a batch to see that there is one, and begin again without a use of it.
-            self.load_state_dict(self._marks[0].state)
-        elif self._fresh:
+            self.load_state_dict(self._snapshots[0].state)
+        elif self._yielded_since_resume:
             self._begin(0)
         if self._epoch is not None:
             self.source.set_epoch(self._epoch)
-        batches = self._changed(iter(self.source))
-        marks = self._marks
-        marks.append(self._mark())
-        for batch in islice(batches, None if self._limit is None else self._limit - self._given):
+        batches = self._apply_processors(iter(self.source))
+        snapshots = self._snapshots
+        snapshots.append(self._take_snapshot())
+        for batch in islice(batches, None if self._limit is None else self._limit - self._yielded):
             # An iteration that was left for another one says no more where things stand.
-            if marks is self._marks:
-                self._given, self._fresh = self._given + 1, self._fresh + 1
-                marks.append(self._mark())
+            if snapshots is self._snapshots:
+                self._yielded, self._yielded_since_resume = self._yielded + 1, self._yielded_since_resume + 1
+                snapshots.append(self._take_snapshot())
             yield batch if self._collate is None else self._collate(batch)
-        if marks is self._marks:
+        if snapshots is self._snapshots:
             # Groups may have left out what came last.
             self._is_over = True
 
-    def _changed(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _apply_processors(self, batches: Iterator[Any]) -> Iterator[Any]:
         for processor in self._processors:
-            batches = _each(processor, batches)
+            batches = _apply_each(processor, batches)
         for group in self._groups:
             batches = iter(group(batches))
         return batches
 
-    def _mark(self) -> _Mark:
+    def _take_snapshot(self) -> _Snapshot:
         state: dict[str, Any] = {"source": self.source.state_dict()}
         if self._limit is not None:
-            state["given"] = self._given
-        if self._kept:
+            state["given"] = self._yielded
+        if self._stateful_groups:
             # What they hold changes, and an earlier state may be asked for.
-            state["groups"] = [copy.deepcopy(group.state_dict()) for group in self._kept]
-        return _Mark(state, 0 if self._counter is None else self._counter())
+            state["groups"] = [copy.deepcopy(group.state_dict()) for group in self._stateful_groups]
+        return _Snapshot(state, 0 if self._counter is None else self._counter())
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration give this epoch: from its beginning, or from where a state was loaded in it."""
-        if epoch != self.epoch or self._fresh:
+        if epoch != self.epoch or self._yielded_since_resume:
             self._begin(0)
         self.source.set_epoch(epoch)
 
@@ -157,14 +161,14 @@ class Batches:
         ahead : int
             Batches that a trainer fetches ahead of the one that it works on.
         """
-        if not self._fresh:
-            return self._mark().state
-        left = self._not_worked_on(ahead)
-        state = self._marks[-1 - left].state
+        if not self._yielded_since_resume:
+            return self._take_snapshot().state
+        pending = self._count_pending(ahead)
+        state = self._snapshots[-1 - pending].state
         ended = ended or self._is_over
-        return {**state, "next_epoch": self.epoch + 1} if ended and not left else state
+        return {**state, "next_epoch": self.epoch + 1} if ended and not pending else state
 
-    def _not_worked_on(self, ahead: int) -> int:
+    def _count_pending(self, ahead: int) -> int:
         """Return how many of the batches that were given a trainer has not worked on.
 
         Lightning's own count goes on from that of a checkpoint, which may be loaded after it has fetched a batch; so it
@@ -172,33 +176,33 @@ class Batches:
         """
         if self._counter is None:
             return 0
-        left = min(self._fresh, 1 + ahead) - (self._counter() - self._marks[-1].counted)
-        return max(0, min(left, len(self._marks) - 1))
+        pending = min(self._yielded_since_resume, 1 + ahead) - (self._counter() - self._snapshots[-1].worked_count)
+        return max(0, min(pending, len(self._snapshots) - 1))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken."""
         if not isinstance(state, Mapping) or "source" not in state:
             raise ConfigError(f"not a state of a Manager's batches: {str(state)[:200]}")
         states = state.get("groups", [])
-        if len(states) != len(self._kept):
+        if len(states) != len(self._stateful_groups):
             raise ConfigError(
-                f"the state was saved with {len(states)} stateful group processors, but there are {len(self._kept)}: "
+                f"the state was saved with {len(states)} stateful group processors, but there are {len(self._stateful_groups)}: "
                 "use the same group_processors on one rank, or restart the epoch"
             )
         self.source.load_state_dict(state["source"])
-        given = state.get("given", 0) if self._limit is not None else 0
-        is_over = self._limit is not None and given >= self._limit
+        yielded = state.get("given", 0) if self._limit is not None else 0
+        is_over = self._limit is not None and yielded >= self._limit
         next_epoch = self.epoch + 1 if is_over else state.get("next_epoch")
         if next_epoch is not None:
             self.source.set_epoch(next_epoch)
             self._begin(0)
             return
-        for group, one in zip(self._kept, states, strict=True):
+        for group, one in zip(self._stateful_groups, states, strict=True):
             group.load_state_dict(one)
-        self._begin(given)
+        self._begin(yielded)
 
 
-def _each(processor: Callable[[Any], Any], batches: Iterator[Any]) -> Iterator[Any]:
+def _apply_each(processor: Callable[[Any], Any], batches: Iterator[Any]) -> Iterator[Any]:
     # Not map: a StopIteration of a processor would end the epoch, and no one would know.
     for batch in batches:
         yield processor(batch)

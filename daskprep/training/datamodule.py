@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.loader.standing import Ranks, check_count
+from daskprep.loader.ranks import Ranks, check_count
 from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.configured import configured, resolve
-from daskprep.training.examples import Examples, each_example
+from daskprep.training.examples import Examples, process_examples
 from daskprep.training.manager import Manager
-from daskprep.training.prepared import Prepared, from_first_rank
-from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, role_of, stage_of
+from daskprep.training.prepared import PreparedData, run_on_first_rank
+from daskprep.training.stages import ROLES, ROLES_BY_STAGE, STAGES, STAGES_BY_ROLE, LoaderNames, parse_role, parse_stage
 
 
 class DataModule:
@@ -71,23 +71,23 @@ class DataModule:
         super().__init__()
         self.allowed = (allowed,) if isinstance(allowed, str) else tuple(allowed)
         self.overfit_batches = overfit_batches
-        self.managers = _managers(managers)
-        self._given_ranks = Ranks(rank, world_size)
+        self.managers = _parse_managers(managers)
+        self._explicit_ranks = Ranks(rank, world_size)
         check_count("overfit_batches", overfit_batches, 1)
-        for place, name, manager in self._all():
-            with _naming(place, name):
-                if place == "train" and manager.stages not in (None, ("fit",)):
+        for role, name, manager in self._iterate_managers():
+            with _add_error_note(role, name):
+                if role == "train" and manager.stages not in (None, ("fit",)):
                     raise ConfigError(
                         f'stages={manager.stages!r}: a Manager of "train" runs in stage "fit" only; to evaluate on its '
                         'rows, add another to "val"'
                     )
-                manager.check(place, self.allowed)
-                self._check_shared(place, manager)
+                manager.check(role, self.allowed)
+                self._check_shared(role, manager)
         for stage in STAGES:
-            self._in_stage(stage)
-        self._prepared = Prepared()
+            self._evaluation_managers(stage)
+        self._prepared = PreparedData()
         self._opened: dict[str, dict[str, Batches]] = {}
-        self._stage_of: dict[str, str] = {}
+        self._stage_by_role: dict[str, str] = {}
         self._state: dict[str, Any] | None = None
 
     @classmethod
@@ -112,58 +112,60 @@ class DataModule:
         **ranks
             `rank` and `world_size`.
         """
-        given = load_config(config)
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"the configuration must be a mapping of managers by role and name, not {given!r}")
-        managers = {place: named for place, named in given.items() if place != "overfit_batches"}
+        loaded = load_config(config)
+        if not isinstance(loaded, Mapping):
+            raise ConfigError(f"the configuration must be a mapping of managers by role and name, not {loaded!r}")
+        managers = {role: by_name for role, by_name in loaded.items() if role != "overfit_batches"}
         names = (allowed,) if isinstance(allowed, str) else tuple(allowed)
-        overfit = given.get("overfit_batches")
+        overfit = loaded.get("overfit_batches")
         return cls(configured(managers, names, folder), allowed=names, overfit_batches=overfit, **ranks)
 
-    def _check_shared(self, place: str, manager: Manager) -> None:
+    def _check_shared(self, role: str, manager: Manager) -> None:
         trained = next(iter(self.managers["train"].values())).data
-        if place != "train" and isinstance(trained, BatchSource) and manager.data is trained:
+        if role != "train" and isinstance(trained, BatchSource) and manager.data is trained:
             raise ConfigError(
                 f"{trained!r} is also used for training, which evaluation would interrupt: pass a function that "
                 "creates a separate one"
             )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({ {place: list(named) for place, named in self.managers.items()} })"
+        return f"{type(self).__name__}({ {role: list(by_name) for role, by_name in self.managers.items()} })"
 
-    def _all(self) -> Iterator[tuple[str, str, Manager]]:
-        for place, named in self.managers.items():
-            for name, manager in named.items():
-                yield place, name, manager
+    def _iterate_managers(self) -> Iterator[tuple[str, str, Manager]]:
+        for role, by_name in self.managers.items():
+            for name, manager in by_name.items():
+                yield role, name, manager
 
-    def _by_name(self, role: str) -> dict[str, Manager]:
+    def _managers_of(self, role: str) -> dict[str, Manager]:
         """Return what the loaders of a role are made of, in the stage that it was set up for."""
         return (
-            self.managers["train"] if role == "train" else self._in_stage(self._stage_of.get(role, STAGES_OF[role][0]))
+            self.managers["train"]
+            if role == "train"
+            else self._evaluation_managers(self._stage_by_role.get(role, STAGES_BY_ROLE[role][0]))
         )
 
-    def _in_stage(self, stage: str) -> dict[str, Manager]:
+    def _evaluation_managers(self, stage: str) -> dict[str, Manager]:
         """Return what is not for training, and opened in a stage, wherever it stands."""
-        found: dict[str, Manager] = {}
-        for place, name, manager in self._all():
-            if place == "train" or stage not in (manager.stages or STAGES_OF[place]):
+        managers: dict[str, Manager] = {}
+        for role, name, manager in self._iterate_managers():
+            if role == "train" or stage not in (manager.stages or STAGES_BY_ROLE[role]):
                 continue
-            if name in found:
+            if name in managers:
                 raise ConfigError(f'stage "{stage}" has two managers named "{name}": rename one, or change its stages')
-            found[name] = manager
-        return found
+            managers[name] = manager
+        return managers
 
     @property
-    def dataloader_names(self) -> Names:
+    def dataloader_names(self) -> LoaderNames:
         """Names of the loaders by role, in order: ``dataloader_names["val"][dataloader_idx]``."""
-        return Names({role: list(self._by_name(role)) for role in ROLES})
+        return LoaderNames({role: list(self._managers_of(role)) for role in ROLES})
 
     def prepare_data(self) -> None:
         """Call the functions that write or find datasets, on the first rank only; the others wait."""
-        from_first_rank(self._prepare)
+        run_on_first_rank(self._prepare)
 
     def _prepare(self) -> None:
-        self._prepared.call(manager.data for _, _, manager in self._all())
+        self._prepared.call(manager.data for _, _, manager in self._iterate_managers())
 
     def setup(self, stage: str = "fit") -> None:
         """Open the datasets of a stage on this rank, and create its loaders.
@@ -173,32 +175,34 @@ class DataModule:
         stage : str
             "fit", "validate", "test" or "predict".
         """
-        stage = stage_of(stage)
-        for role in ROLES_IN[stage]:
-            self._stage_of[role] = stage
+        stage = parse_stage(stage)
+        for role in ROLES_BY_STAGE[stage]:
+            self._stage_by_role[role] = stage
             self._opened[role] = {
-                name: self._open(role, name, manager) for name, manager in self._by_name(role).items()
+                name: self._open(role, name, manager) for name, manager in self._managers_of(role).items()
             }
-        if "train" in ROLES_IN[stage] and self._state is not None:
-            self._train.load_state_dict(self._state)
+        if "train" in ROLES_BY_STAGE[stage] and self._state is not None:
+            self._train_batches.load_state_dict(self._state)
             self._state = None
 
     def _open(self, role: str, name: str, manager: Manager) -> Batches:
         overfit = role in {"train", "val"} and self._is_overfitting()
         ranks = self._ranks()
-        with _naming(role, name):
-            source, left = manager.open(role, self._prepared, ranks, overfit=overfit)
-            each = [resolve("example_processors", one, self.allowed) for one in manager.example_processors]
+        with _add_error_note(role, name):
+            source, to_remove = manager.open(role, self._prepared, ranks, overfit=overfit)
+            example_processors = [
+                resolve("example_processors", one, self.allowed) for one in manager.example_processors
+            ]
             processors = [resolve("processors", one, self.allowed) for one in manager.processors]
-            if each or isinstance(source, Examples):
+            if example_processors or isinstance(source, Examples):
                 as_list = isinstance(source, Examples) and manager.collate is not None
-                processors.insert(0, partial(each_example, each, as_list=as_list))
+                processors.insert(0, partial(process_examples, example_processors, as_list=as_list))
             groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping]
             collate = None if manager.collate is None else resolve("collate", manager.collate, self.allowed)
             world_size = getattr(source, "world_size", ranks.world_size)
         return Batches(
             source,
-            [partial(_without, left), *processors] if left else processors,
+            [partial(_remove_columns, to_remove), *processors] if to_remove else processors,
             groups,
             collate,
             epoch=None if role == "train" and not overfit else 0,
@@ -210,14 +214,14 @@ class DataModule:
 
     def teardown(self, stage: str = "fit") -> None:
         """Release the loaders of a stage; the state of the training loader is kept, so that it can resume."""
-        stage = stage_of(stage)
+        stage = parse_stage(stage)
         if stage == "fit" and "train" in self._opened:
-            self._state = self._train.state_dict(**self._progress())
-        for role in [role for role in self._opened if self._stage_of[role] == stage]:
+            self._state = self._train_batches.state_dict(**self._progress())
+        for role in [role for role in self._opened if self._stage_by_role[role] == stage]:
             del self._opened[role]
 
     def _ranks(self) -> Ranks:
-        return self._given_ranks
+        return self._explicit_ranks
 
     def _is_overfitting(self) -> bool:
         return self.overfit_batches is not None
@@ -229,34 +233,34 @@ class DataModule:
         return {}
 
     @property
-    def _train(self) -> Batches:
-        return next(iter(self._of("train").values()))
+    def _train_batches(self) -> Batches:
+        return next(iter(self._opened_batches("train").values()))
 
-    def _of(self, role: str) -> dict[str, Batches]:
+    def _opened_batches(self, role: str) -> dict[str, Batches]:
         if role not in self._opened:
-            stages = " or ".join(f'setup("{stage}")' for stage in STAGES_OF[role])
+            stages = " or ".join(f'setup("{stage}")' for stage in STAGES_BY_ROLE[role])
             raise ConfigError(f'the loaders of "{role}" are not open: call {stages} first')
         return self._opened[role]
 
     def train_dataloader(self) -> Any:
         """Return the training loader."""
-        return self._train
+        return self._train_batches
 
     def val_dataloader(self) -> list[Any]:
         """Return the validation loaders, in the order of their names."""
-        return list(self._of("val").values())
+        return list(self._opened_batches("val").values())
 
     def test_dataloader(self) -> list[Any]:
         """Return the test loaders, in the order of their names."""
-        return list(self._of("test").values())
+        return list(self._opened_batches("test").values())
 
     def predict_dataloader(self) -> list[Any]:
         """Return the prediction loaders, in the order of their names."""
-        return list(self._of("predict").values())
+        return list(self._opened_batches("predict").values())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the training loader; the state of one rank is valid for any number of ranks."""
-        state = self._train.state_dict(**self._progress()) if "train" in self._opened else self._state
+        state = self._train_batches.state_dict(**self._progress()) if "train" in self._opened else self._state
         return {} if state is None else {"train": {next(iter(self.managers["train"])): state}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -269,46 +273,46 @@ class DataModule:
                 "in the run that saved the state"
             )
         if "train" in self._opened:
-            self._train.load_state_dict(train[name])
+            self._train_batches.load_state_dict(train[name])
         else:
             self._state = train[name]
 
 
-def _without(names: tuple[str, ...], batch: Any) -> Any:
+def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
     """Take columns out of a batch that are not known by name before there is one."""
     if isinstance(batch, tuple):
-        return (_without(names, batch[0]), *batch[1:])
+        return (_remove_columns(names, batch[0]), *batch[1:])
     for name in names:
         if name not in batch:
             raise ConfigError(f'columns_to_remove: batches have no output "{name}".{did_you_mean(name, batch)}')
     return {name: value for name, value in batch.items() if name not in names}
 
 
-def _managers(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
-    found: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f'managers={given!r}: expected {{"train": {{"lm": Manager(...)}}, "val": ...}}')
-    for spelled, named in given.items():
-        place = role_of(spelled)
-        if not isinstance(named, Mapping):
+def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
+    parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
+    if not isinstance(managers, Mapping):
+        raise ConfigError(f'managers={managers!r}: expected {{"train": {{"lm": Manager(...)}}, "val": ...}}')
+    for spelled, by_name in managers.items():
+        role = parse_role(spelled)
+        if not isinstance(by_name, Mapping):
             raise ConfigError(
-                f'"{spelled}": {named!r}: expected managers by name, as in {{"{spelled}": {{"lm": ...}}}}'
+                f'"{spelled}": {by_name!r}: expected managers by name, as in {{"{spelled}": {{"lm": ...}}}}'
             )
-        if found[place]:
-            raise ConfigError(f'"{spelled}" means "{place}", which is already given: merge their managers')
-        for name, one in named.items():
-            with _naming(place, name):
-                found[place][name] = Manager.of(one)
-    if len(found["train"]) != 1:
-        names = ", ".join(found["train"]) or "none"
-        raise ConfigError(f'"train" has {len(found["train"])} managers ({names}): give exactly one')
-    return found
+        if parsed[role]:
+            raise ConfigError(f'"{spelled}" means "{role}", which is already given: merge their managers')
+        for name, one in by_name.items():
+            with _add_error_note(role, name):
+                parsed[role][name] = Manager.of(one)
+    if len(parsed["train"]) != 1:
+        names = ", ".join(parsed["train"]) or "none"
+        raise ConfigError(f'"train" has {len(parsed["train"])} managers ({names}): give exactly one')
+    return parsed
 
 
 @contextmanager
-def _naming(place: str, name: str) -> Iterator[None]:
+def _add_error_note(role: str, name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f'in manager "{name}" of "{place}"')
+        error.add_note(f'in manager "{name}" of "{role}"')
         raise

@@ -12,14 +12,14 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError
-from daskprep.loader.order import bounds_of
-from daskprep.loader.standing import Ranks, check_count, check_flags, check_same, check_seed, check_state
+from daskprep.loader.order import rank_bounds
+from daskprep.loader.ranks import Ranks, check_count, check_flags, check_same_options, check_seed, check_state
 from daskprep.permutation import make_key, permute
-from daskprep.sources.frames import is_of
+from daskprep.sources.frames import is_instance_of
 from daskprep.training.batches import BatchSource
 
 _FORMAT = 1
-_CHUNK = 65_536  # numbers of rows that are permuted together
+_CHUNK_ROWS = 65_536  # numbers of rows that are permuted together
 
 
 class Examples:
@@ -31,21 +31,21 @@ class Examples:
     def __init__(self, data: Any, batch_size: int, ranks: Ranks, *, seed: int = 0, shuffle: bool = False) -> None:
         check_count("batch_size", batch_size, 1)
         check_flags(shuffle=shuffle)
-        if shuffle and not has_numbers(data):
+        if shuffle and not is_indexable(data):
             raise ConfigError(f"shuffle=True needs a length and rows by number, which {data!r:.200} does not have")
-        self.rank, self.world_size = ranks.position(batch_size)
+        self.rank, self.world_size = ranks.resolve(batch_size)
         if isinstance(data, Set) and self.world_size > 1:
             raise ConfigError(f"data={data!r:.200} is a set, which has another order on each rank: pass a list")
         self.seed, self.shuffle = check_seed(seed), shuffle
-        self._data, self._size = data, batch_size
+        self._data, self._batch_size = data, batch_size
         self._go_to(0)
 
-    def _go_to(self, epoch: int, rows_given: int = 0) -> None:
-        self.epoch, self._rows_given = epoch, rows_given
+    def _go_to(self, epoch: int, rows_yielded: int = 0) -> None:
+        self.epoch, self._rows_yielded = epoch, rows_yielded
         self._begun = self._is_over = False
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self._data), self._size)
+        full, rest = divmod(len(self._data), self._batch_size)
         return full + (rest >= (self.world_size if full else 1))
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -53,38 +53,38 @@ class Examples:
             self._go_to(self.epoch + 1)
         if hasattr(self._data, "set_epoch"):
             self._data.set_epoch(self.epoch)
-        given, by_number = self._rows_given, has_numbers(self._data)
-        rows = self._numbers(given) if by_number else islice(iter(self._data), given, None)
-        batch = list(islice(rows, self._size))
+        rows_yielded, by_index = self._rows_yielded, is_indexable(self._data)
+        rows = self._iterate_indices(rows_yielded) if by_index else islice(iter(self._data), rows_yielded, None)
+        batch = list(islice(rows, self._batch_size))
         while batch:
             ahead = list(islice(rows, self.world_size))
             # Every rank must have a row of the last batch: fewer rows than ranks join the one before it.
             is_last = len(ahead) < self.world_size
-            share = self._share(batch) + self._share(ahead if is_last else [])
+            share = self._take_share(batch) + self._take_share(ahead if is_last else [])
             if not share or len(batch) < self.world_size:
                 raise ConfigError(
                     f"{len(batch)} examples are too few for {self.world_size} ranks: some would have none; add "
                     "examples, or use fewer ranks"
                 )
-            given += len(batch) + len(ahead) * is_last
-            self._begun, self._rows_given, self._is_over = True, given, is_last
-            yield self._read(share) if by_number else share
-            batch = [] if is_last else ahead + list(islice(rows, self._size - len(ahead)))
+            rows_yielded += len(batch) + len(ahead) * is_last
+            self._begun, self._rows_yielded, self._is_over = True, rows_yielded, is_last
+            yield self._read(share) if by_index else share
+            batch = [] if is_last else ahead + list(islice(rows, self._batch_size - len(ahead)))
 
-    def _share(self, rows: list[Any]) -> list[Any]:
-        return rows[slice(*bounds_of(len(rows), self.rank, self.world_size))]
+    def _take_share(self, rows: list[Any]) -> list[Any]:
+        return rows[slice(*rank_bounds(len(rows), self.rank, self.world_size))]
 
-    def _numbers(self, first: int) -> Iterator[int]:
+    def _iterate_indices(self, first: int) -> Iterator[int]:
         """Yield the numbers of the rows of this epoch in order, from a position on."""
         rows, key = len(self._data), make_key(self.seed, "examples", self.epoch)
-        for start in range(first, rows, _CHUNK):
-            numbers = np.arange(start, min(start + _CHUNK, rows))
-            yield from (permute(numbers, rows, key) if self.shuffle else numbers).tolist()
+        for start in range(first, rows, _CHUNK_ROWS):
+            indices = np.arange(start, min(start + _CHUNK_ROWS, rows))
+            yield from (permute(indices, rows, key) if self.shuffle else indices).tolist()
 
-    def _read(self, numbers: list[int]) -> list[Any]:
+    def _read(self, indices: list[int]) -> list[Any]:
         # What torch's DataLoader asks a dataset for, if it has it.
-        several = getattr(self._data, "__getitems__", None)
-        return [self._data[number] for number in numbers] if several is None else list(several(numbers))
+        getitems = getattr(self._data, "__getitems__", None)
+        return [self._data[index] for index in indices] if getitems is None else list(getitems(indices))
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch or self._begun:
@@ -94,30 +94,30 @@ class Examples:
         return {
             "format": _FORMAT,
             "epoch": self.epoch,
-            "rows_given": self._rows_given,
+            "rows_given": self._rows_yielded,
             "is_over": self._is_over,
-            "rows": len(self._data) if has_numbers(self._data) else None,
+            "rows": len(self._data) if is_indexable(self._data) else None,
             "seed": self.seed,
             "shuffle": self.shuffle,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        own = self.state_dict()
-        check_state(state, own, ("epoch", "rows_given"), _FORMAT, "manager of examples")
-        check_same(state, {name: own[name] for name in ("rows", "seed", "shuffle")}, "manager")
+        current = self.state_dict()
+        check_state(state, current, ("epoch", "rows_given"), _FORMAT, "manager of examples")
+        check_same_options(state, {name: current[name] for name in ("rows", "seed", "shuffle")}, "manager")
         self._go_to(*((state["epoch"] + 1,) if state["is_over"] else (state["epoch"], state["rows_given"])))
 
 
-def has_numbers(data: Any) -> bool:
+def is_indexable(data: Any) -> bool:
     """Tell whether examples can be read by number: those of a list, or of a dataset of torch that is no iterable."""
     # A torch IterableDataset inherits a method that raises.
-    is_iterable = isinstance(data, IterableDataset) or is_of(data, "datasets", "IterableDataset")
+    is_iterable = isinstance(data, IterableDataset) or is_instance_of(data, "datasets", "IterableDataset")
     return not is_iterable and hasattr(data, "__getitem__") and hasattr(data, "__len__")
 
 
 def is_stream(data: Any) -> bool:
     """Tell whether something gives batches; streamed datasets of Hugging Face have the methods, but give examples."""
-    return isinstance(data, BatchSource) and not is_of(data, "datasets", "IterableDataset")
+    return isinstance(data, BatchSource) and not is_instance_of(data, "datasets", "IterableDataset")
 
 
 def is_encoded(data: Any) -> bool:
@@ -125,26 +125,26 @@ def is_encoded(data: Any) -> bool:
     return isinstance(data, Dataset | Split | str | os.PathLike) or is_stream(data)
 
 
-def each_example(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
+def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
     """Put each example of a batch through functions, and return what torch makes of them, or a list."""
-    examples = batch if isinstance(batch, list) else [_row(batch, row) for row in range(_rows(batch))]
+    examples = batch if isinstance(batch, list) else [_select_row(batch, row) for row in range(_count_rows(batch))]
     for processor in processors:
         examples = [processor(example) for example in examples]
     return examples if as_list else default_collate(examples)
 
 
-def check_examples(data: Any, where: str = "data=") -> None:
+def check_examples(data: Any, prefix: str = "data=") -> None:
     """Raise ConfigError for what gives no examples, or gives them only once."""
     if isinstance(data, Iterator):
-        raise ConfigError(f"{where}{data!r} is an iterator, which yields its examples only once: pass a list")
+        raise ConfigError(f"{prefix}{data!r} is an iterator, which yields its examples only once: pass a list")
     if isinstance(data, DataLoader):
-        raise ConfigError(f"{where}{data!r} forms batches itself: pass its dataset, with batch_size")
+        raise ConfigError(f"{prefix}{data!r} forms batches itself: pass its dataset, with batch_size")
     if isinstance(data, list | tuple) and any(map(_is_dataset, data)):
-        raise ConfigError(f"{where}{data!r:.200}: to read several datasets as one, pass open_dataset([...])")
+        raise ConfigError(f"{prefix}{data!r:.200}: to read several datasets as one, pass open_dataset([...])")
     is_frame = hasattr(data, "iloc") or hasattr(data, "__arrow_c_stream__")
-    if isinstance(data, Mapping | bytes) or is_frame or not (isinstance(data, Iterable) or has_numbers(data)):
+    if isinstance(data, Mapping | bytes) or is_frame or not (isinstance(data, Iterable) or is_indexable(data)):
         raise ConfigError(
-            f"{where}{data!r}: expected a split, a dataset or its path, a function that returns one of these, a "
+            f"{prefix}{data!r}: expected a split, a dataset or its path, a function that returns one of these, a "
             "stream, a dataset of torch, or an iterable of examples"
         )
 
@@ -154,13 +154,13 @@ def _is_dataset(example: Any) -> bool:
     return is_path or isinstance(example, Dataset | Split)
 
 
-def _row(batch: Any, row: int) -> Any:
+def _select_row(batch: Any, row: int) -> Any:
     if isinstance(batch, Mapping):
-        return {name: _row(value, row) for name, value in batch.items()}
-    return tuple(_row(value, row) for value in batch) if isinstance(batch, tuple) else batch[row]
+        return {name: _select_row(value, row) for name, value in batch.items()}
+    return tuple(_select_row(value, row) for value in batch) if isinstance(batch, tuple) else batch[row]
 
 
-def _rows(batch: Any) -> int:
+def _count_rows(batch: Any) -> int:
     while isinstance(batch, Mapping | tuple):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch)

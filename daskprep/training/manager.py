@@ -10,16 +10,16 @@ from typing import Any
 from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
-from daskprep.loader.standing import Ranks
+from daskprep.loader.ranks import Ranks
 from daskprep.training.batches import BatchSource
 from daskprep.training.configured import check_callables
-from daskprep.training.examples import Examples, check_examples, has_numbers, is_encoded, is_stream
-from daskprep.training.prepared import Prepared
-from daskprep.training.stages import stages_of
+from daskprep.training.examples import Examples, check_examples, is_encoded, is_indexable, is_stream
+from daskprep.training.prepared import PreparedData
+from daskprep.training.stages import parse_stages
 
 # Where rows for a role are, if nothing is said; rows to predict are in no split by nature.
-_SPLIT = {"train": "train", "val": "validation", "test": "test"}
-_NOT_OURS = {
+_SPLIT_BY_ROLE = {"train": "train", "val": "validation", "test": "test"}
+_OPTIONS_ELSEWHERE = {
     "rank": "DataModule(rank=..., world_size=...)",
     "world_size": "DataModule(rank=..., world_size=...)",
     "prepare": "data=lambda: prep.fit_write(dp.prepared(frame, function), path), or data: {files: ..., prepare: ...}",
@@ -85,11 +85,11 @@ class Manager:
         self.data = data
         self.batch_size = batch_size
         self.split = split
-        self.stages = None if stages is None else stages_of(stages)
-        self.columns_to_remove = _tuple(columns_to_remove)
-        self.example_processors = _tuple(example_processors)
-        self.processors = _tuple(processors)
-        self.group_processors = _tuple(group_processors)
+        self.stages = None if stages is None else parse_stages(stages)
+        self.columns_to_remove = _as_tuple(columns_to_remove)
+        self.example_processors = _as_tuple(example_processors)
+        self.processors = _as_tuple(processors)
+        self.group_processors = _as_tuple(group_processors)
         self.collate = collate
         self.options = options
         if not isinstance(split, str | None):
@@ -97,24 +97,26 @@ class Manager:
         if not (is_encoded(data) or callable(data)):
             check_examples(data)
         _check_options(options)
-        self._packing, self.grouping = self._grouped()
+        self._packing, self.grouping = self._split_packing()
 
     @classmethod
-    def of(cls, given: Any) -> Manager:
+    def of(cls, value: Any) -> Manager:
         """Return a manager of what one may be given as: itself, its parameters, or its data."""
-        if isinstance(given, Manager):
-            return given
-        if not isinstance(given, Mapping):
-            return cls(given)
+        if isinstance(value, Manager):
+            return value
+        if not isinstance(value, Mapping):
+            return cls(value)
         known = [name for name in inspect.signature(cls).parameters if name != "options"]
-        if "data" not in given:
-            raise ConfigError(f'{dict(given)!r} lacks "data"; parameters of a Manager are: {", ".join(known)}')
-        return cls(**given)
+        if "data" not in value:
+            raise ConfigError(f'{dict(value)!r} lacks "data"; parameters of a Manager are: {", ".join(known)}')
+        return cls(**value)
 
     def __repr__(self) -> str:
-        named = [name for name in inspect.signature(Manager).parameters if name not in ("data", "options")]
-        given = {name: getattr(self, name) for name in named if getattr(self, name) not in (None, ())} | self.options
-        return f"Manager({', '.join([repr(self.data), *(f'{name}={value!r}' for name, value in given.items())])})"
+        parameters = [name for name in inspect.signature(Manager).parameters if name not in ("data", "options")]
+        options = {
+            name: getattr(self, name) for name in parameters if getattr(self, name) not in (None, ())
+        } | self.options
+        return f"Manager({', '.join([repr(self.data), *(f'{name}={value!r}' for name, value in options.items())])})"
 
     def check(self, role: str, allowed: Collection[str]) -> None:
         """Refuse what makes no sense for a role, before anything is opened or imported."""
@@ -126,7 +128,7 @@ class Manager:
         if self.collate is not None:
             check_callables("collate", self.collate, allowed)
 
-    def _grouped(self) -> tuple[Packing | None, tuple[Any, ...]]:
+    def _split_packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
         """Return what packs documents, and the group processors that work on batches."""
         first, rest = self.group_processors[:1], self.group_processors[1:]
         if any(isinstance(one, Packing) for one in rest):
@@ -138,46 +140,50 @@ class Manager:
         return first[0], rest
 
     def open(
-        self, role: str, prepared: Prepared, ranks: Ranks, *, overfit: bool
+        self, role: str, prepared: PreparedData, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
         """Return what gives batches, and which of `columns_to_remove` must be taken out of them."""
-        found = prepared.result(self.data, ranks)
-        if not is_encoded(found):
-            return self._examples(found, role, ranks, overfit=overfit), ()
-        if is_stream(found):
-            self._check_stream(found, role, ranks.world_size)
-            return found, self.columns_to_remove
-        return self._loader(self._split(role, found), role, ranks, overfit=overfit)
+        data = prepared.result(self.data, ranks)
+        if not is_encoded(data):
+            return self._make_examples(data, role, ranks, overfit=overfit), ()
+        if is_stream(data):
+            self._check_stream(data, role, ranks.world_size)
+            return data, self.columns_to_remove
+        return self._make_loader(self._select_split(role, data), role, ranks, overfit=overfit)
 
-    def _examples(self, found: Any, role: str, ranks: Ranks, *, overfit: bool) -> Examples:
+    def _make_examples(self, data: Any, role: str, ranks: Ranks, *, overfit: bool) -> Examples:
         options = dict(self.options)
-        seed, shuffle = options.pop("seed", 0), options.pop("shuffle", role == "train" and has_numbers(found))
+        seed, shuffle = options.pop("seed", 0), options.pop("shuffle", role == "train" and is_indexable(data))
         # Gradients are averaged as if all shares were equal; nothing else depends on it.
         uneven = options.pop("uneven", False) or role != "train"
-        given = {"split": self.split, "columns_to_remove": self.columns_to_remove or None, **options}
-        self._refuse(given, "is for datasets only", found)
+        rejected = {"split": self.split, "columns_to_remove": self.columns_to_remove or None, **options}
+        self._refuse(rejected, "is for datasets only", data)
         size = 1024 if self.batch_size is None else self.batch_size
         ranks = dataclasses.replace(ranks, uneven=uneven)
-        return Examples(found, size, ranks, seed=seed, shuffle=shuffle and not overfit)
+        return Examples(data, size, ranks, seed=seed, shuffle=shuffle and not overfit)
 
-    def _split(self, role: str, found: Any) -> Split:
-        if isinstance(found, Split):
-            if self.split not in (None, found.name):
+    def _select_split(self, role: str, data: Any) -> Split:
+        if isinstance(data, Split):
+            if self.split not in (None, data.name):
                 raise ConfigError(
-                    f'split="{self.split}" contradicts data, which is the split "{found.name}": remove split'
+                    f'split="{self.split}" contradicts data, which is the split "{data.name}": remove split'
                 )
-            return found
-        dataset = found if isinstance(found, Dataset) else open_dataset(found)
-        name = self.split or _SPLIT.get(role)
+            return data
+        dataset = data if isinstance(data, Dataset) else open_dataset(data)
+        name = self.split or _SPLIT_BY_ROLE.get(role)
         if name is None and len(dataset.splits) == 1:
             name = next(iter(dataset.splits))
         if name not in dataset.splits:
-            had = ", ".join(dataset.splits)
+            names = ", ".join(dataset.splits)
             reason = "split is needed" if name is None else f'there is no split "{name}"'
-            raise ConfigError(f"{reason}: {dataset.url} has {had}.{did_you_mean(name, dataset.splits)} Give split=...")
+            raise ConfigError(
+                f"{reason}: {dataset.url} has {names}.{did_you_mean(name, dataset.splits)} Give split=..."
+            )
         return dataset.splits[name]
 
-    def _loader(self, split: Split, role: str, ranks: Ranks, *, overfit: bool) -> tuple[BatchSource, tuple[str, ...]]:
+    def _make_loader(
+        self, split: Split, role: str, ranks: Ranks, *, overfit: bool
+    ) -> tuple[BatchSource, tuple[str, ...]]:
         options = dict(self.options)
         options.setdefault("shuffle", role == "train")
         options["shuffle"] = options["shuffle"] and not overfit
@@ -185,16 +191,16 @@ class Manager:
             options["pack"] = self._packing
         removed = dict.fromkeys(self.columns_to_remove)
         if removed and options.get("pack") is None:
-            options["columns"] = self._columns(split, removed)
+            options["columns"] = self._select_columns(split, removed)
         if self.batch_size is not None:
             options["batch_size"] = self.batch_size
         loader = split.loader(**options, rank=ranks.rank, world_size=ranks.world_size)
         return loader, tuple(removed) if options.get("pack") is not None else ()
 
-    def _columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
+    def _select_columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
         if self.options.get("columns") is not None:
             raise ConfigError("columns and columns_to_remove exclude each other: remove one")
-        targets = _tuple(self.options.get("targets") or ())  # those of the dataset may be removed
+        targets = _as_tuple(self.options.get("targets") or ())  # those of the dataset may be removed
         for name in removed:
             if name not in split.columns:
                 raise ConfigError(
@@ -205,34 +211,34 @@ class Manager:
                 raise ConfigError(f'columns_to_remove: "{name}" is also in targets: remove it from one of them')
         return [name for name in split.columns if name not in removed]
 
-    def _refuse(self, given: Mapping[str, Any], reason: str, data: Any) -> None:
+    def _refuse(self, options: Mapping[str, Any], reason: str, data: Any) -> None:
         """Raise ConfigError for the first option that is given, or for Packing."""
-        useless = [name for name, value in {**given, "Packing": self._packing}.items() if value is not None]
+        useless = [name for name, value in {**options, "Packing": self._packing}.items() if value is not None]
         if useless:
             raise ConfigError(f"{useless[0]} {reason}: data={data!r:.200}")
 
     def _check_stream(self, stream: BatchSource, role: str, world_size: int | None) -> None:
-        given = {"batch_size": self.batch_size, "split": self.split, **self.options}
-        self._refuse(given, "must be set when the stream is created, not on its Manager", stream)
+        rejected = {"batch_size": self.batch_size, "split": self.split, **self.options}
+        self._refuse(rejected, "must be set when the stream is created, not on its Manager", stream)
         if role != "train" and getattr(stream, "shuffle", False):
             raise ConfigError(f"{stream!r} is shuffled, which is for training only: create it with shuffle=False")
-        has = getattr(stream, "world_size", world_size)
-        if world_size is not None and has != world_size:
+        actual = getattr(stream, "world_size", world_size)
+        if world_size is not None and actual != world_size:
             raise ConfigError(
-                f"{stream!r} has world_size={has}, but there are {world_size} ranks: pass a function of rank and "
+                f"{stream!r} has world_size={actual}, but there are {world_size} ranks: pass a function of rank and "
                 "world_size that creates the stream"
             )
 
 
-def _tuple(given: Any) -> tuple[Any, ...]:
-    return (given,) if isinstance(given, str) or callable(given) or isinstance(given, Packing) else tuple(given)
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, str) or callable(value) or isinstance(value, Packing) else tuple(value)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
     known = list(inspect.signature(Loader).parameters)
     own = [name for name in inspect.signature(Manager).parameters if name != "options"]
     for name in options:
-        if name in _NOT_OURS:
-            raise ConfigError(f"{name} is not an option of a Manager: use {_NOT_OURS[name]}")
+        if name in _OPTIONS_ELSEWHERE:
+            raise ConfigError(f"{name} is not an option of a Manager: use {_OPTIONS_ELSEWHERE[name]}")
         if name not in known:
             raise ConfigError(f'loaders have no option "{name}".{did_you_mean(name, [*known, *own])}')

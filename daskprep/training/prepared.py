@@ -10,11 +10,11 @@ import torch.distributed
 from torch.utils.data import Dataset as TorchDataset
 
 from daskprep.errors import ConfigError, DaskprepError
-from daskprep.loader.standing import Ranks, is_distributed
+from daskprep.loader.ranks import Ranks, is_distributed
 from daskprep.training.examples import check_examples, is_encoded, is_stream
 
 
-class Prepared:
+class PreparedData:
     """Calls each function that writes or finds rows once, however many managers share it, on the first rank alone.
 
     A frame in memory is written anew by each call, and a dataset that is written anew takes the place of the one that
@@ -29,32 +29,32 @@ class Prepared:
     def call(self, all_data: Iterable[Any]) -> None:
         """Call the functions among the data of managers, on whichever rank this is."""
         for data in all_data:
-            if _is_function(data) and not _told(data):
-                self._result(data)
+            if _is_function(data) and not _rank_parameters(data):
+                self._call_once(data)
 
     def result(self, data: Any, ranks: Ranks) -> Any:
         """Return what a manager's data stands for: what it returns, if it is a function, or itself."""
         if not _is_function(data):
             return data
-        told = _told(data)
-        if told:
-            found = _checked(data, data(**{name: getattr(ranks, name) for name in told}))
-            if not is_encoded(found):
+        rank_parameters = _rank_parameters(data)
+        if rank_parameters:
+            result = _check_result(data, data(**{name: getattr(ranks, name) for name in rank_parameters}))
+            if not is_encoded(result):
                 raise ConfigError(
-                    f"data: {data!r} takes {told[0]} and returned examples, which ranks share: return all of them, "
-                    f"without {told[0]}"
+                    f"data: {data!r} takes {rank_parameters[0]} and returned examples, which ranks share: return all of them, "
+                    f"without {rank_parameters[0]}"
                 )
-            return found
-        found = from_first_rank(lambda: self._result(data))
-        return _checked(data, data()) if found is None else found
+            return result
+        result = run_on_first_rank(lambda: self._call_once(data))
+        return _check_result(data, data()) if result is None else result
 
-    def _result(self, function: Callable[[], Any]) -> Any:
+    def _call_once(self, function: Callable[[], Any]) -> Any:
         # Each look at a method of an object makes another one.
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
-            found = _checked(function, function())
-            is_per_rank = is_stream(found) or (isinstance(found, TorchDataset) and is_distributed())
-            self._results[key] = function, None if is_per_rank else found
+            result = _check_result(function, function())
+            is_per_rank = is_stream(result) or (isinstance(result, TorchDataset) and is_distributed())
+            self._results[key] = function, None if is_per_rank else result
         return self._results[key][1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Prepared:
         return {"_results": {}}
 
 
-def from_first_rank(make: Callable[[], Any]) -> Any:
+def run_on_first_rank(make: Callable[[], Any]) -> Any:
     """Return what the first rank makes, on all of them if torch.distributed runs; an error there is one everywhere."""
     if not is_distributed():
         return make()
@@ -85,13 +85,13 @@ def _is_function(data: Any) -> bool:
     return callable(data) and not is_encoded(data)
 
 
-def _told(function: Callable[..., Any]) -> list[str]:
+def _rank_parameters(function: Callable[..., Any]) -> list[str]:
     """Return which of rank and world_size a function asks for: then what it makes is for one rank."""
     parameters = inspect.signature(function).parameters
     return [name for name in ("rank", "world_size") if name in parameters]
 
 
-def _checked(function: Callable[..., Any], found: Any) -> Any:
-    if not is_encoded(found):
-        check_examples(found, f"data: {function!r} returned ")
-    return found
+def _check_result(function: Callable[..., Any], result: Any) -> Any:
+    if not is_encoded(result):
+        check_examples(result, f"data: {function!r} returned ")
+    return result

@@ -10,37 +10,37 @@ ROLES = ("train", "val", "test", "predict")
 STAGES = ("fit", "validate", "test", "predict")
 
 # Lightning calls a hook `val_dataloader`, its stage "validate", and the look at it before training "sanity_check".
-_ROLE = {"fit": "train", "validate": "val", "validation": "val", "sanity_check": "val"}
-_STAGE = {"train": "fit", "val": "validate", "validation": "validate", "sanity_check": "validate"}
+_ROLE_SPELLINGS = {"fit": "train", "validate": "val", "validation": "val", "sanity_check": "val"}
+_STAGE_SPELLINGS = {"train": "fit", "val": "validate", "validation": "validate", "sanity_check": "validate"}
 # The roles of the loaders that a stage needs.
-ROLES_IN = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
+ROLES_BY_STAGE = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
 # The stages that a manager is opened for, by where it stands.
-STAGES_OF = {"train": ("fit",), "val": ("fit", "validate"), "test": ("test",), "predict": ("predict",)}
+STAGES_BY_ROLE = {"train": ("fit",), "val": ("fit", "validate"), "test": ("test",), "predict": ("predict",)}
 
 
-def role_of(name: str) -> str:
+def parse_role(name: str) -> str:
     """Return the role that a name, in either spelling, stands for."""
-    return _known(name, _ROLE, ROLES, "role")
+    return _normalize(name, _ROLE_SPELLINGS, ROLES, "role")
 
 
-def stage_of(name: str) -> str:
+def parse_stage(name: str) -> str:
     """Return the stage that a name, in either spelling, stands for."""
-    return _known(name, _STAGE, STAGES, "stage")
+    return _normalize(name, _STAGE_SPELLINGS, STAGES, "stage")
 
 
-def stages_of(names: str | Iterable[str]) -> tuple[str, ...]:
+def parse_stages(names: str | Iterable[str]) -> tuple[str, ...]:
     """Return the stages that some names stand for."""
-    return tuple(dict.fromkeys(stage_of(name) for name in ([names] if isinstance(names, str) else names)))
+    return tuple(dict.fromkeys(parse_stage(name) for name in ([names] if isinstance(names, str) else names)))
 
 
-class Names(dict[str, list[str]]):
+class LoaderNames(dict[str, list[str]]):
     """Names of loaders by role, in the order in which they are given; roles may be spelled as Lightning's stages."""
 
     def __missing__(self, name: str) -> list[str]:
-        return self[role_of(name)]
+        return self[parse_role(name)]
 
 
-def _known(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
+def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
     # Stages of Lightning are members of an enumeration.
     text = str(getattr(name, "value", name))
     known = spellings.get(text, text)

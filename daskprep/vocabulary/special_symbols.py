@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.storage.kept import keepable
+from daskprep.storage.checkpoint import checkpointable
 
 Role = Literal["padding", "unknown", "start", "stop"]
 ROLES: tuple[Role, ...] = get_args(Role)
-LUDWIG: dict[Role, str] = {"stop": "<EOS>", "start": "<SOS>", "padding": "<PAD>", "unknown": "<UNK>"}
+LUDWIG_SYMBOLS: dict[Role, str] = {"stop": "<EOS>", "start": "<SOS>", "padding": "<PAD>", "unknown": "<UNK>"}
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
 class SpecialSymbols:
     """Symbols that are no tokens of the data, in id order: what each is for, how it is spelled, and its id.
@@ -53,33 +53,33 @@ class SpecialSymbols:
         """
         renamed: dict[Role, str] = {"padding": padding_symbol, "unknown": unknown_symbol}
         if isinstance(special_symbols, Mapping):
-            return _first_ids(_checked_override(special_symbols, renamed, start_stop=start_stop))
+            return _assign_ids(_check_override(special_symbols, renamed, start_stop=start_stop))
         if special_symbols == "ludwig":
-            return _first_ids({**LUDWIG, **renamed})
-        around: dict[Role, str] = {"start": "<START>", "stop": "<STOP>"} if start_stop else {}
-        return _first_ids({"padding": padding_symbol, **around, "unknown": unknown_symbol})
+            return _assign_ids({**LUDWIG_SYMBOLS, **renamed})
+        delimiters: dict[Role, str] = {"start": "<START>", "stop": "<STOP>"} if start_stop else {}
+        return _assign_ids({"padding": padding_symbol, **delimiters, "unknown": unknown_symbol})
 
     @classmethod
     def for_category(cls, unknown_symbol: str = "<UNK>") -> SpecialSymbols:
         """Return the one symbol of categories: unknown values have id 0."""
-        return _first_ids({"unknown": unknown_symbol})
+        return _assign_ids({"unknown": unknown_symbol})
 
     @classmethod
-    def found_in(cls, tokens: Sequence[str] | pa.Array, symbols: Mapping[str, str]) -> SpecialSymbols:
+    def locate_in(cls, tokens: Sequence[str] | pa.Array, symbols: Mapping[str, str]) -> SpecialSymbols:
         """Return symbols that have their places among the tokens of a ready vocabulary."""
-        listed = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
-        places = pc.index_in(pa.array(symbols.values(), pa.string()), value_set=listed).to_pylist()
-        found = list(zip(map(_check_role, symbols), symbols.values(), places, strict=True))
-        for role, symbol, place in found:
-            if place is None:
+        token_array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
+        symbol_ids = pc.index_in(pa.array(symbols.values(), pa.string()), value_set=token_array).to_pylist()
+        located = list(zip(map(_check_role, symbols), symbols.values(), symbol_ids, strict=True))
+        for role, symbol, symbol_id in located:
+            if symbol_id is None:
                 raise ConfigError(
-                    f"The {role} symbol {symbol!r} is not in the vocabulary of {len(listed)} tokens: "
+                    f"The {role} symbol {symbol!r} is not in the vocabulary of {len(token_array)} tokens: "
                     "name one that is, or none."
                 )
-        found.sort(key=operator.itemgetter(2))  # one symbol may have several roles, which keep their order
-        return cls(*zip(*found, strict=True)) if found else cls((), (), ())
+        located.sort(key=operator.itemgetter(2))  # one symbol may have several roles, which keep their order
+        return cls(*zip(*located, strict=True)) if located else cls((), (), ())
 
-    def in_place(self, tokens: pa.StringArray) -> bool:
+    def match_tokens(self, tokens: pa.StringArray) -> bool:
         """Return whether each symbol is the token that has its id; symbols from 0 on may also come first."""
         inside = max(self.ids, default=-1) < len(tokens)
         if inside and tokens.take(pa.array(self.ids, pa.int64())).to_pylist() == list(self.symbols):
@@ -118,16 +118,16 @@ class SpecialSymbols:
         return self.ids[self.roles.index(role)] if role in self.roles else None
 
 
-def _first_ids(symbols: Mapping[Role, str]) -> SpecialSymbols:
+def _assign_ids(symbols: Mapping[Role, str]) -> SpecialSymbols:
     """Give ids from 0 on to symbols by role, or fail for a symbol that is empty or there twice."""
-    spelled = tuple(symbols.values())
+    spellings = tuple(symbols.values())
     for role, symbol in symbols.items():
-        if not isinstance(symbol, str) or not symbol or spelled.count(symbol) > 1:
+        if not isinstance(symbol, str) or not symbol or spellings.count(symbol) > 1:
             raise ConfigError(
                 f"The {role} symbol is {symbol!r}: expected a text that is not empty and that no other "
                 f"special symbol has, of {dict(symbols)}."
             )
-    return SpecialSymbols(tuple(symbols), spelled, tuple(range(len(spelled))))
+    return SpecialSymbols(tuple(symbols), spellings, tuple(range(len(spellings))))
 
 
 def _check_role(name: str) -> Role:
@@ -137,14 +137,14 @@ def _check_role(name: str) -> Role:
     return name
 
 
-def _checked_override(symbols: Mapping[str, str], renamed: Mapping[Role, str], *, start_stop: bool) -> dict[Role, str]:
+def _check_override(symbols: Mapping[str, str], renamed: Mapping[Role, str], *, start_stop: bool) -> dict[Role, str]:
     """Return `symbols` if its roles are known, complete, and do not contradict `renamed`."""
     checked = {_check_role(name): symbol for name, symbol in symbols.items()}
     needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
     if lacking := [role for role in needed if role not in checked]:
         raise ConfigError(f"special_symbols={dict(symbols)} lacks {lacking}: give a symbol for each of {needed}.")
     for role, symbol in renamed.items():
-        if symbol not in (LUDWIG[role], checked[role]):
+        if symbol not in (LUDWIG_SYMBOLS[role], checked[role]):
             raise ConfigError(
                 f"{role}_symbol={symbol!r} contradicts special_symbols={dict(symbols)}: give one of them."
             )

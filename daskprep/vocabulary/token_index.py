@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from daskprep.summaries.token_hash import token_hashes
 
 # What a process keeps: 8 bytes an entry besides the tokens.
-KEPT_INDEXES = 8
+MAX_CACHED_INDEXES = 8
 
 
 class TokenIndex:
@@ -24,40 +24,40 @@ class TokenIndex:
 
     def __init__(self, tokens: pa.StringArray) -> None:
         self.tokens = tokens
-        self.entries, self._id_bits = _numbered(token_hashes(tokens))
-        heads = self.entries & ~self._id_bits
-        starts = np.flatnonzero(np.append(True, heads[1:] != heads[:-1]))
+        self.entries, self._id_mask = _sort_with_row_numbers(token_hashes(tokens))
+        prefixes = self.entries & ~self._id_mask
+        starts = np.flatnonzero(np.append(True, prefixes[1:] != prefixes[:-1]))
         self.longest_run = int(np.diff(starts, append=len(tokens)).max())
 
     def find(self, tokens: pa.Array) -> np.ndarray:
         """Return the id of each token, -1 for those that are not there."""
         hashes = token_hashes(tokens)
         # Searching in order stays in cache, which is worth the sorting.
-        numbered, row_bits = _numbered(hashes)
-        order = (numbered & row_bits).view(np.int64)
-        hashes &= ~self._id_bits
-        places = np.empty(len(tokens), np.int64)
-        places[order] = np.searchsorted(self.entries, hashes[order])
-        found = np.full(len(tokens), -1, np.int64)
+        sorted_hashes, row_mask = _sort_with_row_numbers(hashes)
+        order = (sorted_hashes & row_mask).view(np.int64)
+        hashes &= ~self._id_mask
+        positions = np.empty(len(tokens), np.int64)
+        positions[order] = np.searchsorted(self.entries, hashes[order])
+        result = np.full(len(tokens), -1, np.int64)
         for step in range(self.longest_run):
-            near = self.entries[np.minimum(places + step, len(self.entries) - 1)]
-            rows = np.flatnonzero((near & ~self._id_bits == hashes) & (found < 0))
-            ids = (near[rows] & self._id_bits).view(np.int64)
+            candidates = self.entries[np.minimum(positions + step, len(self.entries) - 1)]
+            rows = np.flatnonzero((candidates & ~self._id_mask == hashes) & (result < 0))
+            ids = (candidates[rows] & self._id_mask).view(np.int64)
             same = pc.equal(tokens.take(pa.array(rows)), self.tokens.take(pa.array(ids)))
             same = same.fill_null(False).to_numpy(zero_copy_only=False)
-            found[rows[same]] = ids[same]
-        return found
+            result[rows[same]] = ids[same]
+        return result
 
 
-def _numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
+def _sort_with_row_numbers(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
     """Return the upper bits of each hash with its number in the lower ones, ascending, and which are the lower ones."""
-    low = np.uint64((1 << len(hashes).bit_length()) - 1)
-    numbered = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
-    numbered.sort()
-    return numbered, low
+    row_mask = np.uint64((1 << len(hashes).bit_length()) - 1)
+    sorted_hashes = (hashes & ~row_mask) | np.arange(len(hashes), dtype=np.uint64)
+    sorted_hashes.sort()
+    return sorted_hashes, row_mask
 
 
-def content_digest(tokens: pa.StringArray) -> bytes:
+def digest_tokens(tokens: pa.StringArray) -> bytes:
     """Return a digest that other tokens do not have."""
     digest = hashlib.blake2b(f"{tokens.offset},{len(tokens)}".encode(), digest_size=16)
     for buffer in tokens.buffers()[1:]:
@@ -66,14 +66,14 @@ def content_digest(tokens: pa.StringArray) -> bytes:
 
 
 @dataclass(frozen=True)
-class TokenContent:
+class HashableTokens:
     """Tokens that count as equal to all others of the same digest."""
 
     digest: bytes
     tokens: pa.StringArray = field(compare=False)
 
 
-@functools.lru_cache(maxsize=KEPT_INDEXES)
-def kept_index(content: TokenContent) -> TokenIndex:
+@functools.lru_cache(maxsize=MAX_CACHED_INDEXES)
+def get_cached_index(key: HashableTokens) -> TokenIndex:
     """Return the index of some tokens, kept from an earlier call or built now."""
-    return TokenIndex(content.tokens)
+    return TokenIndex(key.tokens)

@@ -18,20 +18,20 @@ import pyarrow.parquet as pq
 
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.serving.base import smallest_uint
-from daskprep.storage.kept import keepable
-from daskprep.storage.tables import read_texts
+from daskprep.storage.checkpoint import checkpointable
+from daskprep.storage.tables import read_bounded_table
 from daskprep.summaries import TokenCounts
 from daskprep.vocabulary.special_symbols import SpecialSymbols
-from daskprep.vocabulary.token_index import TokenContent, content_digest, kept_index
+from daskprep.vocabulary.token_index import HashableTokens, digest_tokens, get_cached_index
 
 # Larger vocabularies are kept in Parquet files, not in JSON.
 LARGE_VOCABULARY = 100_000
 
 # Arrow hashes the whole vocabulary at each lookup, about 100 ns an entry. From this size on an index that is
 # kept pays, unless there are more tokens to look up than entries.
-INDEXED_VOCABULARY = 10_000
+MIN_INDEXED_TOKENS = 10_000
 
-_AS_WRITTEN: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
+_JSON_OPTIONS: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
 
 VOCABULARY_SCHEMA = pa.schema(
     [
@@ -43,7 +43,7 @@ VOCABULARY_SCHEMA = pa.schema(
 )
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Tokens by id, special symbols among them, and how often each occurs in the data learned from.
@@ -65,7 +65,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         # Computed where the vocabulary is made, it travels with it, and each process builds one index for it.
-        if len(self) >= INDEXED_VOCABULARY:
+        if len(self) >= MIN_INDEXED_TOKENS:
             _ = self._digest
 
     @classmethod
@@ -83,13 +83,13 @@ class Vocabulary:
         """
         symbols = pa.array(specials.symbols, pa.string())
         limit = None if most_common is None else most_common + len(symbols)
-        tokens, frequencies = counts.ranked(limit, min_frequency)
-        known = counts.frequencies(symbols)
-        if known.any():
+        tokens, frequencies = counts.rank(limit, min_frequency)
+        symbol_frequencies = counts.frequencies(symbols)
+        if symbol_frequencies.any():
             ordinary = pc.invert(pc.is_in(tokens, value_set=symbols))
             tokens, frequencies = tokens.filter(ordinary), frequencies[ordinary.to_numpy(zero_copy_only=False)]
         tokens = pa.concat_arrays([symbols, tokens.slice(0, most_common)])
-        return cls(tokens, np.concatenate([known, frequencies[:most_common]]), specials)
+        return cls(tokens, np.concatenate([symbol_frequencies, frequencies[:most_common]]), specials)
 
     @classmethod
     def from_tokens(
@@ -99,14 +99,14 @@ class Vocabulary:
 
         Special symbols that have their ids in the list already stay there; else they come first.
         """
-        listed = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
-        if not specials.in_place(listed):
+        token_array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
+        if not specials.match_tokens(token_array):
             symbols = pa.array(specials.symbols, pa.string())
-            ordinary = pc.invert(pc.is_in(listed, value_set=symbols))
-            listed = pa.concat_arrays([symbols, listed.filter(ordinary)])
-        _check_distinct(listed)
-        frequencies = np.zeros(len(listed), np.int64) if counts is None else counts.frequencies(listed)
-        return cls(listed, frequencies, specials)
+            ordinary = pc.invert(pc.is_in(token_array, value_set=symbols))
+            token_array = pa.concat_arrays([symbols, token_array.filter(ordinary)])
+        _check_distinct(token_array)
+        frequencies = np.zeros(len(token_array), np.int64) if counts is None else counts.frequencies(token_array)
+        return cls(token_array, frequencies, specials)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -128,8 +128,8 @@ class Vocabulary:
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
         """Return the id of each of the distinct tokens of a column, that of unknown for nulls too."""
-        places = self.places(dictionary)
-        unknown = places < 0
+        find_ids = self.find_ids(dictionary)
+        unknown = find_ids < 0
         if unknown.any():
             if self.specials.unknown_id is None:
                 token = dictionary[int(np.argmax(unknown))].as_py()
@@ -137,19 +137,19 @@ class Vocabulary:
                     f"Token {token!r} is not in the vocabulary of {len(self)} tokens, which has no symbol "
                     "for unknown ones: name an unknown symbol."
                 )
-            places[unknown] = self.specials.unknown_id
-        return places.astype(self.dtype)
+            find_ids[unknown] = self.specials.unknown_id
+        return find_ids.astype(self.dtype)
 
     def decode(self, ids: np.ndarray) -> pa.StringArray:
         """Return the token of each id, flattened; an id out of range stands for the unknown symbol."""
-        places = np.asarray(ids).ravel().astype(np.int64)
-        outside = (places < 0) | (places >= len(self))
+        indices = np.asarray(ids).ravel().astype(np.int64)
+        outside = (indices < 0) | (indices >= len(self))
         if outside.any():
             if self.specials.unknown_id is None:
-                odd = places[int(np.argmax(outside))]
-                raise RejectedValueError(f"Id {odd} is none of the vocabulary's: expected 0 to {len(self) - 1}.")
-            places[outside] = self.specials.unknown_id
-        return self.tokens.take(pa.array(places))
+                invalid_id = indices[int(np.argmax(outside))]
+                raise RejectedValueError(f"Id {invalid_id} is none of the vocabulary's: expected 0 to {len(self) - 1}.")
+            indices[outside] = self.specials.unknown_id
+        return self.tokens.take(pa.array(indices))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dicts, `idx2str` in id order."""
@@ -164,13 +164,13 @@ class Vocabulary:
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON, made by Arrow: no token becomes an object of Python."""
-        tokens, ids = _quoted(self.tokens), np.arange(len(self))
-        numbers, counts = (
+        tokens, ids = _quote(self.tokens), np.arange(len(self))
+        id_entries, counts = (
             pc.binary_join_element_wise(tokens, pa.array(one).cast(pa.string()), ":") for one in (ids, self.frequencies)
         )
-        symbols = json.dumps(dict(zip(self.specials.roles, self.specials.symbols, strict=True)), **_AS_WRITTEN)
+        symbols = json.dumps(dict(zip(self.specials.roles, self.specials.symbols, strict=True)), **_JSON_OPTIONS)
         return (
-            f'{{"idx2str":[{_joined(tokens)}],"str2idx":{{{_joined(numbers)}}},"str2freq":{{{_joined(counts)}}},'
+            f'{{"idx2str":[{_join_with_commas(tokens)}],"str2idx":{{{_join_with_commas(id_entries)}}},"str2freq":{{{_join_with_commas(counts)}}},'
             f'"vocab_size":{len(self)},"special_symbols":{symbols}}}'
         )
 
@@ -201,7 +201,7 @@ class Vocabulary:
                 frequencies = np.array([data["str2freq"][token] for token in data["idx2str"]], np.int64)
             if frequencies.shape != (len(tokens),):
                 raise ValueError(f"frequencies are of shape {frequencies.shape}")
-            specials = SpecialSymbols.found_in(tokens, dict(data["special_symbols"]))
+            specials = SpecialSymbols.locate_in(tokens, dict(data["special_symbols"]))
         except (KeyError, OverflowError, TypeError, ValueError, pa.ArrowException, ConfigError) as error:
             raise CorruptDatasetError(
                 f"This is not a vocabulary as daskprep writes it ({error!r}): restore the file, or fit again."
@@ -224,53 +224,53 @@ class Vocabulary:
         """Read what `write_parquet` wrote, checking every page."""
         source = io.BytesIO(Path(path).read_bytes()) if isinstance(path, str | PathLike) else path
         try:
-            table = read_texts(source, VOCABULARY_SCHEMA)
+            table = read_bounded_table(source, VOCABULARY_SCHEMA)
         except CorruptDatasetError as error:
             raise CorruptDatasetError(f"{path} holds no vocabulary ({error}): restore it, or fit again.") from error
         ids = np.flatnonzero(table["roles"].is_valid().to_numpy())
-        named = [
+        symbol_rows = [
             (role, table["token"][number].as_py(), int(number))
             for number in ids
             for role in table["roles"][number].as_py().split(",")
         ]
-        roles, symbols, places = zip(*named, strict=True) if named else ((), (), ())
-        specials = SpecialSymbols(roles, symbols, places)
+        roles, symbols, symbol_ids = zip(*symbol_rows, strict=True) if symbol_rows else ((), (), ())
+        specials = SpecialSymbols(roles, symbols, symbol_ids)
         return cls(table["token"].combine_chunks(), table["frequency"].to_numpy(), specials)
 
-    def holds(self, dictionary: pa.Array) -> np.ndarray:
+    def contains(self, dictionary: pa.Array) -> np.ndarray:
         """Return which of the distinct tokens of a column have an id of their own."""
-        return self.places(dictionary) >= 0
+        return self.find_ids(dictionary) >= 0
 
-    def places(self, dictionary: pa.Array) -> np.ndarray:
+    def find_ids(self, dictionary: pa.Array) -> np.ndarray:
         """Return the id of each token as int64, -1 for those the vocabulary does not have."""
-        if len(self) < max(INDEXED_VOCABULARY, len(dictionary)):
-            found = pc.index_in(dictionary, value_set=self.tokens)
-            places: np.ndarray = found.fill_null(-1).to_numpy().astype(np.int64)
-            return places
-        return kept_index(TokenContent(self._digest, self.tokens)).find(dictionary)
+        if len(self) < max(MIN_INDEXED_TOKENS, len(dictionary)):
+            indices = pc.index_in(dictionary, value_set=self.tokens)
+            ids: np.ndarray = indices.fill_null(-1).to_numpy().astype(np.int64)
+            return ids
+        return get_cached_index(HashableTokens(self._digest, self.tokens)).find(dictionary)
 
     @functools.cached_property
     def _digest(self) -> bytes:
-        return content_digest(self.tokens)
+        return digest_tokens(self.tokens)
 
 
 def _check_distinct(tokens: pa.StringArray) -> None:
-    counted = tokens.value_counts()
-    if len(counted) < len(tokens):
-        twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))[0].as_py()
-        raise ConfigError(f"The vocabulary lists {twice!r} more than once: each token has one id, so list it once.")
+    token_counts = tokens.value_counts()
+    if len(token_counts) < len(tokens):
+        duplicate = token_counts.field("values").filter(pc.greater(token_counts.field("counts"), 1))[0].as_py()
+        raise ConfigError(f"The vocabulary lists {duplicate!r} more than once: each token has one id, so list it once.")
 
 
-def _quoted(tokens: pa.StringArray) -> pa.Array:
+def _quote(tokens: pa.StringArray) -> pa.Array:
     """Return each token as a string of JSON."""
     texts = pc.binary_join_element_wise('"', tokens, '"', "")
-    odd = pc.match_substring_regex(tokens, r'["\\\x00-\x1f]')
-    escaped = [json.dumps(token, **_AS_WRITTEN) for token in tokens.filter(odd).to_pylist()]
-    return pc.replace_with_mask(texts, odd, pa.array(escaped, pa.string()))
+    needs_escape = pc.match_substring_regex(tokens, r'["\\\x00-\x1f]')
+    escaped = [json.dumps(token, **_JSON_OPTIONS) for token in tokens.filter(needs_escape).to_pylist()]
+    return pc.replace_with_mask(texts, needs_escape, pa.array(escaped, pa.string()))
 
 
-def _joined(texts: pa.Array) -> str:
+def _join_with_commas(texts: pa.Array) -> str:
     """Return texts with commas between them."""
-    of_all = pa.ListArray.from_arrays([0, len(texts)], texts.cast(pa.large_string()))
-    joined: str = pc.binary_join(of_all, pa.scalar(",", pa.large_string()))[0].as_py()
+    single_list = pa.ListArray.from_arrays([0, len(texts)], texts.cast(pa.large_string()))
+    joined: str = pc.binary_join(single_list, pa.scalar(",", pa.large_string()))[0].as_py()
     return joined

@@ -22,24 +22,24 @@ import pyarrow.compute as pc
 from daskprep.media.decoding import STORED_TYPE
 from daskprep.permutation import make_key, permute
 from daskprep.storage.arrays import ROW_ID, Output
-from daskprep.storage.checksum import flat
+from daskprep.storage.checkpoint import write_with_checksum
+from daskprep.storage.checksum import byte_view
 from daskprep.storage.files import Folder
-from daskprep.storage.kept import write_checked
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FIRST_ROWS, Gap
 from daskprep.writing.placement import SPLITS, Placement, Run
 from daskprep.writing.scratch import scratch_name
 
 ReadInto = Callable[[int, memoryview], None]
-Carried: TypeAlias = np.ndarray | pa.StructArray
+EncodedOrCells: TypeAlias = np.ndarray | pa.StructArray
 """What a write carries from encoding to parts: numbers, and the cells of media, which only parts decode."""
-Outputs = Iterable[tuple[str, Carried]]
-Gaps: TypeAlias = Mapping[str, np.ndarray]
+Outputs = Iterable[tuple[str, EncodedOrCells]]
+MissingCodes: TypeAlias = Mapping[str, np.ndarray]
 """By feature, which of a partition's kept rows are missing (1) or unreadable (2)."""
 
-_PLACE_BYTES = 8
+_POSITION_BYTES = 8
 _START_BYTES = 8
-HEAPS = STORED_TYPE.num_fields
+VARLEN_COLUMNS = STORED_TYPE.num_fields
 """How many columns of bytes make up a column of cells."""
 
 
@@ -61,54 +61,56 @@ class EncodedRows:
         return (ROW_ID, *self.layout.outputs)
 
     @property
-    def _numbers(self) -> list[Output]:
+    def _number_columns(self) -> list[Output]:
         return [column for column in self.columns if column.name not in self.media]
 
     @property
-    def _cells(self) -> list[Output]:
+    def _cell_columns(self) -> list[Output]:
         return [column for column in self.columns if column.name in self.media]
 
     @staticmethod
-    def rows_of(code: int, splits: np.ndarray, repeats: np.ndarray) -> np.ndarray:
+    def rows_in_split(code: int, splits: np.ndarray, repeats: np.ndarray) -> np.ndarray:
         """Return which of a partition's kept rows are in a split, each as often as it is written."""
         rows = np.flatnonzero(splits == code)
         return np.repeat(rows, repeats[rows]) if len(rows) else rows
 
     def order(self, partition: int, splits: np.ndarray, repeats: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return which of a partition's kept rows stand where in its file, and the places of shuffled ones by split."""
-        chosen, places = [], []
+        chosen, positions = [], []
         for split, code in SPLITS.items():
-            rows = self.rows_of(code, splits, repeats)
+            rows = self.rows_in_split(code, splits, repeats)
             if self.seed is not None and len(rows):
                 start, total = self.placement.starts(split)[partition], self.layout.rows[split]
-                place = permute(np.arange(start, start + len(rows)), total, make_key(self.seed, "shuffle", split))
-                order = np.argsort(place)
-                rows, place = rows[order], place[order]
-                places.append(place)
+                split_positions = permute(
+                    np.arange(start, start + len(rows)), total, make_key(self.seed, "shuffle", split)
+                )
+                order = np.argsort(split_positions)
+                rows, split_positions = rows[order], split_positions[order]
+                positions.append(split_positions)
             chosen.append(rows)
-        return np.concatenate(chosen), places
+        return np.concatenate(chosen), positions
 
     def first_rows(
-        self, partition: int, rows: Mapping[str, np.ndarray], places: Mapping[str, np.ndarray]
+        self, partition: int, rows: Mapping[str, np.ndarray], positions: Mapping[str, np.ndarray]
     ) -> Iterator[tuple[str, int, int]]:
         """Give split, place there and number of those of a partition's kept rows that are the first of a split.
 
-        `rows` are by split in their order, and `places` those of shuffled ones.
+        `rows` are by split in their order, and `positions` those of shuffled ones.
         """
         for split, order in rows.items():
             start = int(self.placement.starts(split)[partition])
-            where = places.get(split, range(start, start + len(order)))
-            for place, row in zip(where[:FIRST_ROWS], order[:FIRST_ROWS].tolist(), strict=False):
-                if place < FIRST_ROWS:
-                    yield split, int(place), row
+            row_positions = positions.get(split, range(start, start + len(order)))
+            for position, row in zip(row_positions[:FIRST_ROWS], order[:FIRST_ROWS].tolist(), strict=False):
+                if position < FIRST_ROWS:
+                    yield split, int(position), row
 
-    def borders(self, places: Sequence[np.ndarray], partition: int) -> Iterator[np.ndarray]:
+    def borders(self, positions: Sequence[np.ndarray], partition: int) -> Iterator[np.ndarray]:
         """Give for each split of which a partition has rows where the parts begin among its places."""
-        for place, split in zip(places, self._present(partition), strict=True):
-            firsts = np.arange(self.layout.parts(split)) * (self.layout.part_blocks * self.layout.block_rows)
-            yield np.append(np.searchsorted(place, firsts), len(place))
+        for split_positions, split in zip(positions, self._present_splits(partition), strict=True):
+            part_starts = np.arange(self.layout.parts(split)) * (self.layout.part_blocks * self.layout.block_rows)
+            yield np.append(np.searchsorted(split_positions, part_starts), len(split_positions))
 
-    def pieces_of(self, split: str, part: int) -> list[Run]:
+    def runs_of_part(self, split: str, part: int) -> list[Run]:
         """Return where the rows of a part stand, if they are not shuffled, among those of its split in partitions."""
         rows = self.layout.part_range(split, part)
         return [
@@ -116,43 +118,55 @@ class EncodedRows:
             for run in self.placement.runs(split, rows)
         ]
 
-    def read_part(self, folder: Folder, split: str, part: int) -> dict[str, Carried]:
+    def read_part(self, folder: Folder, split: str, part: int) -> dict[str, EncodedOrCells]:
         """Return the row numbers and all outputs of a part."""
         rows = self.layout.part_range(split, part)
-        arrays = {column.name: column.empty(len(rows)) for column in self._numbers}
-        cells: dict[str, list[Carried]] = {column.name: [] for column in self._cells}
-        places = np.empty(len(rows) if self.seed is not None else 0, np.int64)
-        at = 0
+        arrays = {column.name: column.empty(len(rows)) for column in self._number_columns}
+        cells: dict[str, list[EncodedOrCells]] = {column.name: [] for column in self._cell_columns}
+        positions = np.empty(len(rows) if self.seed is not None else 0, np.int64)
+        rows_read = 0
         runs = {} if self.seed is not None else {run.partition: run for run in self.placement.runs(split, rows)}
         for partition in runs or self.partitions_of(split, part):
-            starts = self._starts(partition)
-            with folder.opened(scratch_name("encoded", partition)) as read_into:
-                run = runs.get(partition) or self._run(read_into, starts["borders", split], split, part, partition)
-                for column in self._numbers:
-                    target = arrays[column.name][at : at + run.rows]
-                    read_into(starts[column.name, 0] + run.first * column.row_bytes, flat(target))
+            starts = self._section_starts(partition)
+            with folder.open_reader(scratch_name("encoded", partition)) as read_into:
+                run = runs.get(partition) or self._find_run(read_into, starts["borders", split], split, part, partition)
+                for column in self._number_columns:
+                    target = arrays[column.name][rows_read : rows_read + run.rows]
+                    read_into(starts[column.name, 0] + run.first * column.row_bytes, byte_view(target))
                 if self.seed is not None:
-                    read_into(starts["places", None] + run.first * _PLACE_BYTES, flat(places[at : at + run.rows]))
-                for column in self._cells:
-                    heaps = [starts[column.name, heap] + run.first * _START_BYTES for heap in range(HEAPS)]
-                    cells[column.name].append(cells_of([_read_heap(read_into, place, run.rows) for place in heaps]))
-            at += run.rows
-        found: dict[str, Carried] = {**arrays, **{name: concatenated(pieces) for name, pieces in cells.items()}}
+                    read_into(
+                        starts["positions", None] + run.first * _POSITION_BYTES,
+                        byte_view(positions[rows_read : rows_read + run.rows]),
+                    )
+                for column in self._cell_columns:
+                    offsets = [
+                        starts[column.name, field_index] + run.first * _START_BYTES
+                        for field_index in range(VARLEN_COLUMNS)
+                    ]
+                    cells[column.name].append(
+                        cells_from_varlen([_read_varlen(read_into, offset, run.rows) for offset in offsets])
+                    )
+            rows_read += run.rows
+        outputs: dict[str, EncodedOrCells] = {**arrays, **{name: concatenate(slices) for name, slices in cells.items()}}
         if self.seed is None:
-            return found
+            return outputs
         order = np.empty(len(rows), np.int64)
-        order[places - rows.start] = np.arange(len(rows))
-        return {name: take(array, order) for name, array in found.items()}
+        order[positions - rows.start] = np.arange(len(rows))
+        return {name: take(array, order) for name, array in outputs.items()}
 
-    def _starts(self, partition: int) -> dict[tuple[str, object], int]:
+    def _section_starts(self, partition: int) -> dict[tuple[str, object], int]:
         """Return where in a partition's file begin the rows of each output, the places, the borders and the cells."""
         total = int(self.placement.counts[partition].sum())
-        sizes: dict[tuple[str, object], int] = {(one.name, 0): total * one.row_bytes for one in self._numbers}
+        sizes: dict[tuple[str, object], int] = {(one.name, 0): total * one.row_bytes for one in self._number_columns}
         if self.seed is not None:
-            sizes["places", None] = total * _PLACE_BYTES
-            present = self._present(partition)
-            sizes |= {("borders", split): (self.layout.parts(split) + 1) * _PLACE_BYTES for split in present}
-        sizes |= {(one.name, heap): (total + 1) * _START_BYTES for one in self._cells for heap in range(HEAPS)}
+            sizes["positions", None] = total * _POSITION_BYTES
+            present = self._present_splits(partition)
+            sizes |= {("borders", split): (self.layout.parts(split) + 1) * _POSITION_BYTES for split in present}
+        sizes |= {
+            (one.name, field_index): (total + 1) * _START_BYTES
+            for one in self._cell_columns
+            for field_index in range(VARLEN_COLUMNS)
+        }
         return dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
 
     def partitions_of(self, split: str, part: int) -> Iterable[int]:
@@ -161,27 +175,27 @@ class EncodedRows:
             return np.flatnonzero(self.placement.counts[:, SPLITS[split]]).tolist()
         return [run.partition for run in self.placement.runs(split, self.layout.part_range(split, part))]
 
-    def _run(self, read_into: ReadInto, borders_at: int, split: str, part: int, partition: int) -> Run:
+    def _find_run(self, read_into: ReadInto, borders_offset: int, split: str, part: int, partition: int) -> Run:
         """Return which shuffled rows of a partition's file belong to a part."""
         borders = np.empty(2, np.int64)
-        read_into(borders_at + part * borders.itemsize, flat(borders))
+        read_into(borders_offset + part * borders.itemsize, byte_view(borders))
         first, last = borders.tolist()
         return Run(partition, self.placement.offset(partition, split) + first, last - first)
 
-    def _present(self, partition: int) -> list[str]:
+    def _present_splits(self, partition: int) -> list[str]:
         return [split for split, code in SPLITS.items() if self.placement.counts[partition, code]]
 
 
-def _read_heap(read_into: ReadInto, at: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _read_varlen(read_into: ReadInto, offset: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Return where some rows of a column of bytes begin, which stands there in the file, and the bytes."""
     starts = np.empty(rows + 1, np.int64)
-    read_into(at, flat(starts))
+    read_into(offset, byte_view(starts))
     data = np.empty(starts[-1] - starts[0], np.uint8)
-    read_into(int(starts[0]), flat(data))
+    read_into(int(starts[0]), byte_view(data))
     return starts, data
 
 
-def by_split(
+def group_by_split(
     folder: Folder,
     rows: EncodedRows,
     partition: int,
@@ -189,18 +203,18 @@ def by_split(
     splits: np.ndarray,
     repeats: np.ndarray,
     outputs: Outputs,
-    gaps: Gaps,
-) -> dict[str, dict[str, Carried]]:
+    missing_codes: MissingCodes,
+) -> dict[str, dict[str, EncodedOrCells]]:
     """Return the encoded rows of a partition by split and output, in the order of the source."""
-    chosen = {split: rows.rows_of(code, splits, repeats) for split, code in SPLITS.items()}
+    chosen = {split: rows.rows_in_split(code, splits, repeats) for split, code in SPLITS.items()}
     present = {split: order for split, order in chosen.items() if len(order)}
-    _save_gaps(folder, partition, gaps, rows.first_rows(partition, present, {}))
-    found: dict[str, dict[str, Carried]] = {split: {} for split in present}
-    for name, array in _checked(rows, row_ids, outputs):
+    _save_gaps(folder, partition, missing_codes, rows.first_rows(partition, present, {}))
+    encoded: dict[str, dict[str, EncodedOrCells]] = {split: {} for split in present}
+    for name, array in _check_outputs(rows, row_ids, outputs):
         for split, order in present.items():
-            as_is = len(present) == 1 and _is_all(order, len(splits))
-            found[split][name] = array if as_is else take(array, order)
-    return found
+            is_identity = len(present) == 1 and _is_identity(order, len(splits))
+            encoded[split][name] = array if is_identity else take(array, order)
+    return encoded
 
 
 def save_encoded(
@@ -211,95 +225,100 @@ def save_encoded(
     splits: np.ndarray,
     repeats: np.ndarray,
     outputs: Outputs,
-    gaps: Gaps,
+    missing_codes: MissingCodes,
 ) -> None:
     """Write the encoded rows of a partition."""
-    order, places = rows.order(partition, splits, repeats)
-    present = rows._present(partition)
+    order, positions = rows.order(partition, splits, repeats)
+    present = rows._present_splits(partition)
     ends = {split: rows.placement.counts[partition, SPLITS[split]] for split in present}
     chosen = {split: order[rows.placement.offset(partition, split) :][: ends[split]][:FIRST_ROWS] for split in present}
-    firsts = rows.first_rows(partition, chosen, dict(zip(present, places, strict=False)))
-    _save_gaps(folder, partition, gaps, firsts)
-    as_is = _is_all(order, len(splits))
+    first_rows = rows.first_rows(partition, chosen, dict(zip(present, positions, strict=False)))
+    _save_gaps(folder, partition, missing_codes, first_rows)
+    is_identity = _is_identity(order, len(splits))
     cells = []
-    with write_checked(folder, scratch_name("encoded", partition)) as write:
+    with write_with_checksum(folder, scratch_name("encoded", partition)) as write:
         size = 0
-        for _, array in _checked(rows, row_ids, outputs):
+        for _, array in _check_outputs(rows, row_ids, outputs):
             if isinstance(array, np.ndarray):
-                size += write(np.ascontiguousarray(array) if as_is else take(array, order))
+                size += write(np.ascontiguousarray(array) if is_identity else take(array, order))
             else:
                 cells.append(take(array, order))
-        for place in places:
-            size += write(place)
+        for split_positions in positions:
+            size += write(split_positions)
         if rows.seed is not None:
-            for border in rows.borders(places, partition):
+            for border in rows.borders(positions, partition):
                 size += write(border.astype(np.int64))
-        _write_heaps(write, [heap for one in cells for heap in heaps_of(one)], size)
+        _write_varlen(write, [column for one in cells for column in varlen_buffers(one)], size)
 
 
-def _save_gaps(folder: Folder, partition: int, gaps: Gaps, firsts: Iterable[tuple[str, int, int]]) -> None:
+def _save_gaps(
+    folder: Folder, partition: int, missing_codes: MissingCodes, first_rows: Iterable[tuple[str, int, int]]
+) -> None:
     """Keep which cells of the first rows of splits are missing or unreadable, if any are."""
-    found: list[Gap] = [
-        (split, place, name, ("missing", "unreadable")[kinds[row] - 1])
-        for split, place, row in firsts
-        for name, kinds in gaps.items()
-        if kinds[row]
+    gaps: list[Gap] = [
+        (split, position, name, ("missing", "unreadable")[codes[row] - 1])
+        for split, position, row in first_rows
+        for name, codes in missing_codes.items()
+        if codes[row]
     ]
-    if found:
-        folder.write(scratch_name("gaps", partition), json.dumps(found).encode(), durable=False)
+    if gaps:
+        folder.write(scratch_name("gaps", partition), json.dumps(gaps).encode(), durable=False)
 
 
 def read_gaps(folder: Folder, rows: EncodedRows, split: str) -> tuple[Gap, ...]:
     """Return which cells of the first rows of a split are missing or unreadable."""
     first = range(min(FIRST_ROWS, rows.layout.rows[split]))
-    some = None if rows.seed is not None else {run.partition for run in rows.placement.runs(split, first)}
+    partitions = None if rows.seed is not None else {run.partition for run in rows.placement.runs(split, first)}
     present = folder.sizes()
-    names = [scratch_name("gaps", one) for one in (range(len(rows.placement.source_rows)) if some is None else some)]
-    found = [tuple(gap) for name in names if name in present for gap in json.loads(bytes(folder.read(name)))]
-    return tuple(sorted(gap for gap in found if gap[0] == split))
+    names = [
+        scratch_name("gaps", one)
+        for one in (range(len(rows.placement.source_rows)) if partitions is None else partitions)
+    ]
+    gaps = [tuple(gap) for name in names if name in present for gap in json.loads(bytes(folder.read(name)))]
+    return tuple(sorted(gap for gap in gaps if gap[0] == split))
 
 
-def _write_heaps(write: Callable[..., int], heaps: Sequence[tuple[np.ndarray, pa.Buffer]], size: int) -> None:
+def _write_varlen(write: Callable[..., int], varlen: Sequence[tuple[np.ndarray, pa.Buffer]], size: int) -> None:
     """Write where every row begins in the file, which has some bytes already, and then the bytes of the rows."""
-    at = size + sum(starts.nbytes for starts, _ in heaps)
-    for starts, data in heaps:
-        write(starts + at)
-        at += data.size
-    for _, data in heaps:
+    offset = size + sum(starts.nbytes for starts, _ in varlen)
+    for starts, data in varlen:
+        write(starts + offset)
+        offset += data.size
+    for _, data in varlen:
         write(data)
 
 
-def _checked(rows: EncodedRows, row_ids: np.ndarray, outputs: Outputs) -> Outputs:
+def _check_outputs(rows: EncodedRows, row_ids: np.ndarray, outputs: Outputs) -> Outputs:
     """Give the row numbers, then the outputs, one at a time: those of the layout in its order."""
     for column, (name, array) in zip(rows.columns, itertools.chain([(ROW_ID.name, row_ids)], outputs), strict=True):
         if isinstance(array, np.ndarray):
-            found = (name, array.dtype, array.shape[1:])
-            assert found == (column.name, np.dtype(column.dtype), column.shape), (found, column)
+            actual = (name, array.dtype, array.shape[1:])
+            assert actual == (column.name, np.dtype(column.dtype), column.shape), (actual, column)
         assert isinstance(array, np.ndarray) == (column.name not in rows.media), column
         yield name, array
 
 
-def _is_all(order: np.ndarray, rows: int) -> bool:
+def _is_identity(order: np.ndarray, rows: int) -> bool:
     return np.array_equal(order, np.arange(rows))
 
 
-def take(rows: Carried, order: np.ndarray) -> Carried:
+def take(rows: EncodedOrCells, order: np.ndarray) -> EncodedOrCells:
     """Return some rows in some order."""
     if isinstance(rows, np.ndarray):
         return rows.take(order, axis=0, mode="clip")
     return rows.take(pa.array(order))
 
 
-def concatenated(pieces: Sequence[Carried]) -> Carried:
+def concatenate(slices: Sequence[EncodedOrCells]) -> EncodedOrCells:
     """Return pieces of one column as one; a single one without a copy."""
-    if len(pieces) == 1:
-        return pieces[0]
-    if isinstance(pieces[0], np.ndarray):
-        return np.concatenate(pieces)
-    return pa.concat_arrays(pieces)
+    if len(slices) == 1:
+        return slices[0]
+    if isinstance(slices[0], np.ndarray):
+        return np.concatenate(slices)
+    return pa.concat_arrays(slices)
 
 
-def heaps_of(cells: pa.StructArray) -> Iterator[tuple[np.ndarray, pa.Buffer]]:
+def varlen_buffers(cells: pa.StructArray) -> Iterator[tuple[np.ndarray, pa.Buffer]]:
     """Give the content of each field of cells: where every row begins, and where the last ends, in some bytes.
 
     What is not there has no bytes: no path and no file is empty.
@@ -314,10 +333,10 @@ def heaps_of(cells: pa.StructArray) -> Iterator[tuple[np.ndarray, pa.Buffer]]:
             yield starts - starts[0], data.slice(int(starts[0]), int(starts[-1] - starts[0]))
 
 
-def cells_of(heaps: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.StructArray:
-    """Return the cells that `heaps_of` took apart; starts may count from anywhere."""
+def cells_from_varlen(varlen: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.StructArray:
+    """Return the cells that `varlen_buffers` took apart; starts may count from anywhere."""
     columns = []
-    for field, (starts, data) in zip(STORED_TYPE, heaps, strict=True):
+    for field, (starts, data) in zip(STORED_TYPE, varlen, strict=True):
         buffers = [None, pa.py_buffer(starts - starts[0]), pa.py_buffer(data)]
         column = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(starts) - 1, buffers)
         present = pa.array(np.diff(starts) > 0)

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from sklearn.base import clone
 
 from daskprep.features import Learned
-from daskprep.features.table import Surroundings
+from daskprep.features.table import PartitionContext
 from daskprep.split import KFold, TimeSeriesSplit
-from daskprep.split.time_series import held
-from daskprep.storage.kept import keep, read_kept
-from daskprep.storage.layout import FOLD
+from daskprep.split.time_series import select_fold
+from daskprep.storage.checkpoint import read_checkpoint, write_checkpoint
+from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, read_manifest
-from daskprep.writing.job import Found, Planned, WriteJob, background_threads
+from daskprep.writing.job import PreparedWrite, ScanResult, WriteJob, background_executor
 from daskprep.writing.plan import choose_layout
 from daskprep.writing.recipe import digest_of_write
-from daskprep.writing.versions import commit, tidy
+from daskprep.writing.versions import commit, finish_cleaning
 
-_CHECKPOINT = "folds.kept"
+_CHECKPOINT_FILE = "folds.kept"
 
 
 @dataclass(frozen=True)
@@ -37,61 +37,65 @@ class FoldedJob(WriteJob):
 
     def _run(self) -> list[dict[str, Learned]]:
         assert isinstance(self.recipe.split, KFold | TimeSeriesSplit)
-        jobs = [self._of_fold(self.recipe.split, number) for number in range(self.recipe.split.k)]
-        with background_threads() as background:
-            entries, planned = self._begun(jobs)
+        jobs = [self._make_fold_job(self.recipe.split, number) for number in range(self.recipe.split.k)]
+        with background_executor() as background:
+            entries, prepared = self._resume_folds(jobs)
             if entries is None:
                 self._remove_scratch()
-                entries, planned = self._begin(jobs, background)
-            for number, (job, plan) in enumerate(zip(jobs, planned, strict=True)):
-                self.progress.part = f"fold {number}: "
+                entries, prepared = self._plan_folds(jobs, background)
+            for number, (job, plan) in enumerate(zip(jobs, prepared, strict=True)):
+                self.progress.prefix = f"fold {number}: "
                 if plan is not None:
                     job._write(plan, background)
-        learned = [dict(job._saved() if plan is None else plan.saved) for job, plan in zip(jobs, planned, strict=True)]
-        self._commit(jobs, entries, whole := dict(self._saved()))
-        self.all_scratch.remove_all()
-        return [whole, *learned]
+        learned = [
+            dict(job._saved_learned() if plan is None else plan.saved) for job, plan in zip(jobs, prepared, strict=True)
+        ]
+        self._commit(jobs, entries, full_state := dict(self._saved_learned()))
+        self.scratch_root.remove_all()
+        return [full_state, *learned]
 
-    def _of_fold(self, split: KFold | TimeSeriesSplit, number: int) -> WriteJob:
-        of_fold: KFold | TimeSeriesSplit = clone(split).set_params(fold=number)
+    def _make_fold_job(self, split: KFold | TimeSeriesSplit, number: int) -> WriteJob:
+        fold_split: KFold | TimeSeriesSplit = clone(split).set_params(fold=number)
         recipe = dataclasses.replace(
             self.recipe,
-            split=of_fold,
-            describe=lambda learned: {**self.recipe.describe(learned), "split": of_fold.to_dict()},
+            split=fold_split,
+            describe=lambda learned: {**self.recipe.describe(learned), "split": fold_split.to_dict()},
         )
         return WriteJob(
             recipe,
             self.source,
-            self.version / f"{FOLD}{number}",
+            self.version / f"{FOLD_PREFIX}{number}",
             digest_of_write(recipe, self.fingerprint, self.options),
-            self.all_scratch / f"{FOLD}{number}",
+            self.scratch_root / f"{FOLD_PREFIX}{number}",
             self.options,
             self.progress,
             self.fingerprint,
             parsed=self.scratch,
         )
 
-    def _begun(self, jobs: Sequence[WriteJob]) -> tuple[dict[str, FileEntry] | None, list[Planned | None]]:
+    def _resume_folds(self, jobs: Sequence[WriteJob]) -> tuple[dict[str, FileEntry] | None, list[PreparedWrite | None]]:
         """Return what an earlier write had found out, None for a committed fold; nothing if some of it is gone."""
-        if (entries := read_kept(self.scratch, _CHECKPOINT)) is None:
+        if (entries := read_checkpoint(self.scratch, _CHECKPOINT_FILE)) is None:
             return None, []
-        planned = [None if _committed(job) else job._resumed() for job in jobs]
-        whole = all(self._is_kept(name, entry) for name, entry in entries.items())
-        if not whole or any(plan is None and not _committed(job) for job, plan in zip(jobs, planned, strict=True)):
+        prepared = [None if _is_committed(job) else job._resume() for job in jobs]
+        is_complete = all(self._is_intact(name, entry) for name, entry in entries.items())
+        if not is_complete or any(
+            plan is None and not _is_committed(job) for job, plan in zip(jobs, prepared, strict=True)
+        ):
             return None, []
-        return entries, planned
+        return entries, prepared
 
-    def _begin(
+    def _plan_folds(
         self, jobs: Sequence[WriteJob], background: Executor
-    ) -> tuple[dict[str, FileEntry], list[Planned | None]]:
-        census, told, (whole, *states), _ = self._found()
-        entries = self._save_state(whole)
-        planned: list[Planned | None] = []
+    ) -> tuple[dict[str, FileEntry], list[PreparedWrite | None]]:
+        census, contexts, (full_state, *states), _ = self._scan_and_learn()
+        entries = self._save_state(full_state)
+        prepared: list[PreparedWrite | None] = []
         for number, (job, learned) in enumerate(zip(jobs, states, strict=True)):
-            found = Found(census, [_held(one, number) for one in told], [learned], [])
-            planned.append(None if _committed(job) else job._planned(background, found))
-        keep(self.scratch, _CHECKPOINT, entries)
-        return entries, planned
+            scan_result = ScanResult(census, [_hold_out_fold(one, number) for one in contexts], [learned], [])
+            prepared.append(None if _is_committed(job) else job._prepare(background, scan_result))
+        write_checkpoint(self.scratch, _CHECKPOINT_FILE, entries)
+        return entries, prepared
 
     def _commit(
         self, jobs: Sequence[WriteJob], entries: Mapping[str, FileEntry], learned: Mapping[str, Learned]
@@ -99,20 +103,20 @@ class FoldedJob(WriteJob):
         files = dict(entries)
         for number, job in enumerate(jobs):
             data = job.root.read(MANIFEST)
-            manifest, place = Manifest.from_bytes(data, job.root.url), f"{FOLD}{number}"
-            tidy(job.root, manifest)
-            files[f"{place}/{MANIFEST}"] = FileEntry.of(MANIFEST, data)
-            files |= {f"{place}/{manifest.version}/{name}": entry for name, entry in manifest.files.items()}
+            manifest, fold_folder = Manifest.from_bytes(data, job.root.url), f"{FOLD_PREFIX}{number}"
+            finish_cleaning(job.root, manifest)
+            files[f"{fold_folder}/{MANIFEST}"] = FileEntry.of(MANIFEST, data)
+            files |= {f"{fold_folder}/{manifest.version}/{name}": entry for name, entry in manifest.files.items()}
         layout = choose_layout(self.recipe.features, learned, {}, self.options)
         settings = {**self.options.settings, "folds": len(jobs)}
         commit(self.root, Manifest(self.name, layout, files, self.fingerprint, settings))
 
 
-def _held(told: Surroundings, fold: int) -> Surroundings:
-    assert told.rows is not None
-    return dataclasses.replace(told, rows=held(told.rows, fold), folds=0)
+def _hold_out_fold(context: PartitionContext, fold: int) -> PartitionContext:
+    assert context.assignment is not None
+    return dataclasses.replace(context, assignment=select_fold(context.assignment, fold), n_folds=0)
 
 
-def _committed(job: WriteJob) -> bool:
+def _is_committed(job: WriteJob) -> bool:
     manifest = read_manifest(job.root)
     return manifest is not None and manifest.version == job.name

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskprep import partitions
-from daskprep.display.words import size
+from daskprep.display.words import format_bytes
 from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source
-from daskprep.sources.composed import by_split, splits_of
+from daskprep.sources.composed import combine_splits, get_splits
 from daskprep.sources.file_source import PARTITION_BYTES
 
 # Resident memory of a process that has imported what a write needs and done nothing yet, measured.
@@ -22,45 +22,45 @@ TASK_FACTOR = 7
 # What writing a part takes besides: its rows, and one compressed file.
 PART_BYTES = 50_000_000
 # Smaller partitions cost more than they save.
-LEAST_PARTITION_BYTES = 1_000_000
+MIN_PARTITION_BYTES = 1_000_000
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class MemoryLimit:
     """What all processes of a write may hold together, and among how many it is shared."""
 
-    given: str | int
+    memory: str | int
     nbytes: int
     processes: int
     threads: int
 
     @classmethod
-    def of(cls, memory: str | int) -> Ceiling:
+    def of(cls, memory: str | int) -> MemoryLimit:
         """Return the ceiling for the workers that will do the work."""
         processes, threads = partitions.worker_threads()
         # Besides the workers of a cluster, this process.
-        return cls(memory, bytes_of(memory), processes + partitions.is_distributed(), threads)
+        return cls(memory, parse_bytes(memory), processes + partitions.is_distributed(), threads)
 
     @property
     def partition_bytes(self) -> int:
         """Bytes that a partition may have in memory."""
-        each = (self.nbytes - self.processes * PROCESS_BYTES) // self.threads - PART_BYTES
-        return each // TASK_FACTOR
+        task_bytes = (self.nbytes - self.processes * PROCESS_BYTES) // self.threads - PART_BYTES
+        return task_bytes // TASK_FACTOR
 
-    def needed(self, partition_bytes: int) -> int:
+    def required_bytes(self, partition_bytes: int) -> int:
         """Return the ceiling that partitions of this size need."""
         return self.processes * PROCESS_BYTES + self.threads * (PART_BYTES + TASK_FACTOR * partition_bytes)
 
-    def refusal(self, partition_bytes: int, what: str, remedy: str) -> ConfigError:
+    def too_large_error(self, partition_bytes: int, reason: str, remedy: str) -> ConfigError:
         """Return the error for partitions that are too large."""
         processes = "1 process takes" if self.processes == 1 else f"{self.processes} processes take"
         return ConfigError(
-            f"memory={self.given!r} is not enough: {what}, of which {self.threads} are worked on at once, each taking "
-            f"up to {TASK_FACTOR} times that and {size(PART_BYTES)}, and {processes} {size(PROCESS_BYTES)} each: "
-            f"{size(self.needed(partition_bytes))} in all; give as much, use fewer threads, or {remedy}"
+            f"memory={self.memory!r} is not enough: {reason}, of which {self.threads} are worked on at once, each taking "
+            f"up to {TASK_FACTOR} times that and {format_bytes(PART_BYTES)}, and {processes} {format_bytes(PROCESS_BYTES)} each: "
+            f"{format_bytes(self.required_bytes(partition_bytes))} in all; give as much, use fewer threads, or {remedy}"
         )
 
 
@@ -73,15 +73,15 @@ def plan_source(
     """
     if memory is None:
         return as_source(frame, columns=columns, **options)
-    if frames := splits_of(frame):
-        return by_split(frames, columns, lambda one, own: plan_source(one, own, memory, options))
-    ceiling = Ceiling.of(memory)
-    allowed = ceiling.partition_bytes
-    if allowed < LEAST_PARTITION_BYTES:
-        least = f"partitions of {size(LEAST_PARTITION_BYTES)} are the smallest that make sense"
-        raise ceiling.refusal(LEAST_PARTITION_BYTES, least, "leave memory out")
-    wanted = min(allowed, options.get("partition_bytes", PARTITION_BYTES))
-    source = as_source(frame, columns=columns, **{**options, "partition_bytes": wanted})
+    if frames := get_splits(frame):
+        return combine_splits(frames, columns, lambda one, own_columns: plan_source(one, own_columns, memory, options))
+    limit = MemoryLimit.of(memory)
+    allowed = limit.partition_bytes
+    if allowed < MIN_PARTITION_BYTES:
+        reason = f"partitions of {format_bytes(MIN_PARTITION_BYTES)} are the smallest that make sense"
+        raise limit.too_large_error(MIN_PARTITION_BYTES, reason, "leave memory out")
+    target_bytes = min(allowed, options.get("partition_bytes", PARTITION_BYTES))
+    source = as_source(frame, columns=columns, **{**options, "partition_bytes": target_bytes})
     if source.is_dask or source.prepared_by:
         raise ConfigError(
             "memory= cannot be kept for a Dask frame or prepared rows: how large partitions are is not known before "
@@ -91,21 +91,21 @@ def plan_source(
     if isinstance(source, PandasSource):
         largest = source.partition_bytes
     else:
-        largest = max((piece.nbytes for piece in source.pieces), default=0)
+        largest = max((fragment.nbytes for fragment in source.fragments), default=0)
     if largest > allowed:
         remedy = "write it to files"
         if isinstance(source, FileSource):
-            cut = "give the paths, or a smaller partition_bytes to read_files, or "
-            remedy = f"{cut if source is frame else ''}write the files with smaller row groups"
-        raise ceiling.refusal(largest, f"the largest partition has {size(largest)}", remedy)
+            advice = "give the paths, or a smaller partition_bytes to read_files, or "
+            remedy = f"{advice if source is frame else ''}write the files with smaller row groups"
+        raise limit.too_large_error(largest, f"the largest partition has {format_bytes(largest)}", remedy)
     return source
 
 
-def bytes_of(memory: str | int, option: str = "memory") -> int:
+def parse_bytes(memory: str | int, option: str = "memory") -> int:
     """Return the number of bytes that "2GB", "500 MiB" or a whole number means; `option` is what errors call it."""
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
-    if not isinstance(memory, str) or found is None or found[2] not in _UNITS:
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
+    if not isinstance(memory, str) or match is None or match[2] not in _UNITS:
         raise ConfigError(f'{option}={memory!r}: expected bytes such as "2GB", "500MB" or 2_000_000_000')
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])

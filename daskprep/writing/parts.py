@@ -22,11 +22,11 @@ from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.shards import encode_shard
 from daskprep.storage.tables import Columns, encode_table
-from daskprep.writing.encoded import Carried, EncodedRows, concatenated, read_gaps
+from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, read_gaps
 
 RECEIPTS = "receipts"
 
-Filled = tuple[int, str, str]
+FilledMedium = tuple[int, str, str]
 """A row whose medium could not be decoded, so that a fill value stands for it: its number, column and reason."""
 
 
@@ -35,17 +35,17 @@ class _PartRows:
     """The rows of a part, output by output in arrays that follow one another; `starts` tells where each begins."""
 
     starts: list[int]
-    arrays: Mapping[str, Sequence[Carried]]
+    arrays: Mapping[str, Sequence[EncodedOrCells]]
 
     def rows(self, output: str, start: int, stop: int) -> Any:
         """Return some rows of an output; without a copy if they lie in one array."""
         first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop)
-        pieces = self.arrays[output][first:last]
-        found = [
-            piece[max(0, start - begin) : stop - begin]
-            for piece, begin in zip(pieces, self.starts[first:last], strict=True)
+        row_arrays = self.arrays[output][first:last]
+        slices = [
+            array[max(0, start - begin) : stop - begin]
+            for array, begin in zip(row_arrays, self.starts[first:last], strict=True)
         ]
-        return concatenated(found)
+        return concatenate(slices)
 
 
 @dataclass(frozen=True, order=True)
@@ -77,17 +77,19 @@ class PartWriter:
     syncs: bool
     expected: Mapping[str, FileEntry] | None = None
 
-    def __call__(self, part: Part, made: Sequence[Mapping[str, Carried]] | None = None) -> tuple[int, Receipt]:
+    def __call__(
+        self, part: Part, encoded_rows: Sequence[Mapping[str, EncodedOrCells]] | None = None
+    ) -> tuple[int, Receipt]:
         """Write a part and its receipt; return how many rows it has, and the receipt.
 
-        `made` are the encoded rows of this split, in each partition that the part takes rows from; without it they are
+        `encoded_rows` are the encoded rows of this split, in each partition that the part takes rows from; without it they are
         read from scratch.
         """
-        pieces = self._read(part) if made is None else self._cut(part, made)
-        filled: list[Filled] = []
+        part_rows = self._read_rows(part) if encoded_rows is None else self._slice_rows(part, encoded_rows)
+        filled: list[FilledMedium] = []
         files = {
             name: write_file(self.version, name, data, rows, self.expected, slots=slots, durable="later")
-            for name, data, rows, slots in self._files(part, pieces, filled)
+            for name, data, rows, slots in self._encode_files(part, part_rows, filled)
         }
         if self.syncs:
             self.version.sync(files)
@@ -98,22 +100,23 @@ class PartWriter:
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)
         return len(self.rows.layout.part_range(part.split, part.number)), receipt
 
-    def _read(self, part: Part) -> _PartRows:
+    def _read_rows(self, part: Part) -> _PartRows:
         arrays = self.rows.read_part(self.scratch, part.split, part.number)
         return _PartRows([0], {name: [array] for name, array in arrays.items()})
 
-    def _cut(self, part: Part, made: Sequence[Mapping[str, Carried]]) -> _PartRows:
-        runs = self.rows.pieces_of(part.split, part.number)
+    def _slice_rows(self, part: Part, encoded_rows: Sequence[Mapping[str, EncodedOrCells]]) -> _PartRows:
+        runs = self.rows.runs_of_part(part.split, part.number)
         arrays = {
             column.name: [
-                piece[column.name][run.first : run.first + run.rows] for piece, run in zip(made, runs, strict=True)
+                partition[column.name][run.first : run.first + run.rows]
+                for partition, run in zip(encoded_rows, runs, strict=True)
             ]
             for column in self.rows.columns
         }
         return _PartRows([0, *accumulate(run.rows for run in runs[:-1])], arrays)
 
-    def _files(
-        self, part: Part, pieces: _PartRows, filled: list[Filled]
+    def _encode_files(
+        self, part: Part, part_rows: _PartRows, filled: list[FilledMedium]
     ) -> Iterator[tuple[str, Buffer, int, int | None]]:
         """Give name, content, rows and slots of each file, one at a time; add to `filled` what could not be decoded.
 
@@ -121,12 +124,12 @@ class PartWriter:
         """
         layout, split = self.rows.layout, part.split
         rows = layout.part_range(split, part.number)
-        tables = self._tables(part, pieces, filled)
+        tables = self._table_columns(part, part_rows, filled)
         table = layout.table_file(split, part.number)
         yield table, encode_table(tables, layout.block_rows, layout.compression), len(rows), None
-        row_ids = pieces.rows(ROW_ID.name, 0, len(rows))
+        row_ids = part_rows.rows(ROW_ID.name, 0, len(rows))
         for output in layout.matrices:
-            chunks = self._chunks(part, output, pieces, row_ids, filled)
+            chunks = self._encode_chunks(part, output, part_rows, row_ids, filled)
             if layout.sharded:
                 shard = encode_shard([chunk for _, chunk in chunks], layout.part_blocks)
                 yield layout.array_file(split, output, part.number), shard, len(rows), layout.part_blocks
@@ -134,52 +137,54 @@ class PartWriter:
             for block, chunk in chunks:
                 yield layout.array_file(split, output, block), chunk, len(layout.block_range(split, block)), None
 
-    def _chunks(
-        self, part: Part, output: Output, pieces: _PartRows, row_ids: Any, filled: list[Filled]
+    def _encode_chunks(
+        self, part: Part, output: Output, part_rows: _PartRows, row_ids: Any, filled: list[FilledMedium]
     ) -> Iterator[tuple[int, bytes]]:
         """Give the chunk of each block of an output in a part."""
         layout, split = self.rows.layout, part.split
         first = layout.part_range(split, part.number).start
-        for block in layout.part_blocks_of(split, part.number):
-            within = layout.block_range(split, block)
-            inside = slice(within.start - first, within.stop - first)
-            rows = pieces.rows(output.name, inside.start, inside.stop)
+        for block in layout.part_block_range(split, part.number):
+            block_range_in_split = layout.block_range(split, block)
+            block_slice = slice(block_range_in_split.start - first, block_range_in_split.stop - first)
+            rows = part_rows.rows(output.name, block_slice.start, block_slice.stop)
             if output.name in self.rows.media:
-                rows = self._decoded(output, rows, row_ids[inside], filled)
+                rows = self._decode(output, rows, row_ids[block_slice], filled)
             yield block, encode_chunk(rows, layout.block_rows, layout.compression)
 
-    def _tables(self, part: Part, pieces: _PartRows, filled: list[Filled]) -> Iterator[Columns]:
+    def _table_columns(self, part: Part, part_rows: _PartRows, filled: list[FilledMedium]) -> Iterator[Columns]:
         """Give the columns of the table of a part: all at once, or where files are read into it, block by block."""
         layout = self.rows.layout
         rows = layout.part_range(part.split, part.number)
         step = layout.block_rows if layout.cells else len(rows)
         for start in range(0, len(rows), step):
             stop = min(start + step, len(rows))
-            columns = {column.name: pieces.rows(column.name, start, stop) for column in (ROW_ID, *layout.scalars)}
+            columns = {column.name: part_rows.rows(column.name, start, stop) for column in (ROW_ID, *layout.scalars)}
             for output in layout.cells:
-                cells = pieces.rows(output.name, start, stop)
-                columns[output.name] = self._stored(output, cells, columns[ROW_ID.name], filled)
+                cells = part_rows.rows(output.name, start, stop)
+                columns[output.name] = self._pack_cells(output, cells, columns[ROW_ID.name], filled)
             yield columns
 
-    def _decoded(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[Filled]) -> np.ndarray:
+    def _decode(
+        self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[FilledMedium]
+    ) -> np.ndarray:
         rows = output.empty(len(cells))
-        failures = decode_cells(self._medium(output)[1], cells, rows, output.name, lambda: row_ids)
-        filled += _filled(output, failures, row_ids)
+        failures = decode_cells(self._feature_and_decoder(output)[1], cells, rows, output.name, lambda: row_ids)
+        filled += _to_filled_media(output, failures, row_ids)
         return rows
 
-    def _stored(
-        self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[Filled]
+    def _pack_cells(
+        self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[FilledMedium]
     ) -> pa.StructArray:
         """Return what a table holds of an output that is decoded when it is loaded."""
-        feature, decoder = self._medium(output)
+        feature, decoder = self._feature_and_decoder(output)
         if not feature.pack:
             return cells
         packed, failures = decoder.pack(cells)
         check_failures(failures, feature.on_error, output.name, lambda: row_ids)
-        filled += _filled(output, failures, row_ids)
+        filled += _to_filled_media(output, failures, row_ids)
         return packed
 
-    def _medium(self, output: Output) -> tuple[MediaFeature, MediaDecoder]:
+    def _feature_and_decoder(self, output: Output) -> tuple[MediaFeature, MediaDecoder]:
         """Return the feature of an output whose cells are carried to parts, and what decodes them."""
         feature = cast("MediaFeature", self.features[output.name])
         return feature, feature.decoder(self.learned[output.name])
@@ -218,14 +223,14 @@ def read_receipts(version: Folder) -> dict[str, Receipt]:
             receipt = Receipt.from_bytes(version.read(name))
         except CorruptDatasetError:
             continue
-        if all(_holds(version, file, entry, sizes) for file, entry in receipt.files.items()):
+        if all(_matches_entry(version, file, entry, sizes) for file, entry in receipt.files.items()):
             receipts[name] = receipt
     return receipts
 
 
-def _holds(version: Folder, file: str, entry: FileEntry, sizes: Mapping[str, int]) -> bool:
-    return sizes.get(file) == entry.bytes and entry.is_of(file, version.read(file))
+def _matches_entry(version: Folder, file: str, entry: FileEntry, sizes: Mapping[str, int]) -> bool:
+    return sizes.get(file) == entry.bytes and entry.matches(file, version.read(file))
 
 
-def _filled(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:
+def _to_filled_media(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[FilledMedium]:
     return [(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]

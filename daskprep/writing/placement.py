@@ -11,7 +11,7 @@ import numpy as np
 
 from daskprep.split import TEST, TRAIN, VALIDATION
 from daskprep.storage import layout
-from daskprep.storage.kept import keepable
+from daskprep.storage.checkpoint import checkpointable
 
 SPLITS = dict(zip(layout.SPLITS, (TRAIN, VALIDATION, TEST), strict=True))
 
@@ -24,7 +24,7 @@ class Run(NamedTuple):
     rows: int
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
 class Placement:
     """For each partition: its rows in the source, and those that are written to each split, repeats counted."""
@@ -64,13 +64,15 @@ class Placement:
         """Give where the rows of a split that stand in this range are to be found, in order."""
         starts = self.starts(split)
         first = max(0, int(np.searchsorted(starts, rows.start, side="right")) - 1)
-        some = slice(first, int(np.searchsorted(starts, rows.stop)))
-        begins = np.maximum(starts[some], rows.start)
-        counts = np.minimum(starts[1:][some], rows.stop) - begins
-        places = self._offsets[some, SPLITS[split]] + begins - starts[some]
-        for partition, (place, count) in enumerate(zip(places.tolist(), counts.tolist(), strict=True), start=first):
+        partition_slice = slice(first, int(np.searchsorted(starts, rows.stop)))
+        begins = np.maximum(starts[partition_slice], rows.start)
+        counts = np.minimum(starts[1:][partition_slice], rows.stop) - begins
+        first_rows = self._offsets[partition_slice, SPLITS[split]] + begins - starts[partition_slice]
+        for partition, (first_row, count) in enumerate(
+            zip(first_rows.tolist(), counts.tolist(), strict=True), start=first
+        ):
             if count:
-                yield Run(partition, place, count)
+                yield Run(partition, first_row, count)
 
     @functools.cached_property
     def source_starts(self) -> np.ndarray:

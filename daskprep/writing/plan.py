@@ -14,18 +14,18 @@ from daskprep.features.fitting import empty_outputs
 from daskprep.features.media import MediaFeature
 from daskprep.state import state_from_files
 from daskprep.storage.arrays import Output
+from daskprep.storage.checkpoint import checkpointable, read_checkpoint, write_checkpoint
 from daskprep.storage.files import Folder
-from daskprep.storage.kept import keep, keepable, read_kept
 from daskprep.storage.layout import Layout
 from daskprep.writing.placement import Placement
 from daskprep.writing.recipe import Options
 
-CHECKPOINT = "checkpoint.kept"
-_LEARNED = "learned.kept"
+CHECKPOINT_FILE = "checkpoint.kept"
+_LEARNED_FILE = "learned.kept"
 
 # Of the last few writes that this process works for; each may hold large vocabularies. All tasks of a process share
 # them, so that the lock is held while they are read: those that come meanwhile wait, and need not read them again.
-_MOST_KEPT = 2
+_MAX_CACHED = 2
 _lock = threading.Lock()
 
 
@@ -43,12 +43,16 @@ def choose_layout(
         for name, array in empty_outputs(features, learned).items()
     ]
     carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in media.items())
-    given = options or Options()
-    how: Any = {"block_rows": given.block_rows, "compression": given.compression, "sharded": bool(given.shards)}
-    return Layout.choose(outputs, rows, carried_bytes=carried_bytes, **how)
+    write_options = options or Options()
+    layout_options: Any = {
+        "block_rows": write_options.block_rows,
+        "compression": write_options.compression,
+        "sharded": bool(write_options.shards),
+    }
+    return Layout.choose(outputs, rows, carried_bytes=carried_bytes, **layout_options)
 
 
-@keepable
+@checkpointable
 @dataclass(frozen=True)
 class WritePlan:
     """Where rows lie, in scratch and in the dataset, and how many rejects partitions have."""
@@ -75,9 +79,9 @@ class SavedLearned(Mapping[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return SavedLearned, (self.version, self.scratch, self.types, self.key)
 
-    def is_kept(self) -> bool:
+    def save_checkpoint(self) -> bool:
         """Keep what was learned as other processes read it fast, if all of it is of kinds that can be kept."""
-        return keep(self.scratch, _LEARNED, dict(self))
+        return write_checkpoint(self.scratch, _LEARNED_FILE, dict(self))
 
     def __getitem__(self, name: str) -> Learned:
         return self._loaded[name]
@@ -93,13 +97,15 @@ class SavedLearned(Mapping[str, Any]):
         if self.learned is not None:
             return self.learned
         with _lock:
-            found: Mapping[str, Learned] = _read(self.key, self.version, self.scratch, tuple(self.types.items()))
-        return found
+            loaded: Mapping[str, Learned] = _read_learned(
+                self.key, self.version, self.scratch, tuple(self.types.items())
+            )
+        return loaded
 
 
-@functools.lru_cache(_MOST_KEPT)
-def _read(key: str, version: Folder, scratch: Folder, types: tuple[tuple[str, type[Learned]], ...]) -> Any:
-    if (kept := read_kept(scratch, _LEARNED)) is not None:
-        return kept
-    described: Mapping[str, Any] = state_from_files(version.read)["features"]
-    return {name: kind.from_dict(described[name]["learned"]) for name, kind in types}
+@functools.lru_cache(_MAX_CACHED)
+def _read_learned(key: str, version: Folder, scratch: Folder, types: tuple[tuple[str, type[Learned]], ...]) -> Any:
+    if (checkpoint := read_checkpoint(scratch, _LEARNED_FILE)) is not None:
+        return checkpoint
+    state: Mapping[str, Any] = state_from_files(version.read)["features"]
+    return {name: kind.from_dict(state[name]["learned"]) for name, kind in types}

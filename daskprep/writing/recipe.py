@@ -10,22 +10,22 @@ from typing import Any
 
 from daskprep.assignment import Assignment
 from daskprep.balance import Balance
-from daskprep.described import is_whole
 from daskprep.errors import ConfigError
 from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
-from daskprep.features.surroundings import assigning_columns, fold_columns
+from daskprep.features.partition_context import assignment_columns, fold_columns
 from daskprep.features.table import learning_columns
+from daskprep.parametrized import is_integer
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.split import Splitter
 from daskprep.state import state_files
 from daskprep.storage.arrays import Compression
 from daskprep.storage.layout import Layout
-from daskprep.writing.versions import digest_of
+from daskprep.writing.versions import short_digest
 
 # Counts up when the same features and rows give other bytes than before, so that no version is taken for another.
-ENCODING = 1
+ENCODING_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class Recipe:
         return {name: feature for name, feature in self.features.items() if isinstance(feature, MediaFeature)}
 
     @property
-    def assigning(self) -> list[str]:
+    def raw_columns(self) -> list[str]:
         """The columns that are read as they are: by split and balance, by folds, and by what is to be learned."""
-        besides = fold_columns(self.features) if self.learned is not None else learning_columns(self.features)
-        return list(dict.fromkeys([*assigning_columns(self.split, self.balance), *besides]))
+        feature_columns = fold_columns(self.features) if self.learned is not None else learning_columns(self.features)
+        return list(dict.fromkeys([*assignment_columns(self.split, self.balance), *feature_columns]))
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,16 @@ class Options:
         """Raise ConfigError for an option that makes no sense."""
         Layout.choose([], {}, block_rows=self.block_rows, compression=self.compression)
         Progress(self.progress)
-        local = self.scratch is None or (isinstance(self.scratch, str) and "://" not in self.scratch)
-        for name, fits, expected in (
-            ("scratch", local, "a local folder, which all workers see"),
+        is_local = self.scratch is None or (isinstance(self.scratch, str) and "://" not in self.scratch)
+        for name, is_valid, expected in (
+            ("scratch", is_local, "a local folder, which all workers see"),
             ("shuffle", isinstance(self.shuffle, bool), "True or False"),
             ("overwrite", isinstance(self.overwrite, bool), "True or False"),
             ("shards", isinstance(self.shards, bool | None), "True, False, or None for what suits the store"),
-            ("seed", is_whole(self.seed), "a whole number"),
+            ("seed", is_integer(self.seed), "a whole number"),
             ("version", isinstance(self.version, str | None), 'text, such as "2024-06-01"'),
         ):
-            if not fits:
+            if not is_valid:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: expected {expected}")
 
     @property
@@ -108,7 +108,7 @@ def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, optio
         learned = {name: hashlib.sha256(data).hexdigest() for name, data in state_files(state).items()}
         state = recipe.describe(None)
     description = {
-        "encoding": ENCODING,
+        "encoding": ENCODING_VERSION,
         # As text: the order of features is that of the outputs, and that of special symbols is that of their ids.
         "state": json.dumps(state, ensure_ascii=True, allow_nan=False),
         "learned": learned,
@@ -116,10 +116,10 @@ def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, optio
         "source": fingerprint,
         "settings": options.settings,
     }
-    return digest_of(description)
+    return short_digest(description)
 
 
-def digest_of_cutting(source: Source) -> str:
+def digest_of_partitioning(source: Source) -> str:
     """Return a digest of how a source is cut into partitions."""
-    sizes = [piece.nbytes for piece in source.pieces] if source.files else None
-    return digest_of({"rows": source.row_counts, "partitions": source.npartitions, "bytes": sizes})
+    sizes = [fragment.nbytes for fragment in source.fragments] if source.files else None
+    return short_digest({"rows": source.row_counts, "partitions": source.npartitions, "bytes": sizes})

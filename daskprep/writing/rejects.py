@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprep.features import Feature
-from daskprep.features.base import dropped_rows, noun_of
+from daskprep.features.base import find_dropped_rows, kind_with_article
 from daskprep.features.media import MediaFeature
-from daskprep.features.table import Parsed, naming
-from daskprep.sources.object_cells import shown
+from daskprep.features.table import Parsed, column_error_context
+from daskprep.sources.object_cells import format_cell
 from daskprep.split import DROPPED, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA
-from daskprep.writing.scratch import read_table, scratch_name
+from daskprep.writing.scratch import read_saved_table, scratch_name
 
 _GROUP_ROWS = 131_072
-_SHOWN = 80
+_MAX_SHOWN = 80
 
 
-def rejects_of(
+def list_rejects(
     features: Mapping[str, Feature],
     learned: Mapping[str, Any],
     parsed: Parsed,
@@ -33,52 +33,54 @@ def rejects_of(
     split: Splitter | None = None,
 ) -> pa.Table:
     """Return one row for each cell that left its row out, by row, then column; then rows that the split left out."""
-    found = [REJECTS_SCHEMA.empty_table()]
+    reject_tables = [REJECTS_SCHEMA.empty_table()]
     for name, feature in features.items():
-        with naming(name):
+        with column_error_context(name):
             column = parsed.columns[name]
-            dropped = dropped_rows(feature, learned[name].recognize(column), learned[name])
+            dropped = find_dropped_rows(feature, learned[name].mask_unlearned(column), learned[name])
         if dropped is None:
             continue
         rows = np.flatnonzero(dropped)
         reasons = np.full(len(rows), "missing", object)
         if (cells := parsed.unreadable.get(name)) is not None:
-            where = np.flatnonzero(np.isin(rows, cells.rows))
-            texts = cells.among(rows).texts.to_pylist()
-            reasons[where] = [f"{shown(text, _SHOWN)} cannot be read as {noun_of(feature)}" for text in texts]
-        odd = np.flatnonzero(column.take(pa.array(rows)).is_valid())
-        values = column.take(pa.array(rows[odd])).to_pylist()
-        reasons[odd] = [
-            feature.why_dropped(value)
+            unreadable_rows = np.flatnonzero(np.isin(rows, cells.rows))
+            texts = cells.take(rows).texts.to_pylist()
+            reasons[unreadable_rows] = [
+                f"{format_cell(text, _MAX_SHOWN)} cannot be read as {kind_with_article(feature)}" for text in texts
+            ]
+        dropped_values = np.flatnonzero(column.take(pa.array(rows)).is_valid())
+        values = column.take(pa.array(rows[dropped_values])).to_pylist()
+        reasons[dropped_values] = [
+            feature.explain_drop(value)
             if isinstance(feature, MediaFeature)
-            else f"{shown(feature._cell_of(value), _SHOWN)} is left out by what was learned"
+            else f"{format_cell(feature._to_raw_cell(value), _MAX_SHOWN)} is left out by what was learned"
             for value in values
         ]
-        found.append(pa.table([rows + first_row, [name] * len(rows), reasons], schema=REJECTS_SCHEMA))
-    if split is not None and split.leaves_out:
-        listed = pa.concat_tables(found)["row_id"].to_numpy()
+        reject_tables.append(pa.table([rows + first_row, [name] * len(rows), reasons], schema=REJECTS_SCHEMA))
+    if split is not None and split.exclusion_reason:
+        listed = pa.concat_tables(reject_tables)["row_id"].to_numpy()
         rows = np.setdiff1d(np.flatnonzero(splits == DROPPED) + first_row, listed)
-        columns = [rows, [", ".join(split.assign_columns)] * len(rows), [split.leaves_out] * len(rows)]
-        found.append(pa.table(columns, schema=REJECTS_SCHEMA))
-    table = pa.concat_tables(found).combine_chunks()
+        columns = [rows, [", ".join(split.assign_columns)] * len(rows), [split.exclusion_reason] * len(rows)]
+        reject_tables.append(pa.table(columns, schema=REJECTS_SCHEMA))
+    table = pa.concat_tables(reject_tables).combine_chunks()
     return table.take(np.argsort(table["row_id"].to_numpy(), kind="stable"))
 
 
-def joined_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partitions: Sequence[int]) -> pa.Buffer:
+def join_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partitions: Sequence[int]) -> pa.Buffer:
     """Return a Parquet file of the rejects of partitions, and then of the media that were filled, a group at a time."""
     # A row that is written several times is listed once.
     columns = list(zip(*sorted(set(filled)), strict=True)) or [(), (), ()]
     last = pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)
-    tables = chain((read_table(scratch, scratch_name("rejects", partition)) for partition in partitions), [last])
-    held, sink = REJECTS_SCHEMA.empty_table(), pa.BufferOutputStream()
+    tables = chain((read_saved_table(scratch, scratch_name("rejects", partition)) for partition in partitions), [last])
+    buffered, sink = REJECTS_SCHEMA.empty_table(), pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink, REJECTS_SCHEMA, compression="zstd", write_page_checksum=True, store_schema=False
     ) as file:
         for table in tables:
-            held = pa.concat_tables([held, table])
-            if whole := len(held) // _GROUP_ROWS * _GROUP_ROWS:
-                file.write_table(held.slice(0, whole), row_group_size=_GROUP_ROWS)
-                held = held.slice(whole)
-        if len(held):
-            file.write_table(held, row_group_size=_GROUP_ROWS)
+            buffered = pa.concat_tables([buffered, table])
+            if full_rows := len(buffered) // _GROUP_ROWS * _GROUP_ROWS:
+                file.write_table(buffered.slice(0, full_rows), row_group_size=_GROUP_ROWS)
+                buffered = buffered.slice(full_rows)
+        if len(buffered):
+            file.write_table(buffered, row_group_size=_GROUP_ROWS)
     return sink.getvalue()

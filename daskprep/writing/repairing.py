@@ -6,19 +6,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskprep.assignment import sampled
+from daskprep.assignment import take_sample
 from daskprep.balance import balance_from_dict
 from daskprep.dataset import Damage, Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
 from daskprep.features.table import source_columns
-from daskprep.serving.saved import telling
+from daskprep.serving.saved import error_context
 from daskprep.sources import Source, as_source, read_files
-from daskprep.sources.composed import by_split
+from daskprep.sources.composed import combine_splits
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
-from daskprep.storage.layout import FOLD
+from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.manifest import Manifest
-from daskprep.storage.urls import check_own, check_protocol
+from daskprep.storage.urls import check_protocol, check_trusted_path
 from daskprep.writing.recipe import Options, Recipe
 from daskprep.writing.versions import check_committed, clean
 from daskprep.writing.write import rewrite
@@ -71,32 +71,32 @@ def repair(
     []
     """
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
-    root, found = Folder.open(path, storage_options), dataset.damaged()
+    root, damages = Folder.open(path, storage_options), dataset.damaged()
     if isinstance(dataset, FoldedDataset):
         for number in range(dataset.folds):
-            place = f"{dataset.version}/{FOLD}{number}"
-            if any(damage.file.startswith(f"{place}/") for damage in found):
+            fold_folder = f"{dataset.version}/{FOLD_PREFIX}{number}"
+            if any(damage.file.startswith(f"{fold_folder}/") for damage in damages):
                 fold = dataset.fold(number)
-                _repair(fold, root / place, fold.damaged(), frame, progress, storage_options)
+                _repair(fold, root / fold_folder, fold.damaged(), frame, progress, storage_options)
         _clean(root, dataset.manifest)
     else:
-        _repair(dataset, root, found, frame, progress, storage_options)
+        _repair(dataset, root, damages, frame, progress, storage_options)
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     dataset.verify()
-    dataset.repaired = found
+    dataset.repaired = damages
     return dataset
 
 
 def _repair(
     dataset: Dataset,
     root: Folder,
-    found: Sequence[Damage],
+    damages: Sequence[Damage],
     frame: Any,
     progress: bool | None,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
     committed = dataset.manifest
-    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in found}
+    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in damages}
     lost = damaged & committed.files.keys()
     if not lost:
         _clean(root, committed)
@@ -107,9 +107,9 @@ def _repair(
             "as frame, or trusted=True if you trust who made it"
         )
     for one in dataset.learned.values():
-        check_own(getattr(one, "base_dir", None), "The base_dir")
+        check_trusted_path(getattr(one, "base_dir", None), "The base_dir")
     state = dataset.metadata
-    with telling("metadata.json"):
+    with error_context("metadata.json"):
         recipe = Recipe(
             dataset.features,
             split_from_dict(state["split"]),
@@ -118,12 +118,12 @@ def _repair(
             dataset.learned,
             lambda learned: state,
         )
-    columns = source_columns(recipe.features, recipe.assigning)
+    columns = source_columns(recipe.features, recipe.raw_columns)
     if frame is not None:
         source = as_source(frame, columns=columns, storage_options=storage_options)
     else:
-        source = _recorded(committed.source or {}, columns, storage_options)
-    source = sampled(source, state.get("sample"), state.get("sample_seed", 0))
+        source = _open_recorded_source(committed.source or {}, columns, storage_options)
+    source = take_sample(source, state.get("sample"), state.get("sample_seed", 0))
     seed = committed.settings.get("shuffle_seed")
     options = Options(
         shuffle=seed is not None,
@@ -137,15 +137,21 @@ def _repair(
 
 
 def _clean(root: Folder, committed: Manifest) -> None:
-    with root.locked():
+    with root.lock():
         check_committed(root, committed)
         clean(root, committed)
 
 
-def _recorded(recorded: Mapping[str, Any], columns: list[str], storage_options: Mapping[str, Any] | None) -> Source:
+def _open_recorded_source(
+    recorded: Mapping[str, Any], columns: list[str], storage_options: Mapping[str, Any] | None
+) -> Source:
     """Return the files that a dataset says it was made of."""
     if "splits" in recorded:
-        return by_split(recorded["splits"], columns, lambda one, own: _recorded(one, own, storage_options))
+        return combine_splits(
+            recorded["splits"],
+            columns,
+            lambda one, own_columns: _open_recorded_source(one, own_columns, storage_options),
+        )
     if not {"files", "format", "settings"} <= recorded.keys():
         raise ConfigError("the dataset does not say which files it was made of: give the frame to repair it from")
     for name, *_ in recorded["files"]:

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.features.base import Contract
-from daskprep.features.surroundings import Read, Rows
+from daskprep.features.partition_context import ParsePartition, PartitionReader
 from daskprep.features.table import Parsed, UnreadableCells
-from daskprep.sources.base import Piece, PieceSource, rows_alone
-from daskprep.storage.files import Appended, Folder
-from daskprep.storage.kept import TRAILER_BYTES, write_checked
+from daskprep.sources.base import Fragment, FragmentListSource, table_without_columns
+from daskprep.storage.checkpoint import TRAILER_BYTES, write_with_checksum
+from daskprep.storage.files import CallbackWriter, Folder
 
 # What a column of a scratch file is: the parsed cells of a feature, the texts of its unreadable cells, or a column of
 # the source that the split or the balance reads.
@@ -28,16 +28,16 @@ def scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
     return [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
 
 
-class ScratchSource(PieceSource):
+class ScratchSource(FragmentListSource):
     """Partitions that an earlier pass parsed."""
 
     def __init__(self, folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]) -> None:
-        pieces = [ScratchPiece(count, 0, folder, scratch_name("parsed", i)) for i, count in enumerate(rows)]
-        super().__init__(scratch_columns(names, columns), pieces)
+        fragments = [ScratchFragment(count, 0, folder, scratch_name("parsed", i)) for i, count in enumerate(rows)]
+        super().__init__(scratch_columns(names, columns), fragments)
 
 
 @dataclass(frozen=True)
-class ScratchPiece(Piece):
+class ScratchFragment(Fragment):
     """The parsed rows of one partition."""
 
     rows: int
@@ -47,14 +47,14 @@ class ScratchPiece(Piece):
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return these columns, and with parsed ones the texts of cells that could not be read."""
-        data = self.folder.mapped(self.name)
+        data = self.folder.read_buffer(self.name)
         content = pa.BufferReader(data.slice(0, data.size - TRAILER_BYTES))
         schema = pa.ipc.open_file(content).schema
         texts = [_UNREADABLE + column.removeprefix(_PARSED) for column in columns if column.startswith(_PARSED)]
         present = [*columns, *(text for text in texts if text in schema.names)]
         options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in present])
         table = pa.ipc.open_file(content, options=options).read_all()
-        return table if present else rows_alone(self.rows)
+        return table if present else table_without_columns(self.rows)
 
 
 def scratch_name(kind: Literal["parsed", "placed", "rejects", "gaps", "encoded"], partition: int) -> str:
@@ -66,17 +66,19 @@ def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table
     """Keep parsed columns, their unreadable cells, and columns of the source."""
     columns: dict[str, Any] = {_PARSED + name: column for name, column in parsed.columns.items()}
     for name, cells in parsed.unreadable.items():
-        places = np.full(parsed.rows, -1, np.int64)
-        places[cells.rows] = np.arange(len(cells.rows))
-        columns[_UNREADABLE + name] = cells.texts.take(pa.array(places, mask=places < 0))
+        positions = np.full(parsed.rows, -1, np.int64)
+        positions[cells.rows] = np.arange(len(cells.rows))
+        columns[_UNREADABLE + name] = cells.texts.take(pa.array(positions, mask=positions < 0))
     columns |= {_SOURCE + name: source[name].combine_chunks() for name in source.column_names}
-    kinds = json.dumps(parsed.cell_types)
-    table = pa.table(columns, metadata={_CELL_TYPES: kinds}) if columns else pa.table({"": pa.nulls(parsed.rows)})
+    cell_types_json = json.dumps(parsed.cell_types)
+    table = (
+        pa.table(columns, metadata={_CELL_TYPES: cell_types_json}) if columns else pa.table({"": pa.nulls(parsed.rows)})
+    )
     save_table(folder, scratch_name("parsed", partition), table, pa.ipc.new_file)
 
 
 def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
-    """Take what was parsed, and columns of the source, out of what a `ScratchPiece` gave."""
+    """Take what was parsed, and columns of the source, out of what a `ScratchFragment` gave."""
     columns, unreadable = {}, {}
     for name in table.column_names:
         column = table[name].chunk(0) if table[name].num_chunks == 1 else table[name].combine_chunks()
@@ -94,21 +96,21 @@ def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table)
 
 
 @dataclass(frozen=True)
-class ScannedRows(Rows):
+class ScannedRows(PartitionReader):
     """Partitions that an earlier pass parsed."""
 
-    read: Read = read_scanned
+    parse: ParsePartition = read_scanned
 
-    def wanted(self, features: Mapping[str, Contract], columns: Iterable[str]) -> list[str]:
+    def columns_to_read(self, features: Mapping[str, Contract], columns: Iterable[str]) -> list[str]:
         return scratch_columns(features, columns)
 
 
-def save_table(folder: Folder, name: str, table: pa.Table, new: Any = pa.ipc.new_stream) -> None:
-    """Keep a table as a stream of Arrow, or in the form that `new` begins."""
-    with write_checked(folder, name) as write, new(Appended(write), table.schema) as file:
+def save_table(folder: Folder, name: str, table: pa.Table, open_writer: Any = pa.ipc.new_stream) -> None:
+    """Keep a table as a stream of Arrow, or in the form that `open_writer` begins."""
+    with write_with_checksum(folder, name) as write, open_writer(CallbackWriter(write), table.schema) as file:
         file.write_table(table)
 
 
-def read_table(folder: Folder, name: str) -> pa.Table:
+def read_saved_table(folder: Folder, name: str) -> pa.Table:
     """Return a table that was kept as a stream."""
-    return pa.ipc.open_stream(pa.BufferReader(folder.mapped(name))).read_all()
+    return pa.ipc.open_stream(pa.BufferReader(folder.read_buffer(name))).read_all()

@@ -10,7 +10,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError
 from daskprep.state import METADATA
 from daskprep.storage import checksum
 from daskprep.storage.files import Folder
-from daskprep.storage.layout import CACHE, FOLD, SPLITS
+from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
 from daskprep.storage.manifest import MANIFEST, Manifest, read_manifest
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.parts import RECEIPTS
@@ -19,18 +19,18 @@ SCRATCH = "scratch"
 
 _DIGEST_DIGITS = 16
 _VERSION = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}(-[0-9]+)?")
-_OF_VERSION = re.compile(
+_VERSION_CHILD = re.compile(
     rf"({re.escape(METADATA)}|{re.escape(REJECTS)})(\.[0-9a-f]+\.tmp)?|probe-.*|vocab"
-    rf"|{'|'.join([*SPLITS, RECEIPTS, SCRATCH, CACHE])}|{FOLD}[0-9]+"
+    rf"|{'|'.join([*SPLITS, RECEIPTS, SCRATCH, CACHE_FOLDER])}|{FOLD_PREFIX}[0-9]+"
 )
-_CACHED = re.compile(rf"({FOLD}[0-9]+/)?{CACHE}/")
+_CACHE_PATH = re.compile(rf"({FOLD_PREFIX}[0-9]+/)?{CACHE_FOLDER}/")
 # A write that was killed may leave these beside the manifest.
 _TEMPORARY = re.compile(rf"{re.escape(MANIFEST)}\.[0-9a-f]+\.tmp")
 
 
-def digest_of(description: Mapping[str, Any]) -> str:
+def short_digest(description: Mapping[str, Any]) -> str:
     """Return a short digest of JSON values."""
-    return checksum.digest_of(description)[:_DIGEST_DIGITS]
+    return checksum.json_sha256(description)[:_DIGEST_DIGITS]
 
 
 def choose_version(
@@ -69,22 +69,22 @@ def choose_version(
 
 def _is_ours(root: Folder, name: str) -> bool:
     if not _VERSION.fullmatch(name):
-        return bool(name in {MANIFEST, CACHE} or _TEMPORARY.fullmatch(name))
+        return bool(name in {MANIFEST, CACHE_FOLDER} or _TEMPORARY.fullmatch(name))
     # What is being removed has lost some of these, but never has others.
-    return all(_OF_VERSION.fullmatch(child) for child in (root / name).children())
+    return all(_VERSION_CHILD.fullmatch(child) for child in (root / name).children())
 
 
 def check_committed(root: Folder, manifest: Manifest) -> None:
     """Raise ConfigError if another version was committed since the manifest was read; the folder must be locked."""
-    found = read_manifest(root)
-    if found is None or found.to_bytes() != manifest.to_bytes():
+    current = read_manifest(root)
+    if current is None or current.to_bytes() != manifest.to_bytes():
         raise ConfigError(f"{root.url} was written again meanwhile: open it again")
 
 
 def commit(root: Folder, manifest: Manifest) -> None:
     """Make a version the dataset, and remove everything else."""
-    found = (root / manifest.version).sizes()
-    if lost := [name for name, entry in manifest.files.items() if found.get(name) != entry.bytes]:
+    sizes = (root / manifest.version).sizes()
+    if lost := [name for name, entry in manifest.files.items() if sizes.get(name) != entry.bytes]:
         raise CorruptDatasetError(
             f"{root.url}: {len(lost):,} files that were just written are gone, such as {lost[0]}: two writes to one "
             "path at a time, where there are no locks, as in object stores? Nothing was committed; write again"
@@ -98,12 +98,12 @@ def clean(root: Folder, manifest: Manifest) -> None:
     _remove_others(root, manifest)
     version = root / manifest.version
     (version / SCRATCH).remove_all()
-    others = [name for name in version.sizes() if name not in manifest.files and not _CACHED.match(name)]
+    others = [name for name in version.sizes() if name not in manifest.files and not _CACHE_PATH.match(name)]
     version.remove(*(name for name in others if not name.startswith(f"{RECEIPTS}/")))
-    (version / RECEIPTS).remove_all()  # last: while it is there, `tidy` knows that something may be left
+    (version / RECEIPTS).remove_all()  # last: while it is there, `finish_cleaning` knows that something may be left
 
 
-def tidy(root: Folder, manifest: Manifest) -> None:
+def finish_cleaning(root: Folder, manifest: Manifest) -> None:
     """Remove what a write that was killed right after its commit has left."""
     if {RECEIPTS, SCRATCH} & set((root / manifest.version).children()):
         clean(root, manifest)

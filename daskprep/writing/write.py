@@ -15,7 +15,7 @@ from daskprep import partitions
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, StorageFullError
 from daskprep.features import Learned
 from daskprep.features.base import all_outputs
-from daskprep.features.fitting import located
+from daskprep.features.fitting import bind_features
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.storage import Folder
@@ -26,19 +26,19 @@ from daskprep.writing.folds import FoldedJob
 from daskprep.writing.job import WriteJob
 from daskprep.writing.parts import RECEIPTS
 from daskprep.writing.recipe import Options, Recipe, digest_of_write
-from daskprep.writing.versions import SCRATCH, check_committed, choose_version, clean, digest_of, tidy
+from daskprep.writing.versions import SCRATCH, check_committed, choose_version, clean, finish_cleaning, short_digest
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """What a write learned, with folds also without each of them, and how many seconds each of its stages took."""
 
     states: list[dict[str, Learned]]
     seconds: dict[str, float]
 
 
-def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> Written | None:
+def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> WriteResult | None:
     """Write a dataset to `root`; return what came of it, or None if the very version was there already."""
-    recipe = _located(recipe, source)
+    recipe = _resolve_recipe(recipe, source)
     if options.shards is None:
         options = dataclasses.replace(options, shards=not root.is_local)
     for name, feature in recipe.features.items():
@@ -50,7 +50,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
     fingerprint = source.record if options.version is None else {"version": options.version}
     digest = digest_of_write(recipe, fingerprint, options)
     repeatable = fingerprint is not None
-    with _opened(root):
+    with _lock_folder(root):
         name, committed = choose_version(
             root,
             digest,
@@ -59,7 +59,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
             differences=lambda committed: differences(root, committed, recipe, fingerprint, options),
         )
         if committed is not None:
-            tidy(root, committed)
+            finish_cleaning(root, committed)
             if options.scratch is not None:  # what a write that was killed right after its commit has left
                 with scratch_folder(root / name, options.scratch):
                     pass
@@ -80,20 +80,20 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
                 if not (version / RECEIPTS).children():
                     version.remove_all()
                 raise
-        return Written(states, progress.seconds)
+        return WriteResult(states, progress.seconds)
 
 
-def _located(recipe: Recipe, source: Source) -> Recipe:
+def _resolve_recipe(recipe: Recipe, source: Source) -> Recipe:
     """Return the recipe for a source that has all that it reads."""
-    return dataclasses.replace(recipe, features=located(recipe.features, source, recipe.assigning))
+    return dataclasses.replace(recipe, features=bind_features(recipe.features, source, recipe.raw_columns))
 
 
 @contextmanager
-def _opened(root: Folder) -> Iterator[None]:
+def _lock_folder(root: Folder) -> Iterator[None]:
     """Hold the folder; ConfigError if there can be none."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(root.locked())
+            stack.enter_context(root.lock())
         except OSError as error:
             reason = "it is a file" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
             raise ConfigError(f"{root.url} cannot be a dataset's folder: {reason}; give another path") from error
@@ -104,31 +104,31 @@ def rewrite(
     recipe: Recipe, source: Source, root: Folder, options: Options, committed: Manifest, damaged: Set[str]
 ) -> None:
     """Make damaged files of a committed version again; `recipe` holds what was learned."""
-    recipe = _located(recipe, source)
+    recipe = _resolve_recipe(recipe, source)
     with (
-        root.locked(),
+        root.lock(),
         scratch_folder(root / committed.version, options.scratch) as scratch,
         Progress(options.progress) as progress,
     ):
         check_committed(root, committed)
         check_folders(root / committed.version, scratch)
         scratch.remove_all()
-        write = WriteJob(
+        job = WriteJob(
             recipe, source, root, committed.version, scratch, options, progress, committed.source, committed.files
         )
-        write.repair(committed, damaged)
+        job.repair(committed, damaged)
         clean(root, committed)
 
 
 @contextlib.contextmanager
-def scratch_folder(version: Folder, given: str | None) -> Iterator[Folder]:
+def scratch_folder(version: Folder, path: str | None) -> Iterator[Folder]:
     """Give the folder for rows between passes.
 
     Beside the parts, so that a write that was killed goes on from there; for object stores in a temporary folder,
     unless workers on other machines must see it.
     """
-    if given is not None:
-        scratch = Folder.open(Path(given).resolve()) / f"daskprep-{digest_of({'version': version.url})}"
+    if path is not None:
+        scratch = Folder.open(Path(path).resolve()) / f"daskprep-{short_digest({'version': version.url})}"
         yield scratch
         with contextlib.suppress(OSError):
             scratch.remove_all()
@@ -141,9 +141,9 @@ def scratch_folder(version: Folder, given: str | None) -> Iterator[Folder]:
 
 def check_folders(*folders: Folder) -> None:
     """Raise ConfigError, before a row is read, for a folder that cannot be written to or that workers do not see."""
-    here = partitions.is_in_process()
-    probed, probe = [folder for folder in folders if not (here and folder.is_local)], f"probe-{uuid.uuid4().hex}"
-    with ExitStack() as written:
+    in_process = partitions.is_in_process()
+    probed, probe = [folder for folder in folders if not (in_process and folder.is_local)], f"probe-{uuid.uuid4().hex}"
+    with ExitStack() as cleanup:
         for folder in probed:
             try:
                 folder.write(probe, b"")
@@ -154,15 +154,15 @@ def check_folders(*folders: Folder) -> None:
                     f"{folder.url} cannot be written to: {error}; check the path, and the credentials in "
                     "storage_options"
                 ) from error
-            written.callback(folder.remove, probe)
-        seen = partitions.on_every_worker(_seen, probed, probe) if probed else []
-    for place, folder in enumerate(probed):
-        if not all(one[place] for one in seen):
+            cleanup.callback(folder.remove, probe)
+        visible = partitions.run_on_every_worker(_check_visible, probed, probe) if probed else []
+    for index, folder in enumerate(probed):
+        if not all(one[index] for one in visible):
             raise ConfigError(
                 f"the workers do not see {folder.url}, where this process writes: "
                 "give a path that all of them share, such as a network folder or an object store"
             )
 
 
-def _seen(folders: list[Folder], name: str) -> list[bool]:
+def _check_visible(folders: list[Folder], name: str) -> list[bool]:
     return [folder.size(name) is not None for folder in folders]

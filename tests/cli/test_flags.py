@@ -9,7 +9,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.cli import program
-from daskprep.cli.console import line_of
+from daskprep.cli.console import format_line
 
 OPTIONS = {name for command in program.commands.values() for one in command.params for name in one.opts}
 
@@ -52,7 +52,7 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
     ],
 )
 def test_remedies_are_options_on_the_command_line(message, line):
-    assert line_of(ValueError(message)) == line
+    assert format_line(ValueError(message)) == line
     assert set(re.findall(r"--[a-z-]+", line)) <= OPTIONS
 
 
@@ -69,7 +69,7 @@ VALUES = {"overwrite": "True", "trusted": "True", "progress": "False"}
 
 @pytest.mark.parametrize("name", sorted(SHARED.keys() - OTHERS))
 def test_a_parameter_that_is_an_option_is_called_by_its_name(name):
-    assert re.match(f"use {SHARED[name]}[ ,]", line_of(f"use {name}={VALUES.get(name, '1')}, or another"))
+    assert re.match(f"use {SHARED[name]}[ ,]", format_line(f"use {name}={VALUES.get(name, '1')}, or another"))
 
 
 @pytest.mark.filterwarnings("always")

@@ -102,7 +102,7 @@ def test_progress_is_for_terminals_unless_quiet(call, files, tmp_path, monkeypat
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     quiet = call(*command, "-q")
-    monkeypatch.setattr("daskprep.progress._is_watched", lambda: True)
+    monkeypatch.setattr("daskprep.progress._is_interactive", lambda: True)
     said = call(*command)
     assert said.out.startswith(quiet.out)
     assert not quiet.error

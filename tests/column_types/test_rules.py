@@ -84,7 +84,7 @@ def test_reasons_say_what_the_column_holds(cells, reason):
 
 
 def test_cells_that_no_feature_reads_are_named_by_their_types():
-    facts = ColumnFacts(5, others=Counter({"map": 2, "duration": 3}))
+    facts = ColumnFacts(5, unsupported=Counter({"map": 2, "duration": 3}))
     reason = "holds values of type duration and map, which no feature reads: convert the column first"
     assert guess_feature("column", facts)[:2] == (None, reason)
 
@@ -181,7 +181,7 @@ def test_media_are_said_to_be_paths_when_most_of_them_are():
 
     assert reason(1, 1) == "bytes or structs of images in 100 % of 2 rows"
     assert reason(1, 2) == "paths of images in 100 % of 3 rows"
-    assert guess_feature("column", ColumnFacts(2, sounds=2)).reason == "bytes or structs of sounds in 100 % of 2 rows"
+    assert guess_feature("column", ColumnFacts(2, audio=2)).reason == "bytes or structs of sounds in 100 % of 2 rows"
 
 
 # -- lists
@@ -871,7 +871,7 @@ def test_targets_are_no_identifiers_whatever_they_are_called():
 
 
 def test_targets_that_no_feature_reads_stay_skipped():
-    facts = facts_of([f"u{i:04}" for i in range(30)]) + ColumnFacts(2, others=Counter({"map": 2}))
+    facts = facts_of([f"u{i:04}" for i in range(30)]) + ColumnFacts(2, unsupported=Counter({"map": 2}))
     reason = "holds values of type map, which no feature reads: convert the column first"
     assert guess_target("sample_id", facts)[:2] == (None, reason)
 

@@ -96,7 +96,7 @@ def write(prep: dp.Preprocessor, encoded: dict[str, np.ndarray]) -> Write:
 
 
 def split_files(layout: Layout, split: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    files: dict[str, Any] = dict(layout.fixed_files(split))
+    files: dict[str, Any] = dict(layout.metadata_files(split))
     for part in range(layout.parts(split)):
         rows = layout.part_range(split, part)
         scalars = {name: arrays[name][rows.start : rows.stop] for name in ["row_id", *(o.name for o in layout.scalars)]}

@@ -19,7 +19,7 @@ from distributed import Client
 
 import daskprep as dp
 from daskprep.dataset import Dataset
-from daskprep.dataset.media import _stamp
+from daskprep.dataset.media import _make_stamp
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.pixels import encode_png
 from daskprep.media.reader import MediaReader
@@ -435,9 +435,9 @@ def test_a_cache_that_others_remove_meanwhile_is_made_again(dataset, monkeypatch
 
 
 def test_packed_media_are_known_by_the_checksums_of_their_tables(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.split._MOST_ROW_BYTES", 100)
+    monkeypatch.setattr("daskprep.dataset.split._MAX_ROW_BYTES", 100)
     dataset = write(tmp_path / "a.dp", photos, pack=True)
-    monkeypatch.setattr("daskprep.dataset.split.content_of", None)
+    monkeypatch.setattr("daskprep.dataset.split.digest_content", None)
     names = [split.cache("photo").name for split in dataset.splits.values()]
     again = write(tmp_path / "b.dp", photos, pack=True)
     assert [split.cache("photo").name for split in again.splits.values()] == names
@@ -460,5 +460,5 @@ def test_no_file_is_looked_at_for_a_url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()
     Path("s3:/0.png").write_bytes(b"png")
-    assert _stamp(MediaReader().local_path("s3:/0.png")) is not None
-    assert _stamp(MediaReader().local_path("s3://0.png")) is None
+    assert _make_stamp(MediaReader().local_path("s3:/0.png")) is not None
+    assert _make_stamp(MediaReader().local_path("s3://0.png")) is None

@@ -302,8 +302,8 @@ def test_what_is_no_index_is_refused(dataset, index):
 
 def test_an_index_reads_the_blocks_of_its_rows_alone(dataset, monkeypatch):
     read = []
-    in_folder = Folder.mapped
-    monkeypatch.setattr(Folder, "mapped", lambda self, name: (read.append(name), in_folder(self, name))[1])
+    in_folder = Folder.read_buffer
+    monkeypatch.setattr(Folder, "read_buffer", lambda self, name: (read.append(name), in_folder(self, name))[1])
     dataset["train"][[66, 2, 65]]
     tables = {name.rpartition("/")[2] for name in read if "/table/" in name}
     assert tables == {"part-00000.parquet", "part-00002.parquet"}

@@ -27,7 +27,7 @@ from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
 from daskprep.serving import Encoder, dates, load
-from daskprep.serving.date_columns import CIRCLES, PARTS
+from daskprep.serving.date_columns import CYCLES, PARTS
 from daskprep.serving.date_words import parse_format, parse_words
 
 LEARNED = LearnedDate()
@@ -521,9 +521,9 @@ def test_parts_and_circles_are_those_of_the_calendar(moments):
     expected = [[*fields(moment), moment.weekday() > 4] for moment in moments]
     assert numbers.dtype == np.float32
     assert numbers.tolist() == expected
-    circles = prepared(frame, cyclic=list(CIRCLES)).transform(frame)
-    for place, part in enumerate(CIRCLES):
-        first, period = CIRCLES[part]
+    circles = prepared(frame, cyclic=list(CYCLES)).transform(frame)
+    for place, part in enumerate(CYCLES):
+        first, period = CYCLES[part]
         angle = 2 * np.pi * (numbers[:, PARTS.index(part)].astype(float) - first) / period
         np.testing.assert_allclose(circles[:, 2 * place], np.sin(angle), atol=1e-7)
         np.testing.assert_allclose(circles[:, 2 * place + 1], np.cos(angle), atol=1e-7)

@@ -18,10 +18,10 @@ from sklearn.base import clone
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, MediaError, RejectedValueError
 from daskprep.features import Learned
-from daskprep.features.base import dropped_rows, may_drop_rows
+from daskprep.features.base import find_dropped_rows, may_drop_rows
 from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
-from daskprep.features.table import read_columns
+from daskprep.features.table import parse_columns
 from daskprep.media.pixels import encode_png
 from daskprep.summaries.file_sample import mean_image
 
@@ -164,7 +164,7 @@ def test_what_is_learned_does_not_depend_on_partitions(folder, npartitions, in_m
 def test_the_sample_is_no_larger_than_asked_for(folder, monkeypatch):
     opened = []
     monkeypatch.setattr(
-        dp.Image, "facts_of", lambda self, data, real=dp.Image.facts_of: opened.append(1) or real(self, data)
+        dp.Image, "read_facts", lambda self, data, real=dp.Image.read_facts: opened.append(1) or real(self, data)
     )
     learned(dp.Image(infer_image_sample_size=7), *[str(folder / f"{k % 24}.png") for k in range(48)])
     assert len(opened) == 7
@@ -279,8 +279,8 @@ def test_dropped_rows_say_why():
     cells = feature.parse(pa.array(["/no/such.png"]))
     assert cells.type == PARSED_TYPE
     assert may_drop_rows(feature)
-    assert dropped_rows(feature, cells, None).tolist() == [True]
-    assert feature.why_dropped(cells[0].as_py()) == "/no/such.png: there is no such file"
+    assert find_dropped_rows(feature, cells, None).tolist() == [True]
+    assert feature.explain_drop(cells[0].as_py()) == "/no/such.png: there is no such file"
 
 
 def test_nothing_is_learned_from_broken_images():
@@ -405,14 +405,14 @@ def test_images_in_memory_are_written_once_also_outside_base_dir(folder, tmp_pat
     assert len(files) == 2
     assert np.array_equal(encode(feature, *cells), first)
     assert {path: path.stat().st_mtime_ns for path in (cache / "x").iterdir()} == files
-    parsed = read_columns({"x": feature}, pa.table({"x": pa.array(cells[:3])})).columns["x"]
+    parsed = parse_columns({"x": feature}, pa.table({"x": pa.array(cells[:3])})).columns["x"]
     assert pa.compute.struct_field(parsed, "bytes").null_count == 3
 
 
 def test_folders_of_columns_stay_inside_lazy_cache_dir(tmp_path):
     feature = dp.Image(lazy_cache_dir=str(tmp_path / "cache"))
     for name in ("..", "a/b", "."):
-        read_columns({name: feature}, pa.table({name: pa.array([flat(1)])}))
+        parse_columns({name: feature}, pa.table({name: pa.array([flat(1)])}))
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["%2E", "%2E%2E", "a%2Fb"]
     assert list(tmp_path.iterdir()) == [tmp_path / "cache"]
 
@@ -436,11 +436,11 @@ def test_stored_cells_are_as_large_as_their_paths_or_files(folder):
 def test_a_write_carries_cells():
     feature = dp.Image(**SMALL, missing_value_strategy="fill_with_const", fill_value=0)
     prep = fit(feature, flat(1))
-    carried = feature.carry_column(feature.parse(pa.array([flat(1), None])), prep.learned_["x"])
+    carried = feature.to_stored_cells(feature.parse(pa.array([flat(1), None])), prep.learned_["x"])
     assert carried[""].to_pylist() == [{"bytes": flat(1), "path": None}, None]
     strict = dp.Image(**SMALL)
     with pytest.raises(RejectedValueError, match="1 missing cells and no image"):
-        strict.carry_column(strict.parse(pa.array([None], pa.binary())), Learned())
+        strict.to_stored_cells(strict.parse(pa.array([None], pa.binary())), Learned())
 
 
 def test_a_saved_preprocessor_encodes_alike(tmp_path):

@@ -17,7 +17,7 @@ from sklearn.preprocessing import KBinsDiscretizer, PowerTransformer, QuantileTr
 import daskprep as dp
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.serving import Encoder
-from daskprep.serving.units import normal_scores, normal_shares
+from daskprep.serving.normalization import normal_cdf, normal_ppf
 from daskprep.testing import check_feature
 
 ROWS = 200_000
@@ -278,13 +278,13 @@ def test_numbers_keep_the_contract(parameters):
 
 @given(st.floats(1e-10, 1 - 1e-10))
 def test_normal_scores_are_those_of_scipy(share):
-    assert abs(normal_scores(np.array([share]))[0] - ndtri(share)) < 1e-13 * max(1, abs(ndtri(share)))
+    assert abs(normal_ppf(np.array([share]))[0] - ndtri(share)) < 1e-13 * max(1, abs(ndtri(share)))
 
 
 @given(st.floats(-6, 6))
 def test_normal_shares_are_those_of_scipy(score):
     # Near 1, doubles are 2e-16 apart.
-    assert abs(normal_shares(np.array([score]))[0] - ndtr(score)) < max(1.2e-7 * ndtr(-abs(score)), 3e-16)
+    assert abs(normal_cdf(np.array([score]))[0] - ndtr(score)) < max(1.2e-7 * ndtr(-abs(score)), 3e-16)
 
 
 def test_a_column_without_numbers_has_the_one_piece_that_its_names_say():

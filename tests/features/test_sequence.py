@@ -133,10 +133,10 @@ def test_cuts_are_summarized_as_their_rows_are(own):
     cells = [None if i % 7 == 3 else " ".join(f"{word + 9 * i * own}" for word in range(i % 4)) for i in range(20)]
     parsed = dp.Sequence(missing_value_strategy="bfill").parse(pa.array(cells)).slice(1)
     cuts = [np.array([0, 4, 9]), np.array([1, 2, 3, 15]), np.zeros(0, np.intp), np.array([18])]
-    for found, rows in zip(TokenSummary.of_cuts(parsed, cuts), cuts, strict=True):
+    for found, rows in zip(TokenSummary.of_subsets(parsed, cuts), cuts, strict=True):
         wanted = TokenSummary.of(parsed.take(pa.array(rows)))
         assert found.lengths == wanted.lengths
-        assert [part.tolist() for part in found.counts.ranked()] == [part.tolist() for part in wanted.counts.ranked()]
+        assert [part.tolist() for part in found.counts.rank()] == [part.tolist() for part in wanted.counts.rank()]
 
 
 def test_a_subclass_that_summarizes_in_its_own_way_does_so_in_folds():

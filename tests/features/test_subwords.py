@@ -159,7 +159,7 @@ def test_unigrams_of_odd_words_are_learned(cells, most_common):
     assert (prep.encode(frame)["x"][:, 0] > 0).all()
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("bpe", "_WORDS_FED"), ("unigram", "_CHARACTERS_FED")])
+@pytest.mark.parametrize(("kind", "limit"), [("bpe", "_MAX_TRAINING_WORDS"), ("unigram", "_MAX_TRAINING_CHARACTERS")])
 def test_more_words_than_are_fed_count_in_proportion(kind, limit, monkeypatch):
     whole = fitted(kind).learned_["x"]
     monkeypatch.setattr(subwords, limit, 300)
@@ -170,7 +170,7 @@ def test_more_words_than_are_fed_count_in_proportion(kind, limit, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_rare_characters_are_unknown(kind, monkeypatch):
-    monkeypatch.setattr(subwords, "_CHARACTERS", 9)
+    monkeypatch.setattr(subwords, "_MAX_CHARACTERS", 9)
     vocabulary = fitted(kind).learned_["x"].vocabulary
     assert len([token for token in vocabulary.tokens.to_pylist() if len(token) == 1]) == 9 + 1  # and the start
     assert vocabulary.frequencies[1] > 0

@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features import target_bins
-from daskprep.features.target_bins import LEAF_ROWS, Targets, sum_target, tree_edges
+from daskprep.features.target_bins import MIN_LEAF_ROWS, TargetColumn, sum_target, tree_edges
 from daskprep.serving import Encoder
 from daskprep.summaries import Range, quantiles
 from daskprep.summaries.target_sums import TargetSums
@@ -55,7 +55,7 @@ def test_bins_are_the_leaves_of_a_tree_of_scikit_learn(name, target):
     prep = binned(target).fit(frame)
     edges = np.array(prep.learned_["x"].edges)
     kind = DecisionTreeRegressor if target == "number" else DecisionTreeClassifier
-    theirs = kind(max_leaf_nodes=16, min_samples_leaf=LEAF_ROWS).fit(x[:, None], frame[target])
+    theirs = kind(max_leaf_nodes=16, min_samples_leaf=MIN_LEAF_ROWS).fit(x[:, None], frame[target])
     tree = theirs.tree_
     thresholds = np.unique([x.min(), *tree.threshold[tree.children_left != tree.children_right], x.max()])
     assert len(edges) == len(thresholds)
@@ -120,7 +120,7 @@ def test_targets_of_all_rows_give_the_sums_of_those_with_a_number(rows, data):
     numbers, column = (pa.array(one, pa.float64()) for one in zip(*rows, strict=True))
     cut = data.draw(st.integers(0, len(rows)))
     parts = [
-        sum_target(numbers[start:stop], Targets.of(pa.chunked_array([column[start:stop]]), by_class=False))
+        sum_target(numbers[start:stop], TargetColumn.of(pa.chunked_array([column[start:stop]]), by_class=False))
         for start, stop in ((0, cut), (cut, len(rows)))
     ]
     both = np.array([row for row in rows if None not in row], float).reshape(-1, 2)
@@ -149,7 +149,7 @@ def test_a_target_that_says_nothing_leaves_one_bin():
 @given(st.lists(st.tuples(st.integers(-9, 9), st.floats(-60_000, 60_000, width=16)), max_size=40), st.integers(1, 5))
 def test_sums_of_targets_are_exact_in_any_order(rows, limit):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "MOST_BUCKETS", 2 + limit)
+        patch.setattr(quantiles, "MAX_BUCKETS", 2 + limit)
         values, target = np.array(rows, np.float64).reshape(-1, 2).T
         parts = [TargetSums.of_numbers(values[i::3], target[i::3]) for i in range(3)]
         whole = TargetSums.of_numbers(values, target)
@@ -219,9 +219,11 @@ def test_what_no_bins_can_follow_is_refused():
     with pytest.raises(ConfigError, match="others need no target"):
         dp.Preprocessor({"x": dp.Number(encoding="bins", target="number")}).fit(frame)
     many = pa.chunked_array([pa.array([str(one) for one in range(101)])])
-    assert len(Targets.of(many[1:], by_class=True).labels) == 100
+    assert len(TargetColumn.of(many[1:], by_class=True).labels) == 100
     with pytest.raises(ColumnError, match="more than 100 classes"):
-        Targets.of(many, by_class=True)
-    parts = [sum_target(pa.array(np.zeros(len(one))), Targets.of(one, by_class=True)) for one in (many[:60], many[60:])]
+        TargetColumn.of(many, by_class=True)
+    parts = [
+        sum_target(pa.array(np.zeros(len(one))), TargetColumn.of(one, by_class=True)) for one in (many[:60], many[60:])
+    ]
     with pytest.raises(ColumnError, match="more than 100 classes"):
         tree_edges(parts[0] + parts[1], 2, Range(0.0, 1.0))

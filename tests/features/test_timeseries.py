@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import dropped_rows, validate
+from daskprep.features.base import find_dropped_rows, validate
 from daskprep.features.fitting import encode_source, learn_source
-from daskprep.features.table import read_columns
+from daskprep.features.table import parse_columns
 from daskprep.features.timeseries import LearnedTimeseries, Timeseries
 from daskprep.sources import as_source
 
@@ -207,8 +207,8 @@ def test_rows_without_a_number_are_dropped():
     feature = Timeseries(window_size=2, missing_value_strategy="drop_row")
     learned = LearnedTimeseries(max_timeseries_length=2)
     parsed = feature.parse(pa.array([1.0, None, 3.0]))
-    windows = feature.around.complete(parsed, None, learned)
-    assert dropped_rows(feature, windows, learned).tolist() == [False, True, False]
+    windows = feature.imputer.complete(parsed, None, learned)
+    assert find_dropped_rows(feature, windows, learned).tolist() == [False, True, False]
     assert feature.encode(windows, learned)[[0, 2]].tolist() == [[0, 1], [0, 3]]
 
 
@@ -250,11 +250,11 @@ def across(feature: Timeseries, pieces) -> list[list[float]]:
     constant = feature.missing_value_strategy == "fill_with_const"
     learned = dataclasses.replace(feature.learn(feature.summarize(feature.parse_fill(""))), rows=1)
     learned = dataclasses.replace(learned, fill_value=feature.fill_value if constant else None)
-    parsed = [read_columns({"x": feature}, table).columns["x"] for table in tables]
-    edges = [pickle.loads(pickle.dumps(feature.around.edge(one, learned))) for one in parsed]
+    parsed = [parse_columns({"x": feature}, table).columns["x"] for table in tables]
+    borders = [pickle.loads(pickle.dumps(feature.imputer.find_border(one, learned))) for one in parsed]
     windows = [
-        feature.encode(feature.around.complete(one, carry, learned), learned)
-        for one, carry in zip(parsed, feature.around.carries(edges), strict=True)
+        feature.encode(feature.imputer.complete(one, border_value, learned), learned)
+        for one, border_value in zip(parsed, feature.imputer.compute_border_values(borders), strict=True)
     ]
     return np.concatenate(windows).tolist()
 

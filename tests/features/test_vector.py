@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import dropped_rows, validate
+from daskprep.features.base import find_dropped_rows, validate
 from daskprep.features.vector import LearnedVector, Vector
 
 FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
@@ -161,7 +161,7 @@ def test_a_column_of_missing_vectors_takes_the_size_of_what_fills_them(as_object
 def test_rows_are_dropped(as_frame):
     parsed = Vector().parse(pa.array(["1 2", None]))
     feature = Vector(missing_value_strategy="drop_row")
-    assert dropped_rows(feature, parsed, LearnedVector(vector_size=2)).tolist() == [False, True]
+    assert find_dropped_rows(feature, parsed, LearnedVector(vector_size=2)).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("fill_value", ["x", "nan", "1,,2"])

@@ -20,11 +20,11 @@ from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.features.cells import numbers_and_texts
-from daskprep.features.written import as_thousands, in_doubt, written_numbers
+from daskprep.features.cells import parse_numbers_and_strip
+from daskprep.features.notation import as_thousands, mask_ambiguous, parse_strict_notation
 from daskprep.serving import Encoder
 from daskprep.serving.cells import NUMBER
-from daskprep.serving.written import DOUBTFUL, match, number_written, style_of
+from daskprep.serving.notation import AMBIGUOUS, derive_notation, full_match, parse_number
 from daskprep.sources import TableSource
 from tests.columns import encode_columns
 
@@ -162,17 +162,17 @@ SPACED = st.builds(
 @given(st.lists(PLAIN | SPACED | st.none() | st.sampled_from(["", "n/a", "a.234", "é.123"]), max_size=20))
 def test_a_few_bytes_tell_which_numbers_are_in_doubt(cells):
     cells = [None if cell is None else "".join(c for c in cell if c.isascii() or c in "\u00a0é") for cell in cells]
-    numbers, texts = numbers_and_texts(pa.array(["x.234", *cells, "1.234"], pa.string())[1:-1])
-    assert in_doubt(texts, numbers).tolist() == [
-        cell is not None and match(DOUBTFUL, cell.strip()) is not None for cell in cells
+    numbers, texts = parse_numbers_and_strip(pa.array(["x.234", *cells, "1.234"], pa.string())[1:-1])
+    assert mask_ambiguous(texts, numbers).tolist() == [
+        cell is not None and full_match(AMBIGUOUS, cell.strip()) is not None for cell in cells
     ]
 
 
 def test_all_numbers_in_doubt_are_read_as_thousands_exactly():
     thousands = np.arange(1_000, 1_000_000)
     texts = pa.array([f"{one // 1000}.{one % 1000:03}" for one in thousands.tolist()])
-    numbers, _ = numbers_and_texts(texts)
-    assert in_doubt(texts, numbers).all()
+    numbers, _ = parse_numbers_and_strip(texts)
+    assert mask_ambiguous(texts, numbers).all()
     assert as_thousands(numbers).to_numpy().tolist() == thousands.tolist()
     assert as_thousands(pa.array(-numbers.to_numpy())).to_numpy().tolist() == (-thousands).tolist()
 
@@ -305,9 +305,9 @@ def test_columns_and_rows_read_the_same_numbers(text, cells):
     for example in ("$1,234.5", "1.234,5 €", "1 234,5k", "1'234.5 kg", "1:30", "1:30:00", "-1,234.5 %"):
         number = dp.Number(normalization=None, written=example)
         parsed = number.parse(pa.array([text, *cells], pa.string())).to_pylist()
-        style = style_of(example)
+        style = derive_notation(example)
         for cell, value in zip([text, *cells], parsed, strict=True):
-            alone = None if cell is None else number_written(cell, style)
+            alone = None if cell is None else parse_number(cell, style)
             assert alone is None or repr(alone) == repr(value), (cell, example)
 
 
@@ -329,8 +329,8 @@ DURATIONS = st.builds(
 @given(st.lists(DURATIONS | SPANS | AMOUNTS, min_size=1, max_size=30), st.sampled_from(["1:30", "1:30:00"]))
 def test_columns_of_durations_are_bit_for_bit_those_of_single_texts(texts, example):
     texts += SUMS
-    column = written_numbers(pa.array([*texts, None], pa.string()), style_of(example)).to_pylist()
-    alone = [number_written(text, style_of(example)) for text in texts]
+    column = parse_strict_notation(pa.array([*texts, None], pa.string()), derive_notation(example)).to_pylist()
+    alone = [parse_number(text, derive_notation(example)) for text in texts]
     assert [repr(number) for number in column] == [repr(number) for number in [*alone, None]]
 
 
@@ -346,8 +346,8 @@ def test_columns_of_amounts_are_bit_for_bit_those_of_single_texts(texts):
         "1,234.5 %",
         "5 e",
     ):
-        column = written_numbers(pa.array(texts, pa.string()), style_of(example)).to_pylist()
-        assert list(map(repr, column)) == [repr(number_written(text, style_of(example))) for text in texts]
+        column = parse_strict_notation(pa.array(texts, pa.string()), derive_notation(example)).to_pylist()
+        assert list(map(repr, column)) == [repr(parse_number(text, derive_notation(example))) for text in texts]
 
 
 MARKED = st.sampled_from(["1.299,50 \u20ac", "12,5 \u20ac", "7 \u20ac", "1.234", "-3,25", "other", ""])

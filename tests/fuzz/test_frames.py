@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import DaskprepError
-from daskprep.features.few_rows import encode_few
+from daskprep.features.few_rows import encode_small_frame
 from daskprep.sources import as_source
 from tests.columns import encode_columns
 
@@ -415,7 +415,7 @@ def check_few_rows(case: Case, others: pd.Series[Any]) -> None:
         return
     for frame in (case.frame, case.other, pd.DataFrame({NAME: others})):
         for rows in (frame, frame.iloc[:1], frame.iloc[1:2]):
-            few = encode_few(prep.features_, prep.learned_, as_source(rows))
+            few = encode_small_frame(prep.features_, prep.learned_, as_source(rows))
             event(f"{case.feature.kind}: {'by columns' if few is None else 'by rows'}")
             assert told(prep.encode, rows) == told(functools.partial(encode_columns, prep), rows)
 

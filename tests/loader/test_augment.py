@@ -11,7 +11,7 @@ import torch
 
 import daskprep as dp
 from daskprep.errors import ConfigError
-from daskprep.loader.augment import Augmentation, Draws, augmented, check_augment
+from daskprep.loader.augment import Augmentation, Draws, augment_batch, check_augment
 
 ROWS = np.arange(1000, 1060)
 PARTS = ([0, 1, 60], [0, 17, 18, 60], [*range(0, 60, 7), 60])
@@ -25,7 +25,7 @@ def images_of(rows: int = 60, channels: int = 3, height: int = 12, width: int = 
 def augment(images, *steps, rows=ROWS, seed=0, epoch=0, name="photo"):
     shape = tuple(images.shape[1:])
     by_output = check_augment({name: list(steps)}, {name: (str(images.dtype).removeprefix("torch."), shape)})
-    return augmented({name: images}, rows, seed, epoch, by_output)[name]
+    return augment_batch({name: images}, rows, seed, epoch, by_output)[name]
 
 
 def crop_places(images, crops):
@@ -136,7 +136,7 @@ def test_what_is_given_is_not_changed():
     before = images.clone()
     batch = {"price": torch.ones(60), "photo": images, "row_id": torch.from_numpy(ROWS)}
     steps = [dp.RandomCrop(12, 10), dp.Mirror(), dp.MeanSubtraction([0.5] * 3)]
-    changed = augmented(batch, ROWS, 0, 0, {("photo",): tuple(steps)})
+    changed = augment_batch(batch, ROWS, 0, 0, {("photo",): tuple(steps)})
     assert list(changed) == list(batch)
     assert changed["price"] is batch["price"]
     assert batch["photo"] is images
@@ -318,7 +318,7 @@ def test_those_built_in_travel_to_other_processes(step):
 
 def alike(batch, steps, rows=ROWS, **learned):
     shapes = {name: (str(one.dtype).removeprefix("torch."), tuple(one.shape[1:])) for name, one in batch.items()}
-    return augmented(batch, rows, 0, 0, check_augment({tuple(batch): steps}, shapes, learned))
+    return augment_batch(batch, rows, 0, 0, check_augment({tuple(batch): steps}, shapes, learned))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_steps_of_one_output_may_follow_those_of_both():
     images = images_of()
     shapes = {"photo": ("uint8", (3, 12, 10)), "mask": ("uint8", (12, 10))}
     steps = check_augment({("photo", "mask"): dp.RandomCrop(6, 6), "photo": dp.MeanSubtraction([0.0] * 3)}, shapes)
-    changed = augmented({"photo": images, "mask": images[:, 0]}, ROWS, 0, 0, steps)
+    changed = augment_batch({"photo": images, "mask": images[:, 0]}, ROWS, 0, 0, steps)
     torch.testing.assert_close(changed["photo"][:, 0], changed["mask"] / 255)
 
 

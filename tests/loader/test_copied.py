@@ -42,7 +42,7 @@ class Requests:
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
-    monkeypatch.setattr(reading, "_indexes", reading._Kept(1 << 20))
+    monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
     # Scalars of small splits are kept in memory, which would hide what is read.
     monkeypatch.setattr("daskprep.loader.files._SMALL_BYTES", 0)
     return Requests(monkeypatch)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from daskprep.loader import device, loader
-from daskprep.loader.device import Mover
+from daskprep.loader.device import DeviceTransfer
 
 
 class FakeEvent:
@@ -25,7 +25,7 @@ class FakeEvent:
         self.copies = None
 
 
-class FakeMover(Mover):
+class FakeMover(DeviceTransfer):
     """Copies to a device whose memory is that of the CPU."""
 
     made = 0
@@ -52,7 +52,7 @@ class FakeMover(Mover):
 
 @pytest.fixture(autouse=True)
 def fake_device(monkeypatch):
-    monkeypatch.setattr(loader, "Mover", FakeMover)
+    monkeypatch.setattr(loader, "DeviceTransfer", FakeMover)
     monkeypatch.setattr(FakeMover, "made", 0)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
@@ -65,7 +65,7 @@ def test_batches_on_a_device_are_those_in_memory(train, monkeypatch, options):
         {name: values.clone() for name, values in batch.items()}
         for batch in train.loader(48, device="cuda", row_ids=True, **options)
     ]
-    monkeypatch.setattr(loader, "Mover", Mover)
+    monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
     plain = list(train.loader(48, row_ids=True, **options))
     assert len(on_device) == len(plain) > 0
     for one, other in zip(on_device, plain, strict=True):
@@ -103,10 +103,10 @@ def test_copies_go_to_a_stream_of_their_own(train, monkeypatch):
         asked.append("stream")
         yield
 
-    monkeypatch.setattr(loader, "Mover", Mover)
+    monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
     monkeypatch.setattr(torch.cuda, "stream", on_stream)
-    monkeypatch.setattr(device, "_pinned", lambda group, rows: group.empty(rows))
+    monkeypatch.setattr(device, "_allocate_pinned", lambda group, rows: group.empty(rows))
     plain = torch.Tensor.to
     monkeypatch.setattr(
         torch.Tensor, "to", lambda tensor, *where, **how: asked.append(how) or plain(tensor.clone(), tensor.dtype)
@@ -117,14 +117,14 @@ def test_copies_go_to_a_stream_of_their_own(train, monkeypatch):
 
 
 def test_a_device_without_streams_gets_copies(train, monkeypatch):
-    monkeypatch.setattr(loader, "Mover", Mover)
+    monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
     batches = list(train.loader(48, device="meta", columns=["city", "review_word"]))
     assert sum(len(batch["city"]) for batch in batches) == 1003
     assert {values.device.type for batch in batches for values in batch.values()} == {"meta"}
 
 
 def test_the_cpu_may_be_named(train, monkeypatch):
-    monkeypatch.setattr(loader, "Mover", Mover)
+    monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
     batch = next(iter(train.loader(48, device="cpu", columns=["price"])))
     assert batch["price"].device.type == "cpu"
 
@@ -132,7 +132,9 @@ def test_the_cpu_may_be_named(train, monkeypatch):
 def test_threads_use_the_gpu_of_the_loader(train, monkeypatch):
     used = []
     monkeypatch.setattr(torch.cuda, "set_device", lambda one: used.append((threading.current_thread().name, str(one))))
-    monkeypatch.setattr(FakeMover, "begin_thread", property(lambda _: Mover(torch.device("cuda:3")).begin_thread))
+    monkeypatch.setattr(
+        FakeMover, "begin_thread", property(lambda _: DeviceTransfer(torch.device("cuda:3")).begin_thread)
+    )
     assert len(list(train.loader(48, device="cuda", threads=3)))
     assert {device for _, device in used} == {"cuda:3"}
     assert all(name.startswith("daskprep-load") for name, _ in used)
@@ -142,9 +144,9 @@ def test_threads_use_the_current_gpu_if_the_loader_names_none(monkeypatch):
     used = []
     monkeypatch.setattr(torch.cuda, "set_device", used.append)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    assert Mover(None).begin_thread is None
+    assert DeviceTransfer(None).begin_thread is None
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     for device_ in (None, torch.device("cuda")):
-        Mover(device_).begin_thread()
+        DeviceTransfer(device_).begin_thread()
     assert used == [2, 2]

@@ -100,13 +100,13 @@ def test_the_first_batch_of_a_distant_dataset_shares_the_link_with_no_later_bloc
     prep = dp.Preprocessor({"price": "number"})
     dataset = prep.fit_write(pd.DataFrame({"price": range(ROWS)}), url, block_rows=10)
     asked: list[int] = []
-    waited = Pipeline._waited
+    waited = Pipeline._wait_for
 
     def note(pipeline: Pipeline, coming: Any) -> Any:
         asked.append(len(pipeline._resident._blocks))
         return waited(pipeline, coming)
 
-    monkeypatch.setattr(Pipeline, "_waited", note)
+    monkeypatch.setattr(Pipeline, "_wait_for", note)
     loader = dataset["train"].loader(16, seed=0)
     assert sum(len(batch["price"]) for batch in loader) == ROWS
     first = asked[0]

@@ -174,5 +174,5 @@ def test_a_fork_in_the_middle_may_begin_its_own(train):
 def test_the_memory_of_batches_that_were_kept_is_given_back(train):
     loader = train.loader(64, prefetch_bytes=1)
     kept = list(loader)
-    windows = loader._buffers.take(WindowArrays, loader._buffers._kept[WindowArrays][0], list)
-    assert len(windows._made) <= 5 < len(kept)
+    windows = loader._buffers.take(WindowArrays, loader._buffers._buffers[WindowArrays][0], list)
+    assert len(windows._allocated) <= 5 < len(kept)

@@ -237,16 +237,20 @@ def test_a_table_that_cannot_be_read_is_not_tried_by_each_thread_that_waits_for_
 
 def test_overfitting_reads_no_more_than_it_gives(train, monkeypatch):
     read = []
-    plain = FileBlocks._reads
-    monkeypatch.setattr(FileBlocks, "_reads", lambda files, block: read.append(block.number) or plain(files, block))
+    plain = FileBlocks._make_read_jobs
+    monkeypatch.setattr(
+        FileBlocks, "_make_read_jobs", lambda files, block: read.append(block.number) or plain(files, block)
+    )
     list(train.loader(48, overfit_batches=2))
     assert sorted(read) == [0, 1, 2]
 
 
 def test_the_first_batch_waits_for_no_more_blocks_than_streams(train, monkeypatch):
     read = []
-    plain = FileBlocks._reads
-    monkeypatch.setattr(FileBlocks, "_reads", lambda files, block: read.append(block.number) or plain(files, block))
+    plain = FileBlocks._make_read_jobs
+    monkeypatch.setattr(
+        FileBlocks, "_make_read_jobs", lambda files, block: read.append(block.number) or plain(files, block)
+    )
     whole = train.loader(16, prefetch_size=0)
     batches = iter(whole)
     for _ in range(20):
@@ -260,8 +264,10 @@ def test_the_first_batch_waits_for_no_more_blocks_than_streams(train, monkeypatc
 
 def test_each_block_is_read_once(train, monkeypatch):
     read = []
-    plain = FileBlocks._reads
-    monkeypatch.setattr(FileBlocks, "_reads", lambda files, block: read.append(block.number) or plain(files, block))
+    plain = FileBlocks._make_read_jobs
+    monkeypatch.setattr(
+        FileBlocks, "_make_read_jobs", lambda files, block: read.append(block.number) or plain(files, block)
+    )
     list(train.loader(48))
     assert sorted(read) == list(range(len(read)))
 
@@ -278,7 +284,7 @@ INJECTIONS = {
 
 @pytest.mark.parametrize("injection", INJECTIONS)
 def test_audit_finds_batches_that_were_dropped_or_repeated(train, monkeypatch, injection):
-    monkeypatch.setattr(pipeline, "_MOST_BATCHES", 1)
+    monkeypatch.setattr(pipeline, "_MAX_BATCHES", 1)
     plain = Pipeline.__iter__
     monkeypatch.setattr(Pipeline, "__iter__", lambda self: iter(INJECTIONS[injection](list(plain(self)))))
     loader = train.loader(48, drop_last=True)

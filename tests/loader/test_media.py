@@ -22,11 +22,11 @@ import daskprep as dp
 from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError, MediaError
 from daskprep.loader import RandomCrop
-from daskprep.loader.cached import CachedBlocks, CachedMedia, Caching
+from daskprep.loader.cached import CachedBlocks, CachedMedia, CachePolicy
 from daskprep.loader.files import FileBlocks, LoaderTimes, SlotPool
-from daskprep.loader.groups import Buffers, groups_of
+from daskprep.loader.groups import Buffers, group_outputs
 from daskprep.loader.media import Medium, StoredMedia
-from daskprep.loader.order import Blocks, Schedule
+from daskprep.loader.order import EpochBlocks, Schedule
 from daskprep.loader.source import Need
 from daskprep.media.audio import encode_wav
 from daskprep.media.decoding import AudioDecoder, ImageDecoder
@@ -59,7 +59,7 @@ def write(path: Path, photos: list, *, split=None, **options) -> Dataset:
 def train(photos: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Split:
     """A split that caches, its cache empty: rows by themselves, as large ones are, or whole blocks."""
     if request.param == "rows":
-        monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
+        monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
     return write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
 
 
@@ -183,16 +183,18 @@ def test_ranks_that_share_streams_fill_one_cache(train, streams, world):
 
 
 def test_a_block_that_another_process_wrote_is_not_finished(train):
-    [group] = groups = groups_of([train.output("photo")], ["photo"])
+    [group] = groups = group_outputs([train.output("photo")], ["photo"])
     medium = Medium(group, train.dataset.decoder("photo"))
     files = FileBlocks(train, groups, LoaderTimes(), Buffers(), budget=1, spare=1)
-    source = CachedBlocks(files, train, {train: [(medium, train.cache("photo"))]}, Buffers(), sharer=0, sharers=1)
-    blocks = Blocks(np.full(ROWS // BLOCK_ROWS, BLOCK_ROWS), BLOCK_ROWS, 0, 0, shuffle=False)
+    source = CachedBlocks(
+        files, train, {train: [(medium, train.cache("photo"))]}, Buffers(), sharer_index=0, sharer_count=1
+    )
+    blocks = EpochBlocks(np.full(ROWS // BLOCK_ROWS, BLOCK_ROWS), BLOCK_ROWS, 0, 0, shuffle=False)
     block = source.load(Schedule(blocks, BLOCK_ROWS, 1, 0, 1, drop_last=False), 3, Need.AHEAD)
     media = block.media[group]
     media.load()
     out = group.empty(2)
-    assert medium.fill([media], np.zeros(2, np.int64), np.array([2, 0]), out).rows == 2
+    assert medium.gather_rows([media], np.zeros(2, np.int64), np.array([2, 0]), out).rows == 2
     np.testing.assert_array_equal(out, train.read("photo", 24, 27)["photo"][[2, 0]])
     assert media.is_unfinished
     train.dataset.cache_media()
@@ -329,20 +331,20 @@ def test_files_elsewhere_are_fetched_by_more_threads(photos, tmp_path, pack, thr
     urls = [f"memory://elsewhere/{number}.png" for number in range(20)]
     split = write(tmp_path / "r.dp", urls, pack=pack)["train"]
     check(given(split.loader(16, row_ids=True, expand=False)), by_row(split))
-    groups = groups_of([split.output("photo")], ["photo"])
-    caching = Caching()
-    assert caching.undecoded(split, groups) == ["photo"]
+    groups = group_outputs([split.output("photo")], ["photo"])
+    caching = CachePolicy()
+    assert caching.undecoded_names(split, groups) == ["photo"]
     assert caching.threads(split, ["photo"]) == threads
     split.dataset.cache_media()
-    assert caching.undecoded(split, groups) == []
+    assert caching.undecoded_names(split, groups) == []
     assert caching.threads(split, []) == 0
     store.rm("/elsewhere", recursive=True)
 
 
 def test_lazy_media_take_no_room_in_the_pool(lazy):
     outputs = [lazy.output("photo"), lazy.output("x")]
-    photo, cached = (groups_of(outputs, names)[1] for names in ((), ("photo",)))
-    arrays, _ = SlotPool(groups_of(outputs), 4, 8).memory(0)
+    photo, cached = (group_outputs(outputs, names)[1] for names in ((), ("photo",)))
+    arrays, _ = SlotPool(group_outputs(outputs), 4, 8).memory(0)
     assert [group.name for group in arrays] == ["x"]
     assert photo.resident_bytes == lazy.output("photo").cell_bytes
     assert cached.resident_bytes == photo.resident_bytes + 3 * 6 * 5
@@ -459,7 +461,7 @@ def test_whole_caches_need_no_decoder(train, monkeypatch):
 
 
 def test_rows_that_are_cached_by_themselves_need_no_slots_and_leave_no_file_open(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
+    monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
     untouched, keep = [], CachedMedia.keep
 
     def watched(media, *given, **named):
@@ -551,7 +553,7 @@ def test_batches_do_not_depend_on_the_windows_that_rows_are_decoded_in(train, mo
 
 
 def test_rows_that_come_twice_are_read_again_while_their_block_grows(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
+    monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
     table = pd.DataFrame({"photo": photos, "rare": np.arange(ROWS) % 10 == 0})
     features = {"photo": dp.Image(height=6, width=5, num_channels=3, mode="lazy_cached"), "rare": dp.Binary()}
     split = dp.Preprocessor(features).fit_write(table, tmp_path / "rare.dp", block_rows=BLOCK_ROWS)["train"]
@@ -574,8 +576,8 @@ def test_a_cache_that_is_removed_in_the_middle_is_made_again(train):
 
 def mapped_chunks(monkeypatch) -> list[str]:
     names: list[str] = []
-    mapped = Folder.mapped
-    monkeypatch.setattr(Folder, "mapped", lambda self, name: names.append(name) or mapped(self, name))
+    read_buffer = Folder.read_buffer
+    monkeypatch.setattr(Folder, "read_buffer", lambda self, name: names.append(name) or read_buffer(self, name))
     return names
 
 
@@ -598,7 +600,7 @@ def test_chunks_stay_mapped_until_another_file_takes_their_place(train, monkeypa
 @pytest.mark.parametrize("limit", ["bytes", "number"])
 def test_no_more_chunks_stay_mapped_than_have_room(train, monkeypatch, limit):
     chunk_bytes = BLOCK_ROWS * train.output("photo").row_bytes
-    name, most = {"bytes": ("_MAPPED_BYTES", 3 * chunk_bytes), "number": ("_MOST_MAPPED", 3)}[limit]
+    name, most = {"bytes": ("_MAX_MAPPED_BYTES", 3 * chunk_bytes), "number": ("_MAX_MAPPED_CHUNKS", 3)}[limit]
     monkeypatch.setattr(f"daskprep.dataset.cache.{name}", most)
     loader = train.loader(48, row_ids=True, expand=False)
     for _ in range(2):
@@ -609,7 +611,7 @@ def test_no_more_chunks_stay_mapped_than_have_room(train, monkeypatch, limit):
 
 
 def test_what_a_process_has_just_written_is_not_checked_again(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
+    monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
     train = write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
     list(train.loader(48))
     monkeypatch.setattr("daskprep.dataset.cache.crc32c", lambda *_: pytest.fail("a checksum was computed"))

@@ -64,8 +64,8 @@ def test_slow_storage_is_read_by_as_many_threads_as_there_are(tmp_path, table, m
     train = prep.fit_write(table, tmp_path / "slow.dp", block_rows=4)["train"]
     assert train.dataset.learned.keys() == {"city", "tags", "review"}
     assert train.dataset.targets == ()
-    storage = SlowStorage(reading.sized)
-    monkeypatch.setattr(reading, "sized", storage)
+    storage = SlowStorage(reading.read_exact)
+    monkeypatch.setattr(reading, "read_exact", storage)
     threads = Settings.threads_for(local=False)
     assert threads >= 16
     monkeypatch.setattr(Settings, "threads_for", classmethod(lambda cls, *, local: threads))

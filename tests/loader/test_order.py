@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from daskprep.loader.order import Blocks, Schedule, default_streams
+from daskprep.loader.order import EpochBlocks, Schedule, default_streams
 from daskprep.permutation import make_key, permute
 
 # Rows, rows of a block, of a batch, and streams.
@@ -21,12 +21,12 @@ def make_schedule(rows, block_rows, batch_size, streams, *, rank=0, world=1, giv
     sizes = np.full(-(-rows // block_rows), block_rows)
     sizes[-1] = rows - block_rows * (len(sizes) - 1)
     shuffle = options.get("shuffle", True)
-    blocks = Blocks(sizes, block_rows, options.get("seed", 0), options.get("epoch", 0), shuffle)
+    blocks = EpochBlocks(sizes, block_rows, options.get("seed", 0), options.get("epoch", 0), shuffle)
     return Schedule(blocks, batch_size, streams if shuffle else 1, rank, world, drop_last, given)
 
 
 def order_of(blocks, block):
-    return blocks.rows_within(block) + block * blocks.block_rows
+    return blocks.row_order(block) + block * blocks.block_rows
 
 
 def batches_of(schedule, batches=None):
@@ -34,12 +34,15 @@ def batches_of(schedule, batches=None):
     batches = range(len(schedule)) if batches is None else batches
     if not batches:
         return []
-    share = schedule.window(batches)
-    rows = np.full(sum(share.sizes), -1)
-    orders = {place: order_of(schedule.blocks, int(schedule.blocks.order[place])) for place in share.places}
-    for piece in share.pieces:
-        rows[piece.target] = orders[piece.place][piece.within]
-    return np.split(rows, np.cumsum(share.sizes)[:-1])
+    plan = schedule.window(batches)
+    rows = np.full(sum(plan.sizes), -1)
+    orders = {
+        block_position: order_of(schedule.blocks, int(schedule.blocks.order[block_position]))
+        for block_position in plan.block_positions
+    }
+    for block_slice in plan.slices:
+        rows[block_slice.target] = orders[block_slice.block_position][block_slice.within]
+    return np.split(rows, np.cumsum(plan.sizes)[:-1])
 
 
 def global_batches(*case, world=1, **options):
@@ -85,7 +88,7 @@ def test_windows_may_be_cut_anywhere(case, first, step, size):
     windows = [batches[start : start + size] for start in range(0, len(batches), size)]
     assert_equal([one for window in windows for one in batches_of(schedule, window)], expected)
     for window in windows:
-        assert set(schedule.places(window)) == set(schedule.window(window).places)
+        assert set(schedule.block_positions(window)) == set(schedule.window(window).block_positions)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -105,7 +108,7 @@ def test_drop_last_gives_full_batches_alone(shuffle):
     for rows in (24, 47, 48, 95, 96, 143, 144):
         schedule = make_schedule(rows, 10, 48, 24, drop_last=True, shuffle=shuffle)
         assert [len(batch) for batch in batches_of(schedule)] == [48] * (rows // 48)
-        assert schedule.rows_given(len(schedule)) == rows
+        assert schedule.rows_yielded(len(schedule)) == rows
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -114,7 +117,7 @@ def test_what_was_given_and_what_is_left_are_the_epoch(case, world):
     whole = make_schedule(*case)
     before = batches_of(whole)
     for stop in range(len(whole)):
-        left = global_batches(*case, world=world, given=whole.rows_given(stop))
+        left = global_batches(*case, world=world, given=whole.rows_yielded(stop))
         assert_equal(left, [np.sort(batch) for batch in before[stop:]])
 
 
@@ -123,7 +126,7 @@ def test_another_batch_size_gives_what_is_left(batch_size):
     whole = make_schedule(1003, 32, 48, 24)
     before = batches_of(whole)
     for stop in range(len(whole)):
-        left = batches_of(make_schedule(1003, 32, batch_size, 24, given=whole.rows_given(stop)))
+        left = batches_of(make_schedule(1003, 32, batch_size, 24, given=whole.rows_yielded(stop)))
         np.testing.assert_array_equal(np.sort(np.concatenate(before[:stop] + left)), np.arange(1003))
 
 
@@ -153,9 +156,9 @@ def test_ranks_share_blocks_at_their_borders_alone():
 def test_no_block_is_let_go_that_is_needed(shuffle):
     schedule = make_schedule(1003, 32, 48, 24, rank=1, world=3, shuffle=shuffle)
     all_places = np.arange(len(schedule.blocks.sizes))
-    for batch in range(schedule.full):
+    for batch in range(schedule.full_batches):
         needed = set(all_places[schedule.needed(all_places, batch)].tolist())
-        assert set(schedule.places(range(batch, schedule.full))) <= needed
+        assert set(schedule.block_positions(range(batch, schedule.full_batches))) <= needed
 
 
 def random_schedules():
@@ -173,16 +176,16 @@ def random_schedules():
 
 def test_the_places_of_batches_are_those_of_their_rows():
     for schedule, batches in itertools.islice(random_schedules(), 600):
-        assert set(schedule.places(batches)) == set(schedule.window(batches).places)
+        assert set(schedule.block_positions(batches)) == set(schedule.window(batches).block_positions)
 
 
 def test_blocks_are_needed_until_all_rows_of_a_rank_s_streams_are_given():
     for schedule, batches in itertools.islice(random_schedules(), 300):
         of_block = np.repeat(np.arange(len(schedule.blocks.order)), np.diff(schedule.blocks.starts))
         each = schedule.batch_size // schedule.streams
-        streams = {number // each for number in schedule.share}
-        begun = min(batches.start, schedule.full) * each
-        left = [of_block[schedule.borders[one] + begun : schedule.borders[one + 1]] for one in streams]
+        streams = {number // each for number in schedule.rank_range}
+        begun = min(batches.start, schedule.full_batches) * each
+        left = [of_block[schedule.stream_borders[one] + begun : schedule.stream_borders[one + 1]] for one in streams]
         everywhere = np.arange(len(schedule.blocks.order))
         needed = everywhere[schedule.needed(everywhere, batches.start)]
         np.testing.assert_array_equal(needed, np.unique(np.concatenate(left)))
@@ -210,10 +213,10 @@ def test_an_epoch_of_which_all_was_given_is_over():
 
 def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
     schedule = make_schedule(10**9, 32_768, 1024, 16, given=512_000 * 1024)
-    monkeypatch.setattr(Blocks, "rows_within", lambda self, block: pytest.fail("the rows of a block were ordered"))
-    share = schedule.window(range(1000, 1001))
-    assert share.sizes == (1024,)
-    assert len(share.pieces) <= 32
+    monkeypatch.setattr(EpochBlocks, "row_order", lambda self, block: pytest.fail("the rows of a block were ordered"))
+    plan = schedule.window(range(1000, 1001))
+    assert plan.sizes == (1024,)
+    assert len(plan.slices) <= 32
 
 
 @pytest.mark.parametrize(
@@ -283,7 +286,7 @@ def test_ranks_that_divide_the_streams_have_the_rows_as_before(case):
         for rank in range(world):
             schedule = make_schedule(*case, rank=rank, world=world)
             own = case[2] // world
-            for batch, rows in enumerate(batches_of(schedule)[: schedule.full]):
+            for batch, rows in enumerate(batches_of(schedule)[: schedule.full_batches]):
                 expected = as_before(*case, batch)[rank * own : (rank + 1) * own]
                 np.testing.assert_array_equal(rows[:own], expected)
 
@@ -319,18 +322,18 @@ def test_any_ranks_share_each_batch_of_any_size(world, batch_size, rows, streams
 
 def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():
     sizes = np.array([7, 7, 7, 7, 7, 3])
-    together = Blocks(sizes, 7, seed=5, epoch=2, shuffle=True)
+    together = EpochBlocks(sizes, 7, seed=5, epoch=2, shuffle=True)
     for block, size in enumerate(sizes):
         alone = permute(np.arange(size), int(size), make_key(5, "rows", 2, block))
-        np.testing.assert_array_equal(together.rows_within(block), alone)
+        np.testing.assert_array_equal(together.row_order(block), alone)
 
 
 @pytest.mark.parametrize(("sizes", "firsts"), [([4, 4, 1], None), ([4, 1, 4], [0, 4, 5])])
 def test_rows_are_numbered_from_the_first_of_their_block_on(sizes, firsts):
-    blocks = Blocks(np.array(sizes), 4, 1, 0, shuffle=True, firsts=firsts and np.array(firsts))
+    blocks = EpochBlocks(np.array(sizes), 4, 1, 0, shuffle=True, firsts=firsts and np.array(firsts))
     expected = np.split(np.arange(9), np.cumsum(sizes)[:-1])
     for place, block in enumerate(blocks.order.tolist()):
-        assert sorted(blocks.numbers(place).tolist()) == expected[block].tolist()
+        assert sorted(blocks.row_numbers(place).tolist()) == expected[block].tolist()
 
 
 class EveryRowTwice:
@@ -340,15 +343,15 @@ class EveryRowTwice:
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_sampling_chooses_the_rows_of_a_block(shuffle):
-    blocks = Blocks(np.array([6, 6]), 3, seed=1, epoch=2, shuffle=shuffle, sampling=EveryRowTwice())
-    found = blocks.rows_within(1).tolist()
+    blocks = EpochBlocks(np.array([6, 6]), 3, seed=1, epoch=2, shuffle=shuffle, sampling=EveryRowTwice())
+    found = blocks.row_order(1).tolist()
     assert sorted(found) == [20, 20, 21, 21, 22, 22]
     assert (found == sorted(found)) is not shuffle
 
 
 def test_orders_of_large_blocks_are_not_kept():
-    blocks = Blocks(np.full(5, 10_000), 10_000, seed=1, epoch=0, shuffle=True)
+    blocks = EpochBlocks(np.full(5, 10_000), 10_000, seed=1, epoch=0, shuffle=True)
     for block in range(5):
         alone = permute(np.arange(10_000), 10_000, make_key(1, "rows", 0, block))
-        np.testing.assert_array_equal(blocks.rows_within(block), alone)
-    assert not blocks._orders
+        np.testing.assert_array_equal(blocks.row_order(block), alone)
+    assert not blocks._permutations

@@ -136,6 +136,6 @@ def test_samplings_that_make_no_sense_are_refused(train, options, words):
 
 
 def test_too_many_classes_are_refused(train, monkeypatch):
-    monkeypatch.setattr("daskprep.loader.sampling._MOST_COUNTS", 1000)
+    monkeypatch.setattr("daskprep.loader.sampling._MAX_COUNTS", 1000)
     with pytest.raises(ConfigError, match='"price" has 1,003 classes'):
         train.loader(weights={"price": {0.0: 2}})

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.audio import AudioRecipe, audio_info, decode_audio, encode_wav
+from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav, read_audio_info
 
 soundfile = pytest.importorskip("soundfile")
 
@@ -153,7 +153,7 @@ def test_a_broken_file_is_refused_with_the_reason(expected):
 def test_the_header_of_a_rate_that_no_sound_has_is_refused():
     content = encoded(tone())
     with pytest.raises(MediaError, match="sampling rate of 2,147,483,647"):
-        audio_info(content[:24] + (2**31 - 1).to_bytes(4, "little") + content[28:])
+        read_audio_info(content[:24] + (2**31 - 1).to_bytes(4, "little") + content[28:])
 
 
 @pytest.mark.parametrize(("rate", "wanted"), [(700_000, 1), (1, 700_000)])
@@ -173,7 +173,7 @@ def test_a_wave_file_that_breaks_off_or_never_knew_its_length_gives_what_it_hold
 def test_a_stream_of_unknown_length_is_read_up_to_the_limit():
     flac = encoded(tone(9), format="FLAC")
     unknown = flac[:21] + bytes([flac[21] & 0xF0]) + bytes(4) + flac[26:]
-    assert audio_info(unknown) == (None, 16_000, 1)
+    assert read_audio_info(unknown) == (None, 16_000, 1)
     np.testing.assert_array_equal(decode_audio(unknown, RAW), decode_audio(flac, RAW))
 
 
@@ -202,9 +202,9 @@ def test_only_allowed_formats_are_decoded():
 
 
 def test_audio_info_reads_the_header():
-    assert audio_info(encoded(np.zeros((800, 2)), 44_100)) == (800, 44_100, 2)
+    assert read_audio_info(encoded(np.zeros((800, 2)), 44_100)) == (800, 44_100, 2)
     with pytest.raises(MediaError, match="is empty"):
-        audio_info(b"")
+        read_audio_info(b"")
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.float32])

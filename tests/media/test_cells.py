@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import ColumnError
-from daskprep.media.cells import CELL_TYPE, Kind, media_cells, object_cells
+from daskprep.media.cells import CELL_TYPE, MediaKind, convert_media_column, convert_media_objects
 from daskprep.media.pixels import encode_png
 
 SOUND = np.linspace(-0.5, 0.5, 40, dtype="float32")
@@ -40,17 +40,17 @@ def samples(cell: dict[str, Any]) -> np.ndarray:
     return read
 
 
-def only_cell(value: object, kind: Kind) -> dict[str, Any]:
-    cells, unreadable = object_cells([value], kind)
+def only_cell(value: object, kind: MediaKind) -> dict[str, Any]:
+    cells, unreadable = convert_media_objects([value], kind)
     assert unreadable == []
-    return media_cells(cells, kind)[0].as_py()
+    return convert_media_column(cells, kind)[0].as_py()
 
 
-def complaint(value: object, kind: Kind) -> str:
-    cells, unreadable = object_cells(["a.png", value], kind)
+def complaint(value: object, kind: MediaKind) -> str:
+    cells, unreadable = convert_media_objects(["a.png", value], kind)
     assert cells.to_pylist() == [path("a.png"), None]
     assert [row for row, _ in unreadable] == [1]
-    return unreadable[0].what
+    return unreadable[0].reason
 
 
 @pytest.mark.parametrize(
@@ -58,54 +58,56 @@ def complaint(value: object, kind: Kind) -> str:
 )
 def test_column_of_text_holds_paths(of: pa.DataType) -> None:
     column = pa.array(["gone", "a/ü.png", "", None, "s3://b/c.png"], pa.string()).cast(of)
-    cells = media_cells(column.slice(1), "image")
+    cells = convert_media_column(column.slice(1), "image")
     assert cells.type == CELL_TYPE
     assert cells.to_pylist() == [path("a/ü.png"), None, None, path("s3://b/c.png")]
 
 
 @pytest.mark.parametrize("of", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2)])
 def test_column_of_binary_holds_bytes(of: pa.DataType) -> None:
-    cells = media_cells(pa.array([b"ab", None], of), "audio")
+    cells = convert_media_column(pa.array([b"ab", None], of), "audio")
     assert cells.to_pylist() == [content(b"ab"), None]
 
 
 def test_empty_bytes_are_missing() -> None:
-    assert media_cells(pa.array([b"", b"x"]), "image").to_pylist() == [None, content(b"x")]
+    assert convert_media_column(pa.array([b"", b"x"]), "image").to_pylist() == [None, content(b"x")]
     rows = [{"bytes": b"", "path": "a.png"}, {"bytes": b"", "path": None}]
-    assert media_cells(pa.array(rows), "image").to_pylist() == [path("a.png"), None]
-    assert media_cells([b"", memoryview(b""), *rows], "image").to_pylist() == [None, None, path("a.png"), None]
+    assert convert_media_column(pa.array(rows), "image").to_pylist() == [path("a.png"), None]
+    assert convert_media_column([b"", memoryview(b""), *rows], "image").to_pylist() == [None, None, path("a.png"), None]
 
 
 def test_structs_give_bytes_or_else_the_path() -> None:
     rows = [{"bytes": b"x", "path": "a.png"}, {"bytes": None, "path": "a.png"}, {"bytes": None, "path": ""}, None]
     column = pa.array([{"bytes": b"skipped", "path": None}, *rows]).slice(1)
     expected = [content(b"x"), path("a.png"), None, None]
-    assert media_cells(column, "image").to_pylist() == expected
-    assert media_cells(rows, "image").to_pylist() == expected
+    assert convert_media_column(column, "image").to_pylist() == expected
+    assert convert_media_column(rows, "image").to_pylist() == expected
 
 
 def test_struct_without_one_of_its_fields_is_read() -> None:
-    assert media_cells(pa.array([{"path": "a.wav", "transcript": "hi"}]), "audio").to_pylist() == [path("a.wav")]
-    assert media_cells(pa.array([{"bytes": b"x"}]), "audio").to_pylist() == [content(b"x")]
+    assert convert_media_column(pa.array([{"path": "a.wav", "transcript": "hi"}]), "audio").to_pylist() == [
+        path("a.wav")
+    ]
+    assert convert_media_column(pa.array([{"bytes": b"x"}]), "audio").to_pylist() == [content(b"x")]
 
 
 def test_what_a_missing_struct_hides_stays_hidden() -> None:
     fields = [pa.array(["hidden", "a"]), pa.array([b"hidden", None])]
     column = pa.StructArray.from_arrays(fields, ["path", "bytes"], mask=pa.array([True, False]))
-    assert media_cells(column, "image").to_pylist() == [None, path("a")]
+    assert convert_media_column(column, "image").to_pylist() == [None, path("a")]
 
 
 def test_chunks_and_extension_types_are_read() -> None:
     column = pa.chunked_array([["a"], [], ["b", None]], pa.string())
-    assert media_cells(column, "image").to_pylist() == [path("a"), path("b"), None]
-    assert media_cells(pa.chunked_array([], pa.string()), "image").type == CELL_TYPE
+    assert convert_media_column(column, "image").to_pylist() == [path("a"), path("b"), None]
+    assert convert_media_column(pa.chunked_array([], pa.string()), "image").type == CELL_TYPE
     wrapped = pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "image", "vendor"), pa.array(["a"]))
-    assert media_cells(wrapped, "image").to_pylist() == [path("a")]
+    assert convert_media_column(wrapped, "image").to_pylist() == [path("a")]
 
 
 @pytest.mark.parametrize("column", [pa.nulls(2), pa.array([None, float("nan")], pa.float64())])
 def test_column_of_nothing_is_all_missing(column: pa.Array) -> None:
-    assert media_cells(column, "image").to_pylist() == [None, None]
+    assert convert_media_column(column, "image").to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -127,25 +129,25 @@ def test_column_of_nothing_is_all_missing(column: pa.Array) -> None:
         ),
     ],
 )
-def test_columns_that_hold_no_media_are_refused(column: pa.Array, kind: Kind, message: str) -> None:
+def test_columns_that_hold_no_media_are_refused(column: pa.Array, kind: MediaKind, message: str) -> None:
     with pytest.raises(ColumnError, match=message):
-        media_cells(column, kind)
+        convert_media_column(column, kind)
 
 
 def test_objects_of_all_kinds_may_be_mixed() -> None:
     values = [PurePosixPath("a/b.png"), b"x", bytearray(b"y"), memoryview(b"z"), {"path": Path("c.png")}, np.str_("d")]
-    cells, unreadable = object_cells(np.array(values, object), "image")
+    cells, unreadable = convert_media_objects(np.array(values, object), "image")
     assert unreadable == []
     expected = [path("a/b.png"), content(b"x"), content(b"y"), content(b"z"), path("c.png"), path("d")]
     assert cells.to_pylist() == expected
 
 
 @pytest.mark.parametrize("kind", ["image", "audio"])
-def test_missing_objects_are_null(kind: Kind) -> None:
+def test_missing_objects_are_null(kind: MediaKind) -> None:
     gone = [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, "", {}, {"bytes": None, "path": float("nan")}]
-    cells, unreadable = object_cells(gone, kind)
+    cells, unreadable = convert_media_objects(gone, kind)
     assert (cells.null_count, unreadable) == (len(gone), [])
-    assert object_cells([], kind)[0].type == CELL_TYPE
+    assert convert_media_objects([], kind)[0].type == CELL_TYPE
 
 
 @pytest.mark.parametrize(
@@ -170,13 +172,13 @@ def test_missing_objects_are_null(kind: Kind) -> None:
         (([[1.0], [1.0, 2.0]], 8_000), "audio", "tuple: it cannot be made an array"),
     ],
 )
-def test_objects_that_are_no_media_are_told(value: object, kind: Kind, what: str) -> None:
+def test_objects_that_are_no_media_are_told(value: object, kind: MediaKind, what: str) -> None:
     assert complaint(value, kind).startswith(what)
 
 
 def test_first_unreadable_object_is_named() -> None:
     with pytest.raises(ColumnError, match=r"row 1 holds no image \(int\), of 2 unreadable cells"):
-        media_cells(["a", 3, 4.5, None], "image")
+        convert_media_column(["a", 3, 4.5, None], "image")
 
 
 def test_images_in_memory_become_png() -> None:
@@ -221,7 +223,7 @@ def test_samples_become_wav(value: object) -> None:
 def test_samples_in_columns_become_wav_where_there_are_no_bytes() -> None:
     full = {"array": SOUND.tolist(), "sampling_rate": 8_000, "path": "a.wav", "bytes": None}
     rows = [full, full | {"bytes": b"x"}, full | {"array": None}, full | {"array": None, "path": None}, None]
-    first, *others = media_cells(pa.array(rows), "audio").to_pylist()
+    first, *others = convert_media_column(pa.array(rows), "audio").to_pylist()
     np.testing.assert_array_equal(samples(first), SOUND)
     assert others == [content(b"x"), path("a.wav"), None, None]
 
@@ -234,7 +236,7 @@ def test_channels_are_the_shorter_axis() -> None:
         only_cell((stereo, 8_000), "audio"),
         only_cell((stereo.T, 8_000), "audio"),
         only_cell((torch.tensor(stereo), 8_000), "audio"),
-        media_cells(column, "audio")[0].as_py(),
+        convert_media_column(column, "audio")[0].as_py(),
     ):
         np.testing.assert_array_equal(samples(cell), stereo.T)
 
@@ -257,7 +259,7 @@ def test_whole_numbers_are_samples_as_files_hold_them(whole: np.ndarray, expecte
 @pytest.mark.parametrize("wrapped", [lambda a: a, lambda a: pytest.importorskip("torch").tensor(a)])
 def test_arrays_are_sounds_where_the_feature_says_so(samples_of: Any, wrapped: Any) -> None:
     array = samples_of(SOUND)
-    cells = media_cells([wrapped(array), None, (SOUND, 8_000)], "audio", 16_000).to_pylist()
+    cells = convert_media_column([wrapped(array), None, (SOUND, 8_000)], "audio", 16_000).to_pylist()
     assert [cell and cell["rate"] for cell in cells] == [16_000, None, 8_000]
     np.testing.assert_array_equal(samples(cells[0]), array.T if len(array) == 2 else array.reshape(-1))
 
@@ -266,18 +268,18 @@ def test_arrays_are_sounds_where_the_feature_says_so(samples_of: Any, wrapped: A
 def test_lists_are_sounds_of_the_rate_of_the_feature(of: pa.DataType) -> None:
     whole = (SOUND * 1_000).astype("int16")
     column = pa.array([whole, None, whole[:3]], pa.list_(of))
-    cells = media_cells(column, "audio", 16_000).to_pylist()
+    cells = convert_media_column(column, "audio", 16_000).to_pylist()
     expected = whole / np.float32(2**15) if of == pa.int16() else whole
     np.testing.assert_array_equal(samples(cells[0]), expected)
     assert cells[1] is None
     with pytest.raises(ColumnError, match=r"row 0 holds no sound \(tuple: samples need their rate"):
-        media_cells(column, "audio")
+        convert_media_column(column, "audio")
 
 
 def test_grey_images_and_sounds_of_several_channels_are_told_apart_by_the_feature() -> None:
-    either, _ = object_cells([np.zeros((2, 5), "float32")], "image")
-    assert media_cells(either, "image")[0].as_py()["bytes"].startswith(b"\x89PNG")
-    assert media_cells(either, "audio", 8_000)[0].as_py()["bytes"].startswith(b"RIFF")
+    either, _ = convert_media_objects([np.zeros((2, 5), "float32")], "image")
+    assert convert_media_column(either, "image")[0].as_py()["bytes"].startswith(b"\x89PNG")
+    assert convert_media_column(either, "audio", 8_000)[0].as_py()["bytes"].startswith(b"RIFF")
 
 
 def test_images_that_are_what_their_files_hold_are_these_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,12 +317,12 @@ def test_the_file_of_an_array_of_an_image_is_its_path_as_long_as_it_holds_it(tmp
     file.write_bytes(encode_png(pixels))
     (tmp_path / "b.png").write_bytes(b"broken")
     same = {"path": str(file), "array": pixels}
-    assert media_cells([same], "image").to_pylist() == [path(str(file))]
+    assert convert_media_column([same], "image").to_pylist() == [path(str(file))]
     for change in ({"array": pixels + 1}, {"array": pixels[..., 0]}, {"path": f"{tmp_path}/b.png"}, {"path": None}):
-        [cell] = media_cells([same | change], "image").to_pylist()
+        [cell] = convert_media_column([same | change], "image").to_pylist()
         other = (same | change)["array"]
         assert cell == content(encode_png(other.reshape(5, 4, -1)))
     for wrong in ({"path": 3}, {"array": pixels[0, 0], "path": "a.png"}):
         with pytest.raises(ColumnError, match="row 0 holds no image") as error:
-            media_cells([wrong], "image")
+            convert_media_column([wrong], "image")
         assert "sound" not in str(error.value)

@@ -14,12 +14,12 @@ import pytest
 
 from daskprep.media import decoding
 from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav
-from daskprep.media.cells import media_cells
+from daskprep.media.cells import convert_media_column
 from daskprep.media.decoding import STORED_TYPE, AudioDecoder, Failure, ImageDecoder, MediaDecoder
 from daskprep.media.images import ImageRecipe, decode_image
 from daskprep.media.pixels import encode_png
 from daskprep.media.reader import MediaReader
-from daskprep.media.spectra import features_of
+from daskprep.media.spectra import compute_features
 
 RECIPE = ImageRecipe(3, 4, 3)
 IMAGES = ImageDecoder(MediaReader(), "fill", RECIPE, missing=(1, 2, 3), broken=(7, 8, 9))
@@ -41,14 +41,14 @@ def decoded(decoder: MediaDecoder, cells: pa.StructArray) -> tuple[np.ndarray, l
 
 
 def test_images_are_decoded_into_their_rows() -> None:
-    cells = media_cells([picture(0), picture(1)], "image")
+    cells = convert_media_column([picture(0), picture(1)], "image")
     out, failures = decoded(IMAGES, cells)
     assert not failures
     assert np.array_equal(out, [decode_image(picture(k), RECIPE) for k in (0, 1)])
 
 
 def test_missing_and_broken_images_get_their_colours() -> None:
-    out, failures = decoded(IMAGES, media_cells([None, b"GIF", picture()], "image"))
+    out, failures = decoded(IMAGES, convert_media_column([None, b"GIF", picture()], "image"))
     assert [(one.row, one.cell) for one in failures] == [(1, "bytes in memory")]
     assert "not an image" in failures[0].reason
     assert out[0, :, 0, 0].tolist() == [1, 2, 3]
@@ -58,7 +58,9 @@ def test_missing_and_broken_images_get_their_colours() -> None:
 
 def test_failures_come_in_the_order_of_rows_with_their_paths(tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(picture()[:60])
-    cells = media_cells([str(tmp_path / "none.png"), None, str(tmp_path / "bad.png"), "http://u:p@:0/x"], "image")
+    cells = convert_media_column(
+        [str(tmp_path / "none.png"), None, str(tmp_path / "bad.png"), "http://u:p@:0/x"], "image"
+    )
     failures = decoded(IMAGES, cells.slice(0, 3))[1]
     assert [one.row for one in failures] == [0, 2]
     assert failures[0] == Failure(0, str(tmp_path / "none.png"), "there is no such file")
@@ -67,7 +69,7 @@ def test_failures_come_in_the_order_of_rows_with_their_paths(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("decoder", [IMAGES, SOUNDS], ids=["image", "audio"])
 def test_a_store_that_fails_is_no_fault_of_a_cell(decoder: MediaDecoder) -> None:
-    cells = media_cells(["/a.png"], "image")
+    cells = convert_media_column(["/a.png"], "image")
     with mock.patch.object(MediaReader, "read", side_effect=OSError("disk")), pytest.raises(OSError, match="disk"):
         decoded(decoder, cells)
 
@@ -77,7 +79,7 @@ def test_masks_become_classes_and_unseen_colours_class_0() -> None:
     recipe = ImageRecipe(2, 2, 1, "crop_or_pad", mask=True)
     decoder = ImageDecoder(MediaReader(), "fill", recipe, (2,), (1,), colours=((0,), (5,), (9,)))
     with pytest.warns(UserWarning, match="masks have pixels of other colours than the 3 of their classes"):
-        out, _ = decoded(decoder, media_cells([encode_png(mask), None, b"x"], "image"))
+        out, _ = decoded(decoder, convert_media_column([encode_png(mask), None, b"x"], "image"))
     assert decoder.shape == (2, 2)
     assert out.tolist() == [[[0, 2], [1, 0]], [[2, 2], [2, 2]], [[1, 1], [1, 1]]]
 
@@ -85,23 +87,23 @@ def test_masks_become_classes_and_unseen_colours_class_0() -> None:
 def test_masks_of_two_levels_are_rounded() -> None:
     recipe = ImageRecipe(1, 2, 1, mask=True)
     decoder = ImageDecoder(MediaReader(), "raise", recipe, (0,), (0,), ((0,), (255,)), two_levels=True)
-    out, _ = decoded(decoder, media_cells([encode_png(np.array([[100, 200]], np.uint8))], "image"))
+    out, _ = decoded(decoder, convert_media_column([encode_png(np.array([[100, 200]], np.uint8))], "image"))
     assert out.tolist() == [[[0, 1]]]
 
 
 def test_sounds_are_decoded_with_gaps_between_them() -> None:
     rows = [None, sound(0), b"noise", None, sound(1, 5_000), b"x", None]
-    out, failures = decoded(SOUNDS, media_cells(rows, "audio"))
+    out, failures = decoded(SOUNDS, convert_media_column(rows, "audio"))
     assert [one.row for one in failures] == [2, 5]
     assert (out[[0, 3, 6]] == 5).all()
     assert (out[[2, 5]] == -5).all()
     waves = [decode_audio(rows[row], SPECTRA) for row in (1, 4)]
-    assert np.array_equal(out[[1, 4]], features_of(waves, SPECTRA))
+    assert np.array_equal(out[[1, 4]], compute_features(waves, SPECTRA))
 
 
 @pytest.mark.parametrize("samples", [1, 1_000, 10**9])
 def test_the_numbers_of_sounds_do_not_depend_on_groups(samples: int) -> None:
-    cells = media_cells([sound(0), None, sound(1), b"x", sound(2)], "audio")
+    cells = convert_media_column([sound(0), None, sound(1), b"x", sound(2)], "audio")
     whole, _ = decoded(SOUNDS, cells)
     with mock.patch.object(decoding, "_GROUP_SAMPLES", samples):
         assert np.array_equal(decoded(SOUNDS, cells)[0], whole)
@@ -109,7 +111,7 @@ def test_the_numbers_of_sounds_do_not_depend_on_groups(samples: int) -> None:
 
 @pytest.mark.parametrize(("decoder", "kind"), [(IMAGES, "image"), (SOUNDS, "audio")])
 def test_no_cells_are_decoded_and_packed(decoder: MediaDecoder, kind: str) -> None:
-    none = media_cells([], kind)  # type: ignore[arg-type]
+    none = convert_media_column([], kind)  # type: ignore[arg-type]
     assert decoded(decoder, none)[0].shape == (0, *decoder.shape)
     assert decoder.pack(none)[0].type == STORED_TYPE
 
@@ -117,7 +119,7 @@ def test_no_cells_are_decoded_and_packed(decoder: MediaDecoder, kind: str) -> No
 def test_pack_puts_bytes_in_place_of_paths(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(picture())
     gone = str(tmp_path / "gone.png")
-    packed, failures = IMAGES.pack(media_cells([str(tmp_path / "a.png"), None, gone, b"in memory"], "image"))
+    packed, failures = IMAGES.pack(convert_media_column([str(tmp_path / "a.png"), None, gone, b"in memory"], "image"))
     contents = [{"bytes": picture(), "path": None}, None, {"bytes": None, "path": gone}]
     assert packed.to_pylist() == [*contents, {"bytes": b"in memory", "path": None}]
     assert failures == [Failure(2, gone, "there is no such file")]
@@ -125,7 +127,7 @@ def test_pack_puts_bytes_in_place_of_paths(tmp_path: Path) -> None:
 
 def test_what_was_packed_is_decoded_as_its_file_is(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(sound())
-    cells = media_cells([str(tmp_path / "a.wav"), None], "audio")
+    cells = convert_media_column([str(tmp_path / "a.wav"), None], "audio")
     assert np.array_equal(decoded(SOUNDS, SOUNDS.pack(cells)[0])[0], decoded(SOUNDS, cells)[0])
 
 
@@ -153,7 +155,7 @@ def test_the_digest_tells_nothing_of_files_and_of_fills_that_are_not_used() -> N
 
 @pytest.mark.parametrize(("decoder", "content"), [(IMAGES, picture), (SOUNDS, sound)], ids=["image", "audio"])
 def test_a_decoder_is_pickled_and_shared_by_threads(decoder: MediaDecoder, content: object) -> None:
-    cells = media_cells([content(k) for k in range(4)], "image")  # type: ignore[operator]
+    cells = convert_media_column([content(k) for k in range(4)], "image")  # type: ignore[operator]
     copy = pickle.loads(pickle.dumps(decoder))
     assert copy == decoder
     assert copy.digest() == decoder.digest()

@@ -58,7 +58,7 @@ class PillowLibrary:
 def library(monkeypatch):
     """The stand-in."""
     one = PillowLibrary()
-    monkeypatch.setattr(gpu, "_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(gpu, "_current_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(gpu, "_decoders", {})
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", one)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=1))
@@ -223,7 +223,7 @@ def test_few_files_are_decoded_at_once(library, monkeypatch):
     file, recipe = jpeg(picture()), ImageRecipe(40, 60, 3)
     expected = decoded([file], recipe)[0][0]
     target = gpu.Target(*recipe.shape, crop=False)
-    monkeypatch.setattr(gpu, "_MOST_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
+    monkeypatch.setattr(gpu, "_MAX_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
     out = decoded([file] * 5, recipe)[0]
     assert library.given == [1, 2, 2, 1]
     np.testing.assert_array_equal(out, [expected] * 5)
@@ -231,21 +231,21 @@ def test_few_files_are_decoded_at_once(library, monkeypatch):
 
 def test_groups_let_go_of_files_before_others_are_read(monkeypatch):
     target, read = gpu.Target(3, 4, 4, crop=False), []
-    monkeypatch.setattr(gpu, "_MOST_BYTES", 3 * gpu.Jpeg(b"", (8, 8), 1).nbytes(target))
+    monkeypatch.setattr(gpu, "_MAX_BYTES", 3 * gpu.Jpeg(b"", (8, 8), 1).nbytes(target))
 
     def files():
         for row in range(8):
             read.append(row)
             yield row, gpu.Jpeg(b"", (8, 8), 1)
 
-    groups = gpu.in_groups(files(), target)
+    groups = gpu.group_files(files(), target)
     assert list(next(groups)) == [0, 1, 2]
     assert read == [0, 1, 2, 3]
     assert [list(group) for group in groups] == [[3, 4, 5], [6, 7]]
 
 
 def test_very_large_images_are_for_pillow(library, monkeypatch):
-    monkeypatch.setattr(gpu, "_MOST_PIXELS", 60 * 40)
+    monkeypatch.setattr(gpu, "_MAX_PIXELS", 60 * 40)
     files, recipe = [jpeg(picture()), jpeg(picture(100, 100))], ImageRecipe(40, 60, 3)
     out = decoded(files, recipe)[0]
     assert library.given == [1]
@@ -346,7 +346,7 @@ def decoded_meanwhile(library, files, recipes, then=lambda data: False):
         assert begun.wait(60)
         others = [pool.submit(decoded, [file], recipe) for file, recipe in zip(files, recipes, strict=True)]
         [decoder] = gpu._decoders.values()
-        while len(decoder._waiting) < len(files):
+        while len(decoder._pending) < len(files):
             time.sleep(0.001)
         go.set()
     assert not first.result()[1]
@@ -365,7 +365,7 @@ def test_files_that_threads_wait_for_are_decoded_at_once(library):
 def test_grey_and_colours_are_decoded_apart_and_no_more_than_there_is_room_for(library, monkeypatch):
     file, colours, grey = jpeg(picture()), ImageRecipe(20, 30, 3), ImageRecipe(20, 30, 1)
     target = gpu.Target(*colours.shape, crop=False)
-    monkeypatch.setattr(gpu, "_MOST_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
+    monkeypatch.setattr(gpu, "_MAX_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
     recipes = [colours, colours, colours, grey, colours]
     others = decoded_meanwhile(library, [file] * 5, recipes)
     assert sum(library.given) == 6

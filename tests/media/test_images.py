@@ -15,8 +15,8 @@ from PIL import Image, ImageOps
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media import images
-from daskprep.media.images import FORMATS, ImageRecipe, decode_image, image_size, infer_size
-from daskprep.media.pixels import class_map, encode_png, to_classes
+from daskprep.media.images import FORMATS, ImageRecipe, decode_image, infer_size, read_image_size
+from daskprep.media.pixels import encode_png, find_class_colours, map_to_classes
 
 BILINEAR = Image.Resampling.BILINEAR
 
@@ -80,7 +80,7 @@ def test_every_kind_of_source_gives_the_same():
     expected = decode_image(data, recipe)
     for source in (bytearray(data), memoryview(data), pa.py_buffer(data)):
         np.testing.assert_array_equal(decode_image(source, recipe), expected)
-        assert image_size(source) == (40, 60, 3)
+        assert read_image_size(source) == (40, 60, 3)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB"])
@@ -102,7 +102,7 @@ def test_alpha_is_kept_dropped_or_made_up():
     assert decode_image(data, exact(1, 2, 4))[3].tolist() == [[0, 128]]
     assert decode_image(data, exact(1, 2, 2))[1].tolist() == [[0, 128]]
     assert decode_image(data, exact(1, 2, 3)).tolist() == [[[10, 40]], [[20, 50]], [[30, 60]]]
-    assert image_size(data) == (1, 2, 4)
+    assert read_image_size(data) == (1, 2, 4)
 
 
 @pytest.mark.parametrize(("mode", "transparency", "channels"), [
@@ -111,7 +111,7 @@ def test_alpha_is_kept_dropped_or_made_up():
 def test_a_transparent_colour_is_alpha(mode, transparency, channels):
     image = picture().quantize(16) if mode == "P" else picture(mode=mode)
     data = saved(image, transparency=transparency)
-    assert image_size(data) == (40, 60, channels)
+    assert read_image_size(data) == (40, 60, channels)
     expected = plain(Image.open(io.BytesIO(data)).convert("RGBA"))
     np.testing.assert_array_equal(decode_image(data, exact(40, 60, 4)), expected)
     np.testing.assert_array_equal(decode_image(data, exact(40, 60, 3)), expected[:3])
@@ -143,7 +143,7 @@ def test_orientation_is_carried_out(kind, turn):
     data = saved(picture(600, 400), kind, exif=exif)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
     height, width = upright.height, upright.width
-    assert image_size(data) == (height, width, 3)
+    assert read_image_size(data) == (height, width, 3)
     np.testing.assert_array_equal(decode_image(data, exact(height, width, 3)), plain(upright))
     expected = plain(upright.resize((30, 50), BILINEAR))
     assert difference(decode_image(data, ImageRecipe(50, 30, 3)), expected) < 0.7
@@ -156,7 +156,7 @@ def test_orientation_is_carried_out(kind, turn):
 def test_broken_orientation_is_none(exif):
     data = saved(picture(), "PNG")
     data = data[:33] + chunk(b"eXIf", exif) + data[33:]
-    assert image_size(data) == (40, 60, 3)
+    assert read_image_size(data) == (40, 60, 3)
     np.testing.assert_array_equal(decode_image(data, exact(40, 60, 3)), plain(picture()))
 
 
@@ -233,7 +233,7 @@ def test_what_is_no_image_is_an_error(data, reason):
     with pytest.raises(MediaError, match=reason):
         decode_image(data, ImageRecipe(4, 4, 3))
     with pytest.raises(MediaError, match=reason):
-        image_size(data)
+        read_image_size(data)
 
 
 def test_any_damage_gives_pixels_or_a_media_error():
@@ -271,7 +271,7 @@ def bombs():
 
 @pytest.mark.parametrize("data", list(bombs()), ids=["PNG", "PPM", "GIF", "BMP", "WEBP"])
 def test_bombs_are_refused_by_their_headers(data):
-    for call in (lambda: decode_image(data, ImageRecipe(4, 4, 3)), lambda: image_size(data)):
+    for call in (lambda: decode_image(data, ImageRecipe(4, 4, 3)), lambda: read_image_size(data)):
         with pytest.raises(MediaError, match="30000 x 20000 pixels: expected at most max_pixels=100,000,000"):
             call()
 
@@ -280,8 +280,8 @@ def test_bombs_are_refused_by_their_headers(data):
 def test_the_size_of_webp_is_read_before_pillow_does(lossless):
     data = saved(picture(61, 43), "WEBP", lossless=lossless)
     with pytest.raises(MediaError, match="61 x 43 pixels"):
-        image_size(data, max_pixels=2_622)
-    assert image_size(data, max_pixels=2_623) == (43, 61, 3)
+        read_image_size(data, max_pixels=2_622)
+    assert read_image_size(data, max_pixels=2_623) == (43, 61, 3)
 
 
 def test_large_images_within_the_limit_are_no_bombs_to_pillow(monkeypatch):
@@ -333,7 +333,7 @@ def test_opencv_agrees_with_pillow():
 
 @pytest.mark.parametrize(("found", "wanted"), [(224, 224), (100, 224), (250, 224), (448, 224), (500, 224), (1999, 224)])
 def test_the_filter_before_linear_interpolation_is_as_smooth_as_pillows(found, wanted):
-    weights = images._smoothing(found, wanted).astype(float)
+    weights = images._smoothing_kernel(found, wanted).astype(float)
     places = np.arange(len(weights)) - len(weights) // 2
     assert len(weights) % 2 == 1
     assert weights.sum() == pytest.approx(1)
@@ -394,7 +394,7 @@ def test_encoded_arrays_decode_to_the_same():
     random = np.random.default_rng(1)
     for shape in ((5, 7), (5, 7, 2), (5, 7, 3), (4, 9, 7)):
         array = random.integers(0, 256, shape, dtype=np.uint8)
-        height, width, channels = image_size(encode_png(array))
+        height, width, channels = read_image_size(encode_png(array))
         recipe = exact(height, width, channels)
         expected = array[None] if array.ndim == 2 else array if shape[2] == 7 else array.transpose(2, 0, 1)
         np.testing.assert_array_equal(decode_image(encode_png(array), recipe), expected)
@@ -427,10 +427,10 @@ def test_images_of_pillow_are_encoded_upright_and_stay_as_they_are():
     exif[0x0112] = 6
     image = Image.open(io.BytesIO(saved(picture(), "PNG", exif=exif)))
     image.load()
-    assert image_size(encode_png(image)) == (60, 40, 3)
+    assert read_image_size(encode_png(image)) == (60, 40, 3)
     assert image.size == (60, 40)
     transparent = Image.open(io.BytesIO(saved(picture().quantize(16), transparency=0)))
-    assert image_size(encode_png(transparent)) == (40, 60, 4)
+    assert read_image_size(encode_png(transparent)) == (40, 60, 4)
     assert transparent.mode == "P"
     assert transparent.info["transparency"] == 0
 
@@ -453,32 +453,32 @@ def test_class_maps_are_sorted_colours_and_map_back():
     colours = np.array([[0, 0, 0], [0, 200, 1], [7, 0, 0], [255, 255, 255]], dtype=np.uint8)
     labels = np.random.default_rng(0).integers(0, 4, (9, 11), dtype=np.uint8)
     mask = colours[labels].transpose(2, 0, 1)
-    found = class_map([mask[:, :4], mask[:, 4:]])
+    found = find_class_colours([mask[:, :4], mask[:, 4:]])
     np.testing.assert_array_equal(found, colours)
-    classes, unseen = to_classes(mask, found)
+    classes, unseen = map_to_classes(mask, found)
     np.testing.assert_array_equal(classes, labels)
     assert (classes.dtype, unseen) == (np.uint8, 0)
-    classes, unseen = to_classes(mask, found[[0, 2]])
+    classes, unseen = map_to_classes(mask, found[[0, 2]])
     np.testing.assert_array_equal(classes, labels == 2)
     assert unseen == np.isin(labels, [1, 3]).sum()
 
 
 def test_two_levels_round_before_classes_are_counted():
     mask = np.array([[[0, 3, 127, 128, 250]]], dtype=np.uint8)
-    assert class_map([mask]).ravel().tolist() == [0, 3, 127, 128, 250]
-    classes, unseen = to_classes(mask, np.array([[0], [255]], np.uint8), two_levels=True)
+    assert find_class_colours([mask]).ravel().tolist() == [0, 3, 127, 128, 250]
+    classes, unseen = map_to_classes(mask, np.array([[0], [255]], np.uint8), two_levels=True)
     assert (classes.tolist(), unseen) == ([[0, 0, 0, 1, 1]], 0)
 
 
 def test_class_maps_refuse_what_has_no_classes():
     ramp = np.arange(130, dtype=np.uint8).reshape(1, 10, 13)
     with pytest.raises(MediaError, match="more than 128 colours"):
-        class_map([ramp])
-    assert class_map([ramp], most=130).shape == (130, 1)
+        find_class_colours([ramp])
+    assert find_class_colours([ramp], most=130).shape == (130, 1)
     with pytest.raises(MediaError, match="1 and 3 channels"):
-        class_map([ramp[:, :2], np.zeros((3, 2, 2), np.uint8)])
+        find_class_colours([ramp[:, :2], np.zeros((3, 2, 2), np.uint8)])
     with pytest.raises(MediaError, match="1 channels: expected 3"):
-        to_classes(ramp, np.zeros((2, 3), np.uint8))
+        map_to_classes(ramp, np.zeros((2, 3), np.uint8))
 
 
 def test_masks_keep_their_labels():
@@ -531,7 +531,7 @@ def test_arrays_in_files_are_the_images_that_they_are_in_memory():
         np.testing.assert_array_equal(decode_image(npy(array), recipe), decode_image(encode_png(array), recipe))
     classes = np.array([[0, 1, 2]], np.uint16)
     assert decode_image(npy(classes), ImageRecipe(1, 3, 1, mask=True)).tolist() == [[[0, 1, 2]]]
-    assert image_size(npy(colours)) == (7, 9, 3)
+    assert read_image_size(npy(colours)) == (7, 9, 3)
 
 
 @pytest.mark.parametrize(("data", "reason"), [

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.cells import CELL_TYPE, media_cells
-from daskprep.media.reader import MediaReader, content_name, save_in_memory
+from daskprep.media.cells import CELL_TYPE, convert_media_column
+from daskprep.media.reader import MediaReader, name_by_content, save_cell_bytes
 from daskprep.storage import Folder
 
 LIMIT = 1_000
@@ -135,7 +135,7 @@ def test_base_may_be_a_link_and_links_may_lead_below_it(base: Path) -> None:
 def test_more_folders_may_be_allowed(base: Path, memory: str, tmp_path: Path) -> None:
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "b.png").write_bytes(b"saved")
-    reader = MediaReader(str(base), also=(str(tmp_path / "saved"), memory))
+    reader = MediaReader(str(base), extra_bases=(str(tmp_path / "saved"), memory))
     assert reader.read(f"{tmp_path}/saved/b.png") == b"saved"
     assert reader.read("deep/a.png") == reader.read(f"{memory}/deep/a.png") == b"picture"
     with pytest.raises(MediaError, match="leaves base_dir"):
@@ -258,11 +258,11 @@ def test_reader_is_pickled_and_read_from_threads(base: Path, memory: str) -> Non
 
 
 def test_names_tell_content_and_format() -> None:
-    assert content_name(b"\x89PNG", "image") == content_name(pa.py_buffer(b"\x89PNG"), "image")
-    assert content_name(b"1", "image")[:32] != content_name(b"2", "image")[:32]
-    names = [content_name(data, "audio") for data in (b"RIFF", b"OggS..", b"fLaC", b"")]
+    assert name_by_content(b"\x89PNG", "image") == name_by_content(pa.py_buffer(b"\x89PNG"), "image")
+    assert name_by_content(b"1", "image")[:32] != name_by_content(b"2", "image")[:32]
+    names = [name_by_content(data, "audio") for data in (b"RIFF", b"OggS..", b"fLaC", b"")]
     assert [name[32:] for name in names] == [".wav", ".ogg", ".flac", ".wav"]
-    assert content_name(b"\xff\xd8\xff\xe0", "image")[32:] == ".jpg"
+    assert name_by_content(b"\xff\xd8\xff\xe0", "image")[32:] == ".jpg"
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -274,10 +274,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
 
 
 def test_bytes_are_saved_once_and_read_again(folder: Folder) -> None:
-    cells = media_cells([b"one", "a.png", None, b"two", b"one"], "image")
-    saved = save_in_memory(cells, folder, "image")
+    cells = convert_media_column([b"one", "a.png", None, b"two", b"one"], "image")
+    saved = save_cell_bytes(cells, folder, "image")
     assert saved.type == CELL_TYPE
-    assert sorted(folder.sizes()) == sorted({content_name(b"one", "image"), content_name(b"two", "image")})
+    assert sorted(folder.sizes()) == sorted({name_by_content(b"one", "image"), name_by_content(b"two", "image")})
     assert saved[1:3].to_pylist() == [cells[1].as_py(), None]
     reader = MediaReader()
     assert [reader.read(saved[row].as_py()["path"]) for row in (0, 3, 4)] == [b"one", b"two", b"one"]
@@ -285,25 +285,25 @@ def test_bytes_are_saved_once_and_read_again(folder: Folder) -> None:
 
 
 def test_what_is_there_already_is_not_written_again(folder: Folder) -> None:
-    cells = media_cells([b"skipped", b"one", b"two"], "image").slice(1)
-    first = save_in_memory(cells, folder, "image")
-    folder.remove(content_name(b"two", "image"))
-    folder.write(content_name(b"one", "image"), b"ONE")
-    assert save_in_memory(cells, folder, "image").equals(first)
-    assert folder.read(content_name(b"one", "image")) == b"ONE"
-    assert folder.read(content_name(b"two", "image")) == b"two"
+    cells = convert_media_column([b"skipped", b"one", b"two"], "image").slice(1)
+    first = save_cell_bytes(cells, folder, "image")
+    folder.remove(name_by_content(b"two", "image"))
+    folder.write(name_by_content(b"one", "image"), b"ONE")
+    assert save_cell_bytes(cells, folder, "image").equals(first)
+    assert folder.read(name_by_content(b"one", "image")) == b"ONE"
+    assert folder.read(name_by_content(b"two", "image")) == b"two"
 
 
 def test_file_that_was_cut_short_is_written_again(folder: Folder) -> None:
-    folder.write(content_name(b"one", "image"), b"")
-    save_in_memory(media_cells([b"one"], "image"), folder, "image")
-    assert folder.read(content_name(b"one", "image")) == b"one"
+    folder.write(name_by_content(b"one", "image"), b"")
+    save_cell_bytes(convert_media_column([b"one"], "image"), folder, "image")
+    assert folder.read(name_by_content(b"one", "image")) == b"one"
 
 
 def test_rate_is_kept_and_nothing_is_written_of_paths(folder: Folder) -> None:
     cells = pa.array([{"path": None, "bytes": b"RIFF", "rate": 8_000}], CELL_TYPE)
-    assert save_in_memory(cells, folder, "audio").field("rate").to_pylist() == [8_000]
-    paths = media_cells(pa.array(["a.wav", None]), "audio")
+    assert save_cell_bytes(cells, folder, "audio").field("rate").to_pylist() == [8_000]
+    paths = convert_media_column(pa.array(["a.wav", None]), "audio")
     empty = Folder.open(f"memory://{uuid.uuid4().hex}")
-    assert save_in_memory(paths, empty, "audio").equals(paths)
+    assert save_cell_bytes(paths, empty, "audio").equals(paths)
     assert empty.sizes() == {}

@@ -9,7 +9,7 @@ import daskprep as dp
 from daskprep.errors import ConfigError
 from daskprep.media import spectra
 from daskprep.media.audio import AudioRecipe
-from daskprep.media.spectra import features_of, mel_filters
+from daskprep.media.spectra import compute_features, make_mel_filters
 
 pytest.importorskip("scipy")
 
@@ -84,7 +84,7 @@ def conditioned(features, recipe):
 
 def assert_like_slow(waves, recipe):
     expected = np.array([slow_features(wave, recipe) for wave in waves])
-    result = features_of(waves, recipe)
+    result = compute_features(waves, recipe)
     assert result.dtype == np.float32
     scale = 1e-3 if recipe.type == "group_delay" else 1e-6
     np.testing.assert_allclose(conditioned(result, recipe), conditioned(expected, recipe), rtol=1e-4, atol=scale)
@@ -103,32 +103,32 @@ def assert_like_slow(waves, recipe):
 def test_shapes_are_those_of_the_reference(type, shape):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5)
     assert recipe.shape == shape
-    assert features_of([noise(24_000), noise(7)], recipe).shape == (2, *shape)
-    assert features_of([], recipe).shape == (0, *shape)
+    assert compute_features([noise(24_000), noise(7)], recipe).shape == (2, *shape)
+    assert compute_features([], recipe).shape == (0, *shape)
 
 
 def test_numbers_of_frames_are_those_of_the_reference_and_at_least_one():
     recipe = AudioRecipe("stft", 16_000)
     counts = {160: 1, 320: 1, 321: 1, 640: 1, 641: 2, 961: 3, 8_000: 24, 120_000: 374}
-    assert {samples: recipe.frames(samples) for samples in counts} == counts
+    assert {samples: recipe.count_frames(samples) for samples in counts} == counts
     for samples, count in counts.items():
-        rows = features_of([noise(samples)], recipe)[0]
+        rows = compute_features([noise(samples)], recipe)[0]
         assert np.flatnonzero(rows.any(axis=1)).tolist() == list(range(count))
 
 
 @pytest.mark.parametrize("type", TYPES)
 def test_features_are_those_of_plain_loops(type):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5, padding_value=-7.0)
-    assert_like_slow([noise(length)[: recipe.needed] for length in LENGTHS], recipe)
+    assert_like_slow([noise(length)[: recipe.needed_samples] for length in LENGTHS], recipe)
 
 
 @pytest.mark.parametrize("type", TYPES)
 def test_per_file_norm_standardizes_the_frames_that_are_kept(type):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5, padding_value=-7.0)
     waves = [noise(length) for length in LENGTHS]
-    normed = features_of(waves, replace(recipe, norm="per_file"))
-    for wave, plain, result in zip(waves, features_of(waves, recipe), normed, strict=True):
-        kept = min(recipe.frames(len(wave)), recipe.max_length)
+    normed = compute_features(waves, replace(recipe, norm="per_file"))
+    for wave, plain, result in zip(waves, compute_features(waves, recipe), normed, strict=True):
+        kept = min(recipe.count_frames(len(wave)), recipe.max_length)
         rows = plain[:kept].astype(np.float64)
         deviation = rows.std(axis=0, ddof=1) if kept > 1 else 0.0
         np.testing.assert_allclose(result[:kept], (rows - rows.mean(axis=0)) / (deviation + 1e-10), atol=1e-4)
@@ -158,25 +158,27 @@ def test_gaps_between_frames_and_odd_transforms(type, block_bytes, monkeypatch):
 def test_neither_company_nor_blocks_change_a_bit(type, block_bytes, monkeypatch):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5)
     waves = [noise(length, seed) for seed, length in enumerate(LENGTHS)]
-    together = features_of(waves, recipe)
+    together = compute_features(waves, recipe)
     for wave, rows in zip(waves, together, strict=True):
-        np.testing.assert_array_equal(features_of([wave], recipe)[0], rows)
+        np.testing.assert_array_equal(compute_features([wave], recipe)[0], rows)
     monkeypatch.setattr(spectra, "BLOCK_BYTES", block_bytes)
-    np.testing.assert_array_equal(features_of(waves, recipe), together)
+    np.testing.assert_array_equal(compute_features(waves, recipe), together)
 
 
 @pytest.mark.parametrize("type", ["raw", *TYPES])
 def test_what_lies_behind_the_limit_is_not_looked_at(type):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=0.5, norm="per_file")
     long = noise(16_000)
-    np.testing.assert_array_equal(features_of([long], recipe), features_of([long[: recipe.needed]], recipe))
+    np.testing.assert_array_equal(
+        compute_features([long], recipe), compute_features([long[: recipe.needed_samples]], recipe)
+    )
 
 
 def test_raw_samples_are_cut_and_padded():
     recipe = AudioRecipe("raw", 10, length_limit_in_s=0.4, window_length_in_s=1, window_shift_in_s=1, padding_value=9)
-    result = features_of([np.array([1.0, 2.0]), np.arange(7.0)], recipe)
+    result = compute_features([np.array([1.0, 2.0]), np.arange(7.0)], recipe)
     assert result[:, :, 0].tolist() == [[1, 2, 9, 9], [0, 1, 2, 3]]
-    normed = features_of([np.array([1.0, 2.0, 3.0])], AudioRecipe("raw", 10, 0.4, 1, 1, norm="per_file"))
+    normed = compute_features([np.array([1.0, 2.0, 3.0])], AudioRecipe("raw", 10, 0.4, 1, 1, norm="per_file"))
     np.testing.assert_allclose(normed[0, :, 0], [-1, 0, 1, 0], atol=1e-6)
 
 
@@ -184,27 +186,27 @@ def test_raw_samples_are_cut_and_padded():
 @pytest.mark.parametrize("norm", [None, "per_file"])
 def test_silence_and_single_samples_give_finite_numbers(type, norm):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=0.5, norm=norm)
-    result = features_of([np.zeros(8_000), np.zeros(1), np.full(9_000, 2.0**32), np.ones(1)], recipe)
+    result = compute_features([np.zeros(8_000), np.zeros(1), np.full(9_000, 2.0**32), np.ones(1)], recipe)
     assert np.isfinite(result).all()
 
 
 def test_result_is_written_into_out():
     recipe = AudioRecipe("fbank", 16_000, length_limit_in_s=0.5)
     out = np.full((2, *recipe.shape), np.nan, np.float32)
-    assert features_of([noise(8_000), noise(99)], recipe, out) is out
-    np.testing.assert_array_equal(out, features_of([noise(8_000), noise(99)], recipe))
+    assert compute_features([noise(8_000), noise(99)], recipe, out) is out
+    np.testing.assert_array_equal(out, compute_features([noise(8_000), noise(99)], recipe))
 
 
 def test_waves_are_left_alone():
     wave = noise(8_000)
-    features_of([wave], AudioRecipe("fbank", 16_000, norm="per_file"))
+    compute_features([wave], AudioRecipe("fbank", 16_000, norm="per_file"))
     np.testing.assert_array_equal(wave, noise(8_000))
 
 
 @pytest.mark.parametrize(("rate", "points", "bands"), [(16_000, None, 80), (22_050, 1_024, 40), (8_000, 321, 300)])
 def test_mel_filters_are_those_of_plain_loops(rate, points, bands):
     recipe = AudioRecipe("fbank", rate, num_fft_points=points, num_filter_bands=bands)
-    np.testing.assert_allclose(mel_filters(recipe), slow_filters(recipe), atol=1e-7)
+    np.testing.assert_allclose(make_mel_filters(recipe), slow_filters(recipe), atol=1e-7)
 
 
 def test_magnitudes_are_those_of_librosa():
@@ -213,7 +215,7 @@ def test_magnitudes_are_those_of_librosa():
     wave = noise(16_000)
     emphasized = np.append(wave[:1], wave[1:] - np.float32(0.97) * wave[:-1])
     theirs = librosa.stft(emphasized, n_fft=640, hop_length=320, window=np.hamming(640), center=False)
-    decibels = np.abs(20 * np.log10(features_of([wave], recipe)[0] / np.abs(theirs.T)))
+    decibels = np.abs(20 * np.log10(compute_features([wave], recipe)[0] / np.abs(theirs.T)))
     assert decibels[np.abs(theirs.T) > 1e-3 * np.abs(theirs).max()].max() < 0.001
 
 
@@ -222,7 +224,7 @@ def test_memory_beside_the_result_stays_small(type):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=300, norm="per_file")
     waves, out = [noise(4_800_000)], np.empty((1, *recipe.shape), np.float32)
     tracemalloc.start()
-    features_of(waves, recipe, out)
+    compute_features(waves, recipe, out)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 32e6
@@ -232,8 +234,8 @@ def test_threads_give_the_same():
     recipe = AudioRecipe("fbank", 16_000, length_limit_in_s=1.5)
     waves = [noise(20_000, seed) for seed in range(16)]
     with ThreadPoolExecutor(8) as pool:
-        threaded = list(pool.map(lambda wave: features_of([wave], recipe)[0], waves))
-    np.testing.assert_array_equal(threaded, features_of(waves, recipe))
+        threaded = list(pool.map(lambda wave: compute_features([wave], recipe)[0], waves))
+    np.testing.assert_array_equal(threaded, compute_features(waves, recipe))
 
 
 @pytest.mark.parametrize(
@@ -253,14 +255,14 @@ def test_features_are_those_of_librosa(type, options):
     )
     function = getattr(librosa.feature, {"mel": "melspectrogram", "mfcc": "mfcc"}[type])
     waves = [noise(16_000), noise(9_000, 1), noise(20_000, 2)]
-    found = features_of(waves, recipe)
+    found = compute_features(waves, recipe)
     assert found.shape == (3, *recipe.shape)
     for row, wave in zip(found, waves, strict=True):
         theirs = function(y=wave[:16_000], sr=16_000, **options).T
         np.testing.assert_allclose(row[: len(theirs)], theirs, rtol=1e-5, atol=1e-5)
         assert (row[len(theirs) :] == -7).all()
-    assert np.isfinite(features_of([noise(7)], recipe)[0, 0]).all()
-    np.testing.assert_array_equal(features_of(waves[1:2], recipe)[0], found[1])
+    assert np.isfinite(compute_features([noise(7)], recipe)[0, 0]).all()
+    np.testing.assert_array_equal(compute_features(waves[1:2], recipe)[0], found[1])
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ def test_options_that_librosa_has_not_are_refused(type, options, message):
 def test_what_librosa_refuses_is_named():
     recipe = AudioRecipe("mel", 16_000, librosa_options=(("window", "no such window"),))
     with pytest.raises(ConfigError, match=r"librosa_options=.*no such window"):
-        features_of([noise(3_000)], recipe)
+        compute_features([noise(3_000)], recipe)
 
 
 @pytest.mark.parametrize("type", ["mel", "mfcc"])
@@ -290,7 +292,7 @@ def test_threads_of_blas_change_no_number(type):
     found = []
     for threads in (1, 2, 4):
         with threadpoolctl.threadpool_limits(threads):
-            found.append(features_of([noise(44_100)], recipe).tobytes())
+            found.append(compute_features([noise(44_100)], recipe).tobytes())
     assert len(set(found)) == 1
 
 
@@ -301,8 +303,8 @@ def test_pre_emphasis_is_a_parameter_and_its_default_leaves_caches_valid():
     wave = noise(1_600)
     by_hand = np.append(wave[:1], wave[1:] - np.float64(0.5) * wave[:-1]).astype(np.float32)
     np.testing.assert_array_equal(
-        features_of([wave], replace(recipe, pre_emphasis=0.5)),
-        features_of([by_hand], replace(recipe, pre_emphasis=0.0)),
+        compute_features([wave], replace(recipe, pre_emphasis=0.5)),
+        compute_features([by_hand], replace(recipe, pre_emphasis=0.0)),
     )
     feature = dp.Audio(type="stft", sampling_rate=16_000, pre_emphasis=0.5)
     prep = dp.Preprocessor.from_dict(dp.Preprocessor({"x": feature}).to_dict())

@@ -12,7 +12,7 @@ import soundfile
 from daskprep.errors import MediaError
 from daskprep.media import audio
 from daskprep.media.audio import AudioRecipe, decode_audio
-from daskprep.media.wav import plain_samples
+from daskprep.media.wav import read_plain_wav
 
 SAMPLES = np.random.default_rng(0).uniform(-1, 1, (501, 2))
 RAW = AudioRecipe("raw", 8_000, length_limit_in_s=0.05)
@@ -28,23 +28,23 @@ def saved(subtype: str, channels: int = 2, format: str = "WAV") -> bytes:
 @pytest.mark.parametrize("channels", [1, 2])
 def test_plain_files_give_the_samples_of_libsndfile(subtype, channels, monkeypatch):
     data = saved(subtype, channels)
-    assert plain_samples(memoryview(data)) is not None
+    assert read_plain_wav(memoryview(data)) is not None
     found = decode_audio(data, RAW)
-    monkeypatch.setattr(audio, "plain_samples", lambda data: None)
+    monkeypatch.setattr(audio, "read_plain_wav", lambda data: None)
     np.testing.assert_array_equal(found, decode_audio(data, RAW))
 
 
 @pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_24", "PCM_32", "DOUBLE", "ULAW"])
 def test_other_samples_are_left_to_libsndfile(subtype):
     data = saved(subtype)
-    assert plain_samples(memoryview(data)) is None
+    assert read_plain_wav(memoryview(data)) is None
     assert len(decode_audio(data, RAW)) == 400
 
 
 def test_what_breaks_off_is_left_to_libsndfile():
     data = saved("PCM_16")
     for end in (*range(60), 333, len(data) - 1):
-        assert plain_samples(memoryview(data[:end])) is None
+        assert read_plain_wav(memoryview(data[:end])) is None
     assert len(decode_audio(data[:444], RAW)) == 100
 
 
@@ -53,14 +53,14 @@ def test_a_header_that_contradicts_itself_is_left_to_libsndfile():
     at = data.index(b"fmt ") + 8
     for channels, frame_bytes in ((0, 0), (1, 4), (3, 4)):
         form = struct.pack("<HHIIHH", 1, channels, 8_000, 32_000, frame_bytes, 16)
-        assert plain_samples(memoryview(data[:at] + form + data[at + 16 :])) is None
+        assert read_plain_wav(memoryview(data[:at] + form + data[at + 16 :])) is None
 
 
 def test_chunks_of_odd_sizes_are_passed_over():
     data = saved("PCM_16")
     at = data.index(b"data")
     between = data[:at] + b"note" + struct.pack("<I", 3) + b"abc\0" + data[at:]
-    found, expected = plain_samples(memoryview(between)), plain_samples(memoryview(data))
+    found, expected = read_plain_wav(memoryview(between)), read_plain_wav(memoryview(data))
     assert found is not None
     assert expected is not None
     np.testing.assert_array_equal(found[0], expected[0])

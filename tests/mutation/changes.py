@@ -24,7 +24,7 @@ _COMMUTE = {
     "min", "max", "minimum", "maximum", "equal", "array_equal", "and_", "or_", "lcm", "gcd", "suppress", "swapaxes",
 }  # fmt: skip
 # What is said to people is no behaviour.
-_MESSAGES = ("Error", "warn", "data_changed", "rejected_rows", "did_you_mean")
+_MESSAGES = ("Error", "warn", "data_changed_error", "rejected_rows_error", "did_you_mean")
 _UNCHANGED = ast.JoinedStr | ast.Assert | ast.Import | ast.ImportFrom | ast.ClassDef | ast.arguments
 _UNCHANGED_FIELDS = {"annotation", "returns", "decorator_list", "target", "targets", "type", "exc", "cause"}
 

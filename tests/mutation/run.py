@@ -47,7 +47,7 @@ TOKEN_COUNTS = "tests/summaries/test_token_counts.py"
 NEAREST_TESTS = {
     "daskprep/permutation.py": ["tests/test_permutation.py"],
     "daskprep/classes.py": ["tests/test_classes.py"],
-    "daskprep/described.py": ["tests/test_split.py", "tests/test_balance.py"],
+    "daskprep/parametrized.py": ["tests/test_split.py", "tests/test_balance.py"],
     "daskprep/split/__init__.py": ["tests/test_split.py"],
     "daskprep/split/base.py": ["tests/test_split.py"],
     "daskprep/split/columns.py": ["tests/test_split.py"],
@@ -62,7 +62,7 @@ NEAREST_TESTS = {
     "daskprep/summaries/base.py": [MERGING],
     "daskprep/summaries/distinct_values.py": ["tests/summaries/test_distinct_values.py"],
     "daskprep/summaries/file_sample.py": ["tests/summaries/test_file_sample.py", MERGING],
-    "daskprep/summaries/frame.py": ["tests/summaries/test_frame.py", MERGING],
+    "daskprep/summaries/column_summary.py": ["tests/summaries/test_frame.py", MERGING],
     "daskprep/summaries/lengths.py": ["tests/summaries/test_lengths.py", MERGING],
     "daskprep/summaries/moments.py": ["tests/summaries/test_moments.py", MERGING],
     "daskprep/summaries/multiset.py": [

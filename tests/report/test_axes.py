@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.report import axes
-from daskprep.report.axes import by_calendar, by_length, by_number, nice_ticks, writing_of
+from daskprep.report.axes import bin_dates, bin_lengths, bin_numbers, make_formatter, nice_ticks
 from daskprep.summaries import Quantiles
 
 
@@ -15,7 +15,7 @@ def spread(values):
 
 
 def histogram(values):
-    return by_number("x", {"train": spread(values)})
+    return bin_numbers("x", {"train": spread(values)})
 
 
 @given(st.lists(st.floats(-1e30, 1e30, allow_subnormal=True), min_size=1, max_size=50))
@@ -80,7 +80,7 @@ def test_ticks_are_few_and_within_the_axis(low, width):
 )
 def test_dates_are_shown_by_what_fits_their_range(last, unit, bins):
     days = np.arange(np.datetime64("2024-01-01"), np.datetime64(last) + 1).astype(int)
-    chart = by_calendar("Dates", {"train": spread(days)})
+    chart = bin_dates("Dates", {"train": spread(days)})
     assert (chart.title, len(chart.names)) == (f"Dates by {unit}", bins)
     assert chart.counts["train"].sum() == len(days)
     assert chart.names[0].startswith("2024")
@@ -88,27 +88,27 @@ def test_dates_are_shown_by_what_fits_their_range(last, unit, bins):
 
 def test_months_hold_their_days():
     days = np.arange(np.datetime64("2024-01-01"), np.datetime64("2024-07-01")).astype(int)
-    chart = by_calendar("Dates", {"train": spread(days)})
+    chart = bin_dates("Dates", {"train": spread(days)})
     assert dict(zip(chart.names, chart.counts["train"].tolist(), strict=True))["2024-02"] == 29
 
 
 def test_a_date_that_stands_for_missing_ones_hides_no_others():
     days = np.concatenate([[0, 0], np.arange(19_000, 19_300).repeat(10)])
-    chart = by_calendar("Dates", {"train": spread(days)})
+    chart = bin_dates("Dates", {"train": spread(days)})
     assert chart.title == "Dates by month"
     assert chart.note == "Values outside are not drawn: 2 (<0.1 %)."
 
 
 def test_lengths_share_bins_where_there_are_many():
-    chart = by_length("Tokens", {"train": np.arange(101)})
+    chart = bin_lengths("Tokens", {"train": np.arange(101)})
     assert chart.names[:2] == ["0 to 2", "3 to 5"]
     assert chart.counts["train"][:2].tolist() == [3, 12]
     assert chart.counts["train"].sum() == np.arange(101).sum()
 
 
 def test_ticks_of_whole_numbers_are_whole_and_more_than_one():
-    assert nice_ticks(0.5, 9.5, whole=True) == [2, 4, 6, 8]
-    assert nice_ticks(0, 3, whole=True) == [0, 1, 2, 3]
+    assert nice_ticks(0.5, 9.5, integers_only=True) == [2, 4, 6, 8]
+    assert nice_ticks(0, 3, integers_only=True) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_ticks_of_whole_numbers_are_whole_and_more_than_one():
     ],
 )
 def test_numbers_are_written_as_people_write_them(values, value, text):
-    assert writing_of([np.array(values)])[0](value) == text
+    assert make_formatter([np.array(values)])[0](value) == text
 
 
 def test_bins_of_whole_numbers_are_called_by_them():
@@ -146,4 +146,4 @@ def test_the_axis_of_very_skewed_numbers_is_logarithmic():
 
 
 def test_as_many_values_are_left_out_at_either_end():
-    assert axes._at(np.arange(400.0), np.ones(400, np.int64), 0.5) == [2.0, 199.0, 397.0]
+    assert axes._find_quantiles(np.arange(400.0), np.ones(400, np.int64), 0.5) == [2.0, 199.0, 397.0]

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from daskprep.report.charts import Band, Bars, ChartData, Histogram, Pictures
+from daskprep.report.charts import Band, Bars, Histogram, Pictures, TableChart
 from daskprep.report.drawing import draw
 
 
@@ -78,4 +78,4 @@ def test_pictures_are_within_the_page():
 
 
 def test_cells_of_tables_are_escaped():
-    assert "<td>&lt;b&gt;</td>" in draw(ChartData(title="Summary", rows=[["", "train"], ["mean", "<b>"]]))
+    assert "<td>&lt;b&gt;</td>" in draw(TableChart(title="Summary", rows=[["", "train"], ["mean", "<b>"]]))

@@ -15,11 +15,11 @@ import pytest
 
 import daskprep as dp
 from daskprep.cli import main
-from daskprep.report.axes import by_number
+from daskprep.report.axes import bin_numbers
 from daskprep.report.drawing import draw
-from daskprep.report.gathering import columns_of, gather
-from daskprep.report.kinds import _show_other
-from daskprep.report.measures import mean_of, of_other
+from daskprep.report.gathering import gather, list_columns
+from daskprep.report.measures import compute_mean, measure_other
+from daskprep.report.reporters import _show_other
 from daskprep.summaries import Quantiles
 
 LARGEST, SMALLEST = np.finfo(np.float64).max, 5e-324
@@ -169,21 +169,21 @@ def test_all_doubles_have_their_place_in_a_histogram(values):
     quantiles = Quantiles.of(found)
     if not len(found):
         return
-    chart = by_number("Values", {"train": quantiles})
+    chart = bin_numbers("Values", {"train": quantiles})
     assert chart.counts["train"].sum() == len(found)
     assert np.isfinite(chart.edges).all()
     assert (np.diff(chart.edges) > 0).all()
     said = " ".join([*chart.names, *(text for _, text in chart.ticks)])
     assert "inf" not in said
     assert np.isfinite(coordinates(draw(chart))).all()
-    assert found.min() <= mean_of(quantiles) <= found.max()
+    assert found.min() <= compute_mean(quantiles) <= found.max()
 
 
 @pytest.mark.parametrize("values", NUMBERS)
 def test_all_doubles_have_their_place_in_a_band(values):
     found = np.array([0.0 if one is None else one for one in NUMBERS[values]])
     rows = np.stack([found, found[::-1]], axis=1)
-    charts = list(_show_other(None, {"train": of_other(None, rows)}))
+    charts = list(_show_other(None, {"train": measure_other(None, rows)}))
     assert len(charts) == 2
     for chart in charts:
         assert np.isfinite(coordinates(draw(chart))).all()
@@ -194,6 +194,6 @@ def test_dates_of_chosen_parts_are_counted_like_those_of_all(tmp_path: Path) -> 
     whole, parts = dp.Date(column="day"), dp.Date(column="day", parts=["weekend"], since="day")
     dataset = dp.Preprocessor({"whole": whole, "parts": parts}).fit_write(frame, tmp_path / "a.dp")
     show(dataset, tmp_path / "report.html")
-    found = gather([dataset["train"]], columns_of(dataset))
+    found = gather([dataset["train"]], list_columns(dataset))
     for one, other in zip(*(vars(found[name]["train"]).values() for name in ("whole", "parts")), strict=True):
         np.testing.assert_equal(getattr(one, "counts", one), getattr(other, "counts", other))

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 import daskprep as dp
 from daskprep.report import associations, gathering
-from daskprep.report.associations import RowSample, associate, predictions, suspects
-from daskprep.report.findings import drifts
-from daskprep.report.gathering import columns_of, gather
+from daskprep.report.associations import RowSample, associate, find_leaks, score_predictors
+from daskprep.report.findings import measure_drift
+from daskprep.report.gathering import gather, list_columns
 from daskprep.report.measures import ClassTally
 from daskprep.summaries import Quantiles
 
@@ -53,7 +53,7 @@ def told(tmp_path_factory):
 
 
 def sampled(dataset):
-    columns, train = columns_of(dataset), dataset["train"]
+    columns, train = list_columns(dataset), dataset["train"]
     sample = RowSample(columns, len(train))
     gather([train], columns, sample)
     return sample.frame()
@@ -203,7 +203,7 @@ def test_the_remedy_of_a_skew_suits_the_numbers(tmp_path, values, text):
 @pytest.mark.parametrize("rows", [1, 2, 20, 60])
 def test_of_few_rows_nothing_is_suspected(told, rows):
     few = sampled(told)[:rows][["noise", "gaps", "ids", "target"]]
-    assert suspects(predictions(few, ["target"])) == []
+    assert find_leaks(score_predictors(few, ["target"])) == []
 
 
 def test_duplicates_are_told_unless_rows_were_repeated_on_purpose(tmp_path):
@@ -230,7 +230,7 @@ def test_duplicates_are_those_of_all_rows_also_where_these_are_many(tmp_path):
 
 def test_drift_is_zero_for_equal_shares_and_high_for_others():
     tallies = [ClassTally(np.array(one)) for one in ([500, 500], [50, 50], [90, 10])]
-    found = drifts(dict(zip(("train", "validation", "test"), tallies, strict=True)))
+    found = measure_drift(dict(zip(("train", "validation", "test"), tallies, strict=True)))
     assert found["validation"][0] < 1e-3
     assert not found["validation"][1]
     # (0.9 - 0.5) ln(0.9 / 0.5) + (0.1 - 0.5) ln(0.1 / 0.5), but for half a row in each class
@@ -242,7 +242,7 @@ def test_drift_of_numbers_is_by_deciles_of_the_first_split():
     rng = np.random.default_rng(0)
     same, moved = (Quantiles.of(rng.normal(shift, 1, 5_000)) for shift in (0, 1))
     first = Quantiles.of(rng.normal(0, 1, 5_000))
-    found = drifts({"train": first, "validation": same, "test": moved})
+    found = measure_drift({"train": first, "validation": same, "test": moved})
     assert found["validation"][0] < 0.02
     assert found["test"][0] > 0.5
 
@@ -253,7 +253,7 @@ def test_a_frequent_value_is_no_drift_however_many_others_there_are():
     train, validation = map(Quantiles.of, parts)
     assert not train.exact
     assert validation.exact
-    assert drifts({"train": train, "validation": validation})["validation"][0] < 0.02
+    assert measure_drift({"train": train, "validation": validation})["validation"][0] < 0.02
 
 
 def test_cross_fitted_rows_and_bent_numbers_give_no_alert(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
-from daskprep.dataset.describing import first_rows
+from daskprep.dataset.describing import read_first_rows
 from daskprep.storage.manifest import MANIFEST
 
 ROWS = 300
@@ -67,7 +67,7 @@ def test_gaps_of_the_first_rows_are_those_of_the_source(tmp_path_factory, seed, 
 def test_imputed_cells_are_marked(tmp_path):
     frame = pd.DataFrame({"price": ["10", None, "see text", "14", "18"], "city": ["a", None, "b", "b", "c"]})
     dataset = dp.Preprocessor({name: FEATURES[name] for name in frame}).fit_write(frame, tmp_path / "a.dp")
-    assert first_rows(dataset["train"]) == [
+    assert read_first_rows(dataset["train"]) == [
         ("price", "city"),
         ("10", "a"),
         ("14 (imputed)", "b (imputed)"),
@@ -82,7 +82,7 @@ def test_imputed_cells_are_marked(tmp_path):
 def test_cells_that_the_missing_indicator_marks_are_named(tmp_path):
     prep = dp.Preprocessor({"price": dp.Number(missing_value_strategy="fill_with_mean", missing_indicator=True)})
     dataset = prep.fit_write(pd.DataFrame({"price": ["10", None, "see text", "14"]}), tmp_path / "a.dp")
-    assert first_rows(dataset["train"])[1:] == [("10",), ("(missing)",), ("(unreadable)",), ("14",)]
+    assert read_first_rows(dataset["train"])[1:] == [("10",), ("(missing)",), ("(unreadable)",), ("14",)]
 
 
 def test_a_dataset_that_does_not_say_which_cells_are_imputed_says_which_may_be(tmp_path):
@@ -93,7 +93,7 @@ def test_a_dataset_that_does_not_say_which_cells_are_imputed_says_which_may_be(t
     assert b"gaps" not in older.to_bytes()
     (tmp_path / "a.dp" / MANIFEST).write_bytes(older.to_bytes())
     opened = dp.open_dataset(tmp_path / "a.dp")
-    assert [row[0] for row in first_rows(opened["train"])[1:]] == [
+    assert [row[0] for row in read_first_rows(opened["train"])[1:]] == [
         "10",
         "12 (maybe imputed)",
         "14",

@@ -11,18 +11,18 @@ import daskprep as dp
 from daskprep.dataset.split import Split
 from daskprep.features import FEATURES
 from daskprep.report import gathering
-from daskprep.report.gathering import columns_of, count_repeats, gather, kind_of, windows
-from daskprep.report.kinds import KINDS, _natural_order
-from daskprep.report.measures import of_positions
-from daskprep.report.samples import _unpadded, _wave
+from daskprep.report.gathering import choose_reporter, count_source_rows, gather, list_columns, split_windows
+from daskprep.report.measures import measure_positions
+from daskprep.report.reporters import REPORTERS, _sort_naturally
+from daskprep.report.samples import _draw_wave, _strip_padding
 
 
 def columns(dataset, *names):
-    return [column for column in columns_of(dataset) if column.output.name in names]
+    return [column for column in list_columns(dataset) if column.output.name in names]
 
 
 def test_every_type_has_a_kind():
-    assert {feature.holds for feature in FEATURES.values()} == KINDS.keys() - {"others"}
+    assert {feature.semantic_type for feature in FEATURES.values()} == REPORTERS.keys() - {"others"}
 
 
 def test_columns_know_what_each_level_of_a_text_learned(dataset):
@@ -52,7 +52,7 @@ def test_padding_is_no_token(dataset):
 def test_positions_of_two_pieces_are_those_of_all_rows():
     rows = np.array([[1.0, -5.0], [2.0, 7.0], [9.0, 0.5]])
     for cut in (1, 2):
-        both = of_positions(None, rows[:cut]) + of_positions(None, rows[cut:])
+        both = measure_positions(None, rows[:cut]) + measure_positions(None, rows[cut:])
         assert (both.rows, both.range.min, both.range.max) == (3, -5.0, 9.0)
         np.testing.assert_allclose(both.means, rows.mean(axis=0))
         np.testing.assert_allclose(both.deviations, rows.std(axis=0))
@@ -61,8 +61,8 @@ def test_positions_of_two_pieces_are_those_of_all_rows():
 def test_classes_beyond_the_most_frequent_are_summed_up(tmp_path):
     frame = pd.DataFrame({"x": [f"c{i}" for i in range(30) for _ in range(30 - i)]})
     dataset = dp.Preprocessor({"x": "category"}).fit_write(frame, tmp_path / "d")
-    [column] = columns_of(dataset)
-    [bars] = KINDS["classes"].charts(column, gather([dataset["train"]], [column])["x"])
+    [column] = list_columns(dataset)
+    [bars] = REPORTERS["classes"].charts(column, gather([dataset["train"]], [column])["x"])
     assert bars.labels[0] == "c0"
     assert bars.labels[-1] == "18 other classes"
     assert bars.counts["train"][-1] == sum(range(1, 19))
@@ -89,7 +89,7 @@ def test_small_numbers_beside_large_ones_keep_their_digits(tmp_path):
     dataset = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit_write(
         pd.DataFrame({"x": values}), tmp_path / "d"
     )
-    found = gather([dataset["train"]], columns_of(dataset))["x"]["train"]
+    found = gather([dataset["train"]], list_columns(dataset))["x"]["train"]
     for fraction in (0.0, 0.01, 0.25, 0.5, 1.0):
         assert found.quantile(fraction) == pytest.approx(np.quantile(values, fraction), rel=0.02)
 
@@ -116,7 +116,7 @@ def test_results_do_not_depend_on_how_much_is_read_at_a_time(dataset, monkeypatc
 def test_windows_are_whole_blocks_of_few_bytes(dataset):
     split = dataset["train"]
     for row_bytes in (1, 1_000, 60_000, 10**9):
-        pieces = list(windows(split, row_bytes))
+        pieces = list(split_windows(split, row_bytes))
         assert [start for start, _ in pieces[1:]] == [stop for _, stop in pieces[:-1]]
         assert pieces[-1][1] == len(split)
         for start, stop in pieces:
@@ -143,7 +143,7 @@ def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
     monkeypatch.setattr(Split, "table", None)
     media = columns(dataset, "photo", "noise", "thumb", "bands")
     found = gather(list(dataset.splits.values()), media)
-    shown = {one.output.name: kind_of(one).charts(one, found[one.output.name])[0] for one in media}
+    shown = {one.output.name: choose_reporter(one).charts(one, found[one.output.name])[0] for one in media}
     assert [len(shown[name].pictures) for name in ("photo", "thumb")] == [8, 8]
     assert len(shown["noise"].pictures) == len(shown["bands"].pictures) == 4
     assert all(list(one) == ["train"] for one in found.values())
@@ -151,7 +151,7 @@ def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
 
 def test_rows_are_counted_once_wherever_they_are_repeated(dataset):
     train = dataset["train"]
-    distinct, before = count_repeats(train, columns(dataset, "sold"))
+    distinct, before = count_source_rows(train, columns(dataset, "sold"))
     rows = pd.DataFrame(train.read(["row_id", "sold"]))
     assert distinct == rows["row_id"].nunique() < len(rows)
     once = rows.drop_duplicates("row_id")["sold"].value_counts()
@@ -159,17 +159,17 @@ def test_rows_are_counted_once_wherever_they_are_repeated(dataset):
 
 
 def test_rows_are_counted_once_over_windows(dataset, monkeypatch):
-    whole = count_repeats(dataset["train"], columns(dataset, "sold"))
+    whole = count_source_rows(dataset["train"], columns(dataset, "sold"))
     monkeypatch.setattr(gathering, "_WINDOW_BYTES", 1)
-    pieces = count_repeats(dataset["train"], columns(dataset, "sold"))
+    pieces = count_source_rows(dataset["train"], columns(dataset, "sold"))
     assert pieces[0] == whole[0]
     assert pieces[1]["sold"].counts.tolist() == whole[1]["sold"].counts.tolist()
 
 
 def test_a_type_of_ones_own_is_shown_by_its_numbers(frame, tmp_path):
     dataset = dp.Preprocessor({"rooms": "number", "point": "vector"}).fit_write(frame, tmp_path / "d")
-    for column in columns_of(dataset):
-        other = KINDS["others"]
+    for column in list_columns(dataset):
+        other = REPORTERS["others"]
         assert other.measure is not None
         rows = dataset["train"].read(column.output.name)[column.output.name]
         charts = other.charts(column, {"train": other.measure(column, rows)})
@@ -188,20 +188,20 @@ def test_a_type_of_ones_own_is_shown_by_its_numbers(frame, tmp_path):
     ],
 )
 def test_classes_are_in_their_natural_order_where_they_have_one(names, order):
-    assert [names[place] for place in _natural_order(names)] == order
+    assert [names[place] for place in _sort_naturally(names)] == order
 
 
 def test_a_wave_fills_its_height_and_silence_is_a_line():
-    loud, silent = (np.asarray(Image.open(io.BytesIO(_wave(np.array(one))))) for one in ([0.5, -0.25], [0.0, 0.0]))
+    loud, silent = (np.asarray(Image.open(io.BytesIO(_draw_wave(np.array(one))))) for one in ([0.5, -0.25], [0.0, 0.0]))
     assert loud.shape == silent.shape == (101, 2, 4)
     assert [np.flatnonzero(column)[[0, -1]].tolist() for column in loud[..., 3].T] == [[0, 0], [75, 75]]
     assert np.flatnonzero(silent[:, 0, 3]).tolist() == [50]
-    many = np.asarray(Image.open(io.BytesIO(_wave(np.tile([1.0, -1.0], 5_000)))))
+    many = np.asarray(Image.open(io.BytesIO(_draw_wave(np.tile([1.0, -1.0], 5_000)))))
     assert many.shape == (101, 480, 4)
     assert many[..., 3].all()
 
 
 def test_padding_and_silence_at_the_end_of_audio_are_not_drawn():
     sound = np.array([[0.0], [0.5], [0.0], [0.1], [0.0], [0.0]])
-    assert _unpadded(sound).ravel().tolist() == [0.0, 0.5, 0.0, 0.1]
-    assert len(_unpadded(np.zeros((3, 2)))) == 3
+    assert _strip_padding(sound).ravel().tolist() == [0.0, 0.5, 0.0, 0.1]
+    assert len(_strip_padding(np.zeros((3, 2)))) == 3

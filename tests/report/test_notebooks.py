@@ -59,7 +59,7 @@ def test_no_class_is_compiled_with_the_names_of_columns(dataset, monkeypatch):
 
 def test_rows_that_cannot_be_read_are_told_and_large_blocks_are_not_read(dataset, monkeypatch):
     whole = len(dataset._repr_html_())
-    monkeypatch.setattr(describing, "_BLOCK_BYTES", -1)
+    monkeypatch.setattr(describing, "_MAX_BLOCK_BYTES", -1)
     assert len(dataset._repr_html_()) < whole
     monkeypatch.undo()
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from daskprep.display.words import cut
+from daskprep.display.words import truncate
 from daskprep.errors import ConfigError
 from daskprep.media.pixels import encode_png
 from daskprep.report.page import STYLE
@@ -62,7 +62,7 @@ def write(frame, features, path, **options):
 
 
 def test_a_page_has_a_section_for_each_feature(dataset, page):
-    assert set(map(cut, dataset.features)) <= set(page.text)
+    assert set(map(truncate, dataset.features)) <= set(page.text)
     ids = [attributes.get("id") for tag, attributes in page.elements if tag == "section"]
     assert ids == [f"feature-{place}" for place in range(len(dataset.features))]
 

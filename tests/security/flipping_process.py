@@ -18,7 +18,7 @@ import soundfile
 
 from daskprep.errors import CorruptDatasetError, DaskprepError
 from daskprep.media.audio import AudioRecipe, encode_wav
-from daskprep.media.cells import media_cells
+from daskprep.media.cells import convert_media_column
 from daskprep.media.decoding import AudioDecoder
 from daskprep.media.reader import MediaReader
 from daskprep.sources import read_files
@@ -103,14 +103,14 @@ def sound(path: Path, chance: random.Random) -> None:
 CHUNK = Output("vector", "float32", (3,))
 
 
-def compression_of(path: Path) -> Literal["lz4", "zstd", "none"]:
+def find_compression(path: Path) -> Literal["lz4", "zstd", "none"]:
     choices: tuple[Literal["lz4", "zstd", "none"], ...] = ("lz4", "zstd", "none")
     return choices[int(path.stem) % 3]
 
 
 def chunk(path: Path, chance: random.Random) -> None:
     rows = np.random.default_rng(chance.randrange(99)).integers(0, 9, (ROWS, 3)).astype(np.float32)
-    path.write_bytes(encode_chunk(rows, ROWS, compression_of(path)))
+    path.write_bytes(encode_chunk(rows, ROWS, find_compression(path)))
 
 
 def read_table(path: Path, chance: random.Random) -> None:
@@ -126,7 +126,7 @@ def read_sound(path: Path, chance: random.Random) -> None:
     recipe = AudioRecipe("raw", sampling_rate=chance.choice([8000, 48000]), length_limit_in_s=0.05)
     decoder = AudioDecoder(MediaReader(), "fill", recipe, missing=0.0, broken=0.0)
     out = np.empty((1, *decoder.shape), np.float32)
-    for failure in decoder.decode(media_cells([str(path)], "audio"), out):
+    for failure in decoder.decode(convert_media_column([str(path)], "audio"), out):
         raise DaskprepError(f"{failure.cell}: {failure.reason}")
     assert np.isfinite(out).all()
 
@@ -136,7 +136,7 @@ def read_chunk(path: Path, chance: random.Random) -> None:
     if chance.random() < 0.7:  # by whoever can compute a checksum, too
         data = data[:-CHECKSUM_BYTES] + crc32c(data[:-CHECKSUM_BYTES]).to_bytes(CHECKSUM_BYTES, "little")
     try:
-        decode_chunk(data, CHUNK, ROWS, compression_of(path))
+        decode_chunk(data, CHUNK, ROWS, find_compression(path))
     except CorruptDatasetError as error:
         raise DaskprepError(f"{path}: {error}") from error
 

@@ -103,7 +103,7 @@ def entries(frame: pd.DataFrame, *, everything: bool) -> dict[str, Callable[[str
         return [opened(path).decode(split.read()) for split in opened(path).splits.values()]
 
     def numbers(split: Any) -> list[str]:
-        return [output.name for output in split.layout.outputs if not output.is_cells]
+        return [output.name for output in split.layout.outputs if not output.stores_cells]
 
     calls: dict[str, Callable[[str], object]] = {
         "open": lambda path: repr(opened(path)),

@@ -27,7 +27,7 @@ from daskprep.errors import MissingPackageError
 from daskprep.media import images
 from daskprep.media.reader import MediaReader
 from daskprep.storage import safe_versions
-from daskprep.storage.safe_versions import SAFE, SWITCH, require_safe
+from daskprep.storage.safe_versions import OVERRIDE_VARIABLE, SAFE_VERSIONS, require_safe
 from daskprep.storage.urls import check_protocol
 
 INSTALLED = {
@@ -40,7 +40,7 @@ INSTALLED = {
 @pytest.fixture(autouse=True)
 def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
-    for cached in (require_safe, images._reader):
+    for cached in (require_safe, images._pillow_class):
         cached.cache_clear()
     yield
     require_safe.cache_clear()
@@ -48,7 +48,7 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def make_old(package: str, monkeypatch: pytest.MonkeyPatch) -> str:
     module, version = INSTALLED[package]
-    monkeypatch.setattr(module, SAFE[package].attribute, version)
+    monkeypatch.setattr(module, SAFE_VERSIONS[package].attribute, version)
     return version
 
 
@@ -112,7 +112,9 @@ ENTRIES: dict[str, tuple[str, Callable[[], Any]]] = {
 def test_data_from_strangers_needs_safe_packages(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package, enter = ENTRIES[entry]
     version = make_old(package, monkeypatch)
-    message = f"{re.escape(f'{package} {version} has a known security hole')}.*pip install .*{SWITCH}={package}"
+    message = (
+        f"{re.escape(f'{package} {version} has a known security hole')}.*pip install .*{OVERRIDE_VARIABLE}={package}"
+    )
     with pytest.raises(MissingPackageError, match=message):
         enter()
 
@@ -126,7 +128,7 @@ def test_old_packages_are_accepted_by_the_environment(
 ) -> None:
     package, enter = ENTRIES[entry]
     make_old(package, monkeypatch)
-    monkeypatch.setenv(SWITCH, accepted.format(package))
+    monkeypatch.setenv(OVERRIDE_VARIABLE, accepted.format(package))
     enter()
 
 
@@ -150,7 +152,7 @@ def test_versions_are_compared_by_number(
     least: str, found: str, is_safe: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(__version__=found))
-    monkeypatch.setitem(safe_versions.SAFE, "some", safe_versions._Safe("some_package", least, "x"))
+    monkeypatch.setitem(safe_versions.SAFE_VERSIONS, "some", safe_versions._SafeVersion("some_package", least, "x"))
     try:
         require_safe("some")
     except MissingPackageError:
@@ -162,6 +164,6 @@ def test_versions_are_compared_by_number(
 def test_pages_name_the_safe_versions() -> None:
     root = Path(__file__).parents[2]
     pages = [(root / name).read_text(encoding="utf-8") for name in ("docs/security.md", "CONTRIBUTING.md")]
-    for package, safe in SAFE.items():
-        assert re.search(rf"\| {package} \| {re.escape(safe.least)} \|", pages[0]), package
-    assert all(SWITCH in page for page in pages)
+    for package, safe in SAFE_VERSIONS.items():
+        assert re.search(rf"\| {package} \| {re.escape(safe.min_version)} \|", pages[0]), package
+    assert all(OVERRIDE_VARIABLE in page for page in pages)

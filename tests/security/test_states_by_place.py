@@ -24,7 +24,7 @@ import daskprep as dp
 from daskprep import serving
 from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError
 from daskprep.media.audio import encode_wav
-from daskprep.serving.saved import digests_of, with_digest
+from daskprep.serving.saved import add_digest, compute_digests
 from tests import saved_format
 
 State = dict[str, Any]
@@ -265,9 +265,9 @@ def test_a_signed_file_with_something_else_at_a_place_works_or_is_refused(
         state = put(saved, place, value)
         for one in state["features"].values() if isinstance(state.get("features"), dict) else ():
             if isinstance(one, dict) and isinstance(one.get("learned"), dict):
-                one["digests"] = digests_of(one["learned"])
+                one["digests"] = compute_digests(one["learned"])
         with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, OverflowError):
-            state = with_digest(state)
+            state = add_digest(state)
         for call in (use, serve):
             what = outcome(call, state, tmp_path)
             if what not in {"worked", "refused"}:

@@ -22,7 +22,7 @@ from daskprep import serving, tokenizers
 from daskprep.cli import program
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.reader import MediaReader
-from daskprep.storage.urls import ReceivedPath
+from daskprep.storage.urls import UntrustedPath
 
 
 def written(folder: Path, pictures: Path, **parameters: Any) -> dp.Dataset:
@@ -133,7 +133,7 @@ def test_a_tokenizer_that_a_dataset_names_is_not_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", ["hf_tokenizer", "sentencepiece"])
 def test_a_name_of_a_tokenizer_that_was_received_is_refused_before_it_is_looked_up(tokenizer: str) -> None:
-    feature = dp.Text(tokenizer=tokenizer, pretrained_model_name_or_path=ReceivedPath("somebody/tokenizer"))
+    feature = dp.Text(tokenizer=tokenizer, pretrained_model_name_or_path=UntrustedPath("somebody/tokenizer"))
     with pytest.raises(ConfigError, match="somebody/tokenizer.* not trusted"):
         dp.Preprocessor({"review": feature}).fit(pd.DataFrame({"review": ["a"]}))
 
@@ -259,8 +259,8 @@ def test_the_second_of_several_datasets_reads_nothing_of_the_first(
     base = tmp_path / "files" if based else None
     loader = dp.open_dataset(paths, base_dir=base)["train"].loader(2, **{**options, "shuffle": False})
     read: list[str] = []
-    original = MediaReader._local
-    monkeypatch.setattr(MediaReader, "_local", lambda *given: read.append(given[1].path) or original(*given))
+    original = MediaReader._read_local
+    monkeypatch.setattr(MediaReader, "_read_local", lambda *given: read.append(given[1].path) or original(*given))
     with pytest.raises(ConfigError, match=r"0\.png\" is outside .*/b, and the dataset"):
         list(loader)
     assert set(read) <= {str(tmp_path / "a" / "pictures" / f"{i}.png") for i in (0, 1)}
@@ -290,7 +290,7 @@ def test_files_are_looked_at_for_changes_only_where_they_may_be_read(
 ) -> None:
     written(tmp_path / "a.dp", tmp_path / "pictures")
     seen = []
-    monkeypatch.setattr("daskprep.dataset.media._stamp", seen.append)
+    monkeypatch.setattr("daskprep.dataset.media._make_stamp", seen.append)
     dp.open_dataset(tmp_path / "a.dp")["train"].cache("photo")
     assert seen == [None, None]
     dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].cache("photo")

@@ -27,11 +27,11 @@ from hypothesis import strategies as st
 import daskprep as dp
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_numbers, one_array
-from daskprep.loader.batches import expansions
+from daskprep.loader.batches import make_expanders
 from daskprep.serving import Encoder
-from daskprep.serving.base import KINDS
+from daskprep.serving.base import CELL_KINDS
 from daskprep.serving.cells import number_of, text_of
-from daskprep.serving.cutting import CUTS
+from daskprep.serving.text_tokenizers import TOKENIZERS
 from daskprep.sources import table_from_pandas
 from daskprep.sources.cell_text import as_text
 from tests.columns import encode_columns
@@ -146,7 +146,7 @@ MISSING = ["fill_with_const", "fill_with_mode", "ffill", "bfill", "drop_row"]
 INVALID = ["missing", "missing", "raise"]
 FITTED = [None, 1, 2, 10]
 TOKENS: dict[str, Any] = {
-    "tokenizer": sorted(CUTS),
+    "tokenizer": sorted(TOKENIZERS),
     "most_common": FITTED,
     "lowercase": st.booleans(),
     "ngram_size": [1, 2, 3],
@@ -273,7 +273,7 @@ def encoded_columns(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any
 def batch_of(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any]:
     """Return what a loader gives for the rows of a frame."""
     arrays = encode_columns(prep, frame)
-    changes = expansions(prep.features_, prep.learned_, arrays)
+    changes = make_expanders(prep.features_, prep.learned_, arrays)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return {name: changes.get(name, lambda one: one)(tensor).numpy() for name, tensor in tensors.items()}
 
@@ -309,7 +309,7 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
 
 def counted(report: Mapping[str, Mapping[str, Any]], features: Any, rows: int) -> list[list[int]]:
     """Return what `cell_counts` has for features, of the cells in a report."""
-    return [[rows, *(len(report.get(name, {}).get(kind, ())) for kind in KINDS)] for name in features]
+    return [[rows, *(len(report.get(name, {}).get(kind, ())) for kind in CELL_KINDS)] for name in features]
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -29,8 +29,8 @@ from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, For
 from daskprep.features import FEATURES
 from daskprep.features.number import LearnedNumber
 from daskprep.features.parameters import SAVED_AS
-from daskprep.serving.encoder import _OF_ALL, _PARAMETERS
-from daskprep.serving.saved import canonical, digests_of, with_digest
+from daskprep.serving.encoder import _COMMON_PARAMETERS, _PARAMETERS
+from daskprep.serving.saved import add_digest, canonical, compute_digests
 from tests.columns import encode_columns
 
 CELLS = {
@@ -108,8 +108,8 @@ def write(path: Path, state: dict[str, Any]) -> Path:
 def signed(state: dict[str, Any]) -> dict[str, Any]:
     """Return the state with digests of what it holds: as another implementation would save it."""
     for feature in state["features"].values():
-        feature["digests"] = digests_of(feature["learned"])
-    return with_digest(state) if "digest" in state else state
+        feature["digests"] = compute_digests(feature["learned"])
+    return add_digest(state) if "digest" in state else state
 
 
 def vocabularies(state: dict[str, Any], kind: str) -> Iterator[tuple[Any, ...]]:
@@ -456,7 +456,7 @@ def test_json_that_no_preprocessor_saved_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize("kind", list(_PARAMETERS))
 def test_a_parameter_that_no_version_has_yet_is_refused(kind):
     parameters = {SAVED_AS.get(name, name) for name in inspect.signature(FEATURES[kind]).parameters}
-    assert _OF_ALL | set(_PARAMETERS[kind].split()) == parameters
+    assert _COMMON_PARAMETERS | set(_PARAMETERS[kind].split()) == parameters
     state = {"format": 1, "features": {"x": {"type": kind, "params": {"later": 1}, "learned": {}}}}
     with pytest.raises(FormatVersionError, match=f'feature "x": a {kind} has no parameter "later"'):
         serving.Encoder(state)
@@ -652,9 +652,9 @@ def test_what_was_learned_must_be_of_its_type_without_digests_too(states, kind, 
 
 
 def test_a_place_may_be_named_anew():
-    assert digests_of({"base_dir": "/a", "rows": 1}) == digests_of({"base_dir": "/b", "rows": 1})
+    assert compute_digests({"base_dir": "/a", "rows": 1}) == compute_digests({"base_dir": "/b", "rows": 1})
     states = [{"features": {"a": {"params": {"base_dir": one, "lazy_cache_dir": one}}}} for one in ("/a", "/b")]
-    assert with_digest(states[0])["digest"] == with_digest(states[1])["digest"]
+    assert add_digest(states[0])["digest"] == add_digest(states[1])["digest"]
 
 
 @pytest.mark.parametrize(

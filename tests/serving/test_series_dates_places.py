@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import daskprep as dp
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.serving import Encoder
-from daskprep.serving.base import KINDS
+from daskprep.serving.base import CELL_KINDS
 from tests.columns import encode_columns
 
 MISSING = st.sampled_from(["fill_with_const", "fill_with_mode", "ffill", "bfill", "drop_row"])
@@ -331,7 +331,7 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
         assert encoded(encoder.encode, rows_of(some)) == expected, some
         if some and expected is not None:
             _, report = encoder.encode(rows_of(some), report=True)
-            counts = [len(some), *(len(report.get("x", {}).get(kind, ())) for kind in KINDS)]
+            counts = [len(some), *(len(report.get("x", {}).get(kind, ())) for kind in CELL_KINDS)]
             assert prep.cell_counts(frame_of(rows_of(some))).loc["x"].tolist() == counts, some
 
 

@@ -200,9 +200,9 @@ def test_stream_is_kept_in_scratch_as_long_as_it_is_needed(tmp_path: Path) -> No
 
 def test_copies_of_pieces_do_not_remove_what_is_kept() -> None:
     source = as_source(reader(table()))
-    piece = pickle.loads(pickle.dumps(source.pieces[0]))
-    assert piece.read(["city"]).equals(source.read(0, ["city"]))
-    del piece
+    fragment = pickle.loads(pickle.dumps(source.fragments[0]))
+    assert fragment.read(["city"]).equals(source.read(0, ["city"]))
+    del fragment
     gc.collect()
     assert source.read(0, ["city"]).num_rows == ROWS
 
@@ -245,7 +245,7 @@ def test_few_rows(rows: pa.Table, tmp_path: Path) -> None:
 def test_batches_larger_than_a_partition_are_cut() -> None:
     source = as_source(reader(table(), batch_rows=ROWS), partition_bytes=5_000)
     assert source.npartitions > 5
-    assert max(piece.nbytes for piece in source.pieces) <= 2_200
+    assert max(fragment.nbytes for fragment in source.fragments) <= 2_200
     assert [x for i in range(source.npartitions) for x in source.read(i, ["note"])["note"].to_pylist()] == table()[
         "note"
     ].to_pylist()
@@ -253,7 +253,7 @@ def test_batches_larger_than_a_partition_are_cut() -> None:
 
 def test_partitions_of_a_stream_hold_two_fifths_of_what_those_of_files_may() -> None:
     source = as_source(reader(table(), batch_rows=10), partition_bytes=20_000)
-    nbytes = [piece.nbytes for piece in source.pieces]
+    nbytes = [fragment.nbytes for fragment in source.fragments]
     assert len(nbytes) > 5
     assert 5_000 < max(nbytes) <= 8_000
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.sources.arrow_types import TEXT_CODES, common_type, narrow_column, narrow_type
-from daskprep.sources.base import evenly
+from daskprep.sources.base import split_evenly
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.string()])
@@ -32,7 +32,7 @@ def test_narrowing_shares_the_bytes_of_text() -> None:
 
 
 def test_text_too_long_for_one_array_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskprep.sources.arrow_types._LARGEST_OFFSET", 10)
+    monkeypatch.setattr("daskprep.sources.arrow_types._MAX_OFFSET", 10)
     cells = ["abcdef", "ghi", None, "jklmnopq", "r", "stuvw"]
     narrowed = narrow_column(pa.array(cells, pa.large_string()))
     assert narrowed.to_pylist() == cells
@@ -133,7 +133,7 @@ def test_common_types(one: pa.DataType, other: pa.DataType, expected: pa.DataTyp
 
 @pytest.mark.parametrize("total", [0, 1, 99, 100, 101, 250])
 def test_even_cuts_leave_parts_of_at_most_the_limit(total: int) -> None:
-    bounds = [7, *evenly(7, 7 + total, 100), 7 + total]
+    bounds = [7, *split_evenly(7, 7 + total, 100), 7 + total]
     sizes = [b - a for a, b in pairwise(bounds)]
     assert sum(sizes) == total
     assert max(sizes) <= 100

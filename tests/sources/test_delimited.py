@@ -97,8 +97,8 @@ def test_large_file_is_cut_into_even_pieces_that_pickle_small(write: Write) -> N
         "id": [str(i) for i in range(2000)],
         "text": [f"line\nof {i}" for i in range(2000)],
     }
-    assert all(len(pickle.dumps(piece)) < 1000 for piece in source.pieces)
-    assert pickle.loads(pickle.dumps(source.pieces[3])).read(["id"]).equals(source.read(3, ["id"]))
+    assert all(len(pickle.dumps(fragment)) < 1000 for fragment in source.fragments)
+    assert pickle.loads(pickle.dumps(source.fragments[3])).read(["id"]).equals(source.read(3, ["id"]))
 
 
 @pytest.mark.parametrize("shift", [-1, 0, 1])

@@ -42,9 +42,9 @@ def test_long_texts_count_at_their_length(tmp_path: Path, coded: bool) -> None:
     table = pa.table({"text": texts.dictionary_encode() if coded else texts, "unused": ["x" * 1_000] * 10_000})
     pa.feather.write_feather(table, tmp_path / "a.feather", chunksize=1_000)
     nbytes = sum(map(len, texts.to_pylist()))
-    pieces = read_files(tmp_path / "a.feather", columns=["text"], partition_bytes=1_000_000).pieces
-    assert len(pieces) == 4
-    assert nbytes <= sum(piece.nbytes for piece in pieces) < 1.1 * nbytes
+    fragments = read_files(tmp_path / "a.feather", columns=["text"], partition_bytes=1_000_000).fragments
+    assert len(fragments) == 4
+    assert nbytes <= sum(fragment.nbytes for fragment in fragments) < 1.1 * nbytes
 
 
 def test_streams_are_read_too(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import ColumnError
-from daskprep.kernels import plain_table
-from daskprep.media.cells import CELL_TYPE, media_cells
+from daskprep.kernels import unwrap_mixed_table
+from daskprep.media.cells import CELL_TYPE, convert_media_column
 from daskprep.sources import (
     DaskSource,
     PandasSource,
@@ -32,7 +32,7 @@ def column(values: Any, dtype: Any = None) -> pa.ChunkedArray:
     """Convert one column as a slice of a pandas frame, and as a Dask partition; both must agree."""
     frame = pd.DataFrame({"c": pd.Series(values, dtype=dtype).set_axis(range(5, 5 + len(values)))})
     read = as_source(frame).read(0, ["c"])["c"]
-    assert plain_table(table_from_pandas(frame, ["c"]))["c"].equals(read)
+    assert unwrap_mixed_table(table_from_pandas(frame, ["c"]))["c"].equals(read)
     return read
 
 
@@ -145,7 +145,7 @@ def test_dask_partitions_of_media_and_of_paths_agree() -> None:
         source = as_source(frame)
         parts = [source.read(i, ["c"])["c"] for i in range(source.npartitions)]
     assert [part.type for part in parts] == [CELL_TYPE, pa.string()]
-    read = pa.concat_arrays([media_cells(part, "image") for part in parts])
+    read = pa.concat_arrays([convert_media_column(part, "image") for part in parts])
     assert read.field("path").to_pylist() == [None, None, "a.png", "b.png"]
     assert read.field("bytes").to_pylist() == [b"x", None, None, None]
 
@@ -238,8 +238,8 @@ def test_dask_frames_are_taken_as_they_are(tmp_path: Path) -> None:
     assert source.frame is frame
     assert (source.columns, source.npartitions, source.row_counts) == (["a", "b"], 3, None)
     assert [cell for i in range(3) for cell in source.read(i, ["b"])["b"].to_pylist()] == list("abcdefghij")
-    with pytest.raises(TypeError, match="no pieces"):
-        _ = source.pieces
+    with pytest.raises(TypeError, match="no fragments"):
+        _ = source.fragments
     pandas = pd.DataFrame({"a": [1]})
     assert as_source(pandas).frame is pandas
     pandas.to_csv(tmp_path / "a.csv")

@@ -15,7 +15,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ColumnError
-from daskprep.media.cells import media_cells
+from daskprep.media.cells import convert_media_column
 from daskprep.sources import as_source
 from daskprep.sources.datasets import HuggingFaceSource
 
@@ -73,14 +73,14 @@ def test_columns_arrive_as_they_are_stored() -> None:
     given = rows()
     for name in table.column_names:
         assert table[name].to_pylist() == given[name]
-    assert media_cells(table["photo"], "image").field("bytes")[1].as_py() == b"no picture 1"
+    assert convert_media_column(table["photo"], "image").field("bytes")[1].as_py() == b"no picture 1"
 
 
 def test_sounds_are_not_decoded() -> None:
     cells = pa.array([{"bytes": b"RIFF", "path": None}, {"bytes": None, "path": "a.wav"}])
     info = datasets.DatasetInfo(features=datasets.Features({"sound": datasets.Audio(sampling_rate=8000)}))
     read = as_source(datasets.Dataset(pa.table({"sound": cells}), info=info)).read(0, ["sound"])
-    assert media_cells(read["sound"], "audio").field("path").to_pylist() == [None, "a.wav"]
+    assert convert_media_column(read["sound"], "audio").field("path").to_pylist() == [None, "a.wav"]
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -117,8 +117,8 @@ def test_partitions_are_short_where_media_are_read() -> None:
 
 def test_pieces_tell_their_size() -> None:
     source = as_source(in_memory(), columns=["grid"])
-    assert [piece.rows for piece in source.pieces] == [ROWS]
-    assert source.pieces[0].nbytes == pytest.approx(in_memory().select_columns(["grid"]).data.nbytes, rel=0.01)
+    assert [fragment.rows for fragment in source.fragments] == [ROWS]
+    assert source.fragments[0].nbytes == pytest.approx(in_memory().select_columns(["grid"]).data.nbytes, rel=0.01)
 
 
 def test_empty_and_column_less_tables_keep_their_rows() -> None:
@@ -134,7 +134,7 @@ def test_datasets_on_disk_travel_as_paths(tmp_path: Path) -> None:
     for chosen in (dataset, dataset.shuffle(seed=3), dataset.select(range(50, 90))):
         source = as_source(chosen)
         assert not source.in_memory
-        sent = pickle.dumps(source.pieces[0])
+        sent = pickle.dumps(source.fragments[0])
         assert len(sent) < 5_000
         assert pickle.loads(sent).read(["city"]).equals(source.read(0, ["city"]))
 

@@ -17,7 +17,7 @@ import pytest
 
 from daskprep.errors import DaskprepError, RejectedValueError, StorageFullError
 from daskprep.sources import FileSource, json_lines, read_files, text
-from daskprep.sources.json_lines import JsonPiece
+from daskprep.sources.json_lines import JsonFragment
 from daskprep.sources.spool import Spool
 
 ROWS: list[dict[str, Any]] = [
@@ -96,9 +96,11 @@ def test_files_that_fit_are_parsed_once(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1, "b": "x", "c": [1]}\n{"a": 2.5}\n{"b": null}\n')
     expected = [1.0, 2.5, None]
-    with mock.patch.object(JsonPiece, "_parsed", autospec=True, side_effect=JsonPiece._parsed) as parsed:
+    with mock.patch.object(
+        JsonFragment, "_parse_table", autospec=True, side_effect=JsonFragment._parse_table
+    ) as parsed:
         source = read_files(path)
-        copy = pickle.loads(pickle.dumps(source.pieces[0]))
+        copy = pickle.loads(pickle.dumps(source.fragments[0]))
         assert source.read(0, ["a", "b"]).to_pydict() == {"a": expected, "b": ["x", None, None]}
         assert parsed.call_count == 1
         assert source.read(0, ["a"])["a"].to_pylist() == copy.read(["a"])["a"].to_pylist() == expected
@@ -122,19 +124,21 @@ def test_larger_files_are_parsed_once_into_scratch(
     given = tmp_path / place if place == "scratch" else place
     rows = [{"a": i, "b": None if i < 20 else f"x{i}"} for i in range(50)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with mock.patch.object(JsonPiece, "_parsed", autospec=True, side_effect=JsonPiece._parsed) as parsed:
+    with mock.patch.object(
+        JsonFragment, "_parse_table", autospec=True, side_effect=JsonFragment._parse_table
+    ) as parsed:
         source = read_files(tmp_path / "a.jsonl", partition_bytes=100, scratch=given)
         surveyed = parsed.call_count
-        copies = pickle.loads(pickle.dumps(source.pieces))
+        copies = pickle.loads(pickle.dumps(source.fragments))
         assert len(copies) == surveyed > 5
-        assert [row for piece in copies for row in piece.read(["a", "b"]).to_pylist()] == rows
+        assert [row for fragment in copies for row in fragment.read(["a", "b"]).to_pylist()] == rows
         assert whole(source).to_pylist() == rows
         assert parsed.call_count == surveyed
         parsed.reset_mock()  # it keeps the pieces that it was called with
         del source
         gc.collect()
         assert not list((tmp_path / "scratch").iterdir())
-        assert [row for piece in copies for row in piece.read(["a", "b"]).to_pylist()] == rows
+        assert [row for fragment in copies for row in fragment.read(["a", "b"]).to_pylist()] == rows
         assert parsed.call_count == surveyed
 
 

@@ -16,7 +16,7 @@ import pytest
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources import FileSource, read_files
-from daskprep.sources.locations import public_name
+from daskprep.sources.locations import redact_url
 
 
 def csv(folder: Path, *names: str) -> Path:
@@ -212,11 +212,11 @@ def test_urls_of_other_file_systems_are_read() -> None:
     ],
 )
 def test_names_hold_no_credentials(url: str, shown: str) -> None:
-    assert public_name(url) == shown
+    assert redact_url(url) == shown
 
 
 def test_queries_are_told_apart_but_not_shown() -> None:
-    one, other = (public_name(f"https://host/a.csv?token={token}") for token in ("secret1", "secret2"))
+    one, other = (redact_url(f"https://host/a.csv?token={token}") for token in ("secret1", "secret2"))
     assert one.startswith("https://host/a.csv?")
     assert one != other
     assert "secret" not in one + other
@@ -228,13 +228,13 @@ def test_no_credentials_in_anything_that_is_shown() -> None:
     source = read_files("memory://private/a.csv", storage_options={"token": "secret"})
     shown = [
         repr(source),
-        repr(source.pieces),
+        repr(source.fragments),
         repr(source.files),
         str(source.fingerprint()),
         str(source.settings),
     ]
     assert not any("secret" in text for text in shown)
-    assert pickle.loads(pickle.dumps(source.pieces[0])).read(["a"])["a"].to_pylist() == ["1"]
+    assert pickle.loads(pickle.dumps(source.fragments[0])).read(["a"])["a"].to_pylist() == ["1"]
 
 
 def test_protocol_that_is_unknown_or_needs_a_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

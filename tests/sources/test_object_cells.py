@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.kernels import MIXED, plain_column
-from daskprep.media.cells import CELL_TYPE, object_cells
+from daskprep.kernels import MIXED, unwrap_mixed_column
+from daskprep.media.cells import CELL_TYPE, convert_media_objects
 from daskprep.sources.cell_text import cell_texts
 from daskprep.sources.object_cells import Cells, cell_kind
 
@@ -115,7 +115,7 @@ def test_cells_of_several_kinds_are_text(values: list[Any], expected: list[str])
     array = converted([*values, *MISSING])
     assert array.type == MIXED
     assert array.null_count == [*expected, *MISSING].count(None) + 3
-    text = plain_column(pa.chunked_array([array]))
+    text = unwrap_mixed_column(pa.chunked_array([array]))
     assert text.type == pa.string()
     assert text.to_pylist() == [*expected, *[None] * len(MISSING)]
 
@@ -206,7 +206,7 @@ def test_media_are_structs_as_the_media_cells_are(values: list[Any], kind: Any) 
     assert cell_kind(objects([*values, *MISSING])) == kind
     array = converted([*values, *MISSING])
     assert array.type == CELL_TYPE
-    assert array.equals(object_cells([*values, *[None] * len(MISSING)], kind)[0])
+    assert array.equals(convert_media_objects([*values, *[None] * len(MISSING)], kind)[0])
     assert array.null_count == len(MISSING)
 
 

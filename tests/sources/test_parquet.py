@@ -40,7 +40,7 @@ def whole(source: FileSource) -> pa.Table:
 def test_row_groups_are_joined_up_to_partition_bytes(write: Write) -> None:
     options = {"row_group_size": 100, "use_dictionary": False}
     paths = [write(f"{k}.parquet", options, a=range(k * 1000, k * 1000 + 1000)) for k in range(3)]
-    unit = read_files(paths, partition_bytes=1).pieces[0].nbytes
+    unit = read_files(paths, partition_bytes=1).fragments[0].nbytes
     for parts, counts in ((0.5, [100] * 30), (2, [200] * 15), (24, [2400, 600]), (1000, [3000])):
         source = read_files(paths, partition_bytes=int(unit * parts))
         assert source.row_counts == counts
@@ -70,7 +70,7 @@ def test_repeated_values_count_at_their_length(
     path = write(options=options, t=pa.array([cells(text) for text in (sorted(rows) if is_sorted else rows)], kind))
     nbytes = sum(map(len, rows))
     assert path.stat().st_size < nbytes / 30
-    assert nbytes < sum(piece.nbytes for piece in read_files(path).pieces) < 1.3 * nbytes
+    assert nbytes < sum(fragment.nbytes for fragment in read_files(path).fragments) < 1.3 * nbytes
 
 
 def test_row_groups_of_codes_are_cut_by_the_texts_that_they_stand_for(write: Write) -> None:
@@ -95,11 +95,11 @@ def test_columns_that_are_not_asked_for_do_not_count(write: Write) -> None:
 
 def test_pieces_are_small_and_equal_after_pickling(write: Write) -> None:
     source = read_files(write(options={"row_group_size": 10}, a=range(100), b=["x"] * 100), partition_bytes=1)
-    for i, piece in enumerate(source.pieces):
-        copy = pickle.loads(pickle.dumps(piece))
-        assert copy == piece
+    for i, fragment in enumerate(source.fragments):
+        copy = pickle.loads(pickle.dumps(fragment))
+        assert copy == fragment
         assert copy.read(["b", "a"]).equals(source.read(i, ["b", "a"]))
-        assert len(pickle.dumps(piece)) < 1000
+        assert len(pickle.dumps(fragment)) < 1000
 
 
 def test_text_that_repeats_is_read_as_codes(write: Write) -> None:

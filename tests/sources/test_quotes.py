@@ -45,11 +45,11 @@ def test_cuts_are_the_first_ends_of_records_after_the_targets(
     text: bytes, block_bytes: int, targets: list[int]
 ) -> None:
     ends, inside = ends_by_character(text)
-    cuts, _, opened = cut_records(blocks_of(text, block_bytes), 0, targets, ",", '"')
+    cuts, _, unclosed_quote = cut_records(blocks_of(text, block_bytes), 0, targets, ",", '"')
     expected = {min((end for end in ends if end >= target), default=None) for target in targets} - {None}
     assert set(cuts) == expected
     assert cuts == sorted(set(cuts))
-    assert (opened is not None) == inside
+    assert (unclosed_quote is not None) == inside
 
 
 @given(TEXTS, st.integers(1, 9), st.lists(st.integers(0, 25), max_size=5).map(sorted))
@@ -64,12 +64,12 @@ def test_records_are_counted_where_every_newline_ends_one(text: bytes, block_byt
 
 @given(TEXTS)
 def test_unclosed_quote_is_where_it_opens(text: bytes) -> None:
-    opened = cut_records((text[i : i + 7] for i in range(0, len(text), 7)), 0, (), ",", '"').opened
-    assert (opened is not None) == ends_by_character(text)[1]
-    if opened is not None:
-        assert text[opened : opened + 1] == b'"'
-        assert not ends_by_character(text[:opened])[1]
-        assert ends_by_character(text[: opened + 1])[1]
+    unclosed_quote = cut_records((text[i : i + 7] for i in range(0, len(text), 7)), 0, (), ",", '"').unclosed_quote
+    assert (unclosed_quote is not None) == ends_by_character(text)[1]
+    if unclosed_quote is not None:
+        assert text[unclosed_quote : unclosed_quote + 1] == b'"'
+        assert not ends_by_character(text[:unclosed_quote])[1]
+        assert ends_by_character(text[: unclosed_quote + 1])[1]
 
 
 @given(TEXTS)

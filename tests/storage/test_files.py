@@ -30,9 +30,9 @@ from fsspec.implementations.dirfs import DirFileSystem
 from daskprep.errors import ConfigError, StorageFullError
 from daskprep.storage import Folder, checksum, local_files
 from daskprep.storage.checksum import crc32c
-from daskprep.storage.local_files import GrowingFile
+from daskprep.storage.local_files import PreallocatedFile
 from daskprep.storage.remote_files import RemoteFiles
-from daskprep.storage.urls import public_name
+from daskprep.storage.urls import redact_url
 
 
 @pytest.fixture(params=["local", "memory", "with-folders"])
@@ -51,7 +51,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
 
 
 def read_into(folder: Folder, name: str, start: int, target: memoryview) -> None:
-    with folder.opened(name) as fill:
+    with folder.open_reader(name) as fill:
         fill(start, target)
 
 
@@ -88,7 +88,7 @@ def test_where_no_folder_can_be_made_the_error_comes_at_once(tmp_path: Path, mon
 def test_what_is_no_folder_is_not_taken_for_one(tmp_path: Path, make) -> None:
     make(tmp_path / "a")
     with pytest.raises((FileExistsError, NotADirectoryError)):
-        local_files._hold(tmp_path / "a" / "b")
+        local_files._acquire_lock(tmp_path / "a" / "b")
 
 
 def test_what_is_written_is_read(folder: Folder) -> None:
@@ -99,7 +99,7 @@ def test_what_is_written_is_read(folder: Folder) -> None:
     assert folder.read("train/a.bin", 2, 2) == b""
     assert folder.read("train/a.bin", 14, 100) == values.tobytes()[10:]
     assert folder.read("train/a.bin", 100) == b""
-    assert folder.mapped("train/a.bin").to_pybytes() == folder.read("train/a.bin")
+    assert folder.read_buffer("train/a.bin").to_pybytes() == folder.read("train/a.bin")
     assert folder.size("train/a.bin") == 16
 
 
@@ -111,7 +111,7 @@ def test_file_is_replaced_and_names_are_listed(folder: Folder) -> None:
     assert folder.sizes() == {"a.txt": 0, "a/c/0": 2, "b": 3, "b ": 4}
     assert (folder / "a").sizes() == {"c/0": 2}
     assert folder.children() == ["a", "a.txt", "b", "b "]
-    assert folder.mapped("a.txt").size == 0
+    assert folder.read_buffer("a.txt").size == 0
 
 
 @pytest.mark.parametrize("name", ["a b%20[x]*?.bin", "ä/😀", "-", "a#b&c=d", "'\"\\", "x" * 200])
@@ -128,7 +128,7 @@ def test_missing_files(folder: Folder) -> None:
     folder.write("there", b"1")
     assert folder.size("gone") is None
     assert folder.size("there/gone") is None
-    for read in (folder.read, folder.mapped, lambda name: folder.read(name, 1, 2)):
+    for read in (folder.read, folder.read_buffer, lambda name: folder.read(name, 1, 2)):
         with pytest.raises(FileNotFoundError, match="gone"):
             read("gone")
     with pytest.raises(FileNotFoundError, match="gone"):
@@ -220,15 +220,15 @@ def test_full_disk_names_the_file_and_the_bytes(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "data.dp").iterdir()] == ["small"]
 
 
-def growing(folder: Folder) -> GrowingFile:
-    file = folder.growing("a", 5)
+def preallocate(folder: Folder) -> PreallocatedFile:
+    file = folder.preallocate("a", 5)
     assert file is not None
     return file
 
 
 def test_parts_of_a_growing_file_come_in_any_order(tmp_path: Path) -> None:
     folder, pwrite = Folder.open(tmp_path), os.pwrite
-    file = growing(folder)
+    file = preallocate(folder)
     with mock.patch("os.pwrite", lambda descriptor, data, start: pwrite(descriptor, data[:1], start)):
         file.write(3, memoryview(b"45"))
         file.write(0, memoryview(b"123"))
@@ -242,7 +242,7 @@ def test_parts_of_a_growing_file_come_in_any_order(tmp_path: Path) -> None:
 
 def test_growing_file_that_comes_second_is_dropped(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
-    files = [growing(folder), growing(folder)]
+    files = [preallocate(folder), preallocate(folder)]
     files[0].write(0, memoryview(b"first"))
     assert [file.finish() for file in files] == [True, False]
     assert folder.sizes() == {"a": 5}
@@ -252,7 +252,7 @@ def test_growing_file_that_comes_second_is_dropped(tmp_path: Path) -> None:
 def test_growing_file_that_nobody_finishes_leaves_nothing(tmp_path: Path) -> None:
     gc.collect()  # what tests before left open
     open_files = len(list(Path("/proc/self/fd").iterdir()))
-    growing(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
+    preallocate(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
     gc.collect()
     assert list(tmp_path.iterdir()) == []
     assert len(list(Path("/proc/self/fd").iterdir())) == open_files
@@ -262,25 +262,25 @@ def test_growing_file_that_nobody_finishes_leaves_nothing(tmp_path: Path) -> Non
 def test_growing_file_without_room_is_told(tmp_path: Path, call: str) -> None:
     full = mock.patch(call, side_effect=OSError(28, "No space left on device"))
     with full, pytest.raises(StorageFullError, match="a: no room for this file of 5 bytes or more"):
-        growing(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
+        preallocate(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
 
 
 @pytest.mark.parametrize("call", ["os.open", "os.posix_fallocate"])
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EMFILE])
 def test_no_growing_file_where_the_system_has_none(tmp_path: Path, call: str, number: int) -> None:
     with mock.patch(call, side_effect=OSError(number, "none here")):
-        assert Folder.open(tmp_path).growing("a", 5) is None
-    assert Folder.open("memory://nowhere").growing("a", 5) is None
+        assert Folder.open(tmp_path).preallocate("a", 5) is None
+    assert Folder.open("memory://nowhere").preallocate("a", 5) is None
 
 
 def test_growing_files_are_a_part_of_the_files_that_may_be_open(tmp_path: Path) -> None:
     gc.collect()  # what tests before left open
     folder = Folder.open(tmp_path)
     with mock.patch("resource.getrlimit", return_value=(80, 80)):
-        files = [folder.growing("a", 5) for _ in range(12)]
+        files = [folder.preallocate("a", 5) for _ in range(12)]
         assert [file is not None for file in files] == [True] * 10 + [False] * 2
         files[0].close()
-        assert folder.growing("a", 5) is not None
+        assert folder.preallocate("a", 5) is not None
 
 
 def test_full_remote_is_the_same_error(folder: Folder) -> None:
@@ -369,10 +369,10 @@ def test_folder_is_pickled(folder: Folder) -> None:
     folder.write("a", b"1")
     again = pickle.loads(pickle.dumps(folder / "b"))
     assert again == folder / "b"
-    assert (again.url, again.is_local, again.is_in_process) == (
+    assert (again.url, again.is_local, again.is_process_local) == (
         f"{folder.url}/b",
         folder.is_local,
-        folder.is_in_process,
+        folder.is_process_local,
     )
     again.write("c", b"22")
     assert folder.sizes() == {"a": 1, "b/c": 2}
@@ -446,11 +446,11 @@ def test_checksum_is_that_of_the_concatenation(dtype: str) -> None:
     ],
 )
 def test_public_names_hide_passwords_alone(url: str, shown: str) -> None:
-    assert public_name(url) == shown
+    assert redact_url(url) == shown
 
 
 def test_public_names_hide_queries() -> None:
-    assert "SECRET" not in public_name("abfs://c@account.net/x?sig=SECRET")
+    assert "SECRET" not in redact_url("abfs://c@account.net/x?sig=SECRET")
 
 
 def is_held(path: Path) -> bool:
@@ -468,7 +468,7 @@ def is_held(path: Path) -> bool:
 def test_a_lock_that_a_forked_process_inherits_is_let_go(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
     began, end = os.pipe()
-    with folder.locked():
+    with folder.lock():
         child = os.fork()
         if not child:
             os.read(began, 1)
@@ -487,7 +487,7 @@ def test_a_forked_process_that_outlives_its_parent_holds_no_lock(tmp_path: Path)
     began, end = os.pipe()
     parent = os.fork()
     if not parent:
-        with folder.locked():
+        with folder.lock():
             if not os.fork():
                 os.read(began, 1)
             os._exit(not is_held(tmp_path))  # without letting go, as if it was killed
@@ -499,7 +499,7 @@ def test_a_forked_process_that_outlives_its_parent_holds_no_lock(tmp_path: Path)
 
 
 def test_a_forked_process_that_leaves_the_block_lets_its_parent_hold_on(tmp_path: Path) -> None:
-    held = Folder.open(tmp_path).locked()
+    held = Folder.open(tmp_path).lock()
     held.__enter__()
     child = os.fork()
     if not child:
@@ -512,7 +512,7 @@ def test_a_forked_process_that_leaves_the_block_lets_its_parent_hold_on(tmp_path
 
 
 def test_who_waits_for_a_folder_is_told_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_files, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(local_files, "_LOCK_WARNING_SECONDS", 0.01)
     folder, told = Folder.open(tmp_path), threading.Event()
     said: list[str] = []
 
@@ -524,14 +524,14 @@ def test_who_waits_for_a_folder_is_told_for_whom(tmp_path: Path, monkeypatch: py
     holding = threading.Event()
 
     def hold() -> None:
-        with folder.locked():
+        with folder.lock():
             holding.set()
             told.wait(60)
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(hold)
         holding.wait(60)
-        with folder.locked():
+        with folder.lock():
             pass
     assert re.search(f"{re.escape(str(tmp_path))} is held by process [0-9]+, .*Ctrl-C stops", said[0])
 
@@ -547,8 +547,8 @@ def test_a_folder_that_was_made_anew_while_it_was_waited_for_is_locked(tmp_path:
         flock(descriptor, operation)
 
     with mock.patch("portalocker.portalocker.LOCKER", waits), ThreadPoolExecutor(1) as pool:
-        again = folder.locked()
-        with folder.locked():
+        again = folder.lock()
+        with folder.lock():
             other = pool.submit(again.__enter__)
             waiting.wait(60)
             folder.remove_all()
@@ -575,11 +575,11 @@ def test_a_file_system_without_locks_and_flushed_folders_is_written_to(
     )
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: refuse("EOPNOTSUPP"))
     folder = Folder.open(tmp_path / "deep" / "er")
-    with folder.locked():
+    with folder.lock():
         folder.write("a", b"1")
         folder.write("b", b"2", durable=False)
         folder.sync(["b"])
-        assert folder.growing("c", 10) is None
+        assert folder.preallocate("c", 10) is None
     assert folder.sizes() == {"a": 1, "b": 1}
 
 

@@ -43,13 +43,13 @@ def test_files_are_named_by_part_and_block() -> None:
         "train/arrays.zarr/photo/c.4.0.0.0": range(8, 10),
     }
     assert next(iter(made.part_files("test", 0))) == "test/table/part-00000.parquet"
-    assert list(made.part_blocks_of("train", 1)) == [2, 3]
-    assert list(made.fixed_files("test")) == [
+    assert list(made.part_block_range("train", 1)) == [2, 3]
+    assert list(made.metadata_files("test")) == [
         "test/arrays.zarr/photo/zarr.json",
         "test/arrays.zarr/review/zarr.json",
         "test/arrays.zarr/zarr.json",
     ]
-    assert json.loads(made.fixed_files("train")["train/arrays.zarr/review/zarr.json"])["shape"] == [10, 8]
+    assert json.loads(made.metadata_files("train")["train/arrays.zarr/review/zarr.json"])["shape"] == [10, 8]
 
 
 def test_what_is_not_there_is_an_index_error() -> None:
@@ -97,7 +97,7 @@ def test_blocks_are_as_large_as_rows_and_bytes_allow(row_bytes: int, rows: int, 
 def test_layout_without_outputs_holds_row_numbers() -> None:
     made = Layout.choose([], {"train": 3}, block_rows=None, compression="lz4")
     assert (made.row_bytes, made.block_rows) == (8, 256)
-    assert list(made.fixed_files("train")) == ["train/arrays.zarr/zarr.json"]
+    assert list(made.metadata_files("train")) == ["train/arrays.zarr/zarr.json"]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2**24 + 1, 1.5, True, "8"])

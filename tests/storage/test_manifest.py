@@ -43,9 +43,9 @@ def test_manifest_is_read_as_it_was_written() -> None:
 
 def test_an_entry_is_of_its_bytes_alone() -> None:
     entry = FileEntry.of("metadata.json", b"abc")
-    assert entry.is_of("metadata.json", b"abc") is True
-    assert entry.is_of("metadata.json", b"abx") is False
-    assert entry.is_of("metadata.json", b"abcx") is False
+    assert entry.matches("metadata.json", b"abc") is True
+    assert entry.matches("metadata.json", b"abx") is False
+    assert entry.matches("metadata.json", b"abcx") is False
 
 
 def test_files_may_be_empty_and_without_rows() -> None:
@@ -171,7 +171,7 @@ def test_manifest_is_found_in_its_folder(tmp_path: Path, where: str) -> None:
     assert read_manifest(folder) is None
     folder.write("manifest.json", MANIFEST.to_bytes())
     assert read_manifest(folder) == MANIFEST
-    small = mock.patch("daskprep.storage.manifest._LIMIT_BYTES", 10)
+    small = mock.patch("daskprep.storage.manifest._MAX_MANIFEST_BYTES", 10)
     with small, pytest.raises(CorruptDatasetError, match=r"manifest\.json is damaged: it has \d+ bytes"):
         read_manifest(folder)
 
@@ -196,21 +196,21 @@ def test_entries_tell_two_chunks_apart() -> None:
     name = "train/arrays.zarr/a/c.0.0"
     entry = FileEntry.of(name, one, 4)
     assert entry == FileEntry(len(one), int.from_bytes(one[-4:], "little"), 4)
-    assert entry.is_of(name, one)
-    assert not entry.is_of(name, other)
+    assert entry.matches(name, one)
+    assert not entry.matches(name, other)
 
 
 @pytest.mark.parametrize("name", ["train/arrays.zarr/a/c.0.0", "train/table/part-00000.parquet"])
 def test_entry_is_of_no_altered_file(name: str) -> None:
     content = encode_chunk(np.arange(12, dtype="uint16").reshape(4, 3), 4, "none")
     entry = FileEntry.of(name, content)
-    assert entry.is_of(name, content)
+    assert entry.matches(name, content)
     for position in range(len(content)):
         altered = bytearray(content)
         altered[position] ^= 1 << position % 8
-        assert not entry.is_of(name, altered)
-    assert not entry.is_of(name, content[:-1])
-    assert not entry.is_of(name, b"")
+        assert not entry.matches(name, altered)
+    assert not entry.matches(name, content[:-1])
+    assert not entry.matches(name, b"")
 
 
 SOURCE = {"files": [["a.csv", 3, "x"]], "format": "csv", "settings": {}}
@@ -299,11 +299,11 @@ def test_an_entry_is_of_no_altered_shard() -> None:
     edges = [0, len(chunks[0]), len(chunks[0]) + len(chunks[1])]
     checksums = [int.from_bytes(chunk[-CHECKSUM_BYTES:], "little") for chunk in chunks]
     assert entry.chunks(lambda start: shard[start:]) == list(map(Span, edges, edges[1:], checksums))
-    assert entry.is_of(name, shard) is True
+    assert entry.matches(name, shard) is True
     for position in range(len(shard)):
         altered = bytearray(shard)
         altered[position] ^= 1 << position % 8
-        assert entry.is_of(name, altered) is False
+        assert entry.matches(name, altered) is False
 
 
 @pytest.mark.parametrize(

@@ -21,5 +21,5 @@ def test_a_request_that_hangs_is_tried_again(monkeypatch, seconds, calls):
     monkeypatch.setattr(retries.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(retries.time, "sleep", lambda _: None)
     with pytest.raises(TimeoutError) as error:
-        retries.tried(hang, retries.ATTEMPTS)
+        retries.call_with_retries(hang, retries.ATTEMPTS)
     assert error.value.attempts == calls == next(made) - 1

@@ -17,7 +17,7 @@ DATA = bytes(range(200))
 
 @pytest.fixture(autouse=True)
 def nothing_was_read(monkeypatch) -> None:
-    monkeypatch.setattr(s3_ranges, "_works_in", [])
+    monkeypatch.setattr(s3_ranges, "_obstore_process", [])
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_range_is_read_without_s3fs(folder, name):
     folder.write(name, DATA)
     with by_s3fs(folder):
         assert folder.read(name, 3, 9) == DATA[3:9]
-        assert folder.mapped(name, 190, 300).to_pybytes() == DATA[190:]
+        assert folder.read_buffer(name, 190, 300).to_pybytes() == DATA[190:]
         assert folder.read(name, 200, 210) == folder.read(name, 5, 5) == b""
 
 
@@ -80,7 +80,7 @@ def test_what_does_not_answer_or_is_not_there_is_told(options, folder, monkeypat
 @pytest.mark.parametrize("more", [{"requester_pays": True}, {"config_kwargs": {"read_timeout": 9}}])
 def test_options_that_s3fs_alone_knows_are_left_to_it(folder, options, more):  # noqa: F811
     other = Folder.open(folder.url, {**options, **more})
-    with mock.patch.object(s3_ranges, "_told", side_effect=AssertionError):
+    with mock.patch.object(s3_ranges, "_translate_error", side_effect=AssertionError):
         assert other.read("a", 3, 9) == DATA[3:9]
     with by_s3fs(other), pytest.raises(OSError, match="RuntimeError"):
         other.read("a", 3, 9)

@@ -17,7 +17,7 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage import Compression, FileEntry, Folder, Output
 from daskprep.storage.arrays import chunk_name, encode_chunk, group_metadata
 from daskprep.storage.checksum import crc32c
-from daskprep.storage.reading import Block, BlockReader, chunk_span, read_block
+from daskprep.storage.reading import BlockLocation, BlockReader, chunk_span, read_block
 from daskprep.storage.shards import chunk_spans, encode_shard, tail_bytes
 
 BLOCK, SLOTS = 4, 3
@@ -79,15 +79,15 @@ def test_every_altered_byte_is_noticed(tmp_path: Path, compression: Any) -> None
     rows = numbers(10, output)
     shard = shards(rows, compression)[0]
     entry = FileEntry.of(NAME, shard, 10, SLOTS)
-    assert entry.is_of(NAME, shard)
+    assert entry.matches(NAME, shard)
     reader = BlockReader(folder, output, BLOCK, compression)
     for position in range(len(shard)):
         altered = bytearray(shard)
         altered[position] ^= 1 << position % 8
-        assert not entry.is_of(NAME, altered)
+        assert not entry.matches(NAME, altered)
         # Each is a file of its own, so that no index is kept of another.
         folder.write(f"{position}", altered)
-        blocks = [Block(f"{position}", entry, BLOCK, chunk=chunk) for chunk in range(3)]
+        blocks = [BlockLocation(f"{position}", entry, BLOCK, chunk=chunk) for chunk in range(3)]
         with pytest.raises(CorruptDatasetError, match="was altered"):
             [read_block(reader, block) for block in blocks]
 
@@ -99,10 +99,10 @@ def test_chunks_that_changed_places_are_noticed(tmp_path: Path) -> None:
     tail = tail_bytes(SLOTS)
     entry = FileEntry.of(NAME, shard, 12, SLOTS)
     folder.write("x", turned[:-tail] + shard[-tail:])
-    assert not entry.is_of(NAME, turned[:-tail] + shard[-tail:])
+    assert not entry.matches(NAME, turned[:-tail] + shard[-tail:])
     for chunk in range(SLOTS):
         with pytest.raises(CorruptDatasetError, match="checksum is not that of the manifest"):
-            read_block(BlockReader(folder, output, BLOCK, "none"), Block("x", entry, BLOCK, chunk=chunk))
+            read_block(BlockReader(folder, output, BLOCK, "none"), BlockLocation("x", entry, BLOCK, chunk=chunk))
 
 
 def sealed(slots: list[tuple[int, int]], checksums: list[int]) -> bytes:
@@ -148,4 +148,4 @@ def test_a_block_that_a_shard_has_not_is_an_error(tmp_path: Path) -> None:
     folder, shard = Folder.open(tmp_path), shards(numbers(5, Output("x", "uint16", (2,))), "lz4")[0]
     folder.write("x", shard)
     with pytest.raises(CorruptDatasetError, match="was altered"):
-        chunk_span(folder, Block("x", FileEntry.of(NAME, shard, 5, SLOTS), BLOCK, chunk=2))
+        chunk_span(folder, BlockLocation("x", FileEntry.of(NAME, shard, 5, SLOTS), BLOCK, chunk=2))

@@ -116,13 +116,13 @@ def test_ranges_are_those_of_the_columns_that_are_read() -> None:
     data = encode_table([numbers], 100, "none")
     footer = read_footer(data)
     for columns, groups in ((["c"], [1]), (["a"], [0, 1]), (["a.b", "d"], [0]), (["c"], [])):
-        ranges = column_ranges(footer, groups, columns, data.size, apart=0)
+        ranges = column_ranges(footer, groups, columns, data.size, max_gap=0)
         assert sum(stop - start for start, stop in ranges) < 0.6 * data.size
         sparse = np.zeros(data.size, np.uint8)
         for start, stop in ranges:
             sparse[start:stop] = np.frombuffer(data, np.uint8)[start:stop]
         assert decode_table(sparse, columns, groups, footer).equals(decode_table(data, columns, groups, footer))
-    assert len(column_ranges(footer, [0], ["a", "d"], data.size, apart=0)) == 2
-    assert len(column_ranges(footer, [0], ["a", "d"], data.size, apart=2_000)) == 1
+    assert len(column_ranges(footer, [0], ["a", "d"], data.size, max_gap=0)) == 2
+    assert len(column_ranges(footer, [0], ["a", "d"], data.size, max_gap=2_000)) == 1
     with pytest.raises(CorruptDatasetError, match="lies at bytes"):
-        column_ranges(footer, [1], ["d"], data.size // 2, apart=0)
+        column_ranges(footer, [1], ["d"], data.size // 2, max_gap=0)

@@ -81,7 +81,7 @@ def test_a_cluster_gives_the_same_batches_as_threads(cluster, prep, parts, table
         found = list(stream)
         assert stream._client is cluster
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("daskprep.partitions.feeding.active_client", lambda: None)
+            patch.setattr("daskprep.partitions.executors.active_client", lambda: None)
             on_threads = list(prep.stream(source, 48, epochs=2, **OPTIONS))
         equal(numbers(found), numbers(on_threads))
         values, wanted = joined(found), joined(on_threads)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from daskprep.errors import ConfigError
 from daskprep.loader.order import Schedule
-from daskprep.streaming.order import Order, check_window, share_of
+from daskprep.streaming.order import StreamOrder, check_window, compute_rank_share
 
 
 def windows_of(sizes, rows, epoch=1, *, shuffle=True):
-    return Order(np.array(sizes), rows, 0, shuffle).epoch(epoch)
+    return StreamOrder(np.array(sizes), rows, 0, shuffle).epoch(epoch)
 
 
 @given(
@@ -24,15 +24,17 @@ def windows_of(sizes, rows, epoch=1, *, shuffle=True):
 )
 def test_windows_hold_every_row_once(sizes, rows, epoch, shuffle):
     windows = windows_of(sizes, rows, epoch, shuffle=shuffle)
-    numbers = np.concatenate([windows.numbers(place) for place in range(len(windows.sizes))])
-    np.testing.assert_array_equal(np.sort(numbers), np.arange(sum(sizes)))
-    assert all(size <= rows or len(list(windows.members(place))) == 1 for place, size in enumerate(windows.sizes))
+    row_numbers = np.concatenate([windows.row_numbers(place) for place in range(len(windows.sizes))])
+    np.testing.assert_array_equal(np.sort(row_numbers), np.arange(sum(sizes)))
+    assert all(
+        size <= rows or len(list(windows.window_partitions(place))) == 1 for place, size in enumerate(windows.sizes)
+    )
     if not shuffle:
-        np.testing.assert_array_equal(numbers, np.arange(sum(sizes)))
+        np.testing.assert_array_equal(row_numbers, np.arange(sum(sizes)))
 
 
 def test_the_first_windows_of_all_grow_from_one_partition():
-    counts = [len(list(windows_of([10] * 20, 1000, 0).members(place))) for place in range(5)]
+    counts = [len(list(windows_of([10] * 20, 1000, 0).window_partitions(place))) for place in range(5)]
     assert counts == [1, 2, 4, 8, 5]
     assert len(windows_of([10] * 20, 1000, 1).sizes) == 1
 
@@ -51,15 +53,17 @@ def test_shares_of_ranks_are_those_of_the_schedule(rows, batch_size, world, befo
     positions = np.arange(rows)
     owners = np.zeros(rows, np.int64)
     for schedule in schedules:
-        share = share_of(schedule)
-        places = share.places(positions)
-        owned = positions[places >= 0]
+        share = compute_rank_share(schedule)
+        rank_positions = share.rank_positions(positions)
+        owned = positions[rank_positions >= 0]
         owners[owned] += 1
         expected = schedule.window(range(len(schedule))).sizes if len(schedule) else ()
-        np.testing.assert_array_equal(np.sort(places[owned]), np.arange(sum(expected)))
-        assert [share.before(position) for position in range(rows + 1)] == [(owned < p).sum() for p in range(rows + 1)]
+        np.testing.assert_array_equal(np.sort(rank_positions[owned]), np.arange(sum(expected)))
+        assert [share.count_before(position) for position in range(rows + 1)] == [
+            (owned < p).sum() for p in range(rows + 1)
+        ]
     # What is left may have fewer rows than there are ranks and belong to no batch before: then it has none at all.
-    last = schedules[0].given + schedules[0].full * batch_size if drop_last else rows
+    last = schedules[0].rows_before + schedules[0].full_batches * batch_size if drop_last else rows
     np.testing.assert_array_equal(owners, (positions >= given_rows) & (positions < last))
 
 

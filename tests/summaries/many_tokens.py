@@ -50,14 +50,14 @@ def report(tokens: int, folder: str) -> dict[str, Any]:
     for first in range(0, tokens, size):
         level.append(piece(first, first + size))
         if len(level) == FANOUT or first + size >= tokens:
-            merged = functools.reduce(operator.add, level).bounded(folder)
-            counts = merged if counts is None else (counts + merged).bounded(folder)
+            merged = functools.reduce(operator.add, level).limit_memory(folder)
+            counts = merged if counts is None else (counts + merged).limit_memory(folder)
             level = []
-    ranked, frequencies = counts.ranked(most_common=MOST_COMMON)
+    rank, frequencies = counts.rank(most_common=MOST_COMMON)
     return {
         "total": counts.total,
         "files": len(counts.spilled),
-        "tokens": ranked.to_pylist(),
+        "tokens": rank.to_pylist(),
         "frequencies": frequencies.tolist(),
     }
 

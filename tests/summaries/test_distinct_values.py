@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.summaries import Lengths
-from daskprep.summaries.distinct_values import KEPT_TEXTS, DistinctValues
+from daskprep.summaries.distinct_values import MAX_TEXTS, DistinctValues
 from daskprep.summaries.token_hash import token_hashes
 
 LIMIT = 1 << 14
@@ -29,24 +29,24 @@ def test_values_are_counted_wherever_they_stand():
     values = pa.array(["b", "a", "b", "c", "a"])
     found = DistinctValues.of(values, np.array([1, 2, 3, 4, 5], np.int32))
     assert counts(found) == {"a": 7, "b": 4, "c": 4}
-    assert (found.count, found.total, found.is_exact, found.all_once) == (3, 15, True, False)
+    assert (found.count, found.total, found.is_exact, found.all_unique) == (3, 15, True, False)
     assert found.hashes.tolist() == sorted(token_hashes(pa.array(["a", "b", "c"])).tolist())
     assert found.counts.dtype == np.int64
 
 
 def test_no_values_are_none():
     empty = once()
-    assert (empty.count, empty.total, empty.is_exact, empty.all_once) == (0, 0, True, True)
+    assert (empty.count, empty.total, empty.is_exact, empty.all_unique) == (0, 0, True, True)
     assert empty == DistinctValues() == once("a") * 0
     assert empty + once("a") == once("a") + empty == once("a")
     assert empty.counts.dtype == np.int64
 
 
 def test_only_values_that_all_occur_once_are_unique():
-    assert once("a", "b").all_once
-    assert not once("a", "b", "a").all_once
-    assert not (once("a", "b") + once("a")).all_once
-    assert not (once("a") * 2).all_once
+    assert once("a", "b").all_unique
+    assert not once("a", "b", "a").all_unique
+    assert not (once("a", "b") + once("a")).all_unique
+    assert not (once("a") * 2).all_unique
 
 
 def test_summaries_are_equal_when_all_that_they_know_is():
@@ -86,7 +86,7 @@ def test_long_texts_are_cut():
 
 
 def test_texts_are_kept_of_the_values_with_the_smallest_hashes():
-    values = np.arange(3 * KEPT_TEXTS)
+    values = np.arange(3 * MAX_TEXTS)
     found = numbers(values)
     order = np.argsort(token_hashes(pa.array(values)))
     assert found.texts.to_pylist() == [str(value) for value in values[order][:1024]]
@@ -132,4 +132,4 @@ def test_values_that_come_several_times_are_counted_in_full(distinct):
     assert all(expected[int(text)] == count for text, count in counts(found).items())
     order = np.argsort(token_hashes(pa.array(np.arange(distinct))))[:LIMIT]
     assert found.counts.tolist() == [expected[value] for value in order.tolist()]
-    assert found.texts.to_pylist() == [str(value) for value in order[:KEPT_TEXTS].tolist()]
+    assert found.texts.to_pylist() == [str(value) for value in order[:MAX_TEXTS].tolist()]

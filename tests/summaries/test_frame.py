@@ -22,7 +22,7 @@ from daskprep.summaries import (
     token_counts,
     value_sums,
 )
-from daskprep.summaries.frame import without_each
+from daskprep.summaries.column_summary import leave_one_out_sums
 from daskprep.summaries.value_sums import ValueSums
 
 
@@ -44,8 +44,8 @@ def column(number, words):
 
 
 def told(one):
-    tokens, counts = one.values.counts.ranked()
-    first = [[part.tolist() for part in one.values.counts.ranked(*cut)] for cut in ((2,), (None, 2), (3, 2))]
+    tokens, counts = one.values.counts.rank()
+    first = [[part.tolist() for part in one.values.counts.rank(*cut)] for cut in ((2,), (None, 2), (3, 2))]
     lengths = one.values.lengths
     rest = one.rows, one.missing, one.seen, one.rejects, one.cells, one.values.documents, one.values.counts.total
     return tokens.to_pylist(), counts.tolist(), first, lengths.lengths.tolist(), lengths.counts.tolist(), *rest
@@ -57,7 +57,7 @@ def test_each_fold_is_left_out(folds, limit):
     parts = [column(number, words) for number, words in enumerate(folds)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-        whole, *without = map(told, without_each(parts, None))
+        whole, *without = map(told, leave_one_out_sums(parts, None))
     assert whole == told(functools.reduce(operator.add, parts))
     others = [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts) - 1)]
     assert without == [told(functools.reduce(operator.add, one)) for one in others]
@@ -70,10 +70,10 @@ def test_what_is_known_without_a_fold_is_the_same_from_files(tmp_path_factory, f
     folder = str(tmp_path_factory.mktemp("spilled"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-        states = list(without_each([column(number, words) for number, words in enumerate(folds)], None))
+        states = list(leave_one_out_sums([column(number, words) for number, words in enumerate(folds)], None))
         expected = list(map(told, states))
         patch.setattr(token_counts, "SPILL_ENTRIES", 2)
-        assert [told(state.bounded(folder)) for state in states] == expected
+        assert [told(state.limit_memory(folder)) for state in states] == expected
 
 
 @settings(max_examples=20)
@@ -89,8 +89,8 @@ def test_folds_that_share_tokens_are_counted_as_those_that_do_not(tmp_path_facto
     def left_out(counted):
         parts = [[ColumnSummary(9, 0, Rejects(), Words(one, Lengths())) for one in each] for each in counted]
         folds = (FoldedSummary(tuple(each)) for each in parts)
-        summed = functools.reduce(lambda one, other: (one + other).bounded(folder), folds)
-        return [told(state.bounded(folder)) for state in without_each(summed.parts, folder)]
+        summed = functools.reduce(lambda one, other: (one + other).limit_memory(folder), folds)
+        return [told(state.limit_memory(folder)) for state in leave_one_out_sums(summed.parts, folder)]
 
     nothing = [[0] * 4] * 4
     counts = [np.array([*some, [0] * 4]) for some in (nothing, *partitions)]
@@ -104,11 +104,11 @@ def test_folds_that_share_tokens_are_counted_as_those_that_do_not(tmp_path_facto
 def test_tokens_of_all_folds_are_hashed_once():
     parts = TokenCounts.of_each(pa.array(list("abcd")), np.array([[1, 1, 0, 1], [1, 0, 1, 1], [0, 0, 0, 0]]))
     columns = FoldedSummary(tuple(ColumnSummary(3, 0, Rejects(), part) for part in parts))
-    one, other, none = ((columns + columns).bounded(None)).parts
+    one, other, none = ((columns + columns).limit_memory(None)).parts
     [(tokens, _)], [(others, _)] = one.values.chunks, other.values.chunks
     assert tokens is others
     assert not none.values.chunks
-    assert one.values.ranked()[1].tolist() == [2, 2, 2]
+    assert one.values.rank()[1].tolist() == [2, 2, 2]
 
 
 def test_folds_are_repeated_each():
@@ -126,8 +126,8 @@ def test_many_tokens_and_sums_of_folds_spill(tmp_path, monkeypatch, limit):
     sums = ValueSums.of(values, np.zeros(3, np.uint8), 1, {"y": np.ones(3)})
     *cells, few = (TokenCounts.of_cells(values[:tokens]) for tokens in (3, 3, 3, 1))
     folds = FoldedSummary(tuple(ColumnSummary(3, 0, Rejects(), sums, one + one) for one in (*cells, few)))
-    *spilled, last = folds.bounded(str(tmp_path)).parts
+    *spilled, last = folds.limit_memory(str(tmp_path)).parts
     assert all(part.values.spilled and part.cells.spilled and not part.cells.entries for part in spilled)
     assert not last.cells.spilled
-    left_out = without_each(folds.parts, str(tmp_path))
+    left_out = leave_one_out_sums(folds.parts, str(tmp_path))
     assert all(part.values.spilled and (limit > 5 or part.cells.spilled) for part in left_out)

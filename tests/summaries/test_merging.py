@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprep.storage.kept import packed, unpacked
+from daskprep.storage.checkpoint import deserialize, serialize
 from daskprep.summaries import (
     ColumnSummary,
     FileSample,
@@ -83,7 +83,7 @@ def bits(*values: float) -> list[str]:
 
 
 def arrow_report(summary: TokenCounts) -> Any:
-    tokens, counts = summary.ranked()
+    tokens, counts = summary.rank()
     return [str(token) for token in tokens.to_pylist()], counts.tolist(), summary.total, str(summary.top())
 
 
@@ -129,7 +129,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts_module, "GROUP_ENTRIES", 7)
     monkeypatch.setattr(value_sums_module, "SPILL_BYTES", 250)
     monkeypatch.setattr(value_sums_module, "GROUP_BYTES", 2_000)
-    monkeypatch.setattr(quantiles_module, "MOST_BUCKETS", 6)
+    monkeypatch.setattr(quantiles_module, "MAX_BUCKETS", 6)
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -149,7 +149,7 @@ def test_merging_any_order_and_grouping_reports_the_same(kind: str, tmp_path_fac
         while len(summaries) > 1:
             left = summaries.pop(data.draw(st.integers(0, len(summaries) - 1)))
             right = summaries.pop(data.draw(st.integers(0, len(summaries) - 1)))
-            merged = (left + right).bounded(data.draw(st.sampled_from([None, folder])))
+            merged = (left + right).limit_memory(data.draw(st.sampled_from([None, folder])))
             summaries.append(pickle.loads(pickle.dumps(merged)))
         assert report(summaries[0]) == report(of(rows))
 
@@ -194,17 +194,17 @@ def test_a_kind_of_ones_own_may_be_generic_and_can_be_kept() -> None:
         values: SummaryT
 
     named = Named[Range]("a", Range(1.0, 2.0))
-    assert unpacked(b"".join(packed(named))) == named
+    assert deserialize(b"".join(serialize(named))) == named
 
 
 def test_bounded_gives_back_what_needs_no_bound() -> None:
     summary = ColumnSummary(1, 0, Rejects(), Range(1.0, 1.0))
-    assert summary.bounded("never made") is summary
+    assert summary.limit_memory("never made") is summary
 
 
 @pytest.mark.usefixtures("small_limits")
 def test_bounds_reach_what_a_column_holds(tmp_path: Path) -> None:
-    cells = column(list(enumerate(range(20)))).bounded(str(tmp_path)).cells
+    cells = column(list(enumerate(range(20)))).limit_memory(str(tmp_path)).cells
     assert cells is not None
     assert cells.spilled
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskprep.summaries import Moments
-from daskprep.summaries.moments import BLOCK_VALUES, GROUP_VALUES, root
+from daskprep.summaries.moments import BLOCK_VALUES, GROUP_VALUES, sqrt_fraction
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 scattered = st.builds(math.ldexp, st.floats(-1, 1), st.integers(-1080, 1020))
@@ -21,10 +21,10 @@ def exact(values: list[float]) -> tuple[Fraction, Fraction]:
     return sum(numbers, Fraction()), sum((number * number for number in numbers), Fraction())
 
 
-def is_nearest_root(root: float, square: Fraction) -> bool:
+def is_nearest_root(sqrt_fraction: float, square: Fraction) -> bool:
     """Whether no other double is closer to the square root."""
-    below = (Fraction(root) + Fraction(max(0.0, math.nextafter(root, 0.0)))) / 2
-    above = (Fraction(root) + Fraction(math.nextafter(root, math.inf))) / 2
+    below = (Fraction(sqrt_fraction) + Fraction(max(0.0, math.nextafter(sqrt_fraction, 0.0)))) / 2
+    above = (Fraction(sqrt_fraction) + Fraction(math.nextafter(sqrt_fraction, math.inf))) / 2
     return below**2 <= square <= above**2
 
 
@@ -107,15 +107,15 @@ def test_input_may_be_of_any_number_type_and_layout() -> None:
 def test_what_lies_beyond_the_computed_bits_of_a_root_still_rounds_it() -> None:
     # 2**53 + 1 is halfway between two doubles; a root that is above by less than 2**-400 rounds up.
     halfway = 2**53 + 1
-    assert root(halfway**2 << 400, 1 << 400) == 2.0**53
-    assert root((halfway**2 << 400) + 1, 1 << 400) == 2.0**53 + 2
+    assert sqrt_fraction(halfway**2 << 400, 1 << 400) == 2.0**53
+    assert sqrt_fraction((halfway**2 << 400) + 1, 1 << 400) == 2.0**53 + 2
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_roots_beside_the_middle_of_two_doubles_are_rounded_to_the_nearest(more: int) -> None:
     square = (((1 << 53) + 1) << 11) ** 2 + more
-    assert is_nearest_root(root(square, 1), Fraction(square))
-    assert root(square, 1) == float(((1 << 53) + 2 * (more > 0)) << 11)
+    assert is_nearest_root(sqrt_fraction(square, 1), Fraction(square))
+    assert sqrt_fraction(square, 1) == float(((1 << 53) + 2 * (more > 0)) << 11)
 
 
 def test_a_deviation_beyond_the_largest_double_is_infinite() -> None:

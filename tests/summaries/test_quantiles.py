@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskprep.summaries import Quantiles, Range, quantiles
-from daskprep.summaries.quantiles import MOST_BUCKETS, bucketed, finest_shift
+from daskprep.summaries.quantiles import MAX_BUCKETS, assign_buckets, finest_shift
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 fractions = st.floats(0, 1)
@@ -33,7 +33,7 @@ def test_quantile_of_a_gap_beyond_the_doubles_is_finite() -> None:
 @example([3.0, 1.0, 2.0], 5)
 @example([1.0, 2.0, 4.0], 3)
 def test_spaced_quantiles_have_ranks_at_even_distances(values: list[float], number: int) -> None:
-    found = Quantiles.of(np.array(values)).spaced(number)
+    found = Quantiles.of(np.array(values)).evenly_spaced(number)
     assert found.shape == (number,)
     ordered, gaps = [*sorted(values), math.inf], max(number - 1, 1)
     for place, quantile in enumerate(found.tolist()):
@@ -48,7 +48,7 @@ def test_spaced_quantiles_have_ranks_at_even_distances(values: list[float], numb
 
 def test_no_values_have_no_quantiles() -> None:
     assert math.isnan(Quantiles().quantile(0.5))
-    assert np.isnan(Quantiles().spaced(3)).tolist() == [True] * 3
+    assert np.isnan(Quantiles().evenly_spaced(3)).tolist() == [True] * 3
     assert Quantiles().count == 0
 
 
@@ -77,7 +77,7 @@ def test_quantiles_of_many_distinct_values_are_as_close_as_their_bucket(shape: s
     values = np.sort(SHAPES[shape](np.random.default_rng(0), rows))
     summary = Quantiles.of(values)
     assert not summary.exact
-    assert len(summary.keys) <= MOST_BUCKETS
+    assert len(summary.keys) <= MAX_BUCKETS
     assert summary.keys.nbytes + summary.counts.nbytes <= 1 << 16
     assert summary.count == rows
     places = np.linspace(0, rows - 1, 1001).astype(int)
@@ -103,8 +103,8 @@ def test_few_rows_lie_between_a_quantile_and_the_true_one(shape: str) -> None:
 @given(st.lists(finite, min_size=1, max_size=60), st.randoms(use_true_random=False), st.integers(1, 6))
 def test_neither_order_nor_parts_have_an_influence(values: list[float], random, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "MOST_BUCKETS", 3 + limit)
-        patch.setattr(quantiles, "_SAMPLE", 2)
+        patch.setattr(quantiles, "MAX_BUCKETS", 3 + limit)
+        patch.setattr(quantiles, "_SAMPLE_SIZE", 2)
         whole = Quantiles.of(np.array(values))
         assert whole.shift <= 64
         random.shuffle(values)
@@ -120,7 +120,7 @@ def test_neither_order_nor_parts_have_an_influence(values: list[float], random, 
 @example([-5e-324, 5e-324, 1.0, 2.0, 4.0])
 def test_the_shift_is_the_smallest_that_leaves_so_many_buckets(values: list[float]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "MOST_BUCKETS", 4)
+        patch.setattr(quantiles, "MAX_BUCKETS", 4)
         found = Quantiles.of(np.array(values))
         keys = Quantiles.of(np.array(values[:1])).keys.tolist()
         keys = [key for value in values for key in Quantiles.of(np.array([value])).keys.tolist()]
@@ -141,7 +141,7 @@ def test_values_of_few_are_the_distinct_ones_in_order(values: list[float]) -> No
 
 
 def test_values_of_many_are_the_middles_of_their_buckets() -> None:
-    values = np.random.default_rng(0).normal(size=20 * MOST_BUCKETS)
+    values = np.random.default_rng(0).normal(size=20 * MAX_BUCKETS)
     values[:10] = 0.0
     summary = Quantiles.of(values)
     assert summary.counts[summary.values() == 0].tolist() == [10]
@@ -150,7 +150,7 @@ def test_values_of_many_are_the_middles_of_their_buckets() -> None:
 
 
 def test_a_bucket_holds_what_the_first_bits_of_the_mantissa_say() -> None:
-    many = 2.0 + np.arange(4 * MOST_BUCKETS) / (2 * MOST_BUCKETS)  # all numbers of 12 bits in one octave are too many
+    many = 2.0 + np.arange(4 * MAX_BUCKETS) / (2 * MAX_BUCKETS)  # all numbers of 12 bits in one octave are too many
     values = np.array([1.0, 1.0 + 2.0**-12, 1.0 + 2.0**-11, -1.0])
     summary = Quantiles.of(np.concatenate([values, many]))
     assert summary.shift == 52 - 11
@@ -170,7 +170,7 @@ def test_quantiles_are_equal_if_all_that_they_hold_is() -> None:
 
 
 def test_zeros_among_many_distinct_values_stay_zero() -> None:
-    values = np.concatenate([np.arange(1.0, MOST_BUCKETS + 1), np.zeros(MOST_BUCKETS * 2), [-0.0, -5e-324]])
+    values = np.concatenate([np.arange(1.0, MAX_BUCKETS + 1), np.zeros(MAX_BUCKETS * 2), [-0.0, -5e-324]])
     summary = Quantiles.of(values)
     assert not summary.exact
     assert summary.quantile(0.25) == 0.0
@@ -179,14 +179,14 @@ def test_zeros_among_many_distinct_values_stay_zero() -> None:
 
 
 def test_few_values_have_buckets_of_their_own_but_for_zeros() -> None:
-    keys, shift = bucketed(np.array([0.0, -0.0, 5e-324, -5e-324, 1.0]))
+    keys, shift = assign_buckets(np.array([0.0, -0.0, 5e-324, -5e-324, 1.0]))
     assert (keys.tolist(), shift) == ([0, 0, 1, -2, 1023 << 52], 0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_buckets_of_rows_are_those_of_their_summary(shape: str) -> None:
     values = SHAPES[shape](np.random.default_rng(2), 20_000)
-    summary, (keys, shift) = Quantiles.of(values), bucketed(values)
+    summary, (keys, shift) = Quantiles.of(values), assign_buckets(values)
     further = finest_shift(np.unique(keys))
     rest = keys >> further
     assert shift + further == summary.shift
@@ -194,7 +194,7 @@ def test_buckets_of_rows_are_those_of_their_summary(shape: str) -> None:
 
 
 def test_the_limit_of_distinct_values_is_met_by_parts_and_whole_alike() -> None:
-    values = np.random.default_rng(0).permutation(np.tile(np.arange(float(MOST_BUCKETS)), 2))
+    values = np.random.default_rng(0).permutation(np.tile(np.arange(float(MAX_BUCKETS)), 2))
     parts = np.array_split(values, 7)
     whole = Quantiles.of(values)
     merged = sum((Quantiles.of(part) for part in parts[1:]), Quantiles.of(parts[0]))

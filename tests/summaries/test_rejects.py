@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.summaries import Rejects
-from daskprep.summaries.rejects import SAMPLE_CHARACTERS
+from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS
 
 
 def test_samples_are_the_first_distinct_texts_in_row_order() -> None:
@@ -29,4 +29,4 @@ def test_no_rejects_are_legal() -> None:
 
 def test_huge_cells_are_cut() -> None:
     (text,) = Rejects.of(np.array([0]), pa.array(["é" * 10_000])).texts
-    assert text == "é" * SAMPLE_CHARACTERS
+    assert text == "é" * MAX_SAMPLE_CHARACTERS

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskprep.summaries import Quantiles, quantiles
-from daskprep.summaries.target_sums import TargetSums, in_digits
+from daskprep.summaries.target_sums import TargetSums, split_into_digits
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 SMALLEST = 5e-324
@@ -60,7 +60,7 @@ def test_classes_that_parts_lack_are_zero_there() -> None:
 @example([-SMALLEST, SMALLEST, -1.0, 1.0, 2.0, 0.0], 3)
 def test_buckets_are_those_of_quantiles(values: list[float], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "MOST_BUCKETS", most + 1)
+        patch.setattr(quantiles, "MAX_BUCKETS", most + 1)
         numbers = np.array(values)
         expected = Quantiles.of(numbers)
         whole = TargetSums.of_numbers(numbers, numbers)
@@ -104,7 +104,7 @@ def test_of_a_target_the_16_highest_places_are_kept(together: bool) -> None:
 
 @pytest.mark.parametrize("target", [16.0 ** np.arange(4), 16.0 ** np.array([9, 0, 25, 8])])
 def test_some_of_the_rows_are_summed_as_they_are_alone(target: np.ndarray) -> None:
-    values, (codes, labels, digits) = np.arange(4.0), in_digits(target)
+    values, (codes, labels, digits) = np.arange(4.0), split_into_digits(target)
     for size in range(1, 5):
         for some in map(list, itertools.combinations(range(4), size)):
             alone = TargetSums.of_numbers(values[some], target[some])
@@ -112,10 +112,10 @@ def test_some_of_the_rows_are_summed_as_they_are_alone(target: np.ndarray) -> No
 
 
 def test_digits_stand_at_the_places_from_the_lowest_to_the_highest() -> None:
-    codes, places, digits = in_digits(np.array([0.0, 1.0, -(16.0**3)]))
+    codes, places, digits = split_into_digits(np.array([0.0, 1.0, -(16.0**3)]))
     assert (codes.tolist(), places) == ([0, 0, 3], (-6, -5, -4, -3))
     assert [digit * 16.0 ** places[code] for code, digit in zip(codes, digits, strict=True)] == [0.0, 1.0, -(16.0**3)]
-    assert in_digits(np.zeros(2))[1] == (0,)
+    assert split_into_digits(np.zeros(2))[1] == (0,)
 
 
 def test_zeros_among_tiny_targets_leave_these_as_they_are() -> None:

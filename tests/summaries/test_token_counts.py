@@ -49,7 +49,7 @@ def spill_at_3(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranked_is_by_count_then_bytes(tokens: list[str], most_common: int | None, least: int | None) -> None:
     expected = [entry for entry in reference(tokens) if entry[1] >= (least or 1)][:most_common]
     summary = counted(tokens)
-    assert as_pairs(summary.ranked(most_common, least)) == expected
+    assert as_pairs(summary.rank(most_common, least)) == expected
     assert summary.total == len(tokens)
     assert summary.top() == (reference(tokens)[0][0] if tokens else None)
 
@@ -61,21 +61,21 @@ def test_ranked_is_the_same_from_files(tmp_path: Path, most_common: int | None) 
     words = [f"word {number}" for number in rng.zipf(1.3, 600) if number < 10**9]
     summary = TokenCounts(pa.string())
     for start in range(0, len(words), 60):
-        summary = (summary + counted(words[start : start + 60])).bounded(str(tmp_path))
+        summary = (summary + counted(words[start : start + 60])).limit_memory(str(tmp_path))
     summary += counted(["in memory", "word 1"])
     assert len(summary.spilled) > 3
     assert summary.entries == 2
     restored = pickle.loads(pickle.dumps(summary))
     expected = reference([*words, "in memory", "word 1"])
-    assert as_pairs(restored.ranked(most_common)) == expected[:most_common]
-    assert as_pairs(restored.ranked(most_common, 2)) == [entry for entry in expected if entry[1] > 1][:most_common]
+    assert as_pairs(restored.rank(most_common)) == expected[:most_common]
+    assert as_pairs(restored.rank(most_common, 2)) == [entry for entry in expected if entry[1] > 1][:most_common]
     assert restored.top() == expected[0][0]
     assert restored.total == len(words) + 2
 
 
 @pytest.mark.usefixtures("spill_at_3")
 def test_frequencies_are_found_in_memory_and_in_files(tmp_path: Path) -> None:
-    summary = counted(list("aabcde")).bounded(str(tmp_path)) + counted(["a", "f"])
+    summary = counted(list("aabcde")).limit_memory(str(tmp_path)) + counted(["a", "f"])
     assert summary.spilled
     assert summary.frequencies(pa.array(["f", "zz", "a", "c"])).tolist() == [1, 0, 3, 1]
     assert (summary * 2).frequencies(pa.array(["a"])).tolist() == [6]
@@ -85,7 +85,7 @@ def test_frequencies_are_found_in_memory_and_in_files(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("spill_at_3")
 def test_without_a_folder_nothing_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    summary = (counted(list("abcdef")) + counted(list("abcdefg"))).bounded(None)
+    summary = (counted(list("abcdef")) + counted(list("abcdefg"))).limit_memory(None)
     assert not summary.spilled
     assert summary.entries == 7
     assert not list(tmp_path.iterdir())
@@ -93,11 +93,11 @@ def test_without_a_folder_nothing_spills(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("spill_at_3")
 def test_compact_counts_are_added_to_spilled_ones(tmp_path: Path) -> None:
-    spilled = counted(list("abcdef")).bounded(str(tmp_path))
-    compact = (counted(["a", "b"]) + counted(["a"])).compacted()
+    spilled = counted(list("abcdef")).limit_memory(str(tmp_path))
+    compact = (counted(["a", "b"]) + counted(["a"])).compact()
     for both in (spilled + compact, compact + spilled):
         assert both.spilled
-        assert as_pairs(both.ranked()) == reference([*"abcdef", "a", "b", "a"])
+        assert as_pairs(both.rank()) == reference([*"abcdef", "a", "b", "a"])
 
 
 def test_counts_of_small_types_grow_beyond_them() -> None:
@@ -113,25 +113,25 @@ def test_frequencies_are_found_of_strings_of_any_type() -> None:
 
 
 def test_what_fits_is_not_spilled(tmp_path: Path) -> None:
-    summary = counted(list("abcdef")).bounded(str(tmp_path / "folder"))
+    summary = counted(list("abcdef")).limit_memory(str(tmp_path / "folder"))
     assert not summary.spilled
     assert not (tmp_path / "folder").exists()
 
 
 def test_many_bytes_spill_as_many_tokens_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "SPILL_BYTES", 1000)
-    summary = counted(["x" * 2000, "y"]).bounded(str(tmp_path))
+    summary = counted(["x" * 2000, "y"]).limit_memory(str(tmp_path))
     assert summary.spilled
-    assert as_pairs(summary.ranked()) == [("x" * 2000, 1), ("y", 1)]
+    assert as_pairs(summary.rank()) == [("x" * 2000, 1), ("y", 1)]
 
 
 @pytest.mark.usefixtures("spill_at_3")
 def test_tokens_with_a_long_shared_prefix_are_told_apart(tmp_path: Path) -> None:
     words = ["p" * length + end for length in (0, 7, 8, 500, 505, 511, 512, 513, 2000) for end in "ab\x00"]
     words += ["p" * 2000 + "ab", "p" * 2000 + "a"]
-    summary = (counted(words) + counted(words[::2])).bounded(str(tmp_path))
+    summary = (counted(words) + counted(words[::2])).limit_memory(str(tmp_path))
     assert summary.spilled
-    assert as_pairs(summary.ranked()) == reference(words + words[::2])
+    assert as_pairs(summary.rank()) == reference(words + words[::2])
 
 
 @pytest.mark.parametrize(
@@ -148,26 +148,28 @@ def test_tokens_with_a_long_shared_prefix_are_told_apart(tmp_path: Path) -> None
 def test_numbers_and_times_rank_by_value(tmp_path: Path, values: pa.Array, first: object) -> None:
     summary = TokenCounts.of(values, np.array([1, 1, 1]))
     assert summary.top() == first
-    spilled = (summary + summary + TokenCounts.of(values[:1], np.array([5])).bounded(None)).bounded(str(tmp_path))
-    assert (spilled + TokenCounts.of(values[:1], np.array([4]))).ranked(1)[1].tolist() == [11]
-    assert spilled.ranked()[0].to_pylist() == [values[0].as_py(), *sorted(values[1:].to_pylist())]
+    spilled = (summary + summary + TokenCounts.of(values[:1], np.array([5])).limit_memory(None)).limit_memory(
+        str(tmp_path)
+    )
+    assert (spilled + TokenCounts.of(values[:1], np.array([4]))).rank(1)[1].tolist() == [11]
+    assert spilled.rank()[0].to_pylist() == [values[0].as_py(), *sorted(values[1:].to_pylist())]
 
 
 def test_a_negative_zero_counts_as_zero() -> None:
-    tokens, counts = TokenCounts.of(pa.array([0.0, -0.0]), np.array([1, 2])).ranked()
+    tokens, counts = TokenCounts.of(pa.array([0.0, -0.0]), np.array([1, 2])).rank()
     assert (str(tokens[0]), counts.tolist()) == ("0.0", [3])
 
 
 def test_tokens_that_never_occur_are_dropped() -> None:
     summary = TokenCounts.of(pa.array(["a", "b", "c"]), np.array([0, 2, 0]))
     assert summary.entries == 1
-    assert as_pairs(summary.ranked()) == [("b", 2)]
+    assert as_pairs(summary.rank()) == [("b", 2)]
 
 
 def test_cells_are_counted_without_missing_ones() -> None:
     cells = pa.array(["a", None, "b", "a", "later"])
     for some in (cells[:4], cells.dictionary_encode()[:4]):
-        assert as_pairs(TokenCounts.of_cells(some).ranked()) == [("a", 2), ("b", 1)]
+        assert as_pairs(TokenCounts.of_cells(some).rank()) == [("a", 2), ("b", 1)]
 
 
 def test_merging_compacts_when_there_is_much_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +188,7 @@ def test_many_small_summaries_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(100):
         summary += counted(["b"])
         assert len(summary.chunks) <= 5
-    assert as_pairs(summary.ranked())[:2] == [("b", 101), ("a", 1)]
+    assert as_pairs(summary.rank())[:2] == [("b", 101), ("a", 1)]
 
 
 def test_a_slice_of_a_large_dictionary_pickles_small() -> None:

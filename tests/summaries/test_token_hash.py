@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.summaries.spill import SHARDS, shard_numbers
-from daskprep.summaries.token_hash import LONG_TOKEN_BYTES, PIECE_TOKENS, token_hashes
+from daskprep.summaries.token_hash import CHUNK_TOKENS, LONG_TOKEN_BYTES, token_hashes
 
 # Computed once by this code; never change them.
 GOLDEN = [0, 3764562023654139118, 17316911634776423582, 5209615563161901568, 12466213861218000260]
@@ -50,7 +50,7 @@ def test_long_tokens_that_differ_at_the_end_alone_have_different_hashes() -> Non
 
 
 def test_tokens_spread_over_the_shards_evenly() -> None:
-    tokens = pa.array([f"https://example.org/{number}" for number in range(3 * PIECE_TOKENS)])
+    tokens = pa.array([f"https://example.org/{number}" for number in range(3 * CHUNK_TOKENS)])
     sizes = np.bincount(shard_numbers(tokens), minlength=SHARDS)
     assert sizes.min() > 0.7 * sizes.mean()
     assert sizes.max() < 1.4 * sizes.mean()

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.summaries.token_order import byte_order
+from daskprep.summaries.token_order import argsort_bytes
 
 WORDS = st.text(st.sampled_from("ab\x00\x7f\u00e9\u4e2d\U0001f600"), max_size=20)
 
 
 def check(tokens: list[str]) -> None:
     array = pa.array(["x", *tokens, "y"], pa.string()).slice(1, len(tokens))
-    found = [tokens[place] for place in byte_order(array)]
+    found = [tokens[place] for place in argsort_bytes(array)]
     assert found == sorted(tokens, key=str.encode)
 
 

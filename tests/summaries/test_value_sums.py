@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskprep.summaries import value_sums
-from daskprep.summaries.value_sums import DIGIT_BITS, MOST_PLACES, Sums, ValueSums
+from daskprep.summaries.value_sums import DIGIT_BITS, MAX_POSITIONS, SumTable, ValueSums
 
 FOLDS = 2
 
@@ -69,17 +69,17 @@ def test_sums_are_exact(rows: list[Row]) -> None:
 def test_many_sums_of_the_largest_digits_are_exact(sign: int) -> None:
     summary = summed([("a", 0, sign * (2.0**53 - 1))] * 1000)
     for _ in range(26):
-        summary = (summary + summary).bounded(None)
+        summary = (summary + summary).limit_memory(None)
     assert found(summary)["y"] == {"a": [sign * Fraction(1000 * 2**26 * (2**53 - 1)), Fraction(0)]}
 
 
 def test_sums_are_of_all_folds_and_of_all_but_each_in_units() -> None:
     [part] = summed([("a", 0, 3.0), ("b", 1, -0.5), ("a", 1, 2.0**60), ("a", 1, math.nan)]).parts()
     assert (part.folds, part.values.to_pylist()) == (FOLDS, ["a", "b"])
-    assert part.of("rows", 0).tolist() == [[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]]
-    assert part.of("y", 0).tolist() == [[2.0**60 + 3, 2.0**60, 3.0], [-0.5, -0.5, 0.0]]
-    assert part.of("y", 2).tolist() == [[2.0**8, 2.0**8, 3 * 2.0**-52], [-(2.0**-53), -(2.0**-53), 0.0]]
-    assert part.of("other", 0).tolist() == [[0.0] * 3] * 2
+    assert part.sums_by_fold("rows", 0).tolist() == [[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]]
+    assert part.sums_by_fold("y", 0).tolist() == [[2.0**60 + 3, 2.0**60, 3.0], [-0.5, -0.5, 0.0]]
+    assert part.sums_by_fold("y", 2).tolist() == [[2.0**8, 2.0**8, 3 * 2.0**-52], [-(2.0**-53), -(2.0**-53), 0.0]]
+    assert part.sums_by_fold("other", 0).tolist() == [[0.0] * 3] * 2
 
 
 @pytest.mark.parametrize("number", [math.nan, 0.0])
@@ -91,10 +91,10 @@ def test_a_value_of_which_nothing_is_summed_is_not_held(number: float) -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_of_a_quantity_the_highest_places_are_kept(together: bool) -> None:
-    places = [4, 4 - MOST_PLACES + 1, 4 - MOST_PLACES]
+    places = [4, 4 - MAX_POSITIONS + 1, 4 - MAX_POSITIONS]
     rows = [("a", 0, 2.0 ** (DIGIT_BITS * place)) for place in places]
     summary = summed(rows) if together else summed(rows[2:]) + summed(rows[:1]) + summed(rows[1:2])
-    for sums in (summary, summary.bounded(None)):
+    for sums in (summary, summary.limit_memory(None)):
         [part] = sums.parts()
         assert part.labels == (("rows", 0), ("y", places[1]), ("y", places[0]))
         assert part.digits.tolist() == [[[3, 0], [1, 0], [1, 0]]]
@@ -123,33 +123,33 @@ def test_chunks_are_added_up_where_that_takes_no_more_than_may_be(
     two = counted(["a", "b", "c"]) + counted(["b", "d"])
     added_bytes = 5 * (32 + 8 * 2 * FOLDS)
     monkeypatch.setattr(value_sums, "GROUP_BYTES", added_bytes)
-    [chunk] = two.bounded(str(tmp_path)).chunks
+    [chunk] = two.limit_memory(str(tmp_path)).chunks
     assert chunk.values.to_pylist() == ["a", "b", "c", "d"]
     monkeypatch.setattr(value_sums, "GROUP_BYTES", added_bytes - 1)
-    assert two.bounded(str(tmp_path)).chunks == two.chunks
-    assert len(two.bounded(None).chunks) == 1
+    assert two.limit_memory(str(tmp_path)).chunks == two.chunks
+    assert len(two.limit_memory(None).chunks) == 1
     assert not list(tmp_path.iterdir())
 
 
 def test_what_is_added_up_already_is_not_copied(tmp_path: Path) -> None:
     one = counted(["a", "b"])
     for folder in (None, str(tmp_path)):
-        assert one.bounded(folder).chunks[0] is one.chunks[0]
-        assert ValueSums().bounded(folder).chunks == ()
+        assert one.limit_memory(folder).chunks[0] is one.chunks[0]
+        assert ValueSums().limit_memory(folder).chunks == ()
 
 
 def test_more_bytes_than_may_be_in_memory_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = counted(["a", "b"])
     nbytes = one.chunks[0].values.nbytes + 2 * 2 * FOLDS  # of int8
     monkeypatch.setattr(value_sums, "SPILL_BYTES", nbytes)
-    assert one.bounded(str(tmp_path)).chunks
+    assert one.limit_memory(str(tmp_path)).chunks
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(value_sums, "SPILL_BYTES", nbytes - 1)
-    assert one.bounded(None).chunks
-    spilled = one.bounded(str(tmp_path))
+    assert one.limit_memory(None).chunks
+    spilled = one.limit_memory(str(tmp_path))
     assert (spilled.chunks, len(spilled.spilled), len(list(tmp_path.iterdir()))) == ((), 1, 1)
     assert found(spilled) == found(one)
-    again = (spilled + counted(["b", "c"])).bounded(str(tmp_path))
+    again = (spilled + counted(["b", "c"])).limit_memory(str(tmp_path))
     assert (again.chunks, len(again.spilled), len(list(tmp_path.iterdir()))) == ((), 2, 2)
     assert found(again) == found(counted(["a", "b", "b", "c"]))
 
@@ -157,23 +157,26 @@ def test_more_bytes_than_may_be_in_memory_spill(tmp_path: Path, monkeypatch: pyt
 def test_chunks_too_large_to_be_added_up_spill_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_sums, "SPILL_BYTES", 1)
     monkeypatch.setattr(value_sums, "GROUP_BYTES", 100)
-    summary = (counted(["a", "b"]) + summed([("b", 1, 2.0**70)])).bounded(str(tmp_path))
+    summary = (counted(["a", "b"]) + summed([("b", 1, 2.0**70)])).limit_memory(str(tmp_path))
     assert [(len(one.labels), one.file.entries) for one in summary.spilled] == [(2, 2), (2, 1)]
     assert found(summary) == expected([("a", 0, 1.0), ("b", 0, 1.0), ("b", 1, 2.0**70)])
 
 
 def test_little_is_spilled_and_read_within_the_usual_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    summary = (counted(["a", "b"]) + counted(["b"])).bounded(str(tmp_path))
+    summary = (counted(["a", "b"]) + counted(["b"])).limit_memory(str(tmp_path))
     assert not summary.spilled
     monkeypatch.setattr(value_sums, "SPILL_BYTES", 0)
-    [part] = summary.bounded(str(tmp_path)).parts()
-    assert sorted(zip(part.values.to_pylist(), part.of("rows", 0)[:, 0], strict=True)) == [("a", 1.0), ("b", 2.0)]
+    [part] = summary.limit_memory(str(tmp_path)).parts()
+    assert sorted(zip(part.values.to_pylist(), part.sums_by_fold("rows", 0)[:, 0], strict=True)) == [
+        ("a", 1.0),
+        ("b", 2.0),
+    ]
 
 
 def test_files_are_read_in_parts_of_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_sums, "SPILL_BYTES", 0)
     values = [f"value {number}" for number in range(1600)]
-    summary = counted(values).bounded(str(tmp_path))
+    summary = counted(values).limit_memory(str(tmp_path))
     monkeypatch.setattr(value_sums, "GROUP_BYTES", 40 * (32 + 8 * 2 * FOLDS))
     parts = list(summary.parts())
     assert len(parts) == 1600 // 40
@@ -187,7 +190,7 @@ def test_parts_share_no_value_and_have_the_same_labels(tmp_path: Path, monkeypat
     files = [summed([(f"value {number}", 0, 1.0) for number in range(300)])]
     files += [summed([(f"value {number}", 1, 2.0**70) for number in range(290, 310)])]
     memory = summed([("value 0", 1, -0.25), ("in memory", 0, 5.0)])
-    summary = files[0].bounded(folder) + memory + files[1].bounded(folder) * 2
+    summary = files[0].limit_memory(folder) + memory + files[1].limit_memory(folder) * 2
     monkeypatch.setattr(value_sums, "GROUP_BYTES", 200)  # two values at a time
     parts = list(summary.parts())
     assert {part.labels for part in parts} == {(("rows", 0), ("y", -1), ("y", 0), ("y", 2))}
@@ -204,11 +207,11 @@ def test_sums_in_memory_and_in_files_are_multiplied(
 ) -> None:
     monkeypatch.setattr(value_sums, "SPILL_BYTES", 0)
     rows = [("a", 0, 0.1), ("b", 1, -3.0)]
-    summary = summed(rows).bounded(str(tmp_path)) + summed(rows[:1])
+    summary = summed(rows).limit_memory(str(tmp_path)) + summed(rows[:1])
     assert found(summary * times) == expected([*rows, rows[0]] * times)
 
 
 def test_bytes_are_of_values_and_of_digits() -> None:
     values = pa.array(["a", "bc"])
-    sums = Sums(values, (("y", 0),), np.zeros((2, 1, 3), np.int16))
+    sums = SumTable(values, (("y", 0),), np.zeros((2, 1, 3), np.int16))
     assert sums.nbytes == values.nbytes + 2 * 3 * 2

@@ -54,5 +54,5 @@ def test_rows_of_weight_0_count_for_nothing():
     whole = summed([*rows, (7.0, 0.0), *[(np.nan, 0.0)] * 5])
     assert whole == summed(rows)
     filled = whole + Moments.of(np.array([2.0])) * 6
-    assert (filled.count, filled.gaps, filled.missing) == (4, 0, 0)
+    assert (filled.count, filled.missing_count, filled.missing) == (4, 0, 0)
     assert filled.std(ddof=1) == pytest.approx(np.std([1, 2, 3, 2], ddof=1))

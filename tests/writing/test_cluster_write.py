@@ -86,10 +86,10 @@ def refuse(*arguments: Any) -> Any:
 @pytest.fixture
 def reads_nothing(monkeypatch) -> None:
     """Let every way to a row fail in this process; the workers have code of their own."""
-    for kind in (base.FilePiece, base.JoinedPiece, scratch.ScratchPiece):
+    for kind in (base.FileFragment, base.JoinedFragment, scratch.ScratchFragment):
         monkeypatch.setattr(kind, "read", refuse)
     monkeypatch.setattr(partitions.graphs, "table_from_pandas", refuse)
-    for task in (passes.Scan, passes.Place, passes.Encode, parts.PartWriter):
+    for task in (passes.ParseAndSpill, passes.AssignSplits, passes.Encode, parts.PartWriter):
         monkeypatch.setattr(task, "__call__", refuse)
 
 
@@ -103,7 +103,7 @@ def test_paths_are_written_by_workers_alone(cluster, file, tmp_path, request, sh
 
 def test_workers_read_what_was_learned_from_the_version_if_it_cannot_be_kept(cluster, file, tmp_path, monkeypatch):
     expected = write_on_threads(file, tmp_path / "threads.dp")
-    monkeypatch.setattr(plan.SavedLearned, "is_kept", lambda self: False)
+    monkeypatch.setattr(plan.SavedLearned, "save_checkpoint", lambda self: False)
     write(pieces(file), tmp_path / "cluster.dp")
     assert content(tmp_path / "cluster.dp") == expected
 
@@ -119,7 +119,7 @@ def test_dask_frames_are_written_by_workers_alone(cluster, table, file, tmp_path
 
 def test_pandas_frames_stay_in_this_process(cluster, table, tmp_path, monkeypatch):
     expected = write_on_threads(table, tmp_path / "threads.dp")
-    for task in (passes.Place, passes.Encode, parts.PartWriter):
+    for task in (passes.AssignSplits, passes.Encode, parts.PartWriter):
         monkeypatch.setattr(task, "__call__", refuse)
     write(table, tmp_path / "cluster.dp")
     assert content(tmp_path / "cluster.dp") == expected

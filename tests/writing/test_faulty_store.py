@@ -217,7 +217,7 @@ def test_the_number_of_attempts_travels(tmp_path):
     assert pickle.loads(pickle.dumps(folder)).files.attempts == 3
     fsspec.filesystem("memory").pipe_file("/rows.csv", b"x\n1\n")
     source = dp.read_files("memory://rows.csv", storage_options={"attempts": 3})
-    assert source.pieces[0].file.attempts == 3
+    assert source.fragments[0].file.attempts == 3
 
 
 def test_the_file_system_of_another_program_goes_on_asking_as_often() -> None:

@@ -151,7 +151,7 @@ def counted(table):
 @pytest.mark.parametrize(
     ("owner", "name", "call", "again"),
     [
-        (WriteJob, "_planned", 2, 6),
+        (WriteJob, "_prepare", 2, 6),
         (WriteJob, "_write", 1, 0),
         (WriteJob, "_write", 3, 0),
         (WriteJob, "_write_rejects", 2, 0),
@@ -193,8 +193,8 @@ def test_a_write_that_is_killed_goes_on(counted, tmp_path, monkeypatch, owner, n
 def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monkeypatch, split, place, killed):
     features = {"price": "number", "city": dp.TargetEncoding(target="price", folds=2, **place)}
     prep, reads = dp.Preprocessor(features, split=split), []
-    piece = type(source.pieces[0])
-    original = piece.read
+    fragment_type = type(source.fragments[0])
+    original = fragment_type.read
 
     def read(self, columns):
         if len(reads) == killed:
@@ -205,7 +205,7 @@ def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monk
     with dask.config.set(scheduler="sync"):
         prep.fit_write(source, tmp_path / "1.dp")
         with monkeypatch.context() as patch:
-            patch.setattr(piece, "read", read)
+            patch.setattr(fragment_type, "read", read)
             patch.setattr(WriteJob, "_save_state", None)  # to which a write comes that has learned
             with pytest.raises((Killed, TypeError)):
                 prep.fit_write(source, tmp_path / "2.dp")
@@ -214,7 +214,7 @@ def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monk
                 prep.fit_write(source, tmp_path / "2.dp")
         assert len(reads) == 6
         with monkeypatch.context() as patch:
-            patch.setattr(piece, "read", None)
+            patch.setattr(fragment_type, "read", None)
             kill_at(patch, "_write", WriteJob, 1 if split is None else 3)
             with pytest.raises(Killed):
                 prep.fit_write(source, tmp_path / "2.dp")

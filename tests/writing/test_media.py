@@ -24,7 +24,7 @@ from daskprep.errors import ConfigError, MediaError
 from daskprep.media.audio import encode_wav
 from daskprep.media.pixels import encode_png
 from daskprep.writing import parts
-from daskprep.writing.encoded import cells_of, concatenated, heaps_of, take
+from daskprep.writing.encoded import cells_from_varlen, concatenate, take, varlen_buffers
 
 ROWS = 60
 IMAGE = {"height": 6, "width": 8, "num_channels": 3}
@@ -262,11 +262,11 @@ def some_cells() -> list[pa.StructArray]:
 
 @pytest.mark.parametrize("cells", some_cells(), ids=["all", "sliced", "none", "missing"])
 def test_cells_come_back_from_their_bytes(cells):
-    heaps = [(starts + 100, np.frombuffer(data, np.uint8)) for starts, data in heaps_of(cells)]
-    assert cells_of(heaps).to_pylist() == cells.to_pylist()
+    heaps = [(starts + 100, np.frombuffer(data, np.uint8)) for starts, data in varlen_buffers(cells)]
+    assert cells_from_varlen(heaps).to_pylist() == cells.to_pylist()
     order = np.arange(len(cells))[::-1]
     again: Callable[[Any], Any] = take
-    assert again(concatenated([cells, cells]), order).to_pylist() == cells.to_pylist()[::-1]
+    assert again(concatenate([cells, cells]), order).to_pylist() == cells.to_pylist()[::-1]
 
 
 @pytest.mark.parametrize(

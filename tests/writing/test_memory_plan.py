@@ -13,7 +13,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError
-from daskprep.writing.memory import Ceiling, bytes_of, plan_source
+from daskprep.writing.memory import MemoryLimit, parse_bytes, plan_source
 
 
 @pytest.fixture
@@ -34,22 +34,22 @@ def two_threads():
     ("given", "expected"), [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("800mb", 8 * 10**8), (123, 123)]
 )
 def test_bytes_are_read_in_any_unit(given: str | int, expected: int) -> None:
-    assert bytes_of(given) == expected
+    assert parse_bytes(given) == expected
 
 
 @pytest.mark.parametrize("given", ["much", "", "-1GB", 0, True, 2.5, "3PB"])
 def test_what_is_no_number_of_bytes_is_refused(given: object) -> None:
     with pytest.raises(ConfigError, match="expected bytes such as"):
-        bytes_of(given)  # type: ignore[arg-type]
+        parse_bytes(given)  # type: ignore[arg-type]
 
 
 def test_partitions_are_cut_to_fit(file: str) -> None:
     roomy = plan_source(file, ["x", "city"], "2GB", {})
     tight = plan_source(file, ["x", "city"], "364MB", {})
-    allowed = Ceiling.of("364MB").partition_bytes
+    allowed = MemoryLimit.of("364MB").partition_bytes
     assert roomy.npartitions == 1
     assert tight.npartitions > 1
-    assert max(piece.nbytes for piece in tight.pieces) <= allowed
+    assert max(fragment.nbytes for fragment in tight.fragments) <= allowed
 
 
 def test_the_ceiling_does_not_change_the_bytes(file: str, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_codes_count_as_the_texts_that_they_stand_for(tmp_path: Path) -> None:
     texts = pa.array([f"{i} " + "word " * 60 for i in range(10)])
     table = pa.table({"x": pa.DictionaryArray.from_arrays(pa.array(list(range(10)) * 10_000), texts)})
     source = plan_source(table, ["x"], "400MB", {})
-    allowed = Ceiling.of("400MB").partition_bytes
+    allowed = MemoryLimit.of("400MB").partition_bytes
     read = [source.read(i, ["x"])["x"].to_pylist() for i in range(source.npartitions)]
     assert allowed / 2 < max(sum(map(len, cells)) for cells in read) <= allowed
     numbers = pa.table({"x": pa.array([1, 2] * 500).dictionary_encode()})

@@ -18,7 +18,6 @@ import daskprep as dp
 from daskprep import classes, partitions
 from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError, StorageFullError
-from daskprep.features import surroundings
 from daskprep.sources import as_source, frames, read_files
 from daskprep.writing import fit, passes, scratch
 from daskprep.writing.parts import PartWriter
@@ -52,12 +51,12 @@ Counted = tuple[Any, "list[int]"]
 
 def counted_pieces(path: Path, partition_bytes: int, patch: pytest.MonkeyPatch) -> Counted:
     source, reads = read_files(path, partition_bytes=partition_bytes), []
-    pieces = list(source.pieces)
-    kind = type(pieces[0])
+    fragments = list(source.fragments)
+    kind = type(fragments[0])
     original = kind.read
 
     def read(self: Any, columns: Any) -> Any:
-        reads.append(next(number for number, piece in enumerate(pieces) if piece is self))
+        reads.append(next(number for number, fragment in enumerate(fragments) if fragment is self))
         return original(self, columns)
 
     patch.setattr(kind, "read", read)
@@ -159,16 +158,16 @@ PREPROCESSORS = [plain, balanced, by_time, carried, dropping]
 @pytest.fixture
 def small_censuses(monkeypatch) -> list[int]:
     """Let a split by time look at its rows twice, as it does where there are many times; return what it looked at."""
-    monkeypatch.setattr(classes, "LARGEST_BUCKET_COUNT", 16)
+    monkeypatch.setattr(classes, "MAX_BUCKETS", 16)
     looked: list[int] = []
-    original = surroundings.kept_rows
+    original = partition_context.kept_rows
 
     def kept_rows(*arguments: Any) -> Any:
         looked.append(1)
         return original(*arguments)
 
     # Called there by who looks again alone.
-    monkeypatch.setattr(surroundings, "kept_rows", kept_rows)
+    monkeypatch.setattr(partition_context, "kept_rows", kept_rows)
     return looked
 
 
@@ -197,7 +196,7 @@ def test_writing_by_what_was_learned_reads_each_partition_once(counted, table, s
 
 def test_only_the_columns_that_are_needed_are_read(table, tmp_path, monkeypatch):
     source, _ = counted_parquet(table, tmp_path, monkeypatch)
-    kind, asked = type(source.pieces[0]), []
+    kind, asked = type(source.fragments[0]), []
     original = kind.read
     monkeypatch.setattr(kind, "read", lambda self, columns: asked.append(list(columns)) or original(self, columns))
     features = {"price": "number", "again": dp.Number(column="price")}
@@ -209,9 +208,13 @@ def test_only_the_columns_that_are_needed_are_read(table, tmp_path, monkeypatch)
 def test_rows_between_passes_are_read_only_for_what_cells_decide(table, tmp_path, monkeypatch, make, times):
     source, _ = counted_parquet(table, tmp_path, monkeypatch)
     reads, placed = [], []
-    read, place = scratch.ScratchPiece.read, passes.Place.__call__
-    monkeypatch.setattr(scratch.ScratchPiece, "read", lambda self, names: reads.append(self.name) or read(self, names))
-    monkeypatch.setattr(passes.Place, "__call__", lambda self, *given: placed.append(given) or place(self, *given))
+    read, place = scratch.ScratchFragment.read, passes.AssignSplits.__call__
+    monkeypatch.setattr(
+        scratch.ScratchFragment, "read", lambda self, names: reads.append(self.name) or read(self, names)
+    )
+    monkeypatch.setattr(
+        passes.AssignSplits, "__call__", lambda self, *given: placed.append(given) or place(self, *given)
+    )
     make().fit_write(source, tmp_path / "a.dp")
     assert set(Counter(reads).values()) == {times}
     assert bool(placed) == (times > 1)
@@ -291,7 +294,7 @@ def test_workers_keep_parsed_text_where_all_of_them_see_it(table, tmp_path, temp
 def test_parsed_text_is_not_kept_where_workers_do_not_see_it(table, tmp_path, monkeypatch):
     source, reads = counted_csv(table, tmp_path, monkeypatch)
     monkeypatch.setattr(partitions, "is_in_process", lambda: False)
-    monkeypatch.setattr(partitions, "on_every_worker", lambda *_: [[True], [False]])
+    monkeypatch.setattr(partitions, "run_on_every_worker", lambda *_: [[True], [False]])
     with pytest.raises(ConfigError, match=r"the workers do not see .*scratch.*a path that all of them share"):
         balanced().set_params(scratch=str(tmp_path / "scratch")).fit(source)
     assert not reads

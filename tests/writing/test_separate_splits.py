@@ -13,7 +13,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.sources.delimited import DelimitedPiece
+from daskprep.sources.delimited import DelimitedFragment
 from daskprep.writing import job
 
 from .conftest import make_table, tree
@@ -101,7 +101,7 @@ def test_files_of_splits_are_known_again_and_go_on_after_a_crash(make, files, tm
         patch.setattr(job, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             dp.Preprocessor(features).fit_write(files, tmp_path / "a")
-    monkeypatch.setattr(DelimitedPiece, "read_stored", lambda *_: pytest.fail("was read again"))
+    monkeypatch.setattr(DelimitedFragment, "read_stored", lambda *_: pytest.fail("was read again"))
     dataset = dp.Preprocessor(features).fit_write(files, tmp_path / "a")
     assert tree(tmp_path / "a") == tree(tmp_path / "whole")
     assert dp.Preprocessor(features).fit_write(files, tmp_path / "a").version == dataset.version == expected.version

@@ -120,8 +120,8 @@ def test_blocks_are_read_from_a_store_by_parts_of_its_files(
     monkeypatch.setattr(reading, "_REQUEST_BYTES", 200)
     url = f"memory://{tmp_path.name}"
     train = write(table, f"{url}/a.dp", compression="none")["train"]
-    monkeypatch.setattr(reading, "_indexes", reading._Kept(1 << 20))
-    monkeypatch.setattr(reading, "_footers", reading._Kept(1 << 20))
+    monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
+    monkeypatch.setattr(reading, "_footers", reading._BoundedCache(1 << 20))
     filesystem, asked = fsspec.filesystem("memory"), Counter[str]()
     whole = type(filesystem).cat_file
 
@@ -150,22 +150,22 @@ def test_threads_ask_for_the_index_of_a_shard_once(
 ) -> None:
     url = f"memory://{tmp_path.name}"
     train = write(table, f"{url}/a.dp")["train"]
-    monkeypatch.setattr(reading, "_indexes", reading._Kept(1 << 20))
+    monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
     asked: list[str] = []
 
-    def part(folder: Folder, block: reading.Block, start: int, stop: int) -> Any:
+    def part(folder: Folder, block: reading.BlockLocation, start: int, stop: int) -> Any:
         asked.append(block.file)
         time.sleep(0.05)
         return whole(folder, block, start, stop)
 
-    whole = reading._part
-    monkeypatch.setattr(reading, "_part", part)
+    whole = reading._read_range
+    monkeypatch.setattr(reading, "_read_range", part)
     reader, block = train.block_reader("vector"), train.block("vector", 0)
     with ThreadPoolExecutor(8) as pool:
         spans = list(pool.map(lambda _: reading.chunk_span(reader.folder, block), range(8)))
     assert asked == [block.file]
     assert len(set(spans)) == 1
-    assert not reading._asking
+    assert not reading._index_locks
     Folder.open(url).remove_all()
 
 
@@ -178,9 +178,9 @@ class Slowly(int):
 
 
 def test_what_threads_keep_of_files_is_counted_whole() -> None:
-    kept = reading._Kept(1 << 20)
+    kept = reading._BoundedCache(1 << 20)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: kept.keep(number, None, Slowly(1)), range(8)))
+        list(pool.map(lambda number: kept.put(number, None, Slowly(1)), range(8)))
     assert kept._bytes == 8
 
 

@@ -10,11 +10,19 @@ import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
 from daskprep.state import METADATA
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
-from daskprep.storage.layout import CACHE
+from daskprep.storage.layout import CACHE_FOLDER
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.parts import RECEIPTS
-from daskprep.writing.versions import SCRATCH, check_committed, choose_version, clean, commit, digest_of, tidy
+from daskprep.writing.versions import (
+    SCRATCH,
+    check_committed,
+    choose_version,
+    clean,
+    commit,
+    finish_cleaning,
+    short_digest,
+)
 
 DIGEST = "0123456789abcdef"
 OTHER = "fedcba9876543210"
@@ -53,9 +61,9 @@ def choose(root, digest=DIGEST, *, repeatable=True, overwrite=False):
 
 def test_digests_are_the_ones_that_were_released():
     """A promise: datasets that exist would be written again."""
-    assert digest_of({"b": [1, "é"], "a": None}) == digest_of({"a": None, "b": [1, "é"]}) == "a44633ba036df252"
+    assert short_digest({"b": [1, "é"], "a": None}) == short_digest({"a": None, "b": [1, "é"]}) == "a44633ba036df252"
     with pytest.raises(ValueError, match="JSON"):
-        digest_of({"a": float("nan")})
+        short_digest({"a": float("nan")})
 
 
 def test_a_version_is_named_by_its_digest(root):
@@ -103,7 +111,7 @@ def test_what_a_killed_write_leaves_is_written_over(root, version):
         "train/x",
         f"{RECEIPTS}/1",
         f"{SCRATCH}/1",
-        f"{CACHE}/1",
+        f"{CACHE_FOLDER}/1",
     ):
         (root / version).write(name, b"x")
     (root / version).write("vocab/city.parquet", b"x")
@@ -134,15 +142,15 @@ def test_the_first_three_other_files_are_named(root):
 def test_a_commit_names_the_dataset_and_removes_the_others(root):
     committed(root, OTHER)
     made = write_version(root)
-    for name in (f"{RECEIPTS}/1", f"{SCRATCH}/1", "train/of a part that was written twice", f"{CACHE}/pixels"):
+    for name in (f"{RECEIPTS}/1", f"{SCRATCH}/1", "train/of a part that was written twice", f"{CACHE_FOLDER}/pixels"):
         (root / DIGEST).write(name, b"x")
     root.write(f"{MANIFEST}.0a.tmp", b"x")
     root.write("notes.txt", b"x")
     root.write(f"{OTHER}-1/notes.txt", b"x")
     commit(root, made)
     assert read_manifest(root) == made
-    assert set((root / DIGEST).children()) == {METADATA, "train", CACHE}
-    kept = [f"{DIGEST}/{CACHE}/pixels", f"{DIGEST}/{METADATA}", f"{DIGEST}/train/part"]
+    assert set((root / DIGEST).children()) == {METADATA, "train", CACHE_FOLDER}
+    kept = [f"{DIGEST}/{CACHE_FOLDER}/pixels", f"{DIGEST}/{METADATA}", f"{DIGEST}/train/part"]
     assert files(root) == sorted([*kept, MANIFEST, "notes.txt", f"{OTHER}-1/notes.txt"])
 
 
@@ -174,7 +182,7 @@ def test_tidying_finishes_a_commit_that_was_killed(root, left):
     whole = files(root)
     for name in (f"{DIGEST}/{left}/1", f"{DIGEST}/train/other", f"{OTHER}/{METADATA}"):
         root.write(name, b"x")
-    tidy(root, made)
+    finish_cleaning(root, made)
     assert files(root) == whole
 
 
@@ -185,11 +193,11 @@ def test_receipts_stay_until_all_else_is_removed(root, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
-            tidy(root, made)
+            finish_cleaning(root, made)
     assert f"{DIGEST}/{RECEIPTS}/1" in files(root)
     removed = []
     monkeypatch.setattr(Folder, "remove", lambda folder, *names: removed.extend(names))
-    tidy(root, made)
+    finish_cleaning(root, made)
     assert removed == ["train/other"]
     assert not (root / DIGEST / RECEIPTS).children()
 
@@ -203,7 +211,7 @@ def test_tidying_a_finished_commit_removes_other_versions_alone(root):
     root.write(f"{DIGEST}/train/other", b"x")
     root.write(f"{OTHER}/{METADATA}", b"x")
     whole = [name for name in files(root) if not name.startswith(OTHER)]
-    tidy(root, made)
+    finish_cleaning(root, made)
     assert files(root) == whole
     clean(root, made)
     assert f"{DIGEST}/train/other" not in files(root)

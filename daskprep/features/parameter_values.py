@@ -7,28 +7,30 @@ from typing import Any, Literal, Self
 
 from sklearn.base import BaseEstimator, clone
 
-from daskprep.display.words import listed
+from daskprep.display.words import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
-from daskprep.features import FEATURES, NAMED, Category, Feature, TargetEncoding, Weight
+from daskprep.features import FEATURES, USER_KINDS, Category, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, keeps_missing, validate
 from daskprep.features.output import CONFIG, FrameOutput
-from daskprep.features.table import naming
+from daskprep.features.table import column_error_context
 from daskprep.split import Splitter
 
 
-def made_features(given: Any, targets: Collection[str], weight: str | None = None) -> dict[str, Feature]:
+def make_features(feature_specs: Any, targets: Collection[str], weight: str | None = None) -> dict[str, Feature]:
     """Return fresh features that were checked, with that of the weights under the name of their column.
 
     ConfigError where one, an output, a target or the weight makes no sense.
     """
-    if not isinstance(given, Mapping) or not given:
-        if hasattr(given, "columns"):
+    if not isinstance(feature_specs, Mapping) or not feature_specs:
+        if hasattr(feature_specs, "columns"):
             raise ConfigError(
-                f"Preprocessor: features must be a dict of features by name, not a {type(given).__name__}: "
+                f"Preprocessor: features must be a dict of features by name, not a {type(feature_specs).__name__}: "
                 'give for example Preprocessor({"price": "number"}), or "auto", and pass the rows to fit'
             )
-        raise ConfigError(f'Preprocessor: features must be a dict of at least one feature, or "auto", not {given!r}')
-    features = {name: make_feature(name, feature) for name, feature in given.items()}
+        raise ConfigError(
+            f'Preprocessor: features must be a dict of at least one feature, or "auto", not {feature_specs!r}'
+        )
+    features = {name: make_feature(name, feature) for name, feature in feature_specs.items()}
     if weight is not None:
         if not isinstance(weight, str) or weight in features:
             raise ConfigError(
@@ -38,10 +40,10 @@ def made_features(given: Any, targets: Collection[str], weight: str | None = Non
         features[weight] = Weight()
     for target in filter(features.__contains__, targets):
         if isinstance(one := features[target], Category):
-            one.as_target()
+            one.configure_as_target()
     outputs: dict[str, str] = {}
     for name, feature in features.items():
-        with naming(name):
+        with column_error_context(name):
             validate(feature)
         for output in all_outputs(feature):
             if name + output in outputs:
@@ -51,16 +53,16 @@ def made_features(given: Any, targets: Collection[str], weight: str | None = Non
     return features
 
 
-def folded_like(features: Mapping[str, Feature], split: Splitter | None) -> dict[str, Feature]:
+def match_folds_to_split(features: Mapping[str, Feature], split: Splitter | None) -> dict[str, Feature]:
     """Return features to learn: those that follow a target have the folds that suit a split."""
-    folded, warned = dict(features), dict[str, list[str]]()
+    folded, names_by_warning = dict(features), dict[str, list[str]]()
     for name, feature in features.items():
         if isinstance(feature, TargetEncoding):
-            folded[name], warning = feature.folded_like(split)
+            folded[name], warning = feature.match_folds_to_split(split)
             if warning is not None:
-                warned.setdefault(warning, []).append(f'"{name}"')
-    for warning, names in warned.items():
-        warn(f"feature{'s' * (len(names) > 1)} {listed(names, 5)}: {warning}")
+                names_by_warning.setdefault(warning, []).append(f'"{name}"')
+    for warning, names in names_by_warning.items():
+        warn(f"feature{'s' * (len(names) > 1)} {join_names(names, 5)}: {warning}")
     return folded
 
 
@@ -84,8 +86,8 @@ def make_feature(name: str, feature: Any) -> Feature:
     if isinstance(feature, str):
         if feature not in FEATURES:
             raise ConfigError(
-                f'feature "{name}": there is no type "{feature}".{did_you_mean(feature, NAMED)} '
-                f"Types are: {', '.join(NAMED)}"
+                f'feature "{name}": there is no type "{feature}".{did_you_mean(feature, USER_KINDS)} '
+                f"Types are: {', '.join(USER_KINDS)}"
             )
         return FEATURES[feature]()
     if isinstance(feature, type) and issubclass(feature, Feature):
@@ -107,7 +109,7 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
         """Return parameters; with `deep` also those of the features, such as ``city__most_common``."""
         params: dict[str, Any] = super().get_params(deep=False)  # type: ignore[no-untyped-call]
         if deep:
-            nested = {**self._given_features, "split": self.split, "balance": self.balance}
+            nested = {**self._feature_specs, "split": self.split, "balance": self.balance}
             for name, owner in nested.items():
                 if isinstance(owner, BaseEstimator):
                     params[name] = owner
@@ -118,17 +120,17 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
         """Set parameters; ``city__most_common`` is a parameter of the feature "city", and ``city`` the feature."""
         for key, value in params.items():
             owner, _, nested = key.rpartition("__")
-            given = self._given_features
-            if isinstance(given.get(owner), str):
+            feature_specs = self._feature_specs
+            if isinstance(feature_specs.get(owner), str):
                 # A type that was given by name has parameters of its own only once it is a feature.
-                self.features = {**given, owner: make_feature(owner, given[owner])}
+                self.features = {**feature_specs, owner: make_feature(owner, feature_specs[owner])}
             known = self.get_params(deep=True)
-            if key not in known and key not in given:
+            if key not in known and key not in feature_specs:
                 raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, known)}')
             if key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
                 setattr(self, key, value)
-            elif key in given:
-                self.features = {**given, key: value}
+            elif key in feature_specs:
+                self.features = {**feature_specs, key: value}
             else:
                 known[owner].set_params(**{nested: value})
         return self
@@ -143,5 +145,5 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
         return copy.set_output(**getattr(self, CONFIG, {}))
 
     @property
-    def _given_features(self) -> dict[str, Any]:
+    def _feature_specs(self) -> dict[str, Any]:
         return dict(self.features) if isinstance(self.features, Mapping) else {}

@@ -11,28 +11,28 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, Sampler
 
-from daskprep.display.words import count, listed
+from daskprep.display.words import format_count, join_names
 from daskprep.errors import ConfigError
-from daskprep.loader.audit import GivenRows, proven
-from daskprep.loader.batches import Finish
-from daskprep.loader.device import Mover
+from daskprep.loader.audit import RowTally, verify_tally
+from daskprep.loader.batches import BatchBuilder
+from daskprep.loader.device import DeviceTransfer
 from daskprep.loader.media import Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline
-from daskprep.loader.standing import Ranks, check_count
+from daskprep.loader.ranks import Ranks, check_count
 
-_MOST_OUTPUTS = 40  # that a notebook shows
+_MAX_OUTPUTS = 40  # that a notebook shows
 
 
 # Names of the classes of accelerate and transformers that share out the batches of an IterableDataset among ranks.
-_SHARERS = ("DataLoaderDispatcher", "IterableDatasetShard")
+_RESHARDING_CLASSES = ("DataLoaderDispatcher", "IterableDatasetShard")
 
 
 def refuse_sharing(caller: FrameType) -> None:
     """Raise ConfigError if what sets an epoch would share out the share of a rank once more, and so lose rows."""
     # accelerate sets the epoch before each iteration, on every rank. A dataset is not told otherwise what is around it.
     outer = caller.f_locals.get("self")
-    if type(outer).__name__ not in _SHARERS:
+    if type(outer).__name__ not in _RESHARDING_CLASSES:
         return
     if (ranks := getattr(getattr(outer, "state", outer), "num_processes", 1)) > 1:
         raise ConfigError(
@@ -42,7 +42,7 @@ def refuse_sharing(caller: FrameType) -> None:
         )
 
 
-class OwnOrder(Sampler[Any]):
+class PlaceholderSampler(Sampler[Any]):
     """The samplers of a loader, which chooses its rows itself: no other DataLoader can be made of them."""
 
     def __init__(self, rows: int, batch_size: int, *, drop_last: bool) -> None:
@@ -95,27 +95,27 @@ class BatchIterator(IterableDataset[Any]):
 
     def __init__(self) -> None:
         self.epoch = 0  # that is given, or that comes next
-        self._rows_given = 0  # of the epoch
+        self._rows_yielded = 0  # of the epoch
         self._begun = False
-        self._running: object = None  # the iteration that tells where this stands
-        self._audited: tuple[Schedule, range, GivenRows] | None = None
+        self._current_iteration: object = None  # the iteration that tells where this stands
+        self._audited: tuple[Schedule, range, RowTally] | None = None
         self._times = Times()
 
     @property
     def rank(self) -> int:
-        return self._position()[0]
+        return self._resolve_ranks()[0]
 
     @property
     def world_size(self) -> int:
-        return self._position()[1]
+        return self._resolve_ranks()[1]
 
     @property
-    def sampler(self) -> OwnOrder:
+    def sampler(self) -> PlaceholderSampler:
         """What stands for the samplers of a DataLoader; it cannot be iterated over."""
-        return OwnOrder(self._rows, self.batch_size, drop_last=self.drop_last)
+        return PlaceholderSampler(self._rows, self.batch_size, drop_last=self.drop_last)
 
     @property
-    def batch_sampler(self) -> OwnOrder:
+    def batch_sampler(self) -> PlaceholderSampler:
         """The same as `sampler`."""
         return self.sampler
 
@@ -124,9 +124,9 @@ class BatchIterator(IterableDataset[Any]):
         """Rows of an epoch."""
         raise NotImplementedError
 
-    def _position(self) -> tuple[int, int]:
+    def _resolve_ranks(self) -> tuple[int, int]:
         """Return rank and number of ranks, or raise ConfigError if they cannot share the rows."""
-        rank, world = self._ranks.position(self.batch_size)
+        rank, world = self._ranks.resolve(self.batch_size)
         if (rows := self._rows) < world:
             raise ConfigError(
                 f"{rows} rows are too few for {world} ranks: some would have none; give world_size={rows} or less"
@@ -140,30 +140,32 @@ class BatchIterator(IterableDataset[Any]):
         if epoch != self.epoch or self._begun:
             self._go_to(epoch)
 
-    def _go_to(self, epoch: int, rows_given: int = 0) -> None:
-        self.epoch, self._rows_given = epoch, rows_given
-        self._begun, self._running = False, None
+    def _go_to(self, epoch: int, rows_yielded: int = 0) -> None:
+        self.epoch, self._rows_yielded = epoch, rows_yielded
+        self._begun, self._current_iteration = False, None
 
-    def _iterate(self, pipeline: Pipeline, mover: Mover, finish: Finish, running: object) -> Iterator[Any]:
+    def _iterate_pipeline(
+        self, pipeline: Pipeline, transfer: DeviceTransfer, builder: BatchBuilder, iteration: object
+    ) -> Iterator[Any]:
         self._times = pipeline.times
-        schedule, batches, tally, given = None, range(0), GivenRows(), 0
-        for window, tensors in mover.moved(pipeline):
+        schedule, batches, tally, yielded = None, range(0), RowTally(), 0
+        for window, tensors in transfer.move_windows(pipeline):
             if window.schedule is not schedule:
-                schedule, batches, tally, given = window.schedule, window.epoch, GivenRows(), 0
-            for finished, part in finish(window, tensors, schedule.blocks.epoch):
-                given += 1
-                tally.join(part)
-                self._audited = (schedule, batches[:given], tally)
-                if self._running is running:
+                schedule, batches, tally, yielded = window.schedule, window.epoch, RowTally(), 0
+            for batch, batch_tally in builder(window, tensors, schedule.blocks.epoch):
+                yielded += 1
+                tally.add(batch_tally)
+                self._audited = (schedule, batches[:yielded], tally)
+                if self._current_iteration is iteration:
                     self._begun = True
-                    self._advance(schedule, batches[:given][-1] + 1)
-                yield finished
+                    self._advance(schedule, batches[:yielded][-1] + 1)
+                yield batch
         if schedule is not None:
             self._audited = (schedule, batches, tally)
 
     def _advance(self, schedule: Schedule, stop: int) -> None:
         """Note that the batches of an epoch up to some number were given, so that `state_dict` tells it."""
-        self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(stop)
+        self.epoch, self._rows_yielded = schedule.blocks.epoch, schedule.rows_yielded(stop)
 
     def audit(self) -> dict[str, int]:
         """Prove that the batches of the latest epoch held the rows that the order says.
@@ -173,18 +175,18 @@ class BatchIterator(IterableDataset[Any]):
         CorruptDatasetError
             A row was missed, or yielded too often.
         """
-        return {"rows": 0, "batches": 0} if self._audited is None else proven(*self._audited)
+        return {"rows": 0, "batches": 0} if self._audited is None else verify_tally(*self._audited)
 
     def stats(self) -> dict[str, float]:
         """Return where the last iteration spent its time, in seconds summed over threads, and what it did."""
         return {name: round(value, 4) for name, value in dataclasses.asdict(self._times).items()}
 
-    def _settings(self, order: str, outputs: list[str]) -> dict[str, str]:
+    def _describe_settings(self, order: str, outputs: list[str]) -> dict[str, str]:
         return {
             "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
             "order": order,
             "rank": f"{self.rank} of {self.world_size}",
-            "epoch": f"{self.epoch}, {count(self._rows_given, 'row')} given",
+            "epoch": f"{self.epoch}, {format_count(self._rows_yielded, 'row')} given",
             "device": "in memory" if self.device is None else str(self.device),
-            "outputs": listed(outputs, _MOST_OUTPUTS),
+            "outputs": join_names(outputs, _MAX_OUTPUTS),
         }

@@ -9,48 +9,48 @@ from typing import Any
 import numpy as np
 
 from daskprep.serving.base import Arrays, RowEncoder
-from daskprep.serving.cells import BOOLEANS, TIMES, refuse, text_of
+from daskprep.serving.cells import BOOLEAN_TYPES, TIME_TYPES, reject_types, text_of
 
-CELL = "0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16}"
-LARGEST = 2**63 - 1  # the highest bit is reserved
-EXACT_BELOW = 2.0**53  # of floats
+CELL_PATTERN = "0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16}"
+MAX_CELL = 2**63 - 1  # the highest bit is reserved
+EXACT_FLOAT_LIMIT = 2.0**53  # of floats
 DIGITS, NO_DIGIT = 15, 7
 # Of mode, edge, resolution and base cell.
 SHIFTS = (59, 56, 52, 45)
 BITS = (4, 3, 4, 7)
 
-_CELL = re.compile(CELL)
-_NO_CELLS = (*TIMES, *BOOLEANS)
+_CELL = re.compile(CELL_PATTERN)
+_NON_CELL_TYPES = (*TIME_TYPES, *BOOLEAN_TYPES)
 _FIELDS = tuple((shift, (1 << bits) - 1) for shift, bits in zip(SHIFTS, BITS, strict=True))
 _ALL_DIGITS = (1 << 3 * DIGITS) - 1
-_DIGIT_OF = bytes.maketrans(b"01234567", bytes(range(8)))
-_NONE = bytes([NO_DIGIT]) * DIGITS
+_DIGIT_VALUES = bytes.maketrans(b"01234567", bytes(range(8)))
+_NO_DIGITS = bytes([NO_DIGIT]) * DIGITS
 
 
-class H3Rows(RowEncoder):
+class H3RowEncoder(RowEncoder):
     """Rows of `H3`."""
 
     def read(self, cell: Any) -> bytes | None:
-        number = self._number(cell)
-        if number is None or not 0 <= number <= LARGEST:
+        number = self._to_integer(cell)
+        if number is None or not 0 <= number <= MAX_CELL:
             return None
         mode, edge, resolution, base_cell = (number >> shift & mask for shift, mask in _FIELDS)
-        digits = (b"%015o" % (number & _ALL_DIGITS)).translate(_DIGIT_OF)
-        return bytes((mode, edge, resolution, base_cell)) + digits[:resolution] + _NONE[resolution:]
+        digits = (b"%015o" % (number & _ALL_DIGITS)).translate(_DIGIT_VALUES)
+        return bytes((mode, edge, resolution, base_cell)) + digits[:resolution] + _NO_DIGITS[resolution:]
 
-    def _number(self, cell: Any) -> int | None:
+    def _to_integer(self, cell: Any) -> int | None:
         if not isinstance(cell, str):
-            refuse(cell, _NO_CELLS, "H3 cell")
+            reject_types(cell, _NON_CELL_TYPES, "H3 cell")
             if isinstance(cell, (int, np.integer)):
                 return int(cell)
             if isinstance(cell, (float, np.floating)):
                 number = float(cell)
-                return int(number) if 0 <= number < EXACT_BELOW and number.is_integer() else None
+                return int(number) if 0 <= number < EXACT_FLOAT_LIMIT and number.is_integer() else None
         text = text_of(cell)
         text = None if text is None else text.strip()
         if text is None or _CELL.fullmatch(text) is None:
             return None
         return int(text[-19:]) if text.isdecimal() else int(text, 16)
 
-    def arrays(self, values: Sequence[bytes]) -> Arrays:
+    def to_arrays(self, values: Sequence[bytes]) -> Arrays:
         return {"": np.frombuffer(b"".join(values), np.uint8).reshape(-1, len(SHIFTS) + DIGITS).copy()}

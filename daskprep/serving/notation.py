@@ -12,103 +12,107 @@ from typing import NamedTuple
 from daskprep.errors import ConfigError
 from daskprep.serving.cells import number_of
 
-LONGEST = 64  # characters of a number
-DOUBTFUL = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # a plain number, or thousands beside a decimal comma
+MAX_CHARACTERS = 64  # characters of a number
+AMBIGUOUS = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # a plain number, or thousands beside a decimal comma
 POWERS = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
 # The end of a unit behind digits, and no exponent.
 _POWER = "([0-9].*(?:[A-DF-Za-df-z]|[^0-9.][eE]))"
 # What is written otherwise for the same. "(5)" is -5, and the sign of "$-5" comes first.
-ALIKE = (
+REPLACEMENTS = (
     ("[\u00a0\u2000-\u200a\u202f\u205f\u3000]", " "), ("\u2019", "'"), ("\u2212", "-"),
     (f"{_POWER}2$", "\\1\u00b2"), (f"{_POWER}3$", "\\1\u00b3"),
     (r"^([^()0-9]*)\(([^()]+)\)$", r"-\1\2"), (r"^([^0-9+-]*[^0-9A-Za-z.+-])([+-])", r"\2\1"),
 )  # fmt: skip
-FOREIGN = 3  # of these are of characters beyond ASCII
+NON_ASCII_REPLACEMENTS = 3  # of these are of characters beyond ASCII
 # Letters and signs of a unit: no space, no digit or fraction in any form, no dash, no sign of arithmetic.
-_L = (
+_LETTERS = (
     "A-Za-z$\u00a1-\u00b0\u00b4-\u00b8\u00ba\u00bb\u00bf-\u00d6\u00d8-\u00f6\u00f8-\u1fff\u200b-\u200f\u2016-\u2018"
     "\u201a-\u202e\u2030-\u205e\u20a0-\u214f\u2190-\u21ff\u2300-\u2fff\u3001-\uff0f\uff1a-\U0010ffff"
 )
-_WORD = f"/?[%{_L}][%{_L}./^*]*[\u00b2\u00b3]?"
+_WORD = f"/?[%{_LETTERS}][%{_LETTERS}./^*]*[\u00b2\u00b3]?"
 _UNIT = f"(?:{_WORD}(?: {_WORD}){{0,2}}|[+#\"'])"
 _INDIAN = "[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
 _GROUPS = "|".join(f"(?:{mark}[0-9]{{3}})+" for mark in (",", r"\.", "'", " "))
 _SIGN, _CLOCK = "(?P<sign>[+-]?)", "(?P<h>[0-9]{1,4}):(?P<m>[0-5][0-9])"
 _EXPONENT = "(?:[eE][+-]?[0-9]+)?"
 AMOUNT = (
-    rf"{_SIGN} ?(?:(?P<before>[{_L}]*[{_L}]\.|[{_L}]+) ?)?"
+    rf"{_SIGN} ?(?:(?P<before>[{_LETTERS}]*[{_LETTERS}]\.|[{_LETTERS}]+) ?)?"
     rf"(?P<number>(?:(?:[1-9][0-9]{{0,2}}(?:{_GROUPS})|{_INDIAN}|[0-9]+)(?:[.,][0-9]+)?|[.,][0-9]+){_EXPONENT})"
     rf"(?:(?P<times>[kKMB])(?: (?P<then>{_UNIT}))?| ?(?P<behind>{_UNIT}))?"
 )
 SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _WORDS = {"w": "w|weeks?", "d": "d|days?", "h": "h|hrs?|hours?", "m": "m|mins?|minutes?", "s": "s|secs?|seconds?"}
-_N = r"[0-9]+(?:\.[0-9]+)?"
+_DECIMAL = r"[0-9]+(?:\.[0-9]+)?"
 HOURS = _SIGN + _CLOCK
 CLOCK = rf"{_SIGN}(?:(?P<d>[0-9]+) ?(?:d|days?),? ?(?P<plus>\+?))?{_CLOCK}:(?P<s>[0-5][0-9](?:\.[0-9]+)?)"
 ISO = (
-    rf"{_SIGN}P(?:(?P<w>{_N})W)?(?:(?P<d>{_N})D)?"
-    rf"(?:T(?:(?P<h>{_N})H)?(?:(?P<m>{_N})M)?(?:(?P<s>{_N})S)?)?"
+    rf"{_SIGN}P(?:(?P<w>{_DECIMAL})W)?(?:(?P<d>{_DECIMAL})D)?"
+    rf"(?:T(?:(?P<h>{_DECIMAL})H)?(?:(?P<m>{_DECIMAL})M)?(?:(?P<s>{_DECIMAL})S)?)?"
 )
-SPANS = (CLOCK, ISO, _SIGN + "".join(f"(?:(?P<{one}>{_N}) ?(?:{_WORDS[one]}),? ?)?" for one in SECONDS))
+DURATION_PATTERNS = (
+    CLOCK,
+    ISO,
+    _SIGN + "".join(f"(?:(?P<{one}>{_DECIMAL}) ?(?:{_WORDS[one]}),? ?)?" for one in SECONDS),
+)
 
 
-class Style(NamedTuple):
+class Notation(NamedTuple):
     """How the numbers of a column are written: what they match, and their marks; durations match others.
 
-    `around` are the characters that may stand before and behind digits, None if numbers have some of them too.
+    `affix_characters` are the characters that may stand before and behind digits, None if numbers have some of them too.
     """
 
     patterns: tuple[str, ...]
     decimal: str = "."
     thousands: str = ","
-    around: str | None = None
+    affix_characters: str | None = None
 
     @property
-    def is_span(self) -> bool:
+    def is_duration(self) -> bool:
         return len(self.patterns) > 1
 
 
-def digits_of(decimal: str, thousands: str) -> str:
+def digits_pattern(decimal: str, thousands: str) -> str:
     """Return the expression of digits with these marks, which are expressions themselves."""
-    whole = f"{f'{_INDIAN}|' * (',' in thousands)}[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|[0-9]+"
-    return f"(?:(?:{whole})(?:{decimal}[0-9]+)?|{decimal}[0-9]+){_EXPONENT}"
+    integer_pattern = f"{f'{_INDIAN}|' * (',' in thousands)}[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|[0-9]+"
+    return f"(?:(?:{integer_pattern})(?:{decimal}[0-9]+)?|{decimal}[0-9]+){_EXPONENT}"
 
 
-def amount_of(text: str) -> dict[str, str] | None:
+def parse_amount(text: str) -> dict[str, str] | None:
     """Return the parts of a number with or without a unit, None of what is no such number."""
-    found = None if match(ISO, text) else match(AMOUNT, text)
-    if found is None or (found["before"] and (found["then"] or found["behind"])):
+    matched = None if full_match(ISO, text) else full_match(AMOUNT, text)
+    if matched is None or (matched["before"] and (matched["then"] or matched["behind"])):
         return None
-    behind = found["then"] or found["behind"] or ""
-    unit = re.sub("(?<=[A-Za-z]{2})s$", "", found["before"] or behind)
-    return {**found.groupdict(""), "behind": behind, "unit": unit}
+    suffix = matched["then"] or matched["behind"] or ""
+    unit = re.sub("(?<=[A-Za-z]{2})s$", "", matched["before"] or suffix)
+    return {**matched.groupdict(""), "behind": suffix, "unit": unit}
 
 
 @functools.lru_cache(1024)
-def style_of(example: str) -> Style:
+def derive_notation(example: str) -> Notation:
     """Return the style of a number, or raise ConfigError for what is none."""
-    text = _tidied(example)
-    amount = amount_of(text)
+    text = _tidy(example)
+    amount = parse_amount(text)
     if amount is None:
-        style = Style((*SPANS, HOURS) if match(HOURS, text) else SPANS)
+        notation = Notation((*DURATION_PATTERNS, HOURS) if full_match(HOURS, text) else DURATION_PATTERNS)
     else:
-        decimal, thousands = _marks(amount["number"])
+        decimal, thousands = _find_marks(amount["number"])
         unit = re.escape(amount["unit"]) + "s?" * (re.search("[A-Za-z]{2}$", amount["unit"]) is not None)
-        number = f"(?P<number>{digits_of(re.escape(decimal), re.escape(thousands))})"
+        number = f"(?P<number>{digits_pattern(re.escape(decimal), re.escape(thousands))})"
         times = "".join(POWERS) * bool(amount["times"])
         number += f"(?P<times>{f'[{times}]?' * bool(times)})"
         either = f"(?:{unit} ?)?{number}(?: ?{unit})?" if unit else number
-        around = None if set(amount["unit"]) & {*".,'", *times} else f"{amount['unit']}s +-"
-        style = Style((f"{_SIGN} ?{either}",), decimal, thousands, around)
-    if number_written(example, style) is None:
+        affix_characters = None if set(amount["unit"]) & {*".,'", *times} else f"{amount['unit']}s +-"
+        notation = Notation((f"{_SIGN} ?{either}",), decimal, thousands, affix_characters)
+    if parse_number(example, notation) is None:
         raise ConfigError(
             f'{example!r} is not a number, so it cannot show the notation: give one such as "$1,234.50", '
             '"1.234,5 kg" or "1:30:00"'
         )
-    return style
+    return notation
 
 
-def _marks(number: str) -> tuple[str, str]:
+def _find_marks(number: str) -> tuple[str, str]:
     """Return the marks before decimals and between thousands; those of English, unless the digits say otherwise."""
     marks = re.findall("[,.' ]", number)
     if len(set(marks)) == 2:
@@ -118,36 +122,36 @@ def _marks(number: str) -> tuple[str, str]:
     return (",", ".") if marks == [","] else (".", ",")
 
 
-def number_written(text: str, style: Style) -> float | None:
+def parse_number(text: str, notation: Notation) -> float | None:
     """Return the number that a text states in a style, None if it states none."""
-    text = _tidied(text)
-    found = next(filter(None, (match(pattern, text) for pattern in style.patterns)), None)
-    if found is None or not re.search("[0-9]", text):
+    text = _tidy(text)
+    matched = next(filter(None, (full_match(pattern, text) for pattern in notation.patterns)), None)
+    if matched is None or not re.search("[0-9]", text):
         return None
-    if style.is_span:
-        return _seconds(found.groupdict("0"))
-    digits = found["number"].replace(style.thousands, "").replace(style.decimal, ".")
-    return number_of(found["sign"] + digits + POWERS.get(found["times"], ""))
+    if notation.is_duration:
+        return _seconds(matched.groupdict("0"))
+    digits = matched["number"].replace(notation.thousands, "").replace(notation.decimal, ".")
+    return number_of(matched["sign"] + digits + POWERS.get(matched["times"], ""))
 
 
-def _seconds(given: dict[str, str]) -> float:
-    weeks, days, hours, minutes, seconds = (float(given.get(one, "0")) * unit for one, unit in SECONDS.items())
+def _seconds(fields: dict[str, str]) -> float:
+    weeks, days, hours, minutes, seconds = (float(fields.get(one, "0")) * unit for one, unit in SECONDS.items())
     clock = hours + minutes + seconds  # as columns add them; `sum` of Python 3.12 adds otherwise
-    if given["sign"] != "-":
+    if fields["sign"] != "-":
         return weeks + days + clock
-    return (clock if given.get("plus") == "+" else -clock) - (weeks + days)
+    return (clock if fields.get("plus") == "+" else -clock) - (weeks + days)
 
 
-def _tidied(text: str) -> str:
+def _tidy(text: str) -> str:
     text = text.strip()
-    if len(text) > LONGEST:
+    if len(text) > MAX_CHARACTERS:
         return ""
-    for pattern, other in ALIKE[FOREIGN:] if text.isascii() else ALIKE:
+    for pattern, other in REPLACEMENTS[NON_ASCII_REPLACEMENTS:] if text.isascii() else REPLACEMENTS:
         text = _compiled(pattern).sub(other, text)
     return text
 
 
-def match(pattern: str, text: str) -> re.Match[str] | None:
+def full_match(pattern: str, text: str) -> re.Match[str] | None:
     """Return what the whole of a text is to an expression."""
     return _compiled(pattern).fullmatch(text)
 

@@ -17,99 +17,101 @@ from daskprep.storage.checksum import Buffer, crc32c
 from daskprep.storage.files import Folder
 
 # Counts up when what is kept means something else than before.
-FORMAT = 2
+FORMAT = 3
 TRAILER_BYTES = 4
 _HEADER_BYTES = 8
-_known: dict[str, type] = {}
+_checkpoint_types: dict[str, type] = {}
 
 Kind = TypeVar("Kind", bound=type)
 
 
-def keepable(kind: Kind) -> Kind:
+def checkpointable(kind: Kind) -> Kind:
     """Let instances of a dataclass or a named tuple be kept, by the name of the class."""
-    _known[f"{kind.__module__}.{kind.__qualname__}"] = kind
+    _checkpoint_types[f"{kind.__module__}.{kind.__qualname__}"] = kind
     return kind
 
 
 @dataclass(frozen=True)
-class Kept:
+class Checkpoint:
     """The results of a pass in a folder, each under the numbers of its partitions.
 
     They count for the same rows, cut into the same partitions, and the same work; so the folder is named by a digest of
-    these. ``beside(partition)`` names a file that the task leaves there, and without which its result does not count.
+    these. ``companion_file(partition)`` names a file that the task leaves there, and without which its result does not count.
     """
 
     folder: Folder
     name: str
-    beside: Callable[[int], str] | None = None
+    companion_file: Callable[[int], str] | None = None
 
     def size(self) -> int | None:
         """Return how many partitions the tasks took of which results are here; None if there are no results."""
-        mine = [name.split("-") for name in self.folder.children() if name.startswith(f"{self.name}-")]
-        return max((int(stop.partition(".")[0]) - int(start) for _, start, stop in mine), default=None)
+        name_parts = [name.split("-") for name in self.folder.children() if name.startswith(f"{self.name}-")]
+        return max((int(stop.partition(".")[0]) - int(start) for _, start, stop in name_parts), default=None)
 
-    def result(self, run: range, make: Callable[[], Any]) -> Any:
+    def get_or_compute(self, partition_range: range, compute: Callable[[], Any]) -> Any:
         """Return what is kept of some partitions, or else make it and keep it, if it is of kinds that can be kept."""
-        name = f"{self.name}-{run.start}-{run.stop}.kept"
-        result = read_kept(self.folder, name, *(self.beside(i) for i in run if self.beside))
+        name = f"{self.name}-{partition_range.start}-{partition_range.stop}.kept"
+        result = read_checkpoint(
+            self.folder, name, *(self.companion_file(i) for i in partition_range if self.companion_file)
+        )
         if result is None:
-            keep(self.folder, name, result := make())
+            write_checkpoint(self.folder, name, result := compute())
         return result
 
 
-def keep(folder: Folder, name: str, value: Any) -> bool:
+def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
     """Write a value to a file, and return whether it is there: only if all of it is of kinds that can be kept."""
     # The same work may end elsewhere and remove the folder.
-    with contextlib.suppress(FileNotFoundError, _UnknownError), write_checked(folder, name) as write:
-        for buffer in packed(value):
+    with contextlib.suppress(FileNotFoundError, _NotCheckpointableError), write_with_checksum(folder, name) as write:
+        for buffer in serialize(value):
             write(buffer)
         return True
     return False
 
 
-def read_kept(folder: Folder, name: str, *beside: str) -> Any:
-    """Return what `keep` wrote; None if that or a file beside it is not there, or if another release wrote it."""
-    with contextlib.suppress(FileNotFoundError, _UnknownError):
-        if all(intact(folder, one) for one in (name, *beside)):
-            return unpacked(folder.read(name)[:-TRAILER_BYTES])
+def read_checkpoint(folder: Folder, name: str, *companions: str) -> Any:
+    """Return what `write_checkpoint` wrote; None if that or a file beside it is not there, or if another release wrote it."""
+    with contextlib.suppress(FileNotFoundError, _NotCheckpointableError):
+        if all(is_intact(folder, one) for one in (name, *companions)):
+            return deserialize(folder.read(name)[:-TRAILER_BYTES])
     return None
 
 
-class _UnknownError(Exception):
+class _NotCheckpointableError(Exception):
     """Raised for what cannot be kept: an instance of a class that is not known here, or what another release kept."""
 
 
-def packed(value: Any) -> list[Buffer]:
-    """Return buffers of which `unpacked` makes an equal value."""
+def serialize(value: Any) -> list[Buffer]:
+    """Return buffers of which `deserialize` makes an equal value."""
     buffers: list[Any] = []
-    tree = _tree(value, buffers)
+    tree = _to_tree(value, buffers)
     header = json.dumps([FORMAT, tree, [memoryview(one).nbytes for one in buffers]]).encode()
     return [len(header).to_bytes(_HEADER_BYTES, "little"), header, *buffers]
 
 
-def unpacked(data: bytes) -> Any:
-    """Return the value of which `packed` made these bytes."""
+def deserialize(data: bytes) -> Any:
+    """Return the value of which `serialize` made these bytes."""
     end = _HEADER_BYTES + int.from_bytes(data[:_HEADER_BYTES], "little")
-    found, tree, sizes = json.loads(data[_HEADER_BYTES:end])
-    if found != FORMAT:
-        raise _UnknownError
+    file_format, tree, sizes = json.loads(data[_HEADER_BYTES:end])
+    if file_format != FORMAT:
+        raise _NotCheckpointableError
     starts = np.cumsum([end, *sizes]).tolist()
-    whole = pa.py_buffer(data)
-    return _value(tree, [whole.slice(start, size) for start, size in zip(starts, sizes, strict=False)])
+    buffer = pa.py_buffer(data)
+    return _from_tree(tree, [buffer.slice(start, size) for start, size in zip(starts, sizes, strict=False)])
 
 
-def _tree(value: Any, buffers: list[Any]) -> Any:
+def _to_tree(value: Any, buffers: list[Any]) -> Any:
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind in (list, tuple):
-        return {kind.__name__: [_tree(one, buffers) for one in value]}
+        return {kind.__name__: [_to_tree(one, buffers) for one in value]}
     if kind is dict:
-        return {"dict": [[_tree(key, buffers), _tree(one, buffers)] for key, one in value.items()]}
+        return {"dict": [[_to_tree(key, buffers), _to_tree(one, buffers)] for key, one in value.items()]}
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if _known.get(name) is kind:
+    if _checkpoint_types.get(name) is kind:
         names = getattr(kind, "_fields", None) or [field.name for field in dataclasses.fields(value)]
-        return {"known": [name, {one: _tree(getattr(value, one), buffers) for one in names}]}
+        return {"known": [name, {one: _to_tree(getattr(value, one), buffers) for one in names}]}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         buffers.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
         return {"array": [value.dtype.str, value.shape, len(buffers) - 1]}
@@ -120,33 +122,33 @@ def _tree(value: Any, buffers: list[Any]) -> Any:
             stream.write_table(pa.table({"": column}))
         buffers.append(sink.getvalue())
         return {"type" if isinstance(value, pa.DataType) else "arrow": len(buffers) - 1}
-    raise _UnknownError
+    raise _NotCheckpointableError
 
 
-def _value(tree: Any, buffers: Sequence[pa.Buffer]) -> Any:
+def _from_tree(tree: Any, buffers: Sequence[pa.Buffer]) -> Any:
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
     match kind:
         case "list":
-            return [_value(one, buffers) for one in content]
+            return [_from_tree(one, buffers) for one in content]
         case "tuple":
-            return tuple(_value(one, buffers) for one in content)
+            return tuple(_from_tree(one, buffers) for one in content)
         case "dict":
-            return {_value(key, buffers): _value(one, buffers) for key, one in content}
+            return {_from_tree(key, buffers): _from_tree(one, buffers) for key, one in content}
         case "known":
-            if content[0] not in _known:
-                raise _UnknownError
-            return _known[content[0]](**{name: _value(one, buffers) for name, one in content[1].items()})
+            if content[0] not in _checkpoint_types:
+                raise _NotCheckpointableError
+            return _checkpoint_types[content[0]](**{name: _from_tree(one, buffers) for name, one in content[1].items()})
         case "array":
-            dtype, shape, place = content
-            return np.frombuffer(buffers[place], np.dtype(dtype)).reshape(shape).copy()
+            dtype, shape, buffer_index = content
+            return np.frombuffer(buffers[buffer_index], np.dtype(dtype)).reshape(shape).copy()
     column = pa.ipc.open_stream(buffers[content]).read_all().column(0)
     return column.type if kind == "type" else column.combine_chunks()
 
 
 @contextmanager
-def write_checked(folder: Folder, name: str) -> Iterator[Any]:
+def write_with_checksum(folder: Folder, name: str) -> Iterator[Any]:
     """Write a file that ends with its checksum: whole or not at all, but not flushed to the disk.
 
     Gives a function that appends a buffer.
@@ -163,11 +165,11 @@ def write_checked(folder: Folder, name: str) -> Iterator[Any]:
         append(checksum.to_bytes(TRAILER_BYTES, "little"))
 
 
-def intact(folder: Folder, name: str) -> bool:
-    """Tell whether a file that `write_checked` wrote is there and whole, also after a loss of power."""
+def is_intact(folder: Folder, name: str) -> bool:
+    """Tell whether a file that `write_with_checksum` wrote is there and whole, also after a loss of power."""
     if (size := folder.size(name)) is None or size < TRAILER_BYTES:
         return False
-    data = folder.mapped(name)
+    data = folder.read_buffer(name)
     checksum = crc32c(data.slice(0, size - TRAILER_BYTES))
     trailer: bytes = data.slice(size - TRAILER_BYTES).to_pybytes()
     return checksum.to_bytes(TRAILER_BYTES, "little") == trailer

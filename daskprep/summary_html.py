@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from daskprep.display.markup import Markup
-from daskprep.display.sparks import bars, box
+from daskprep.display.sparks import bar_chart, range_chart
 from daskprep.display.tables import Description, Row, Table
-from daskprep.display.words import count, cut, quoted, share, value_text
+from daskprep.display.words import format_count, format_share, format_value, quote, truncate
 from daskprep.features import Feature, Learned
-from daskprep.features.base import drops_missing, fills_all, keeps_missing, rows_seen
+from daskprep.features.base import drops_missing, fills_with_one_value, keeps_missing, rows_seen
 from daskprep.features.binary import LearnedBinary
 from daskprep.vocabulary import Vocabulary
 
-_MOST_TOKENS, _MOST_BARS = 5, 16
-_VALUE_CHARACTERS = 40
+_MAX_TOKENS, _MAX_BARS = 5, 16
+_MAX_VALUE_CHARACTERS = 40
 
-_PLANNED = ("feature", "type", "parameters")
-_LEARNED = ("rows", "missing", "unreadable", "learned")
-_COMMON = frozenset(field.name for field in dataclasses.fields(Learned))
-_NAMES = {
+_PLANNED_COLUMNS = ("feature", "type", "parameters")
+_LEARNED_COLUMNS = ("rows", "missing", "unreadable", "learned")
+_COMMON_FIELDS = frozenset(field.name for field in dataclasses.fields(Learned))
+_FIELD_LABELS = {
     "max_sequence_length": "length",
     "max_sequence_length_99ptile": "99 % are within",
     "max_set_size": "largest set",
@@ -55,137 +55,143 @@ def describe(
     """
 
     def row(name: str) -> Row:
-        planned = _plan_cells(name, features[name], is_target=name in targets)
+        planned = _make_plan_cells(name, features[name], is_target=name in targets)
         if name not in learned:
-            return planned + ("",) * len(_LEARNED) if learned else planned
-        return (*planned, *learned_cells(features[name], learned[name]), "; ".join(facts(learned[name])))
+            return planned + ("",) * len(_LEARNED_COLUMNS) if learned else planned
+        return (
+            *planned,
+            *make_learned_cells(features[name], learned[name]),
+            "; ".join(describe_learned(learned[name])),
+        )
 
-    head = _PLANNED + _LEARNED if learned else _PLANNED
-    table = Table(head, features, row, "feature", lambda name: _chart(learned.get(name)))
-    return Description(_captions(features, learned, split, balance, sample), [table])
+    head = _PLANNED_COLUMNS + _LEARNED_COLUMNS if learned else _PLANNED_COLUMNS
+    table = Table(head, features, row, "feature", lambda name: _draw_chart(learned.get(name)))
+    return Description(_make_captions(features, learned, split, balance, sample), [table])
 
 
-def _chart(learned: Learned | None) -> Markup:
+def _draw_chart(learned: Learned | None) -> Markup:
     """Return what was learned as a chart: how often tokens occur, or where numbers lie."""
     if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
-        return bars([int(vocabulary.frequencies[i]) for i in _most_frequent(vocabulary, _MOST_BARS)])
+        return bar_chart([int(vocabulary.frequencies[i]) for i in _most_frequent(vocabulary, _MAX_BARS)])
     known = [getattr(learned, name, None) for name in ("min", "mean", "max", "std")]
     numbers = [one for one in known if isinstance(one, float)]
-    return box(*numbers) if len(numbers) == len(known) else Markup()
+    return range_chart(*numbers) if len(numbers) == len(known) else Markup()
 
 
 @functools.singledispatch
-def facts(learned: Learned) -> list[str]:
+def describe_learned(learned: Learned) -> list[str]:
     """Return what was learned in a few words, piece by piece; a type of one's own may register its own."""
-    pieces = []
+    lines = []
     for field in dataclasses.fields(learned):
         value = getattr(learned, field.name)
-        name = _NAMES.get(field.name, field.name.replace("_", " "))
+        name = _FIELD_LABELS.get(field.name, field.name.replace("_", " "))
         if isinstance(value, Vocabulary):
-            pieces.append(_describe_vocabulary(value))
+            lines.append(_describe_vocabulary(value))
         elif isinstance(value, Learned):
-            pieces.append(f"{name}: {', '.join(facts(value))}")
-        elif field.name in learned.later and not value:
+            lines.append(f"{name}: {', '.join(describe_learned(value))}")
+        elif field.name in learned.added_fields and not value:
             continue
-        elif isinstance(value, int | float | str) and field.name not in _COMMON:
-            pieces.append(f"{name} {_amount(value)}")
-    return pieces
+        elif isinstance(value, int | float | str) and field.name not in _COMMON_FIELDS:
+            lines.append(f"{name} {_format_number(value)}")
+    return lines
 
 
-@facts.register
+@describe_learned.register
 def _(learned: LearnedBinary) -> list[str]:
     if learned.above_zero:
         return ["False: 0 and below", "True: above 0"]
-    false, true = map(_value, learned.bool2str)
+    false, true = map(_format_value, learned.bool2str)
     return [f"False: {false}", f"True: {true}"]
 
 
-def _captions(
+def _make_captions(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any, sample: float | None
 ) -> list[str]:
     fitted = "not fitted"
     if learned:
         fitted = f"learned from {max(one.rows for one in learned.values()):,} rows"
     lines = [
-        f"{count(len(features), 'feature')}, {fitted}",
-        "no split: all rows are for training" if split is None else f"split: {_call(split)}",
+        f"{format_count(len(features), 'feature')}, {fitted}",
+        "no split: all rows are for training" if split is None else f"split: {_format_call(split)}",
     ]
     if balance is not None:
-        lines.append(f"balance: {_call(balance)}")
+        lines.append(f"balance: {_format_call(balance)}")
     if sample is not None:
         lines.append(f"sample: {f'{sample:,} rows at most' if isinstance(sample, int) else f'{sample:g} of the rows'}")
     return lines
 
 
-def _call(owner: Any) -> str:
-    given = ((key, value) for key, value in _parameters(owner).items() if value is not None)
-    return f"{type(owner).__name__}({', '.join(f'{key}={_value(value)}' for key, value in given)})"
+def _format_call(owner: Any) -> str:
+    parameters = ((key, value) for key, value in _parameters(owner).items() if value is not None)
+    return f"{type(owner).__name__}({', '.join(f'{key}={_format_value(value)}' for key, value in parameters)})"
 
 
 def _parameters(owner: Any) -> dict[str, Any]:
     return dict(owner.get_params(deep=False))
 
 
-def _plan_cells(name: str, feature: Feature, *, is_target: bool) -> Row:
-    defaults, given = _parameters(type(feature)()), _parameters(feature)
-    column = given.pop("column")
-    title = cut(name)
+def _make_plan_cells(name: str, feature: Feature, *, is_target: bool) -> Row:
+    defaults, parameters = _parameters(type(feature)()), _parameters(feature)
+    column = parameters.pop("column")
+    title = truncate(name)
     if column is not None:
-        title += f" (column {_value(column)})"
-    changed = [f"{key}={_value(value)}" for key, value in given.items() if not _same(value, defaults[key])]
+        title += f" (column {_format_value(column)})"
+    changed = [
+        f"{key}={_format_value(value)}" for key, value in parameters.items() if not _is_same(value, defaults[key])
+    ]
     return title, feature.kind + ", target" * is_target, ", ".join(changed)
 
 
-def _same(value: Any, default: Any) -> bool:
+def _is_same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
-def learned_cells(feature: Feature, learned: Learned) -> Row:
+def make_learned_cells(feature: Feature, learned: Learned) -> Row:
     """Return how many rows there were, and what became of those whose cells are missing or unreadable."""
     missing = unreadable = "0"
     if learned.missing:
-        part = share(learned.missing, rows_seen(feature, learned))
-        missing = f"{learned.missing:,} ({part}), {_remedy(feature, learned)}"
+        percentage = format_share(learned.missing, rows_seen(feature, learned))
+        missing = f"{learned.missing:,} ({percentage}), {_describe_missing(feature, learned)}"
     if learned.invalid:
-        unreadable = f"{learned.invalid:,}: {', '.join(map(_value, learned.invalid_samples))}"
+        unreadable = f"{learned.invalid:,}: {', '.join(map(_format_value, learned.invalid_samples))}"
     return f"{learned.rows:,}", missing, unreadable
 
 
-def _remedy(feature: Feature, learned: Learned) -> str:
-    if fills_all(feature):
-        return f"filled with {_amount(learned.fill_value)}"
+def _describe_missing(feature: Feature, learned: Learned) -> str:
+    if fills_with_one_value(feature):
+        return f"filled with {_format_number(learned.fill_value)}"
     if keeps_missing(feature):
         return "kept as NaN"
     return "dropped" if drops_missing(feature) else f"filled by {feature.missing_value_strategy}"
 
 
 def _describe_vocabulary(vocabulary: Vocabulary) -> str:
-    ids = _most_frequent(vocabulary, _MOST_TOKENS)
+    ids = _most_frequent(vocabulary, _MAX_TOKENS)
     # Tokens are taken one by one: a vocabulary may have millions.
-    top = [f"{_value(vocabulary.tokens[int(i)].as_py())} {int(vocabulary.frequencies[i]):,}" for i in ids]
+    top = [f"{_format_value(vocabulary.tokens[int(i)].as_py())} {int(vocabulary.frequencies[i]):,}" for i in ids]
     return f"vocabulary of {len(vocabulary):,}" + (f": {', '.join(top)}" if top else "")
 
 
-def _most_frequent(vocabulary: Vocabulary, most: int) -> np.ndarray:
+def _most_frequent(vocabulary: Vocabulary, limit: int) -> np.ndarray:
     """Return the ids of the most frequent tokens that are no special symbols, ties by id.
 
     A vocabulary that came ready, with a tokenizer or from a file, is not in the order of frequency.
     """
     counts = np.array(vocabulary.frequencies, np.int64)
     counts[list(vocabulary.specials.ids)] = 0
-    ids = np.argsort(-counts, kind="stable")[:most]
+    ids = np.argsort(-counts, kind="stable")[:limit]
     return ids[counts[ids] > 0]
 
 
-def _amount(value: Any) -> str:
+def _format_number(value: Any) -> str:
     if type(value) not in (int, float):
-        return _value(value)
-    return f"{value:,}" if isinstance(value, int) else value_text(value, _VALUE_CHARACTERS)
+        return _format_value(value)
+    return f"{value:,}" if isinstance(value, int) else format_value(value, _MAX_VALUE_CHARACTERS)
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, str):
-        return quoted(value, _VALUE_CHARACTERS)
+        return quote(value, _MAX_VALUE_CHARACTERS)
     if callable(value):
         return str(getattr(value, "__name__", type(value).__name__))
-    return cut(repr(value), _VALUE_CHARACTERS)
+    return truncate(repr(value), _MAX_VALUE_CHARACTERS)

@@ -14,24 +14,24 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from daskprep.display.tables import EstimatorCard
-from daskprep.errors import ConfigError, did_you_mean, hints_parameters
+from daskprep.errors import ConfigError, did_you_mean, with_parameter_hints
 
 
-def plain(given: Any, what: str = "the parameter") -> Any:
+def to_json_value(value: Any, what: str = "the parameter") -> Any:
     """Return a parameter as JSON and YAML have it, also what a search over `numpy.arange` sets."""
-    if isinstance(given, np.generic | np.ndarray):
-        return given.tolist()
-    if isinstance(given, Mapping):
-        return {key: plain(one, what) for key, one in given.items()}
-    if callable(given):
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: to_json_value(one, what) for key, one in value.items()}
+    if callable(value):
         raise ConfigError(
-            f"{what}={given!r} is a Python function, which JSON and YAML cannot hold: "
+            f"{what}={value!r} is a Python function, which JSON and YAML cannot hold: "
             "register it by name in daskprep.tokenizers.TOKENIZERS and give the name"
         )
-    return given
+    return value
 
 
-class Described(EstimatorCard, BaseEstimator):
+class Parametrized(EstimatorCard, BaseEstimator):
     """Parameters stored untouched; a `column` is a name, and a `seed` a whole number."""
 
     type: ClassVar[str]
@@ -39,12 +39,12 @@ class Described(EstimatorCard, BaseEstimator):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
         if "__init__" in vars(cls):
-            setattr(cls, "__init__", hints_parameters(cls.__init__))  # noqa: B010 mypy refuses the assignment
+            setattr(cls, "__init__", with_parameter_hints(cls.__init__))  # noqa: B010 mypy refuses the assignment
 
     def validate(self) -> None:
         """Raise `ConfigError` if the parameters make no sense."""
         self._check_column()
-        if not is_whole(getattr(self, "seed", 0)):
+        if not is_integer(getattr(self, "seed", 0)):
             raise self._error("seed", "a whole number", "Give for instance seed=42.")
 
     def _check_column(self) -> None:
@@ -55,8 +55,8 @@ class Described(EstimatorCard, BaseEstimator):
     def to_dict(self) -> dict[str, Any]:
         """Return type and parameters as JSON values."""
         self.validate()
-        described = {"type": self.type} | self._parameters()
-        return dict(json.loads(json.dumps(described, default=lambda value: value.tolist())))
+        parameters = {"type": self.type} | self._parameters()
+        return dict(json.loads(json.dumps(parameters, default=lambda value: value.tolist())))
 
     def _parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
@@ -66,23 +66,23 @@ class Described(EstimatorCard, BaseEstimator):
         return ConfigError(f"{type(self).__name__}: {parameter} must be {expected}, not {value!r}. {remedy}")
 
 
-T = TypeVar("T", bound=Described)
+T = TypeVar("T", bound=Parametrized)
 
 
 @typing.dataclass_transform(eq_default=False)
 def with_parameters(cls: type[T]) -> type[T]:
     """Make the annotated fields of a class the parameters of its `__init__`."""
-    made = dataclass(eq=False, repr=False)(cls)
-    setattr(made, "__init__", hints_parameters(made.__init__))  # noqa: B010 mypy refuses the assignment
-    return made
+    decorated = dataclass(eq=False, repr=False)(cls)
+    setattr(decorated, "__init__", with_parameter_hints(decorated.__init__))  # noqa: B010 mypy refuses the assignment
+    return decorated
 
 
-def is_whole(number: object) -> bool:
+def is_integer(number: object) -> bool:
     """Tell whether something is a whole number, and not a truth."""
     return isinstance(number, numbers.Integral) and not isinstance(number, bool)
 
 
-def from_described(noun: str, types: Mapping[str, type[T]], data: Mapping[str, Any] | None) -> T | None:
+def make_from_dict(noun: str, types: Mapping[str, type[T]], data: Mapping[str, Any] | None) -> T | None:
     """Make what `to_dict` described, None of None; unknown names are errors with a suggestion."""
     if data is None:
         return None
@@ -96,8 +96,8 @@ def from_described(noun: str, types: Mapping[str, type[T]], data: Mapping[str, A
         hint = did_you_mean(unknown, known)
         raise ConfigError(f'{what} has no parameter "{unknown}".{hint} It has {", ".join(known)}.')
     try:
-        made = types[name](**parameters)
+        instance = types[name](**parameters)
     except TypeError as error:
         raise ConfigError(f"{what}: {error}. Give this parameter.") from None
-    made.validate()
-    return made
+    instance.validate()
+    return instance

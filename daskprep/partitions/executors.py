@@ -20,17 +20,17 @@ from daskprep.partitions.dask_internals import (
     DataNode,
     Task,
     TaskRef,
-    result_of,
-    tasks_behind,
-    unread,
+    avoid_tokenizing,
+    find_upstream_tasks,
+    reference_future,
 )
-from daskprep.partitions.graphs import Function, Layer, on_frame, on_piece, unique
+from daskprep.partitions.graphs import Layer, PartitionFunction, run_on_fragment, run_on_frame, unique_name
 from daskprep.partitions.schedulers import active_client, worker_error
 from daskprep.sources import Source
 
 # Results that travel from workers at a time; more would only share the same network.
 _FETCHING_THREADS = 4
-_ANY_BYTES = 1 << 60
+_UNLIMITED_BYTES = 1 << 60
 # Annotations that say where tasks run, and how often.
 _ANNOTATIONS = frozenset({"workers", "allow_other_workers", "resources", "retries"})
 
@@ -45,33 +45,33 @@ class Job:
 
     source: Source
     columns: Sequence[str]
-    function: Function
+    function: PartitionFunction
     shared: Any
     then: Callable[[Any, Any], Any]
     digest: str | None
 
 
-class Asked(NamedTuple):
+class PartitionRequest(NamedTuple):
     """One partition of a job: the arguments of its functions.
 
-    `then` is None where nothing is to be done with the result. `turn` tells apart the same partition asked for again,
-    `place` says which partitions are wanted first.
+    `then` is None where nothing is to be done with the result. `epoch` tells apart the same partition asked for again,
+    `sequence_number` says which partitions are wanted first.
     """
 
     number: int
     argument: Any
     then: Any
-    turn: int
-    place: int
+    epoch: int
+    sequence_number: int
 
 
-class Feed(ABC):
+class PartitionExecutor(ABC):
     """Does a job for one partition after the other."""
 
     is_distributed = False
     _pool: ThreadPoolExecutor
 
-    def has_ended(self) -> bool:
+    def is_shut_down(self) -> bool:
         """Whether nothing will come any more: it is closed, or Python ends, which waits for threads before it tells."""
         try:
             self._pool.submit(int)
@@ -80,14 +80,14 @@ class Feed(ABC):
         return False
 
     @abstractmethod
-    def width(self) -> int:
+    def concurrency(self) -> int:
         """Return how many partitions are worked on at a time, as things are now."""
 
     @abstractmethod
-    def begin(self, asked: Asked) -> Future[Any]:
+    def submit(self, request: PartitionRequest) -> Future[Any]:
         """Put a partition to work."""
 
-    def forget(self, asked: Asked) -> None:  # noqa: B027 threads hold nothing
+    def release(self, request: PartitionRequest) -> None:  # noqa: B027 threads hold nothing
         """Let go of a partition: nobody else will ask for it."""
 
     @abstractmethod
@@ -95,50 +95,50 @@ class Feed(ABC):
         """Stop; what is being worked on in this process is waited for."""
 
 
-def open_feed(
+def open_executor(
     job: Job, client: Any = None, threads: int | None = None, annotations: Mapping[str, Any] = MappingProxyType({})
-) -> Feed:
+) -> PartitionExecutor:
     """Return a feed of a cluster, if its client is given or active, or else of threads of this process."""
     client = None if job.source.in_memory else client or active_client()
-    return ThreadFeed(job, threads or CPU_COUNT) if client is None else ClusterFeed(job, client, annotations)
+    return ThreadExecutor(job, threads or CPU_COUNT) if client is None else ClusterExecutor(job, client, annotations)
 
 
 def current_annotations() -> Mapping[str, Any]:
     """Return what ``dask.annotate`` says here of tasks."""
-    found: Mapping[str, Any] = dask.get_annotations()
-    return found
+    dask_annotations: Mapping[str, Any] = dask.get_annotations()
+    return dask_annotations
 
 
-class ThreadFeed(Feed):
+class ThreadExecutor(PartitionExecutor):
     """Works on threads of this process; of a Dask frame a thread computes all that a partition is made of."""
 
     def __init__(self, job: Job, threads: int) -> None:
         self.job = job
         self._threads = threads
-        self._graph = _Graph(job) if job.source.is_dask else None
+        self._graph = _FrameGraph(job) if job.source.is_dask else None
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="daskprep-stream")
 
-    def width(self) -> int:
+    def concurrency(self) -> int:
         return self._threads
 
-    def begin(self, asked: Asked) -> Future[Any]:
-        return self._pool.submit(self._run, asked)
+    def submit(self, request: PartitionRequest) -> Future[Any]:
+        return self._pool.submit(self._run, request)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def _run(self, asked: Asked) -> Any:
+    def _run(self, request: PartitionRequest) -> Any:
         job = self.job
         if self._graph is None:
-            table = job.source._read(asked.number, job.columns)
-            result = job.function(job.shared, asked.argument, table)
+            table = job.source._read(request.number, job.columns)
+            result = job.function(job.shared, request.argument, table)
         else:
-            layer, key = self._graph.part(asked.number)
-            result = on_frame(job.function, job.shared, asked.argument, dask.get(layer, key), list(job.columns))
-        return result if asked.then is None else job.then(result, asked.then)
+            layer, key = self._graph.partition_graph(request.number)
+            result = run_on_frame(job.function, job.shared, request.argument, dask.get(layer, key), list(job.columns))
+        return result if request.then is None else job.then(result, request.then)
 
 
-class ClusterFeed(Feed):
+class ClusterExecutor(PartitionExecutor):
     """Works on the workers of a cluster, and fetches results from them without a detour.
 
     What `shared` holds travels once. A partition that another client asked for too is encoded once, as long as one of
@@ -151,115 +151,121 @@ class ClusterFeed(Feed):
         self.job = job
         self._annotations = {name: value for name, value in annotations.items() if name in _ANNOTATIONS}
         self._client = client
-        self._graph = _Graph(job) if job.source.is_dask else None
+        self._graph = _FrameGraph(job) if job.source.is_dask else None
         self._lock = threading.Lock()
         self._closed = False
-        self._held: dict[Any, list[Any]] = {}
+        self._futures: dict[Any, list[Any]] = {}
         self._pool = ThreadPoolExecutor(_FETCHING_THREADS, thread_name_prefix="daskprep-fetch")
-        self._encoded = unique("stream") if job.digest is None else f"stream-{job.digest}"
-        self._own = unique("own")
-        shared = self._encoded.replace("stream", "stream-shared", 1)
+        self._result_prefix = unique_name("stream") if job.digest is None else f"stream-{job.digest}"
+        self._own_prefix = unique_name("own")
+        shared = self._result_prefix.replace("stream", "stream-shared", 1)
         # A node of a graph, which the scheduler can send again if the worker that has it is lost. Dask would warn of a
         # large one, as if it were sent with each partition.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": _ANY_BYTES}):
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": _UNLIMITED_BYTES}):
             (self._shared,) = self._get({shared: DataNode(shared, job.shared)}, [shared])
 
     def _get(self, layer: Layer, keys: list[Any], **options: Any) -> list[Any]:
         """Send a graph, and return futures of these keys."""
         # Of the thread that began the stream; a thread that sends has none.
-        where = {name: value(keys[0]) if callable(value) else value for name, value in self._annotations.items()}
-        futures: list[Any] = self._client.get(unread(layer), keys, sync=False, **where, **options)
+        chosen_annotations = {
+            name: value(keys[0]) if callable(value) else value for name, value in self._annotations.items()
+        }
+        futures: list[Any] = self._client.get(
+            avoid_tokenizing(layer), keys, sync=False, **chosen_annotations, **options
+        )
         return futures
 
-    def width(self) -> int:
+    def concurrency(self) -> int:
         threads: dict[str, int] = self._client.nthreads()
         return max(1, sum(threads.values()))
 
-    def begin(self, asked: Asked) -> Future[Any]:
+    def submit(self, request: PartitionRequest) -> Future[Any]:
         outer: Future[Any] = Future()
-        keys, layer = self._layer(asked)
-        futures = self._get(layer, keys, priority=-asked.place)
+        keys, layer = self._layer(request)
+        futures = self._get(layer, keys, priority=-request.sequence_number)
         with self._lock:
-            self._held[self._key(asked)] = futures
-        futures[-1].add_done_callback(functools.partial(self._fetch_soon, asked, outer))
+            self._futures[self._key(request)] = futures
+        futures[-1].add_done_callback(functools.partial(self._fetch_soon, request, outer))
         return outer
 
-    def _layer(self, asked: Asked) -> tuple[list[Any], Layer]:
+    def _layer(self, request: PartitionRequest) -> tuple[list[Any], Layer]:
         """Return the graph of one partition, and the keys of what is to be held, the result last."""
-        job, key = self.job, self._key(asked)
+        job, key = self.job, self._key(request)
         layer: Layer = {}
-        run: Callable[..., Any] = on_piece
-        part: Any
+        run: Callable[..., Any] = run_on_fragment
+        partition_input: Any
         if self._graph is None:
-            part = job.source.pieces[asked.number]
+            partition_input = job.source.fragments[request.number]
         else:
-            layer, part_key = self._graph.part(asked.number)
-            run, part = on_frame, TaskRef(part_key)
-        layer[key] = Task(key, run, job.function, result_of(self._shared), asked.argument, part, list(job.columns))
-        if asked.then is None:
+            layer, partition_key = self._graph.partition_graph(request.number)
+            run, partition_input = run_on_frame, TaskRef(partition_key)
+        layer[key] = Task(
+            key, run, job.function, reference_future(self._shared), request.argument, partition_input, list(job.columns)
+        )
+        if request.then is None:
             return [key], layer
         # Only this feed asks for it.
-        then = (self._own, asked.turn, asked.number)
-        layer[then] = Task(then, job.then, TaskRef(key), asked.then)
+        then = (self._own_prefix, request.epoch, request.number)
+        layer[then] = Task(then, job.then, TaskRef(key), request.then)
         return [key, then], layer
 
-    def _key(self, asked: Asked) -> tuple[str, int, int]:
-        return self._encoded, asked.turn, asked.number
+    def _key(self, request: PartitionRequest) -> tuple[str, int, int]:
+        return self._result_prefix, request.epoch, request.number
 
-    def _fetch_soon(self, asked: Asked, outer: Future[Any], future: Any) -> None:
+    def _fetch_soon(self, request: PartitionRequest, outer: Future[Any], future: Any) -> None:
         try:
             with self._lock:
                 if not self._closed:
-                    self._pool.submit(self._fetch, asked, outer, future)
+                    self._pool.submit(self._fetch, request, outer, future)
         except RuntimeError as error:  # Python ends
             outer.set_exception(error)
 
-    def _fetch(self, asked: Asked, outer: Future[Any], future: Any) -> None:
+    def _fetch(self, request: PartitionRequest, outer: Future[Any], future: Any) -> None:
         try:
             result = self._client.gather(future, direct=True)
         except BaseException as error:
             outer.set_exception(worker_error(error) or error)
             return
         with self._lock:
-            held = self._held.get(self._key(asked), [])
-            if held:
-                held.pop().release()
+            kept_futures = self._futures.get(self._key(request), [])
+            if kept_futures:
+                kept_futures.pop().release()
         outer.set_result(result)
 
-    def forget(self, asked: Asked) -> None:
+    def release(self, request: PartitionRequest) -> None:
         with self._lock:
-            held = self._held.pop(self._key(asked), [])
-        for future in held:
+            kept_futures = self._futures.pop(self._key(request), [])
+        for future in kept_futures:
             future.release()
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            futures = [one for held in self._held.values() for one in held]
-            self._held.clear()
+            futures = [one for kept_futures in self._futures.values() for one in kept_futures]
+            self._futures.clear()
         self._pool.shutdown(cancel_futures=True)
         for future in [*futures, self._shared]:
             future.release()
 
 
-def check_apart(source: Source, columns: Sequence[str]) -> None:
+def check_independent_partitions(source: Source, columns: Sequence[str]) -> None:
     """Raise ConfigError if partitions of a Dask frame are computed from one another.
 
     One by one they would be computed several times, and a join or a shuffle gives rows in another order each time.
     """
     frame = source.frame[list(columns)].optimize()
-    graph, found = dict(frame.__dask_graph__()), set[Any]()
+    graph, seen_tasks = dict(frame.__dask_graph__()), set[Any]()
     for key in frame.__dask_keys__():
-        tasks = tasks_behind(graph, key)
-        if not found.isdisjoint(tasks):
+        tasks = find_upstream_tasks(graph, key)
+        if not seen_tasks.isdisjoint(tasks):
             raise ConfigError(
                 "the partitions of this Dask frame are computed from one another, as after a join or a shuffle: "
                 "call persist() on it, or write it to files, and stream that"
             )
-        found |= tasks
+        seen_tasks |= tasks
 
 
-class _Graph:
+class _FrameGraph:
     """The graph of a Dask frame, cut to what one partition is made of."""
 
     def __init__(self, job: Job) -> None:
@@ -267,7 +273,7 @@ class _Graph:
         self._graph = dict(frame.__dask_graph__())
         self._keys = frame.__dask_keys__()
 
-    def part(self, number: int) -> tuple[Layer, Any]:
+    def partition_graph(self, number: int) -> tuple[Layer, Any]:
         """Return the graph of a partition, and its key."""
         key = self._keys[number]
         layer, _ = cull(self._graph, [key])

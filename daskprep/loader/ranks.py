@@ -14,10 +14,10 @@ import torch.distributed
 from daskprep.errors import ConfigError, FormatVersionError
 
 
-def check_count(name: str, value: object, least: int) -> None:
-    """Raise ConfigError for what is neither None nor a whole number from `least`."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-        raise ConfigError(f"{name}={value!r}: expected a whole number from {least}")
+def check_count(name: str, value: object, minimum: int) -> None:
+    """Raise ConfigError for what is neither None nor a whole number from `minimum`."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < minimum):
+        raise ConfigError(f"{name}={value!r}: expected a whole number from {minimum}")
 
 
 def check_flags(**flags: object) -> None:
@@ -49,7 +49,7 @@ class Ranks:
         if (self.rank is None) != (self.world_size is None):
             raise ConfigError("give both rank and world_size, or neither")
 
-    def position(self, batch_size: int) -> tuple[int, int]:
+    def resolve(self, batch_size: int) -> tuple[int, int]:
         """Return rank and number of ranks, which share a batch, or raise ConfigError."""
         rank, world = self.rank, self.world_size
         if rank is None or world is None:
@@ -66,12 +66,12 @@ class Ranks:
             )
         return rank, world
 
-    def fixed(self, batch_size: int) -> Ranks:
+    def freeze(self, batch_size: int) -> Ranks:
         """Return ranks that also a spawned process has, which knows nothing of torch.distributed."""
-        return Ranks(*self.position(batch_size), self.uneven) if is_distributed() else self
+        return Ranks(*self.resolve(batch_size), self.uneven) if is_distributed() else self
 
 
-def check_left(rows: int, world: int, epoch: int) -> None:
+def check_rows_left(rows: int, world: int, epoch: int) -> None:
     """Raise ConfigError if too few rows are left of an epoch."""
     if 0 < rows < world:
         raise ConfigError(
@@ -90,9 +90,9 @@ def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest:
         raise FormatVersionError(f"the state has format {state['format']}, and this daskprep reads up to {newest}")
 
 
-def check_same(state: Mapping[str, Any], own: Mapping[str, Any], kind: str = "loader") -> None:
+def check_same_options(state: Mapping[str, Any], options: Mapping[str, Any], kind: str = "loader") -> None:
     """Raise ConfigError for the first option that a state was taken with another value of."""
-    for name, value in own.items():
+    for name, value in options.items():
         if state[name] != value:
             raise ConfigError(
                 f"the state was saved with {name}={state[name]!r}, but this {kind} has {value!r}: "

@@ -12,29 +12,29 @@ from typing import Any
 from daskprep.errors import ConfigError, CorruptDatasetError
 
 FILE_KEY = "vocabulary_file"
-_NAME = re.compile(r"(?:[^/\\]+\.)?vocab/[^/\\]+\.parquet")
-_TIMES_THE_FILE = 100
+_FILE_NAME = re.compile(r"(?:[^/\\]+\.)?vocab/[^/\\]+\.parquet")
+_MAX_EXPANSION = 100
 
 
-def with_vocabularies(
-    value: Any, where: str, read: Callable[[str], bytes], as_learned: Callable[[str, bytes], Mapping[str, Any]]
+def load_vocabularies(
+    value: Any, where: str, read: Callable[[str], bytes], to_learned: Callable[[str, bytes], Mapping[str, Any]]
 ) -> Any:
     """Return a state with the vocabularies that it names.
 
-    `read` returns the bytes of a file, and ``as_learned(name, content)`` what stands in the place of its name.
+    `read` returns the bytes of a file, and ``to_learned(name, content)`` what stands in the place of its name.
     """
     if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
         return value
     name = value.get(FILE_KEY)
     if not isinstance(name, str):
-        return {key: with_vocabularies(one, where, read, as_learned) for key, one in value.items()}
-    kept = {key: one for key, one in value.items() if key != FILE_KEY}
-    return {**kept, **as_learned(name, _checked(name, where, read))}
+        return {key: load_vocabularies(one, where, read, to_learned) for key, one in value.items()}
+    others = {key: one for key, one in value.items() if key != FILE_KEY}
+    return {**others, **to_learned(name, _read_checked(name, where, read))}
 
 
-def _checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
+def _read_checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
     """Return the content of a vocabulary's file, whose name ends in the digest of it."""
-    if not _NAME.fullmatch(name):
+    if not _FILE_NAME.fullmatch(name):
         raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
     try:
         content = read(name)
@@ -45,14 +45,14 @@ def _checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
     return content
 
 
-def no_link(path: Path) -> bytes:
+def read_unless_link(path: Path) -> bytes:
     """Return the bytes of a vocabulary's file; CorruptDatasetError for a link."""
     if path.is_symlink() or path.parent.is_symlink():
         raise CorruptDatasetError(f"{path} is a link, and a vocabulary is none: put the file in its place")
     return path.read_bytes()
 
 
-def tokens_and_symbols(name: str, content: bytes) -> dict[str, Any]:
+def parse_vocabulary_file(name: str, content: bytes) -> dict[str, Any]:
     """Return tokens by id, and special symbols by role, of a file of daskprep."""
     try:
         import pyarrow as pa  # noqa: PLC0415 large vocabularies alone need it
@@ -69,12 +69,14 @@ def tokens_and_symbols(name: str, content: bytes) -> dict[str, Any]:
             # Written plainly, tokens take in memory what the footer says: a dictionary could make any amount of them.
             plain = not any(group.column(0).has_dictionary_page for group in groups)
             size = max(footer.num_rows * 8, sum(group.total_byte_size for group in groups))
-            if not plain or size > _TIMES_THE_FILE * len(content):
+            if not plain or size > _MAX_EXPANSION * len(content):
                 raise CorruptDatasetError(f"the vocabulary {name} is not as daskprep writes it: restore it")
             tokens, roles = (file.read([column])[column].to_pylist() for column in ("token", "roles"))
     except (pa.ArrowException, KeyError, OSError) as error:
         raise CorruptDatasetError(f"{name} holds no vocabulary ({error}): restore it, or fit again") from error
-    symbols = {role: token for token, named in zip(tokens, roles, strict=True) for role in (named or "").split(",")}
+    symbols = {
+        role: token for token, role_names in zip(tokens, roles, strict=True) for role in (role_names or "").split(",")
+    }
     symbols.pop("", None)
     # No row depends on frequencies.
     return {"idx2str": tokens, "special_symbols": symbols, "frequencies": {"values": [0], "tokens": [len(tokens)]}}

@@ -11,28 +11,31 @@ import numpy as np
 from daskprep.errors import RejectedValueError
 from daskprep.serving.base import smallest_uint
 
-Learned = Mapping[str, Any]
+LearnedValues = Mapping[str, Any]
 
 _TINY = float(np.finfo(np.float64).tiny)
-_LARGEST = float(np.finfo(np.float64).max)
-LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_MAX_DOUBLE = float(np.finfo(np.float64).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _SMOOTH_LIMIT = 3.0
-_STEEP = 1e150  # of which the square is a double, and far beyond what is smoothly clipped to 3
-_NEAR, _NEAR_FLOAT32 = 2.0**970, 2.0**103  # from which the distance of any number is within the range
+_MAX_ROBUST_INPUT = 1e150  # of which the square is a double, and far beyond what is smoothly clipped to 3
+_SAFE_CENTER, _SAFE_EDGE_FLOAT32 = 2.0**970, 2.0**103  # from which the distance of any number is within the range
 # How near to 0 and 1 shares may be that become normal scores, which are then within 5.2: as in scikit-learn.
-_NEAREST = 1e-7 - float(np.spacing(1.0))
-_POWER = ("", "power_mean", "power_std")
+_MIN_SHARE = 1e-7 - float(np.spacing(1.0))
+_POWER_SPREAD = ("", "power_mean", "power_std")
 # Between which learned values numbers are spread, and where their center is; "" is 0.
 _SPREADS = {
     "zscore": ("", "mean", "std"),
     "minmax": ("min", "min", "max"),
     "iq": ("q1", "q2", "q3"),
     "robust": ("q1", "q2", "q3"),
-    "yeo_johnson": _POWER,
-    "box_cox": _POWER,
+    "yeo_johnson": _POWER_SPREAD,
+    "box_cox": _POWER_SPREAD,
 }
-LINEAR = ("zscore", "minmax", "iq")  # which change numbers by their center and scale alone
-_ABOVE = {"log1p": (-1.0, "log1p", "another normalization"), "box_cox": (0.0, "Box-Cox transform", '"yeo_johnson"')}
+LINEAR_NORMALIZATIONS = ("zscore", "minmax", "iq")  # which change numbers by their center and scale alone
+_LOWER_BOUNDS = {
+    "log1p": (-1.0, "log1p", "another normalization"),
+    "box_cox": (0.0, "Box-Cox transform", '"yeo_johnson"'),
+}
 # Wichura's AS 241 (1988), as in `statistics.NormalDist`: highest powers first, numerator and denominator, in the middle
 # and in the tails.
 _MIDDLE = (
@@ -54,12 +57,12 @@ _ERFC = (
 )  # fmt: skip
 
 
-def center_and_scale(normalization: str | None, learned: Learned) -> tuple[float, float]:
+def center_and_scale(normalization: str | None, learned: LearnedValues) -> tuple[float, float]:
     """Return what is taken from numbers, and the factor by which the rest is multiplied; 0 for a constant column.
 
     Before that, power transforms change numbers. Quantile transforms do nothing else: they have no factor but 1.
     """
-    first, middle, last = _SPREADS.get(normalization or "", _POWER)
+    first, middle, last = _SPREADS.get(normalization or "", _POWER_SPREAD)
     center = learned.get(middle)
     if normalization not in _SPREADS or center is None:
         return 0.0, 1.0
@@ -75,15 +78,15 @@ def center_and_scale(normalization: str | None, learned: Learned) -> tuple[float
     return center, 1.0 / spread if spread >= _TINY else 0.0
 
 
-def scaled(values: Any, center: float, scale: float) -> Any:
+def scale_without_overflow(values: Any, center: float, scale: float) -> Any:
     """Return the product of a scale and the distances from a center, of which one may be beyond the doubles."""
     return (values / 2 - center / 2) * scale * 2
 
 
-def check_within(normalization: str | None, values: np.ndarray) -> None:
+def check_domain(normalization: str | None, values: np.ndarray) -> None:
     """Raise RejectedValueError for a number that a normalization has no result for."""
-    if normalization in _ABOVE:
-        bound, name, remedy = _ABOVE[normalization]
+    if normalization in _LOWER_BOUNDS:
+        bound, name, remedy = _LOWER_BOUNDS[normalization]
         outside = np.flatnonzero(values <= bound)
         if len(outside):
             raise RejectedValueError(
@@ -91,123 +94,123 @@ def check_within(normalization: str | None, values: np.ndarray) -> None:
             )
 
 
-def normalized(values: np.ndarray, normalization: str | None, learned: Learned) -> np.ndarray:
+def normalize(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
     """Return normalized numbers as float32, brought within its range; NaN stays so."""
-    check_within(normalization, values)
+    check_domain(normalization, values)
     center, scale = center_and_scale(normalization, learned)
     if scale == 0.0:
         return np.where(np.isnan(values), values, 0.0).astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # bounded below
-        values = _bent(values, normalization, learned)
+        values = _apply_nonlinear(values, normalization, learned)
         if (center, scale) != (0.0, 1.0):
-            given, values = values, np.subtract(values, center)
-            far = None if abs(center) < _NEAR else np.isinf(values)
+            original, values = values, np.subtract(values, center)
+            overflowed = None if abs(center) < _SAFE_CENTER else np.isinf(values)
             np.multiply(values, scale, out=values)
-            if far is not None and far.any():
-                values[far] = scaled(given[far], center, scale)
+            if overflowed is not None and overflowed.any():
+                values[overflowed] = scale_without_overflow(original[overflowed], center, scale)
         if normalization == "robust":
-            values = np.clip(values, -_STEEP, _STEEP)  # or a square would be infinite
+            values = np.clip(values, -_MAX_ROBUST_INPUT, _MAX_ROBUST_INPUT)  # or a square would be infinite
             values = values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2)
     # Brought within bounds before: what overflows would have to be looked for.
-    narrow: np.ndarray = np.maximum(np.minimum(values, LARGEST_FLOAT32), -LARGEST_FLOAT32).astype(np.float32)
-    return narrow
+    clipped: np.ndarray = np.maximum(np.minimum(values, MAX_FLOAT32), -MAX_FLOAT32).astype(np.float32)
+    return clipped
 
 
-def original_units(scaled: np.ndarray, normalization: str | None, learned: Learned) -> np.ndarray:
+def original_units(normalized_values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
     """Return normalized numbers as they were, in double precision; NaN and infinite ones stay so."""
-    values = np.asarray(scaled, np.float64)
+    values = np.asarray(normalized_values, np.float64)
     center, scale = center_and_scale(normalization, learned)
     if not scale:
         return np.where(np.isnan(values), values, center)
     # float32 rounds: what was the largest double may come out as a little more.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if normalization == "robust":
-            most = float(np.nextafter(np.float32(_SMOOTH_LIMIT), np.float32(0)))
-            values = np.clip(values, -most, most)
+            limit = float(np.nextafter(np.float32(_SMOOTH_LIMIT), np.float32(0)))
+            values = np.clip(values, -limit, limit)
             values = values / np.sqrt(1.0 - (values / _SMOOTH_LIMIT) ** 2)
         units = values / scale + center
         # A distance may be beyond the doubles where what lies there is not.
         units = np.where(np.isinf(units), (values / 2 / scale + center / 2) * 2, units)
-        units = _straight(units, normalization, learned)
-    return np.clip(units, -_LARGEST, _LARGEST, out=units, where=np.isfinite(values))
+        units = _invert_nonlinear(units, normalization, learned)
+    return np.clip(units, -_MAX_DOUBLE, _MAX_DOUBLE, out=units, where=np.isfinite(values))
 
 
-def _bent(values: np.ndarray, normalization: str | None, learned: Learned) -> np.ndarray:
+def _apply_nonlinear(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
     """Return what a transform that is not linear makes of numbers."""
     if normalization == "log1p":
         return np.asarray(np.log1p(values))
     if normalization in ("box_cox", "yeo_johnson") and learned.get("power") is not None:
-        return power_transformed(values, normalization, learned["power"])
+        return power_transform(values, normalization, learned["power"])
     if normalization in ("quantile_normal", "quantile_uniform") and learned.get("quantiles") is not None:
-        return _shares(values, np.array(learned["quantiles"]), is_normal=normalization == "quantile_normal")
+        return _quantile_transform(values, np.array(learned["quantiles"]), is_normal=normalization == "quantile_normal")
     return values
 
 
-def _straight(values: np.ndarray, normalization: str | None, learned: Learned) -> np.ndarray:
-    """Return the numbers of which `_bent` makes these."""
+def _invert_nonlinear(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
+    """Return the numbers of which `_apply_nonlinear` makes these."""
     if normalization == "log1p":
         return np.asarray(np.expm1(values))
     if normalization == "box_cox" and learned.get("power") is not None:
-        return np.asarray(np.exp(_unpowered(values, learned["power"])))
+        return np.asarray(np.exp(_invert_power(values, learned["power"])))
     if normalization == "yeo_johnson" and learned.get("power") is not None:
         power, size = learned["power"], np.abs(values)
-        found = np.expm1(np.where(values < 0, _unpowered(size, 2.0 - power), _unpowered(size, power)))
-        return np.asarray(np.copysign(found, values))
+        magnitudes = np.expm1(np.where(values < 0, _invert_power(size, 2.0 - power), _invert_power(size, power)))
+        return np.asarray(np.copysign(magnitudes, values))
     if normalization in ("quantile_normal", "quantile_uniform") and learned.get("quantiles") is not None:
-        shares = normal_shares(values) if normalization == "quantile_normal" else values
+        shares = normal_cdf(values) if normalization == "quantile_normal" else values
         # What was at an end, or beyond it, is at the end again.
         shares = np.where(shares < 1e-7, 0.0, np.where(shares > 1.0 - 1e-7, 1.0, shares))
         quantiles = learned["quantiles"]
-        return _interpolated(shares, np.linspace(0.0, 1.0, len(quantiles)), np.array(quantiles))
+        return _interpolate(shares, np.linspace(0.0, 1.0, len(quantiles)), np.array(quantiles))
     return values
 
 
-def power_transformed(values: np.ndarray, normalization: str, power: float) -> np.ndarray:
+def power_transform(values: np.ndarray, normalization: str, power: float) -> np.ndarray:
     """Return the Box-Cox or Yeo-Johnson transform of numbers."""
     if normalization == "box_cox":
-        return _powered(np.log(values), power)
+        return _apply_power(np.log(values), power)
     logarithms = np.log1p(np.abs(values))
-    sizes = np.where(values < 0, _powered(logarithms, 2.0 - power), _powered(logarithms, power))
+    sizes = np.where(values < 0, _apply_power(logarithms, 2.0 - power), _apply_power(logarithms, power))
     return np.asarray(np.copysign(sizes, values))
 
 
-def _powered(logarithms: np.ndarray, power: float) -> np.ndarray:
+def _apply_power(logarithms: np.ndarray, power: float) -> np.ndarray:
     return np.asarray(np.expm1(power * logarithms) / power) if power else logarithms
 
 
-def _unpowered(values: np.ndarray, power: float) -> np.ndarray:
+def _invert_power(values: np.ndarray, power: float) -> np.ndarray:
     return np.asarray(np.log1p(np.maximum(power * values, -1.0)) / power) if power else values
 
 
-def _shares(values: np.ndarray, quantiles: np.ndarray, *, is_normal: bool) -> np.ndarray:
+def _quantile_transform(values: np.ndarray, quantiles: np.ndarray, *, is_normal: bool) -> np.ndarray:
     """Return which share of the training rows lies below, as scikit-learn interpolates it, or its normal score."""
     low, high = quantiles[0], quantiles[-1]
     if low == high:
         return np.zeros(len(values))
     references = np.linspace(0.0, 1.0, len(quantiles))
     # From both sides, which differ where quantiles are equal.
-    above = _interpolated(values, quantiles, references)
-    shares = 0.5 * (above - _interpolated(-values, -quantiles[::-1], -references[::-1]))
+    above = _interpolate(values, quantiles, references)
+    shares = 0.5 * (above - _interpolate(-values, -quantiles[::-1], -references[::-1]))
     shares = np.where(values >= high, 1.0, np.where(values <= low, 0.0, shares))
-    return normal_scores(np.clip(shares, _NEAREST, 1.0 - _NEAREST)) if is_normal else shares
+    return normal_ppf(np.clip(shares, _MIN_SHARE, 1.0 - _MIN_SHARE)) if is_normal else shares
 
 
-def _interpolated(values: np.ndarray, points: np.ndarray, results: np.ndarray) -> np.ndarray:
+def _interpolate(values: np.ndarray, points: np.ndarray, results: np.ndarray) -> np.ndarray:
     """Return what `numpy.interp` does, also between points whose distance or slope is no double."""
-    found: np.ndarray = np.interp(values, points, results)
+    result: np.ndarray = np.interp(values, points, results)
     wide = np.isinf(np.diff(points))
-    if not wide.any() and not np.isinf(found).any():
-        return found
-    after = np.searchsorted(points[1:-1], values, side="right")
-    odd = np.flatnonzero(np.isfinite(values) & (wide[after] | np.isinf(found)))
-    (low, high), after = points[[after[odd], after[odd] + 1]], after[odd]
-    half = np.where(wide[after], 0.5, 1.0)
-    weight = np.clip((values[odd] * half - low * half) / (high * half - low * half), 0.0, 1.0)
-    found[odd] = results[after] * (1.0 - weight) + results[after + 1] * weight
-    return found
+    if not wide.any() and not np.isinf(result).any():
+        return result
+    segment = np.searchsorted(points[1:-1], values, side="right")
+    unstable = np.flatnonzero(np.isfinite(values) & (wide[segment] | np.isinf(result)))
+    (low, high), segment = points[[segment[unstable], segment[unstable] + 1]], segment[unstable]
+    factor = np.where(wide[segment], 0.5, 1.0)
+    weight = np.clip((values[unstable] * factor - low * factor) / (high * factor - low * factor), 0.0, 1.0)
+    result[unstable] = results[segment] * (1.0 - weight) + results[segment + 1] * weight
+    return result
 
 
-def normal_scores(shares: np.ndarray) -> np.ndarray:
+def normal_ppf(shares: np.ndarray) -> np.ndarray:
     """Return the quantiles of the distribution at shares from 1e-10 to 1 - 1e-10."""
     centered = shares - 0.5
     root = np.sqrt(-np.log(np.minimum(shares, 1.0 - shares))) - 1.6
@@ -217,11 +220,11 @@ def normal_scores(shares: np.ndarray) -> np.ndarray:
     return np.where(np.abs(centered) <= 0.425, middle, np.copysign(tail, centered))
 
 
-def normal_shares(scores: np.ndarray) -> np.ndarray:
+def normal_cdf(scores: np.ndarray) -> np.ndarray:
     """Return the share of the distribution below each score."""
-    far = np.abs(scores) / math.sqrt(2.0)
-    step = 1.0 / (1.0 + 0.5 * far)
-    beyond = 0.5 * step * np.exp(-far * far + np.polyval(_ERFC, step))
+    distance = np.abs(scores) / math.sqrt(2.0)
+    step = 1.0 / (1.0 + 0.5 * distance)
+    beyond = 0.5 * step * np.exp(-distance * distance + np.polyval(_ERFC, step))
     return np.asarray(np.where(scores > 0, 1.0 - beyond, beyond))
 
 
@@ -242,23 +245,23 @@ def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
     return np.asarray(ends[:-1] / 2 + ends[1:] / 2)
 
 
-def pieces(normalization: str | None, learned: Learned) -> dict[str, np.ndarray]:
+def piecewise_bins(normalization: str | None, learned: LearnedValues) -> dict[str, np.ndarray]:
     """Return of the bins of normalized numbers where each begins, by what it is scaled, and within what it is kept.
 
     `unit` is by what numbers are multiplied first, which keeps distances within the range of float32.
     """
-    edges = normalized(np.array(learned.get("edges") or (0.0, 0.0)), normalization, learned)
+    edges = normalize(np.array(learned.get("edges") or (0.0, 0.0)), normalization, learned)
     widths = np.diff(edges.astype(np.float64))
-    unit = np.float32(1.0 if np.abs(edges).max() < _NEAR_FLOAT32 else 0.5)
+    unit = np.float32(1.0 if np.abs(edges).max() < _SAFE_EDGE_FLOAT32 else 0.5)
     inverse = np.divide(1.0, widths, out=np.zeros(len(widths)), where=widths > 0)
     with np.errstate(over="ignore"):  # brought within bounds
-        scale = np.minimum(inverse.astype(np.float32) / unit, np.float32(LARGEST_FLOAT32))
+        scale = np.minimum(inverse.astype(np.float32) / unit, np.float32(MAX_FLOAT32))
     low, high = np.zeros(len(widths), np.float32), np.ones(len(widths), np.float32)
-    low[0], high[-1] = -LARGEST_FLOAT32, LARGEST_FLOAT32
+    low[0], high[-1] = -MAX_FLOAT32, MAX_FLOAT32
     return {"start": edges[:-1] * unit, "scale": scale, "low": low, "high": high, "unit": unit}
 
 
-def in_pieces(column: Any, of: Mapping[str, Any]) -> Any:
-    """Return how much of each bin lies below numbers, given as a column of an array or a tensor, and their `pieces`."""
+def encode_piecewise(column: Any, bins: Mapping[str, Any]) -> Any:
+    """Return how much of each bin lies below numbers, given as a column of an array or a tensor, and their `piecewise_bins`."""
     with np.errstate(over="ignore"):  # brought within bounds
-        return ((column * of["unit"] - of["start"]) * of["scale"]).clip(of["low"], of["high"])
+        return ((column * bins["unit"] - bins["start"]) * bins["scale"]).clip(bins["low"], bins["high"])

@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import Any, Generic
 
-from daskprep.summaries.base import Summary, SummaryT, merged
+from daskprep.summaries.base import Summary, SummaryT, add_fields
 from daskprep.summaries.rejects import Rejects
-from daskprep.summaries.token_counts import TokenCounts, bounded_together, counts_without_each, few_in_memory
+from daskprep.summaries.token_counts import TokenCounts, fit_in_memory, leave_one_out_counts, limit_memory_together
 
 
 @dataclass(frozen=True)
@@ -71,48 +71,48 @@ class FoldedSummary(Summary):
     def __mul__(self, times: int) -> FoldedSummary:
         return FoldedSummary(tuple(part * times for part in self.parts), self.trained_on)
 
-    def bounded(self, folder: str | None) -> FoldedSummary:
-        return FoldedSummary(tuple(_by_field(self.parts, folder, _bounded)), self.trained_on)
+    def limit_memory(self, folder: str | None) -> FoldedSummary:
+        return FoldedSummary(tuple(_apply_by_field(self.parts, folder, _limit_memory)), self.trained_on)
 
-    def states(self, folder: str | None) -> Iterator[ColumnSummary]:
+    def sums_per_fold(self, folder: str | None) -> Iterator[ColumnSummary]:
         """Yield the sum of all parts, then those that each fold trains on; the last part is in all of them."""
         if self.trained_on is None:
-            return without_each(self.parts, folder)
-        return _by_field(self.parts, folder, functools.partial(_chosen, self.trained_on))
+            return leave_one_out_sums(self.parts, folder)
+        return _apply_by_field(self.parts, folder, functools.partial(_sum_selected, self.trained_on))
 
 
-def without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+def leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
     """Yield the sum of all parts, then the sums without each of them but the last."""
-    return _by_field(parts, folder, _without_each)
+    return _apply_by_field(parts, folder, _leave_one_out_sums)
 
 
-def _chosen(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    parts = _bounded(parts, folder)
-    for chosen in (range(len(parts) - 1), *trained_on):
-        yield functools.reduce(merged, [parts[place] for place in (*chosen, -1)])
+def _sum_selected(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+    parts = _limit_memory(parts, folder)
+    for selected in (range(len(parts) - 1), *trained_on):
+        yield functools.reduce(add_fields, [parts[index] for index in (*selected, -1)])
 
 
-def _by_field(parts: Sequence[Any], folder: str | None, function: Callable[..., Iterable[Any]]) -> Iterator[Any]:
+def _apply_by_field(parts: Sequence[Any], folder: str | None, function: Callable[..., Iterable[Any]]) -> Iterator[Any]:
     """Give what a function makes of several summaries, applied to each field where that is how they merge."""
     kind = type(parts[0])
     names = [one.name for one in fields(kind)] if getattr(kind, "__add__", None) is Summary.__add__ else []
     if not names:
         return iter(function(parts, folder))
-    made = (_by_field([getattr(part, name) for part in parts], folder, function) for name in names)
-    return (kind(**dict(zip(names, values, strict=True))) for values in zip(*made, strict=True))
+    results = (_apply_by_field([getattr(part, name) for part in parts], folder, function) for name in names)
+    return (kind(**dict(zip(names, values, strict=True))) for values in zip(*results, strict=True))
 
 
-def _bounded(parts: Sequence[Any], folder: str | None) -> list[Any]:
+def _limit_memory(parts: Sequence[Any], folder: str | None) -> list[Any]:
     if isinstance(parts[0], TokenCounts):
-        return bounded_together(parts, folder)
-    return [part.bounded(folder) if isinstance(part, Summary) else part for part in parts]
+        return limit_memory_together(parts, folder)
+    return [part.limit_memory(folder) if isinstance(part, Summary) else part for part in parts]
 
 
-def _without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    if isinstance(parts[0], TokenCounts) and few_in_memory(parts):
-        yield from counts_without_each(parts)
+def _leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+    if isinstance(parts[0], TokenCounts) and fit_in_memory(parts):
+        yield from leave_one_out_counts(parts)
     else:
-        parts = _bounded(parts, folder)
-        after = list(accumulate(reversed(parts), merged))[::-1]
-        yield from after[:2]
-        yield from map(merged, after[2:], accumulate(parts, merged))
+        parts = _limit_memory(parts, folder)
+        suffix_sums = list(accumulate(reversed(parts), add_fields))[::-1]
+        yield from suffix_sums[:2]
+        yield from map(add_fields, suffix_sums[2:], accumulate(parts, add_fields))

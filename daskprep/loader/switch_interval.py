@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 from daskprep.storage.threads import call_after_fork
 
-_SWITCH = "DASKPREP_SHORT_TURNS"
-_SECONDS = 0.0005
+_VARIABLE = "DASKPREP_SHORT_TURNS"
+_SHORT_SECONDS = 0.0005
 
 
-class _Interval:
+class _SwitchInterval:
     """The interval of the process, which all its threads and loaders share.
 
     The first that wants it short sets it, and the last to end puts back what was there; unless somebody else has set it
@@ -27,10 +27,10 @@ class _Interval:
 
     def __init__(self) -> None:
         self._users = 0
-        self._before = self._short = 0.0
-        self.unlock()
+        self._original = self._short = 0.0
+        self.reset_lock()
 
-    def unlock(self) -> None:
+    def reset_lock(self) -> None:
         """Make a new lock: in a forked process nobody would let go of one that another thread held."""
         self._lock = threading.Lock()
 
@@ -38,25 +38,25 @@ class _Interval:
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, _SECONDS))
+                self._original = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._original, _SHORT_SECONDS))
                 self._short = sys.getswitchinterval()
 
     def restore(self) -> None:
         with self._lock:
             self._users -= 1
             if not self._users and sys.getswitchinterval() == self._short:
-                sys.setswitchinterval(self._before)
+                sys.setswitchinterval(self._original)
 
 
-_interval = _Interval()
-call_after_fork(_interval.unlock)
+_interval = _SwitchInterval()
+call_after_fork(_interval.reset_lock)
 
 
 @contextmanager
-def short_turns() -> Iterator[None]:
+def short_switch_interval() -> Iterator[None]:
     """Let threads take short turns meanwhile, unless ``DASKPREP_SHORT_TURNS`` is 0 in the environment."""
-    if os.environ.get(_SWITCH) == "0":
+    if os.environ.get(_VARIABLE) == "0":
         yield
         return
     _interval.shorten()

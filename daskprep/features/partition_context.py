@@ -1,0 +1,331 @@
+"""What each partition is told of the others, and the passes that find it out.
+
+A pass asks every partition one question, ``question(told, parsed, table)``: of raw cells, or of rows that were parsed
+before. Fitting, assigning, writing and streaming bring along how their partitions are read (`PartitionReader`), and what is done
+with the answers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep import partitions
+from daskprep.balance import Balance
+from daskprep.classes import RowCounts
+from daskprep.features.base import Contract, drops_missing
+from daskprep.features.cells import one_array
+from daskprep.features.missing import NeighbourImputer
+from daskprep.features.table import (
+    Parsed,
+    PartitionCensus,
+    PartitionContext,
+    column_error_context,
+    get_fit_imputer,
+    kept_rows,
+    parse_columns,
+    source_columns,
+    take_census,
+)
+from daskprep.progress import Advance, Progress
+from daskprep.sources import Source
+from daskprep.sources.base import table_without_columns
+from daskprep.split import PartitionAssignment, Splitter
+from daskprep.split.folds import KFold
+from daskprep.storage.checkpoint import Checkpoint
+
+MapPartition = Callable[[PartitionContext, Parsed, pa.Table], Any]
+AnyFeature = TypeVar("AnyFeature", bound="Contract")
+ParsePartition = Callable[[Mapping[str, "Contract"], int, pa.Table], tuple[Parsed, pa.Table]]
+
+
+def parse_raw(features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
+    """Parse what features read; split and balance find their columns in the table."""
+    return parse_columns(features, table), table
+
+
+@dataclass(frozen=True)
+class PartitionReader:
+    """The partitions of a source, and how they are read.
+
+    A task first calls ``parse(features, number, table)`` for what features read, parsed, and a table that has the
+    columns which split and balance read.
+    """
+
+    source: Source
+    parse: ParsePartition = parse_raw
+
+    def columns_to_read(self, features: Mapping[str, Contract], columns: Iterable[str]) -> list[str]:
+        """Return what to read of the source for these features, and for what reads columns as they are."""
+        # A table without columns forgets its rows when it is pickled.
+        return source_columns(features, columns) or self.source.columns[:1]
+
+    def make_pass(
+        self,
+        map_partition: MapPartition,
+        features: Mapping[str, Contract],
+        columns: Iterable[str],
+        contexts: partitions.Arguments,
+    ) -> partitions.Pass:
+        """Return the pass that asks a question of what these features read, and of columns as they are."""
+        shared = (self.parse, dict(features), map_partition, set(columns).intersection(source_columns(features)))
+        return partitions.Pass(
+            self.source, _apply_to_partition, self.columns_to_read(features, columns), shared, contexts
+        )
+
+
+def _apply_to_partition(shared: tuple[Any, ...], context: PartitionContext, table: pa.Table) -> Any:
+    parse, features, map_partition, shared_columns = shared
+    for column_index, name in enumerate(table.column_names):
+        kind = table[name].type
+        if name in shared_columns and (pa.types.is_string(kind) or pa.types.is_dictionary(kind)):
+            # Features and split would each look the texts up.
+            table = table.set_column(column_index, name, one_array(table[name]).dictionary_encode())
+    return map_partition(context, *parse(features, context.number, table))
+
+
+def run_pass(
+    reader: PartitionReader,
+    name: str,
+    map_partition: MapPartition,
+    features: Mapping[str, Contract],
+    columns: Sequence[str] = (),
+    contexts: Sequence[PartitionContext] | None = None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    advance: Callable[[Any], None] | None = None,
+) -> list[Any]:
+    """Ask every partition, and return the small answers in order; `advance` is called with each as it comes.
+
+    A question about no column is answered without reading, where the numbers of rows are known.
+    """
+    if contexts is None:
+        contexts = default_contexts(reader.source.npartitions)
+    if reader.source.row_counts is not None and not features and not columns:
+        pairs = list(zip(contexts, reader.source.row_counts, strict=True))
+        return partitions.run_tasks(name, _apply_without_reading, map_partition, pairs, advance=advance)
+    return partitions.map_partitions(
+        reader.make_pass(map_partition, features, columns, contexts), name, checkpoint=checkpoint, advance=advance
+    )
+
+
+def _apply_without_reading(map_partition: MapPartition, partition: tuple[PartitionContext, int]) -> Any:
+    context, rows = partition
+    return map_partition(context, *make_columnless_rows(rows))
+
+
+def make_columnless_rows(rows: int) -> tuple[Parsed, pa.Table]:
+    """Return so many rows without a column."""
+    return Parsed(rows, {}, {}), table_without_columns(rows)
+
+
+def default_contexts(count: int) -> list[PartitionContext]:
+    """Return what partitions know that are told nothing: their numbers."""
+    return [PartitionContext(number) for number in range(count)]
+
+
+def assignment_columns(split: Splitter | None, balance: Balance | None = None) -> list[str]:
+    """Return the columns that split and balance read."""
+    read = [[] if split is None else split.assign_columns, [] if balance is None else balance.columns]
+    return list(dict.fromkeys(column for columns in read for column in columns))
+
+
+def select_dropping_features(features: Mapping[str, AnyFeature]) -> dict[str, AnyFeature]:
+    """Return the features that leave rows out before anything is learned."""
+    return {name: feature for name, feature in features.items() if drops_missing(feature)}
+
+
+# -- before rows are learned from, or assigned
+
+
+def plan_contexts(
+    reader: PartitionReader,
+    features: Mapping[str, Contract],
+    split: Splitter | None = None,
+    progress: Progress | None = None,
+) -> list[PartitionContext]:
+    """Take the census, if one is needed, and return what each partition must know of the others."""
+    if (contexts := contexts_without_census(reader.source, features, split)) is not None:
+        return contexts
+    census_features = select_census_features(features, split)
+    columns = [] if split is None else split.columns
+    report = begin_stage(progress, "counting", reader.source)
+    advance = None if report is None else lambda one: report(rows=one.rows)
+    census = run_pass(
+        reader,
+        "census",
+        functools.partial(take_census, census_features, split),
+        census_features,
+        columns,
+        advance=advance,
+    )
+    return contexts_from_census(census, features, split, reader)
+
+
+def select_census_features(features: Mapping[str, Contract], split: Splitter | None) -> dict[str, Contract]:
+    """Return the features that other partitions, or the split, must know of before learning."""
+    return {
+        name: feature
+        for name, feature in features.items()
+        if get_fit_imputer(feature) or (split is not None and drops_missing(feature))
+    }
+
+
+def contexts_without_census(
+    source: Source, features: Mapping[str, Contract], split: Splitter | None
+) -> list[PartitionContext] | None:
+    """Return what each partition must know of the others if no census is needed for it, else None."""
+    if select_census_features(features, split):
+        return None
+    if split is not None and (split.columns or (split.counts_rows and source.row_counts is None)):
+        return None
+    return contexts_from_row_counts(source.row_counts or [0] * source.npartitions, split)
+
+
+def contexts_from_row_counts(rows: Sequence[int], split: Splitter | None) -> list[PartitionContext]:
+    """Return what partitions of so many rows must know where no cell decides: the numbers of their rows say all."""
+    return contexts_from_census([PartitionCensus(count, {}, RowCounts(count, count)) for count in rows], {}, split)
+
+
+def contexts_from_census(
+    census: Sequence[PartitionCensus],
+    features: Mapping[str, Contract],
+    split: Splitter | None,
+    reader: PartitionReader | None = None,
+) -> list[PartitionContext]:
+    """Turn what the census found into what each partition must know; a split by time may read `reader` again."""
+    contexts = exchange_borders(features, [one.borders for one in census])
+    if split is None:
+        return contexts
+    assignments = plan_assignments(reader, split, select_dropping_features(features), census, "census")
+    return [
+        PartitionContext(one.number, one.border_values, assignment, split.segments)
+        for one, assignment in zip(contexts, assignments, strict=True)
+    ]
+
+
+def plan_assignments(
+    reader: PartitionReader | None,
+    split: Splitter,
+    dropping: Mapping[str, Contract],
+    census: Sequence[PartitionCensus],
+    name: str,
+) -> Sequence[PartitionAssignment]:
+    """Return what says the split of the rows of each partition; a split by time may read rows again."""
+
+    def read_again(function: Callable[..., Any]) -> list[Any]:
+        assert reader is not None
+        return run_pass(
+            reader,
+            f"{name}-again",
+            functools.partial(_call_with_kept_rows, dropping, function),
+            dropping,
+            split.columns,
+        )
+
+    return split.plan([one.split for one in census], read_again)
+
+
+def _call_with_kept_rows(
+    dropping: Mapping[str, Contract],
+    function: Callable[..., Any],
+    context: PartitionContext,
+    parsed: Parsed,
+    table: pa.Table,
+) -> Any:
+    return function(table, kept_rows(dropping, parsed.columns))
+
+
+def exchange_borders(features: Mapping[str, Contract], borders: Sequence[Mapping[str, Any]]) -> list[PartitionContext]:
+    """Turn what every partition said of its edges into what completes the columns of each."""
+    border_values = {
+        name: _compute_border_values_by_split(imputer, [one[name] for one in borders])
+        for name, feature in features.items()
+        if borders and name in borders[0] and (imputer := feature.imputer) is not None
+    }
+    if not border_values:
+        return default_contexts(len(borders))
+    return [
+        PartitionContext(i, {name: values[i] for name, values in border_values.items()}) for i in range(len(borders))
+    ]
+
+
+def _compute_border_values_by_split(imputer: NeighbourImputer, borders: Sequence[Any]) -> Sequence[Any]:
+    if not (imputer.per_split and isinstance(borders[0], dict)):
+        return imputer.compute_border_values(borders)
+    by_split = [imputer.compute_border_values([border[code] for border in borders]) for code in borders[0]]
+    return [dict(zip(borders[0], values, strict=True)) for values in zip(*by_split, strict=True)]
+
+
+def begin_stage(progress: Progress | None, stage: str, source: Source) -> Advance | None:
+    """Begin a stage, if it is to be shown: then, results of partitions travel one by one."""
+    if progress is None or not progress.enabled:
+        return None
+    return progress.stage(stage, total=source.npartitions, unit="partitions")
+
+
+# -- the folds by which features encode training rows from others: each row of a source is in one
+
+
+def fold_columns(features: Mapping[str, Contract]) -> list[str]:
+    """Return the columns that say in which fold a row is, each once."""
+    return list(dict.fromkeys(column for folds in _folds_of(features).values() for column in folds.columns))
+
+
+def add_fold_assignments(
+    reader: PartitionReader, features: Mapping[str, Contract], contexts: Sequence[PartitionContext]
+) -> list[PartitionContext]:
+    """Tell every partition the folds of its rows, for each feature that cross-fits.
+
+    Which fold a row is in does not depend on its split, nor on features that drop rows: all rows of the source are in
+    one. Where the numbers of rows are known and no column decides, nothing is read.
+    """
+    plans: dict[str, Any] = {}
+    by_feature: dict[str, Any] = {}
+    for name, folds in _folds_of(features).items():
+        key = str(folds.to_dict())
+        if key not in plans:
+            with column_error_context(name):
+                census = run_pass(reader, "folds", functools.partial(take_census, {}, folds), {}, folds.columns)
+                plans[key] = plan_assignments(reader, folds, {}, census, "folds")
+        by_feature[name] = plans[key]
+    if not plans:
+        return list(contexts)
+    return [
+        dataclasses.replace(one, cross_fit={name: plan[number] for name, plan in by_feature.items()})
+        for number, one in enumerate(contexts)
+    ]
+
+
+def contexts_without_reading(
+    reader: PartitionReader, features: Mapping[str, Contract], split: Splitter | None
+) -> list[PartitionContext] | None:
+    """Return what each partition must know before learning if nothing need be read for it, else None."""
+    contexts = contexts_without_census(reader.source, features, split)
+    if _folds_of(features) and (reader.source.row_counts is None or fold_columns(features)):
+        return None
+    return contexts and add_fold_assignments(reader, features, contexts)
+
+
+def add_fold_numbers(
+    features: Mapping[str, Contract],
+    context: PartitionContext,
+    table: pa.Table,
+    columns: dict[str, pa.Array],
+    training: np.ndarray,
+) -> None:
+    """Let completed columns say the fold of each training row, from 1 on, and 0 for rows that are not for training."""
+    for name, assignment in context.cross_fit.items():
+        if name in columns:
+            folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)
+            columns[name] = features[name]._add_fold_numbers(columns[name], folds)
+
+
+def _folds_of(features: Mapping[str, Contract]) -> dict[str, KFold]:
+    return {name: folds for name, feature in features.items() if (folds := feature._cross_fit) is not None}
