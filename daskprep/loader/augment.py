@@ -1,4 +1,4 @@
-"""Augmentation of batches of images: random changes that follow from seed, epoch and row alone."""
+"""Augmentation of batches of images: random changes that depend on seed, epoch and row alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from daskprep.summaries.file_sample import mean_image
 Shape = tuple[int, ...]
 RowType = tuple[torch.dtype, Shape]
 Step = Callable[..., Any]  # an Augmentation, or a function of a tensor
-Steps = Mapping[tuple[str, ...], Sequence[Step]]  # by the outputs that are changed alike
+Steps = Mapping[tuple[str, ...], Sequence[Step]]  # by the outputs that share the random numbers
 
 _WORD_BITS = 62  # the largest domain of `permute`
 _FLOAT_BITS = 53
@@ -32,9 +32,16 @@ _SPAN_BITS = 31
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Random numbers for each row of a batch: the same for a row whatever other rows are with it.
+    """Random numbers for each row of a batch; the numbers of a row do not depend on the other rows of the batch.
 
-    Every call gives numbers that have nothing to do with those of the calls before.
+    Each call returns numbers that are independent of those from earlier calls.
+
+    Attributes
+    ----------
+    rows : array of int
+        Row numbers.
+    key : int
+        Seed of the numbers.
 
     Examples
     --------
@@ -50,32 +57,32 @@ class Draws:
     _calls: Iterator[int] = field(default_factory=itertools.count, repr=False)
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
-        """Return a number between `low` and `high` for each row."""
+        """Return a random number from `low` up to, but not including, `high` for each row."""
         fractions: NDArray[np.float64] = np.ldexp(self._random_bits() >> (_WORD_BITS - _FLOAT_BITS), -_FLOAT_BITS)
         return low + (high - low) * fractions
 
     def integers(self, low: int, high: int) -> Integers:
-        """Return a whole number from `low` to below `high`, at most 2**31 apart, for each row."""
-        drawn: Integers = low + (((self._random_bits() >> (_WORD_BITS - _SPAN_BITS)) * (high - low)) >> _SPAN_BITS)
-        return drawn
+        """Return a random integer from `low` to ``high - 1`` for each row; they may be at most 2**31 apart."""
+        numbers: Integers = low + (((self._random_bits() >> (_WORD_BITS - _SPAN_BITS)) * (high - low)) >> _SPAN_BITS)
+        return numbers
 
     def _random_bits(self) -> Integers:
         return permute(self.rows, 2**_WORD_BITS, make_key(self.key, next(self._calls)))
 
 
 class Augmentation(ABC):
-    """A change of images that draws for each of them apart; a subclass may be given like those built in."""
+    """Base class of random changes of images; subclasses can be passed to a loader like the built-in ones."""
 
     @abstractmethod
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Return changed images, leaving those given as they are; both are (rows, channels, height, width)."""
+        """Return changed images without modifying `images`; both have the shape (rows, channels, height, width)."""
 
     def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
-        """Return type and shape of a changed image of this type and shape, or raise ConfigError."""
+        """Return type and shape of a changed image, from type and shape of an image, or raise ConfigError."""
         return dtype, shape
 
     def bind_learned(self, learned: Any) -> Self:
-        """Return the augmentation with what the feature of its images has learned, where it needs that."""
+        """Return the augmentation with values from the learned state of its images' feature, if it needs any."""
         return self
 
 
@@ -139,17 +146,17 @@ class RandomCrop(Augmentation):
         shortage = max(self.height - height, self.width - width)
         if shortage > 2 * self.padding:
             raise ConfigError(
-                f"{self}: images of {height} x {width} pixels are too small to cut {self.height} x {self.width} out of "
-                f"them: make height and width smaller, or give padding={-(-shortage // 2)}"
+                f"{self}: images of {height} x {width} pixels are too small for a crop of {self.height} x "
+                f"{self.width}: make height and width smaller, or use padding={-(-shortage // 2)}"
             )
         return dtype, (channels, self.height, self.width)
 
 
 @dataclass(frozen=True)
 class Mirror(Augmentation):
-    """Flip images horizontally at random, others in each epoch.
+    """Flip images horizontally at random, different ones in each epoch.
 
-    A row that an epoch repeats is flipped each time in it, or never.
+    A row that an epoch repeats is flipped every time in that epoch, or never.
 
     Parameters
     ----------
@@ -169,13 +176,13 @@ class Mirror(Augmentation):
     probability: float = 0.5
 
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        chosen = draws.uniform() < self.probability
+        is_flipped = draws.uniform() < self.probability
         if _is_array(images):
             array = images.numpy()
             mirrored = array.copy()
-            mirrored[chosen] = array[chosen][..., ::-1]
+            mirrored[is_flipped] = array[is_flipped][..., ::-1]
             return torch.from_numpy(mirrored)
-        return torch.where(to_device(chosen, images.device)[:, None, None, None], images.flip(3), images)
+        return torch.where(to_device(is_flipped, images.device)[:, None, None, None], images.flip(3), images)
 
     def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
         if not _is_number(self.probability) or not 0 <= self.probability <= 1:
@@ -217,9 +224,10 @@ class MeanSubtraction(Augmentation):
         return self if self.mean is not None else replace(self, mean=self._find_learned(learned, "mean_image", "mean"))
 
     def _find_learned(self, learned: Any, *names: str) -> Any:
-        value = next((one for name in names if (one := getattr(learned, name, None)) is not None), None)
+        """Return the first attribute of `learned` among `names` that is not None, or raise ConfigError."""
+        value = next((attribute for name in names if (attribute := getattr(learned, name, None)) is not None), None)
         if value is None:
-            raise ConfigError(f"{self}: nothing was learned: give numbers, or the feature pixel_statistics")
+            raise ConfigError(f"{self}: nothing was learned: pass numbers, or set pixel_statistics of the feature")
         return mean_image(value) if isinstance(value, str) else value
 
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
@@ -229,13 +237,13 @@ class MeanSubtraction(Augmentation):
         shift = -mean * factor
         if images.dtype == torch.uint8:
             factor = factor / 255
-        constants = [one.astype(np.float32) for one in (factor, shift)]
+        constants = [constant.astype(np.float32) for constant in (factor, shift)]
         if _is_array(images):
             array = images.numpy().astype(np.float32)
             array *= constants[0]
             array += constants[1]
             return torch.from_numpy(array)
-        factors, shifts = (to_device(one, images.device) for one in constants)
+        factors, shifts = (to_device(constant, images.device) for constant in constants)
         return images.to(torch.float32, copy=True).mul_(factors).add_(shifts)
 
     def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
@@ -248,8 +256,8 @@ class MeanSubtraction(Augmentation):
                 raise ConfigError(f"{self}: {name}={values!r}: expected a number for each channel, such as [0.5]")
             if values is not None and len(values) != shape[0]:
                 raise ConfigError(
-                    f"{self}: {name} has {len(values)} numbers, and the images have {shape[0]} channels: give a number "
-                    "for each"
+                    f"{self}: {name} has {len(values)} numbers, but the images have {shape[0]} channels: pass one "
+                    "number for each channel"
                 )
         if self.std is not None and min(self.std) <= 0:
             raise ConfigError(f"{self}: std={self.std!r}: expected numbers above 0")
@@ -257,13 +265,13 @@ class MeanSubtraction(Augmentation):
             raise ConfigError(f"{self}: the images are {dtype}: expected uint8 or floats")
         if dtype == torch.uint8 and not all(0 <= value <= 1 for value in np.ravel(np.asarray(self.mean))):
             raise ConfigError(
-                f"{self}: mean={self.mean!r}: expected numbers from 0 to 1, so divide those of bytes by 255"
+                f"{self}: mean={self.mean!r}: expected numbers from 0 to 1, so divide means of bytes by 255"
             )
         return torch.float32, shape
 
 
 class Normalize(MeanSubtraction):
-    """Normalize images as float32 by the mean and standard deviation of each channel, both given or both learned.
+    """Normalize images as float32 by the mean and standard deviation of each channel, both passed or both learned.
 
     Parameters
     ----------
@@ -284,9 +292,10 @@ def check_augment(
     outputs: Mapping[str, tuple[DTypeLike, Shape]],
     learned: Mapping[str, Any] = MappingProxyType({}),
 ) -> Steps:
-    """Return what is done to which outputs, in order; `outputs` has the type and shape of a row of each.
+    """Return the checked steps of `augment` by output names, with learned values filled in, or raise ConfigError.
 
-    What comes after a function of the user's is checked when there are batches, as nobody knows what it makes.
+    `outputs` maps each output to type and shape of a row, and `learned` maps features to their learned state. Steps
+    after a user's function are checked on batches, because type and shape of its result are not known before.
     """
     if augment is None:
         return {}
@@ -306,7 +315,7 @@ def check_augment(
         _check_same_size({name: row[1] for name in names if (row := rows[name]) is not None})
         steps = tuple(value) if isinstance(value, (list, tuple)) else (value,)
         checked[names] = tuple(
-            s.bind_learned(learned.get(names[0])) if isinstance(s, Augmentation) else s for s in steps
+            step.bind_learned(learned.get(names[0])) if isinstance(step, Augmentation) else step for step in steps
         )
         rows |= {name: _infer_final_row_type(name, checked[names], rows[name], len(names) > 1) for name in names}
     return checked
@@ -315,10 +324,14 @@ def check_augment(
 def _check_same_size(shapes: Mapping[str, Shape]) -> None:
     if len({shape[-2:] for shape in shapes.values()}) > 1:
         shown = ", ".join(f'"{name}" {list(shape)}' for name, shape in shapes.items())
-        raise ConfigError(f"augment: what is augmented alike must have one height and one width: {shown}")
+        raise ConfigError(f"augment: outputs of one key must have the same height and the same width: {shown}")
 
 
 def _infer_final_row_type(name: str, steps: Sequence[Step], row: RowType | None, is_alike: bool) -> RowType | None:
+    """Return type and shape of a row after all steps, or None if a user's function leaves them unknown.
+
+    `is_alike` is whether several outputs are augmented alike: rows without channels are then masks of classes.
+    """
     is_mask = is_alike and row is not None and len(row[1]) == 2
     current = (row[0], (1, *row[1])) if row is not None and is_mask else row
     for step in steps:
@@ -333,9 +346,7 @@ def _infer_final_row_type(name: str, steps: Sequence[Step], row: RowType | None,
     if row is None or current is None or not is_mask:
         return current
     if current[0] != row[0]:
-        raise ConfigError(
-            f'augment: "{name}": its classes would become {current[0]}: change the colours of images alone'
-        )
+        raise ConfigError(f'augment: "{name}": its classes would become {current[0]}: change the colors of images only')
     return current[0], current[1][1:]
 
 
@@ -349,11 +360,11 @@ def _infer_row_type(name: str, step: Augmentation, dtype: torch.dtype, shape: Sh
 def augment_batch(
     batch: Mapping[str, torch.Tensor], rows: Integers, seed: int, epoch: int, steps_by_output: Steps
 ) -> dict[str, torch.Tensor]:
-    """Return a batch with some outputs augmented; what is given is not changed.
+    """Return a batch with the outputs of `steps_by_output` augmented; `batch` is not modified.
 
-    What an `Augmentation` draws for an image follows from seed, epoch, row, outputs and its place in the list. A
-    function is called with all images at once, while torch draws from a generator that the same and all rows of the
-    batch choose: its result depends on how rows are shared out to batches. It must take its random numbers from torch.
+    The random numbers of an `Augmentation` depend on seed, epoch, row number, output names and the position in the list
+    of steps. A function is called with all images of the batch. It must use random numbers of torch, whose generators
+    are seeded from the same values and all row numbers of the batch. Its result depends on the batch of each row.
     """
     changed = dict(batch)
     for names, steps in steps_by_output.items():
@@ -375,8 +386,7 @@ def augment_batch(
 
 
 def _call_function(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
-    # Torch draws from a generator of its own on the CPU and the GPU of the tensor. torch.manual_seed would seed every
-    # GPU, and only those that are forked get their state back.
+    # torch.manual_seed would seed every GPU, but fork_rng restores only the generators of the CPU and the named GPU.
     device = values.device
     with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
         torch.default_generator.manual_seed(key)
@@ -387,8 +397,8 @@ def _call_function(name: str, function: Step, values: torch.Tensor, key: int) ->
     if not isinstance(result, torch.Tensor) or not result.dim() or len(result) != len(values):
         description = list(result.shape) if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"
         raise ConfigError(
-            f'augment: "{name}": {function!r} made {description} of a tensor of {list(values.shape)}: expected a tensor of '
-            f"{len(values)} rows"
+            f'augment: "{name}": {function!r} returned {description} for a tensor of {list(values.shape)}: expected a '
+            f"tensor of {len(values)} rows"
         )
     return result
 
@@ -396,8 +406,8 @@ def _call_function(name: str, function: Step, values: torch.Tensor, key: int) ->
 def _image_shape(step: Augmentation, shape: Shape) -> Shape:
     if len(shape) != 3:
         raise ConfigError(
-            f"{step}: rows have the shape {list(shape)}: expected images, of channels, height and width; for others "
-            "give a function of a tensor"
+            f"{step}: rows have the shape {list(shape)}: expected images, of channels, height and width; for other "
+            "rows, pass a function of a tensor"
         )
     return shape
 
@@ -407,5 +417,5 @@ def _is_number(value: object) -> bool:
 
 
 def _is_array(images: torch.Tensor) -> bool:
-    """Return whether NumPy can read the images: it moves bytes around in a fifth of the time of torch on a CPU."""
+    """Return whether NumPy can read the images: it moves bytes in a fifth of the time that torch takes on a CPU."""
     return images.device.type == "cpu" and images.dtype != torch.bfloat16 and not images.requires_grad

@@ -1,4 +1,4 @@
-"""Batches of a split for torch: exact, elastic, resumable."""
+"""The loader: batches of a split as tensors, exact, elastic and resumable."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from daskprep.storage import Output
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
-# Of each stream: cells are small, and are read long before the rows of their blocks can be decoded.
+# Per stream. Encoded media are small, so that `AHEAD_BYTES` would read blocks long before their rows can be decoded.
 _MAX_CELL_BLOCKS = 2
 
 
@@ -81,7 +81,7 @@ class Loader(BatchIterator):
         Seed of the shuffle.
     streams : int or None
         Number of streams of shuffled rows that are mixed in a batch; each keeps a block in memory. None: 16, or
-        another divisor of the batch size from 8 to 256, or 16 if there is none. More than 64 give a warning.
+        another divisor of the batch size from 8 to 256, or 16 if there is none. More than 64 cause a warning.
     drop_last : bool
         Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly. If there are
         fewer rows than streams or ranks (without `shuffle`, than ranks), they join the last batch, so that no rank is
@@ -107,8 +107,8 @@ class Loader(BatchIterator):
     device : str, torch.device or None
         Device of the tensors; a batch is copied while the previous one is used. None: main memory.
     prefetch_size : int or None
-        Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest number
-        that image and audio features ask for, or as many as fit in `prefetch_bytes`.
+        Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest
+        `prefetch_size` of the image and audio features, or as many as fit in `prefetch_bytes`.
     prefetch_bytes : int or None
         Bytes of prefetched blocks, besides the current blocks of the streams. None: 256 MB. Images and audio that are
         decoded per batch count with their stored size.
@@ -201,9 +201,9 @@ class Loader(BatchIterator):
         if streams is None and self.streams > MAX_STREAMS:
             warn(
                 f"batch_size={batch_size} has no divisor from {MIN_STREAMS} to {MAX_STREAMS}, so that a batch mixes "
-                f"rows of {self.streams} streams, each of which keeps a block in memory; give "
+                f"rows of {self.streams} streams, and each stream keeps a block in memory. Use "
                 f"batch_size={-(-batch_size // 16) * 16} or streams=16 for less memory, or streams={self.streams} to "
-                "silence this"
+                "silence this warning"
             )
         self.drop_last = drop_last
         self.expand = expand
@@ -244,7 +244,7 @@ class Loader(BatchIterator):
         self._packing_position = PackingPosition()
         self._first_batch = 0
         self._buffers = Buffers()
-        self._last_settings: Settings | None = None  # of the last iteration
+        self._last_settings: Settings | None = None  # settings of the last iteration, for `stats`
         self._resolve_ranks()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -265,13 +265,13 @@ class Loader(BatchIterator):
         sizes = np.diff(self._starts) if self._sampling is None else self._sampling.sizes
         block_rows = self.split.layout.block_rows
         blocks = EpochBlocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._sampling, self._starts[:-1])
-        # Packed rows are dropped, not documents.
+        # `drop_last` then drops packed rows, not documents.
         drop_last = self.drop_last and self._packer is None
         return Schedule(blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before)
 
     @cached_property
     def _starts(self) -> Integers:
-        """The first row of each block, and where the last one ends."""
+        """Number of the first row of each block, and the end of the last block."""
         return self.split.layout.starts(self.split.name)
 
     def __len__(self) -> int:
@@ -299,7 +299,7 @@ class Loader(BatchIterator):
         first = self._first_batch + (offset - self._first_batch) % step
         batches = range(first, total, step)
         self._current_iteration = schedule
-        # StatefulDataLoader makes iterators that it asks for nothing: they leave the epoch to the next one.
+        # StatefulDataLoader creates iterators that it never advances: they must not use up the epoch.
         self._begun = not batches
         return self._iterate_batches(schedule, batches)
 
@@ -316,7 +316,7 @@ class Loader(BatchIterator):
 
     @property
     def _outputs(self) -> list[Output]:
-        """The outputs that are read."""
+        """Outputs to read: the outputs of the batches, and row numbers if they are requested."""
         if self._packer is not None:
             return [self._packer.output]
         return [self.split.output(name) for name in dict.fromkeys([*self.names, *(["row_id"] * self.row_ids)])]
@@ -327,23 +327,24 @@ class Loader(BatchIterator):
     def _make_pipeline(
         self, groups: Sequence[Group], schedule: Schedule, batches: range, transfer: DeviceTransfer
     ) -> Pipeline:
+        """Return the pipeline of windows of `batches`, with caches in front of the files if they are enabled."""
         self._last_settings = settings = self._settings_for(groups, schedule)
         times = LoaderTimes()
         lanes = len(schedule.lanes)
         source: BlockSource[Any] = FileBlocks(
-            self.split, groups, times, self._buffers, budget=lanes + settings.ahead_blocks, spare=2 * lanes
+            self.split, groups, times, self._buffers, budget=lanes + settings.prefetch_blocks, spare=2 * lanes
         )
         copy_folder = self._cache_policy.copy_folder(self.split)
         if copy_folder is not None:
             source = CopiedBlocks(source, self.split, groups, copy_folder, self._cache_policy.limit)
         media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.stores_cells]
-        cached_media = [one for one in media if one.group.is_cached]
+        cached_media = [medium for medium in media if medium.group.is_cached]
         if cached_media:
             caches = {
-                split: [(one, self._cache_policy.open_cache(split, one.group.name)) for one in cached_media]
+                split: [(medium, self._cache_policy.open_cache(split, medium.group.name)) for medium in cached_media]
                 for split in self.split.joined
             }
-            # Workers, and ranks where there are fewer streams, decode some rows of every block.
+            # Each DataLoader worker decodes a part of every block, and so does each rank if there are fewer streams.
             ranks = -(-schedule.world_size // schedule.streams)
             sharer_index = schedule.rank % ranks * batches.step + batches.start % batches.step
             source = CachedBlocks(source, self.split, caches, self._buffers, sharer_index, ranks * batches.step)
@@ -360,7 +361,7 @@ class Loader(BatchIterator):
         )
 
     def _iterate_packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
-        """Give batches of packed rows; a worker reads all rows and gives every so many-th batch."""
+        """Yield batches of packed rows; a worker process reads all rows and yields every `step`-th batch."""
         [group] = groups = self._make_groups()
         position = self._packing_position
         unread = range(position.read, len(schedule))
@@ -377,7 +378,7 @@ class Loader(BatchIterator):
                 yield window.arrays[group][: len(window.rows)], window.sizes
 
         batches_before, first_batch = self._rows_yielded // self.batch_size, self._first_batch
-        # Ranks have different numbers of tokens: all stop with the one that has the fewest.
+        # Ranks have different numbers of tokens: all of them stop with the rank that has the fewest.
         stop = max(0, packer.count(schedule) - batches_before - first_batch) if schedule.world_size > 1 else None
         batches = enumerate(packer.batches(documents(), position, schedule), start=first_batch)
         try:
@@ -395,12 +396,13 @@ class Loader(BatchIterator):
         if self.overfit_batches is not None:
             return
         if get_worker_info() is not None:
-            # Each worker goes on with its own batches: they are counted from where all of them began.
+            # Each worker resumes with its own batches, counted from the common start of all workers.
             self._rows_yielded, self._first_batch = schedule.rows_before, stop
         else:
             self._rows_yielded, self._first_batch = schedule.rows_yielded(stop), 0
 
     def _settings_for(self, groups: Sequence[Group], schedule: Schedule) -> Settings:
+        """Return prefetching and threads: the options of this loader, or defaults that depend on the outputs."""
         size = self.prefetch_size
         if size is None and self.prefetch_bytes is None:
             size = max_prefetch_size(self.split, groups)
@@ -409,28 +411,27 @@ class Loader(BatchIterator):
         undecoded_names = self._cache_policy.undecoded_names(self.split, groups)
         local = self.split.is_local or (not undecoded_names and self._cache_policy.has_all_copies(self.split, groups))
         threads = self.threads or max(
-            Settings.threads_for(local=local),
-            self._cache_policy.threads(self.split, undecoded_names),
+            Settings.threads_for(local=local), self._cache_policy.threads(self.split, undecoded_names)
         )
         lanes = len(schedule.lanes)
         if size is not None:
             return Settings(size * lanes, threads, decodes=bool(undecoded_names), local=local)
         block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
-        ahead = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
+        blocks = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
         if any(group.stores_cells for group in groups):
-            ahead = min(ahead, _MAX_CELL_BLOCKS * lanes)
-        return Settings(max(1, ahead), threads, decodes=bool(undecoded_names), local=local)
+            blocks = min(blocks, _MAX_CELL_BLOCKS * lanes)
+        return Settings(max(1, blocks), threads, decodes=bool(undecoded_names), local=local)
 
     def stats(self) -> dict[str, float]:
         """Return where the last iteration spent its time, in seconds summed over threads, and what it did.
 
-        `prefetch_blocks` and `threads` are what this loader uses, as its options or defaults say.
+        `prefetch_blocks` and `threads` are the numbers in use: the options of this loader, or the defaults.
         """
         return {**super().stats(), **self._prefetch_settings()}
 
     def _prefetch_settings(self) -> dict[str, int]:
         settings = self._last_settings or self._settings_for(self._make_groups(), self._make_schedule())
-        return {"prefetch_blocks": settings.ahead_blocks, "threads": settings.threads}
+        return {"prefetch_blocks": settings.prefetch_blocks, "threads": settings.threads}
 
     @property
     def _digest(self) -> str:
@@ -459,9 +460,9 @@ class Loader(BatchIterator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state, on any number of ranks that fits the batch, and with any number of threads.
+        """Resume from a state of `state_dict`, on any number of ranks that fits the batch, with any number of threads.
 
-        A state that was taken after the last batch resumes with the next epoch.
+        A state that was saved after the last batch of an epoch resumes with the next epoch.
         """
         self._check_state(state)
         epoch, rows_before = state["epoch"], state["rows_given"]
@@ -475,15 +476,15 @@ class Loader(BatchIterator):
             self._go_to(epoch, rows_before, state["first_batch"])
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        # States of older versions have no digest: the version must do.
+        # States of older versions have no digest: only the version of the dataset is compared.
         names = self.state_dict().keys() - {"packing", "digest"}
         check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)
         version, digest = self.split.dataset.version, state.get("digest", self._digest)
         if (state["version"], digest, state["split"]) != (version, self._digest, self.split.name):
             raise CorruptDatasetError(
                 f'the state belongs to split "{state["split"]}" of version {state["version"]} (digest {digest}), but '
-                f'this is "{self.split.name}" of version {version} (digest {self._digest}): rows would be skipped or '
-                "repeated; open the dataset that the state was saved for, or restart the epoch"
+                f'this is "{self.split.name}" of version {version} (digest {self._digest}). Rows would be skipped or '
+                "repeated: open the dataset that the state was saved for, or restart the epoch"
             )
         check_packed(self._packer, state.get("packing"), self._make_schedule())
         check_same_options(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})

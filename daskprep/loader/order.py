@@ -1,10 +1,10 @@
-"""Which rows of a split come when: a pure function of seed, epoch and row numbers.
+"""The order of a split's rows in an epoch: a pure function of seed, epoch and row numbers.
 
-The blocks of a split are permuted, and the rows within each block. This sequence of all rows is cut into streams,
-contiguous pieces that differ by at most one row. Rows are dealt from the streams in turn: the first row of each stream,
-then the second of each, and so on. A global batch holds the next rows that are dealt, ordered by stream, and a rank its
-share of every global batch, so that ranks read disjoint blocks except at the borders of their shares. Ranks, threads
-and workers only determine where the rows of a batch go.
+The blocks of a split are permuted, and so are the rows within each block. This sequence of all rows is cut into
+streams: contiguous ranges whose lengths differ by at most one row. Rows are dealt round-robin: the first row of each
+stream, then the second row of each, until the streams are exhausted. A global batch consists of the next rows dealt,
+sorted by stream. A rank takes a contiguous share of every global batch, so ranks read disjoint blocks except at the
+borders of their shares. Ranks, threads and workers determine only where a row is processed, never its batch.
 """
 
 from __future__ import annotations
@@ -23,36 +23,49 @@ _PREFERRED_STREAMS = 16
 MIN_STREAMS = 8
 MAX_STREAMS = 64
 _MAX_BLOCKS = 256  # a stream keeps a block in memory
-# A permutation costs as much as one of so many rows however few it has.
+# A permutation of fewer rows costs as much as one of this size.
 _MIN_PERMUTED_ROWS = 4096
 _MAX_GROUPS = 256
 
 
 def default_streams(batch_size: int) -> int:
-    """Return the number of streams that a batch mixes: 16, or the next number that divides the batch.
+    """Return the number of streams that are mixed in a batch: the smallest divisor of `batch_size` from 16 on.
 
-    If that is more than 64, it is less than 16 where 8 or more divide the batch. If nothing from 8 to 256 does, it is
-    16, which then give unequal numbers of rows to a batch. Batches of less than 16 rows have a stream for each row.
+    If that divisor exceeds 64, return the largest divisor from 8 to 64 if there is one. Without any divisor from 8 to
+    256, return 16; a batch then has unequal numbers of rows per stream. For batches of less than 16 rows, return
+    `batch_size`.
     """
     divisors = [streams for streams in range(1, batch_size + 1) if batch_size % streams == 0]
     preferred = next((streams for streams in divisors if streams >= _PREFERRED_STREAMS), batch_size)
-    few = max(streams for streams in divisors if streams <= MAX_STREAMS)
-    if preferred > MAX_STREAMS and few >= MIN_STREAMS:
-        return few
+    fallback = max(streams for streams in divisors if streams <= MAX_STREAMS)
+    if preferred > MAX_STREAMS and fallback >= MIN_STREAMS:
+        return fallback
     return preferred if preferred <= _MAX_BLOCKS else _PREFERRED_STREAMS
 
 
 @dataclass(frozen=True)
 class EpochBlocks:
-    """The sequence of all rows of an epoch: blocks one after the other, each with its rows in some order."""
+    """The sequence of all rows of an epoch, block after block.
 
-    sizes: Integers  # rows that each block gives, by its number
-    block_rows: int  # rows that each block has on disk; the last one may have fewer
+    Attributes
+    ----------
+    sizes : array of int
+        Rows that each block yields in the epoch, by block number.
+    block_rows : int
+        Rows of a block on disk; the last block may have fewer.
+    sampling : Sampling or None
+        Selects and repeats the rows of each block. None: each row once.
+    firsts : array of int or None
+        Row number of the first row of each block. None: only the last block has less than `block_rows` rows.
+    """
+
+    sizes: Integers
+    block_rows: int
     seed: int
     epoch: int
     shuffle: bool
-    sampling: Sampling | None = None  # which of the rows a block gives; None: each once
-    firsts: Integers | None = None  # the first row of each block, where others than the last have fewer rows
+    sampling: Sampling | None = None
+    firsts: Integers | None = None
 
     @cached_property
     def rows(self) -> int:
@@ -60,7 +73,7 @@ class EpochBlocks:
 
     @cached_property
     def order(self) -> Integers:
-        """The number of the block at each place of the sequence."""
+        """Block numbers in the order of the epoch."""
         block_numbers = np.arange(len(self.sizes))
         if not self.shuffle:
             return block_numbers
@@ -70,21 +83,21 @@ class EpochBlocks:
 
     @cached_property
     def starts(self) -> Integers:
-        """Where the block at each place begins in the sequence, and where the last one ends."""
+        """Start of each block in the sequence of rows, in the order of the epoch, and the end of the last block."""
         return np.concatenate(([0], np.cumsum(self.sizes[self.order])))
 
     def row_numbers(self, block_position: int) -> Integers:
-        """Return the numbers of the rows of the block at a place, in the order in which they are given."""
+        """Return the row numbers in the split of the block at `block_position`, in the order of the epoch."""
         block = int(self.order[block_position])
         return self.row_order(block) + (block * self.block_rows if self.firsts is None else self.firsts[block])
 
     def row_order(self, block: int) -> Integers:
-        """Return the order of the rows that a block gives."""
+        """Return the indices within a block of the rows that it yields, in the order of the epoch."""
         indices = self._permute_rows(block) if self.shuffle else np.arange(self.sizes[block])
         return indices if self.sampling is None else self.sampling.rows(block, self.epoch)[indices]
 
     def _permute_rows(self, block: int) -> Integers:
-        """Return the permutation of a block's rows; of small blocks, neighbours in the sequence come in one go."""
+        """Return a permutation of the rows of a block; neighbors of a small block are permuted in the same call."""
         count = max(1, _MIN_PERMUTED_ROWS // max(1, self.block_rows))
         if count == 1:
             size = int(self.sizes[block])
@@ -99,7 +112,7 @@ class EpochBlocks:
             index = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
             permuted = permute(index, np.repeat(sizes, sizes), np.repeat(np.array(keys, np.uint64), sizes))
             permutations = dict(zip(block_numbers.tolist(), np.split(permuted, starts[1:-1]), strict=True))
-            # Streams go through the sequence side by side: few groups are in use at a time.
+            # Each stream reads one group at a time, so that few groups are in use.
             if len(self._permutations) >= _MAX_GROUPS:
                 self._permutations.clear()
             self._permutations[group] = permutations
@@ -118,7 +131,17 @@ class EpochBlocks:
 
 @dataclass(frozen=True)
 class BlockSlice:
-    """Rows of a window that come from one block: `target` in the window, `within` in the block's own order."""
+    """Rows of a window that one block contains.
+
+    Attributes
+    ----------
+    block_position : int
+        Position of the block in the order of the epoch.
+    target : slice or array of int
+        Positions of the rows in the window.
+    within : slice or array of int
+        Positions of the rows in the row order of the block.
+    """
 
     block_position: int
     target: slice | np.ndarray
@@ -127,7 +150,7 @@ class BlockSlice:
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """What one rank takes of consecutive batches: their rows each, and where these lie."""
+    """The rows of one rank in consecutive batches: the number of rows of each batch, and the rows by block."""
 
     sizes: tuple[int, ...]
     slices: tuple[BlockSlice, ...]
@@ -139,9 +162,20 @@ class WindowPlan:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The batches of an epoch, and the share that a rank has in each.
+    """The batches of an epoch, and the share of one rank in each batch.
 
-    `rows_before` rows of the epoch were yielded before.
+    Attributes
+    ----------
+    blocks : EpochBlocks
+        The sequence of rows.
+    batch_size : int
+        Rows of a batch over all ranks together.
+    streams : int
+        Number of streams that are mixed in a batch.
+    drop_last : bool
+        Whether rows that do not fill a batch are dropped.
+    rows_before : int
+        Rows of the epoch that all ranks together yielded before the first batch.
     """
 
     blocks: EpochBlocks
@@ -154,49 +188,49 @@ class Schedule:
 
     @cached_property
     def stream_borders(self) -> Integers:
-        """Where each stream begins in the sequence, and where the last one ends."""
+        """Start of each stream in the sequence, and the end of the last stream."""
         return self._count_dealt(self.blocks.rows, np.arange(self.streams + 1))
 
     @cached_property
     def rank_range(self) -> range:
-        """The rows of a full batch that this rank has."""
+        """Positions in a full batch of the rows of this rank."""
         return range(*rank_bounds(self.batch_size, self.rank, self.world_size))
 
     @cached_property
     def full_batches(self) -> int:
-        """Number of full batches that are left."""
+        """Number of remaining full batches."""
         return (self.blocks.rows - self.rows_before) // self.batch_size
 
     @cached_property
     def _tail_rows(self) -> int:
-        """Number of rows behind the full batches."""
+        """Number of rows after the full batches."""
         return self.blocks.rows - self.rows_before - self.full_batches * self.batch_size
 
     @cached_property
     def _is_tail_batch(self) -> bool:
-        """Whether what is left makes a batch of its own, and not a part of the last full one.
+        """Whether the rows after the full batches form a separate batch; otherwise they join the last full batch.
 
-        Every rank must have a row of it. For streams that divide the batch, the ranks that do so too see the same
-        batches.
+        Every rank must have a row of a separate batch. The minimum includes `streams` so that batches are the same for
+        every number of ranks up to `streams`.
         """
         minimum = max(self.streams if self.streams <= self.batch_size else 1, self.world_size)
         return self._tail_rows >= minimum or not self.full_batches
 
     def __len__(self) -> int:
-        """Return the number of batches that are left, the same on every rank."""
+        """Return the number of remaining batches, the same on every rank."""
         if self.drop_last or not self._tail_rows:
             return self.full_batches
         return self.full_batches + self._is_tail_batch
 
     def rows_yielded(self, batches: int) -> int:
-        """Return the rows of the epoch that were given after some more batches, on all ranks together."""
+        """Return how many rows of the epoch all ranks together have yielded after `batches` more batches."""
         if batches >= len(self):
-            # Rows that are dropped count as given: the epoch is over.
+            # Dropped rows count as yielded, so that the epoch is over.
             return self.blocks.rows
         return self.rows_before + batches * self.batch_size
 
     def window(self, batches: range) -> WindowPlan:
-        """Return this rank's share of some batches, batch after batch."""
+        """Return this rank's rows of the batches with the numbers in `batches`."""
         full = self._select_full(batches)
         sizes = [len(self.rank_range)] * len(full)
         slices: list[BlockSlice] = []
@@ -215,11 +249,11 @@ class Schedule:
         return batches[: len(range(batches.start, min(batches.stop, self.full_batches), batches.step))]
 
     def _includes_tail(self, batches: range) -> bool:
-        """Tell whether what is left behind the full batches is given with the last of some batches."""
+        """Return whether the rows after the full batches belong to the last one of `batches`."""
         return batches[-1] == len(self) - 1 and not self.drop_last
 
     def block_positions(self, batches: range) -> list[int]:
-        """Return the places of the blocks that hold this rank's share of some batches: those of `window`, sooner."""
+        """Return the same block positions as ``window(batches)``, but faster."""
         full = self._select_full(batches)
         block_positions: dict[int, None] = {}
         if full:
@@ -237,11 +271,11 @@ class Schedule:
         return list(block_positions)
 
     def _select_touched(self, lane: int, batches: range, candidates: range) -> list[int]:
-        """Return which of some blocks hold rows of a lane that leaves rows out between its batches."""
-        firsts, stops, _ = (one[0] for one in self._lane_bounds(batches, slice(lane, lane + 1)))
+        """Return the block positions among `candidates` with rows of a lane that skips rows between its batches."""
+        firsts, stops, _ = (bounds[0] for bounds in self._lane_bounds(batches, slice(lane, lane + 1)))
         nonempty = stops > firsts
         starts = self.blocks.starts[candidates.start : candidates.stop + 1]
-        # The first batch that ends behind the beginning of a block must begin before its end.
+        # A block is touched if the first batch that ends after the start of the block starts before its end.
         batch = np.searchsorted(stops[nonempty], starts[:-1], side="right")
         first = np.append(firsts[nonempty], self.blocks.rows)[batch]
         touched: list[int] = (
@@ -268,46 +302,46 @@ class Schedule:
             yield from self._slice_lane(range(first[lane], last[lane]), start, positions, target)
 
     def _covering_blocks(self, starts: Integers, stops: Integers) -> tuple[list[int], list[int]]:
-        """Return between which places the blocks of each of some ranges of the sequence are."""
+        """Return the first and the stop block position of each range of the sequence from `starts` to `stops`."""
         first: list[int] = (np.searchsorted(self.blocks.starts, starts, side="right") - 1).tolist()
         last: list[int] = np.searchsorted(self.blocks.starts, stops, side="left").tolist()
         return first, last
 
     def _count_dealt(self, rows: Integers | int, streams: Integers) -> Integers:
-        """Return how many of the first rows that are dealt come from the streams before each of some."""
+        """Return how many of the first `rows` rows dealt are from streams with a number below each of `streams`."""
         rounds, rest = np.divmod(rows, self.streams)
         dealt: Integers = rounds * streams + np.minimum(rest, streams)
         return dealt
 
     @cached_property
     def lanes(self) -> range:
-        """The streams that this rank takes rows of; a lane is what one stream gives to each batch of this rank."""
+        """Streams with rows for this rank; a lane is the share of one stream in the batches of this rank."""
         low, high = self._stream_start_bounds
         own_streams = np.flatnonzero((high[1:] > self.rank_range.start) & (low[:-1] < self.rank_range.stop))
         return range(int(own_streams[0]), int(own_streams[-1]) + 1)
 
     @cached_property
     def _stream_start_bounds(self) -> tuple[Integers, Integers]:
-        """Where in a batch the rows of each stream begin, at the least and at the most."""
+        """Smallest and largest position in a batch at which the rows of each stream start."""
         streams = np.arange(self.streams + 1)
         each, more = divmod(self.batch_size, self.streams)
         low = each * streams + np.maximum(streams + more - self.streams, 0)
         return low, each * streams + np.minimum(streams, more)
 
     def _contiguous_lanes(self, batches: range) -> list[bool]:
-        """Tell of each lane whether it leaves out no row between batches."""
+        """Return for each lane whether its rows of consecutive `batches` are contiguous in the sequence."""
         return self._complete_lanes if batches.step == 1 else [False] * len(self.lanes)
 
     @cached_property
     def _complete_lanes(self) -> list[bool]:
-        """Tell of each lane whether it has all rows of its stream."""
+        """Whether each lane contains all rows of its stream."""
         low, high = (edges[self.lanes.start : self.lanes.stop + 1] for edges in self._stream_start_bounds)
         complete: list[bool] = ((low[:-1] >= self.rank_range.start) & (high[1:] <= self.rank_range.stop)).tolist()
         return complete
 
     @cached_property
     def _regular_lanes(self) -> tuple[Integers, Integers, Integers] | None:
-        """The lanes of the first batch if they move by the same number of rows from batch to batch."""
+        """Lane bounds of the first batch if each batch shifts them by the same number of rows, otherwise None."""
         return (
             None
             if self.batch_size % self.streams
@@ -315,7 +349,10 @@ class Schedule:
         )
 
     def _lane_bounds(self, batches: range, chosen: slice = slice(None)) -> tuple[Integers, Integers, Integers]:
-        """Return where each lane begins and ends in the sequence, and begins in this rank's rows, for each batch."""
+        """Return start and stop of each lane in the sequence, and its start in this rank's rows, for each batch.
+
+        The arrays have the shape (lanes, batches); `chosen` selects lanes.
+        """
         batch_numbers = np.arange(batches.start, batches.stop, batches.step)
         if self._regular_lanes is None:
             return self._lane_bounds_after(self.rows_before + batch_numbers * self.batch_size, self.lanes[chosen])
@@ -324,7 +361,7 @@ class Schedule:
         return firsts[chosen] + shift, stops[chosen] + shift, targets[chosen]
 
     def _lane_bounds_after(self, rows: Integers, lanes: range) -> tuple[Integers, Integers, Integers]:
-        """Return `_lane_bounds` for the batches before which some numbers of rows are dealt."""
+        """Return the bounds of `_lane_bounds` for batches that start after `rows` rows of the sequence were dealt."""
         streams = np.arange(lanes.start, lanes.stop + 1)[:, None]
         before = self._count_dealt(rows, streams)
         edges = self._count_dealt(rows + self.batch_size, streams) - before
@@ -338,7 +375,7 @@ class Schedule:
     def _slice_lane(
         self, block_positions: range, start: int, positions: Integers | None, target: Integers
     ) -> Iterator[BlockSlice]:
-        """Give the rows of a lane by block; without positions, they are those from a start on."""
+        """Yield the rows of a lane by block; without `positions` in the sequence, they are contiguous from `start`."""
         starts = self.blocks.starts[block_positions.start : block_positions.stop + 1].tolist()
         if positions is None:
             stop = start + len(target)
@@ -352,7 +389,7 @@ class Schedule:
                 yield BlockSlice(block_position, target[low:high], positions[low:high] - begin)
 
     def tail(self) -> Integers:
-        """Return where this rank's share of what is left behind the full batches lies in the sequence."""
+        """Return the positions in the sequence of this rank's share of the rows after the full batches."""
         dealt = np.diff(self._count_dealt(self.blocks.rows - self._tail_rows, np.arange(self.streams + 1)))
         starts, stops = (self.stream_borders[:-1] + dealt).tolist(), self.stream_borders[1:].tolist()
         positions = np.concatenate([np.arange(*bounds) for bounds in zip(starts, stops, strict=True)])
@@ -366,8 +403,8 @@ class Schedule:
                 block_position, offset + chosen, positions[chosen] - int(self.blocks.starts[block_position])
             )
 
-    def needed(self, block_positions: Integers, batch: int) -> np.ndarray:
-        """Tell which of the blocks at some places this rank still needs from a batch on."""
+    def mask_needed(self, block_positions: Integers, batch: int) -> np.ndarray:
+        """Return for each of `block_positions` whether this rank reads the block in batch number `batch` or later."""
         streams = np.arange(self.lanes.start, self.lanes.stop + 1)
         stream_borders = self.stream_borders[streams]
         first = stream_borders[:-1] + np.diff(
@@ -379,12 +416,12 @@ class Schedule:
 
 
 def rank_bounds(rows: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Return between which of some rows the share of a rank lies; shares differ by at most one row."""
+    """Return start and stop of a rank's share of `rows` rows; shares differ by at most one row."""
     return rank * rows // world_size, (rank + 1) * rows // world_size
 
 
 def _runs(starts: Integers, counts: Integers) -> Integers:
-    """Return the numbers of runs, one after the other, by where each starts and how many it has."""
+    """Return the concatenated ranges of `counts` integers that start at `starts`."""
     if (counts == counts[0]).all():
         return (starts[:, None] + np.arange(counts[0])).ravel()
     ends = np.cumsum(counts)

@@ -1,4 +1,4 @@
-"""Blocks read ahead, and windows of batches gathered from them by threads, in order."""
+"""Prefetch blocks and gather windows of batches from them, in threads and in order."""
 
 from __future__ import annotations
 
@@ -30,57 +30,89 @@ _REMOTE_THREADS = 48
 _WINDOW_BYTES = 32_000_000
 _MAX_BATCHES = 64
 _WINDOWS_AHEAD = 2
-# Where rows are decoded or made meanwhile, windows are small, as to touch new memory costs more than a window does. If
-# they are decoded, more windows keep threads busy while one of them is at a large image, or writes to the cache: this
-# many for each thread, as far as their rows have no more bytes, for which threads beyond so many do not count.
+# Windows are small while rows are decoded or encoded, because touching new memory costs more than another window. When
+# media are decoded, more windows per thread are in progress, so that threads stay busy while one of them decodes a
+# large image or writes to the cache. Bytes per thread, for up to _MAX_DECODE_THREADS threads, bound their number.
 _SMALL_BYTES = 8_000_000
 _DECODED_AHEAD = 2
 _DECODED_BYTES = 16_000_000
 _MAX_DECODE_THREADS = 16
 
 Epoch: TypeAlias = tuple[Schedule, range]
-"""The batches of an epoch that are asked for."""
+"""The schedule of an epoch, and the numbers of the batches to yield."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is read ahead, and by how many threads; no threads read when it is asked for."""
+    """Amount of prefetching, and number of threads.
 
-    ahead_blocks: int
+    Attributes
+    ----------
+    prefetch_blocks : int
+        Maximum number of blocks that are prefetched.
+    threads : int
+        Threads that read, gather and decode. 0: the calling thread, without prefetching.
+    decodes : bool
+        Whether media have to be decoded during the iteration.
+    local : bool
+        Whether blocks are on this machine. False: prefetching starts after the first window, whose connections it would
+        share.
+    single_block_windows : bool
+        Whether a window ends with its block, because the next block may take long to arrive.
+    """
+
+    prefetch_blocks: int
     threads: int
-    decodes: bool = False  # whether some rows are to be decoded meanwhile
-    local: bool = True  # if not, the first window does not share the connections with what is read ahead
-    whole_blocks: bool = False  # whether blocks come so late that windows end with them, rather than wait for the next
+    decodes: bool = False
+    local: bool = True
+    single_block_windows: bool = False
 
     @classmethod
     def threads_for(cls, *, local: bool) -> int:
-        """Return how many threads keep the cores, or the connections to a store, busy."""
+        """Return the default number of threads for reading: one per core up to 4, or 48 for a remote store."""
         return min(_LOCAL_THREADS, os.cpu_count() or 1) if local else _REMOTE_THREADS
 
     @classmethod
     def threads_to_decode(cls, decoders: Iterable[MediaDecoder]) -> int:
-        """Return how many threads keep the cores busy with media."""
+        """Return the default number of threads for decoding: one per core up to the maximum of the decoders."""
         max_threads = max((decoder.max_threads for decoder in decoders), default=_MAX_DECODE_THREADS)
         return max(2, min(max_threads, os.cpu_count() or 1))
 
 
 @dataclass
 class Window:
-    """Consecutive batches of one rank in one epoch."""
+    """Consecutive batches of one rank in one epoch.
+
+    Attributes
+    ----------
+    epoch : range
+        Numbers of all batches of the epoch that are yielded.
+    batches : range
+        Numbers of the batches in this window.
+    arrays : dict of Group to ndarray
+        Rows by group; arrays may be longer than the number of rows.
+    rows : array of int
+        Row numbers in the split.
+    sizes : tuple of int
+        Number of rows of each batch.
+    tallies : list of RowTally
+        Tally of each batch.
+    origins : tuple or None
+        For decoding media: the blocks, and for each row the index of its block and its index in the block.
+    """
 
     schedule: Schedule
-    epoch: range  # all batches of the epoch that are given
+    epoch: range
     batches: range
-    arrays: dict[Group, np.ndarray]  # rows by group, with room for more behind them
-    rows: Integers  # the number of each row in the split
-    sizes: tuple[int, ...]  # rows of each batch, whose tallies are in `tallies`
+    arrays: dict[Group, np.ndarray]
+    rows: Integers
+    sizes: tuple[int, ...]
     tallies: list[RowTally]
-    # For media: blocks, and of each row the number of its block among these, and where it lies there.
     origins: tuple[list[ResidentBlock], Integers, Integers] | None = None
 
 
 class _PendingWindow(NamedTuple):
-    """A window on its way: the blocks that it comes from, who gathers it, and who decodes its media."""
+    """A window in progress: its epoch, its blocks, and the tasks that gather it and decode its media."""
 
     epoch: int
     keys: list[BlockKey]
@@ -89,11 +121,33 @@ class _PendingWindow(NamedTuple):
 
 
 class Pipeline:
-    """Gives the windows of one rank's batches, epoch after epoch.
+    """Iterable of the windows of one rank's batches, epoch after epoch.
 
-    Holds the blocks that its streams are in, those read ahead, and a few windows. The thread that iterates plans, and
-    has blocks read, windows gathered and rows decoded by others, which live from the first window to `close`, or to
-    the end of the iteration, however it ends. Tasks are asked for in an order in which none waits for a later one.
+    In memory are the current block of each stream, the prefetched blocks and a few windows. The iterating thread plans
+    and submits tasks that read blocks, gather windows and decode rows. The threads of these tasks run from the first
+    window until `close` or the end of the iteration, also after an error. No task waits for a task submitted later, so
+    that threads cannot deadlock.
+
+    Parameters
+    ----------
+    source : BlockSource
+        Loads the blocks.
+    groups : sequence of Group
+        Outputs of the windows, by array.
+    media : sequence of Medium
+        Media to decode.
+    epochs : iterable of Epoch
+        Schedules and numbers of the batches to yield.
+    settings : Settings
+        Prefetching and threads.
+    times : Times
+        Statistics, updated during the iteration.
+    make_array : callable
+        Returns an array for a number of rows of a group.
+    begin_thread : callable or None
+        Called by each thread when it starts.
+    buffers : Buffers or None
+        Memory to reuse from an earlier iteration.
     """
 
     def __init__(
@@ -116,19 +170,19 @@ class Pipeline:
         self._buffers = buffers or Buffers()
         self._begin_thread = begin_thread
         self._remaining_epochs = iter(epochs)
-        self._epochs: dict[int, Epoch] = {}  # those that something is still to be done for
-        self._is_complete_epoch = True  # whether all batches of the last epoch are asked for
-        # What is to be planned, and what nothing was read for yet.
+        self._epochs: dict[int, Epoch] = {}  # with windows that are in progress or not yet planned
+        self._is_complete_epoch = True  # whether the last epoch includes its last batch
+        # Epoch and batches to be planned, and to be prefetched.
         self._unplanned = self._unread = self._advance_epoch((-1, range(0)))
         schedule, _ = self._epochs[0]
         self._rank_rows = rank_rows = len(schedule.rank_range)
         row_bytes = max(1, sum(group.row_bytes for group in groups))
-        window_bytes = _SMALL_BYTES if settings.decodes or settings.whole_blocks else _WINDOW_BYTES
+        window_bytes = _SMALL_BYTES if settings.decodes or settings.single_block_windows else _WINDOW_BYTES
         self._max_batches = max(1, min(_MAX_BATCHES, window_bytes // (rank_rows * row_bytes)))
         threads, nbytes = settings.threads if settings.decodes else 0, self._max_batches * rank_rows * row_bytes
         extra_windows = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _MAX_DECODE_THREADS) // nbytes)
-        self._windows_ahead = max(_WINDOWS_AHEAD, extra_windows)
-        # Behind the last full batch there may be a share of what is left.
+        self._max_windows = max(_WINDOWS_AHEAD, extra_windows)
+        # The last full batch may be followed by a share of the remaining rows.
         rows = self._max_batches * rank_rows + schedule.streams + rank_rows
         self._shape = (tuple(groups), rows)
         self._windows = self._buffers.take(
@@ -141,7 +195,7 @@ class Pipeline:
         self._queue: deque[_PendingWindow] = deque()
         self._executor: Any = None
         self._resident: ResidentBlocks
-        # At the end of the interpreter, modules may have gone before an iterator that was left.
+        # When the interpreter exits, modules may be gone before an abandoned iterator is closed.
         self._getpid = os.getpid
         self._process = os.getpid()
 
@@ -166,12 +220,12 @@ class Pipeline:
                 del window, pending
                 if self._getpid() != self._process:
                     raise RuntimeError(
-                        "these batches were begun in another process, whose threads a fork does not take along: "
-                        "iterate over it again"
+                        "this iteration was started in another process, and a fork does not copy its threads: "
+                        "start a new iteration in this process"
                     )
 
     def close(self) -> None:
-        """Stop the threads; what is being read is waited for."""
+        """Stop the threads, after the reads in progress, and return the memory to `buffers`."""
         if self._executor is None:
             return
         if self._getpid() == self._process:
@@ -179,7 +233,7 @@ class Pipeline:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._resident.close()
             self.source.close()
-            self._windows.trim(self._windows_ahead + 1)
+            self._windows.trim(self._max_windows + 1)
             self._buffers.put_back(self._shape, self._windows)
         self._executor = None
         self._queue.clear()
@@ -194,23 +248,23 @@ class Pipeline:
         return window
 
     def _advance_epoch(self, current: tuple[int, range]) -> tuple[int, range]:
-        """Return where batches go on: in the next epoch if those of one are through; without batches, nowhere."""
+        """Return `current` if it has batches left, otherwise the next epoch and its batches; empty after the last."""
         epoch, batches = current
         while not batches:
             if epoch + 1 not in self._epochs:
-                following = next(self._remaining_epochs, None)
-                if following is None:
+                next_epoch = next(self._remaining_epochs, None)
+                if next_epoch is None:
                     break
-                self._epochs[epoch + 1] = following
-                self._is_complete_epoch = following[1].stop >= len(following[0])
+                self._epochs[epoch + 1] = next_epoch
+                self._is_complete_epoch = next_epoch[1].stop >= len(next_epoch[0])
             epoch += 1
             batches = self._epochs[epoch][1]
         return epoch, batches
 
     def _plan(self) -> None:
-        """Put the next windows to work, and read ahead what they will need."""
-        ahead = self._windows_ahead if self.settings.threads else 1
-        while len(self._queue) < ahead and self._unplanned[1]:
+        """Submit the tasks of the next windows, and prefetch blocks for the windows after them."""
+        max_windows = self._max_windows if self.settings.threads else 1
+        while len(self._queue) < max_windows and self._unplanned[1]:
             keys, size = self._reserve_next()
             if not size:
                 return
@@ -222,11 +276,14 @@ class Pipeline:
             gathered = self._executor.submit(self._gather, *self._epochs[epoch], batches, blocks)
             self._queue.append(_PendingWindow(epoch, keys, gathered, self._submit_decoding(size, gathered)))
         if self.settings.threads and (self._begun or self.settings.local):
-            self._read_ahead()
+            self._prefetch()
         self._begun = True
 
     def _reserve_next(self) -> tuple[list[BlockKey], int]:
-        """Return for how many of the next batches there is room, and their blocks; 0 if some must be released first."""
+        """Reserve memory for the blocks of the next batches; return their keys and the number of batches.
+
+        The number is 0 if blocks of earlier windows must be released first.
+        """
         self._resident.release_finished()
         epoch, left = self._unplanned
         schedule, _ = self._epochs[epoch]
@@ -247,16 +304,16 @@ class Pipeline:
             size = max(1, size // 2)
 
     def _count_within_block(self, schedule: Schedule, batches: range) -> int:
-        """Return how many batches end with the block that they begin in, if the next one may be far."""
-        if not self.settings.whole_blocks:
+        """Return how many of the batches end in the block of the first batch, or all for windows of several blocks."""
+        if not self.settings.single_block_windows:
             return len(batches)
         starts = schedule.blocks.starts
         position = schedule.rows_before + batches.start * schedule.batch_size
         end = int(starts[bisect.bisect_right(starts, position)]) if position < starts[-1] else position
         return max(1, (end - position) // schedule.batch_size)
 
-    def _read_ahead(self) -> None:
-        """Read the blocks that the streams come to next into room that is free."""
+    def _prefetch(self) -> None:
+        """Load the next blocks of the streams while there is free memory."""
         if self._resident.has_evicted or self._unread[0] < self._unplanned[0]:
             self._resident.has_evicted, self._unread = False, self._unplanned
         epoch, batches = self._unread
@@ -272,18 +329,16 @@ class Pipeline:
         self._unread = epoch, batches
 
     def _release(self, epoch: int, window: Window) -> None:
-        """Let blocks go that nothing behind a window of an epoch needs."""
+        """Release the blocks that no batch after `window` needs."""
         idle, last = self._resident.idle(self._busy_keys()), window.batches[-1]
-        block_positions = np.array(
-            [block_position for one, block_position in idle if one == epoch and last != window.epoch[-1]], np.int64
+        positions = np.array(
+            [position for number, position in idle if number == epoch and last != window.epoch[-1]], np.int64
         )
-        needed = (
-            block_positions[window.schedule.needed(block_positions, last + 1)].tolist() if len(block_positions) else []
-        )
-        needed_keys = {(epoch, block_position) for block_position in needed}
+        needed = positions[window.schedule.mask_needed(positions, last + 1)].tolist() if len(positions) else []
+        needed_keys = {(epoch, position) for position in needed}
         self._resident.release(key for key in idle if key[0] <= epoch and key not in needed_keys)
-        for one in [one for one in self._epochs if one < epoch]:
-            del self._epochs[one]
+        for number in [number for number in self._epochs if number < epoch]:
+            del self._epochs[number]
 
     def _busy_keys(self) -> set[BlockKey]:
         return {key for pending in self._queue for key in pending.keys}
@@ -292,14 +347,11 @@ class Pipeline:
         self, schedule: Schedule, epoch: range, batches: range, resident: Mapping[int, ResidentBlock]
     ) -> Window:
         for block in resident.values():
-            # Asked for before this task, so that threads have begun them all: waiting cannot lock up.
+            # Jobs of blocks are submitted before this task, so that threads run them first: no deadlock.
             block.wait()
         began = time.perf_counter()
         plan = schedule.window(batches)
-        slices = [
-            (resident[block_slice.block_position], block_slice.target, block_slice.within)
-            for block_slice in plan.slices
-        ]
+        slices = [(resident[part.block_position], part.target, part.within) for part in plan.slices]
         located = [(block, target, block.row_indices(within)) for block, target, within in slices]
         arrays, count = self._windows.take(), sum(plan.sizes)
         rows = gather(located, count, arrays)
@@ -316,9 +368,12 @@ class Pipeline:
         return Window(schedule, epoch, batches, arrays, rows, plan.sizes, tallied, origins)
 
     def _submit_decoding(self, batches: int, gathered: Future[Window]) -> list[Future[DecodeStats]]:
-        """Put the media of a window to work: asked for behind its gathering, so that waiting for it cannot lock up."""
+        """Submit the tasks that decode the media of a window of `batches` batches, and return their futures.
+
+        They are submitted after the task that gathers the window, so that waiting for it cannot deadlock.
+        """
         tasks = []
-        # The first one all threads decode at once; the more windows are on their way, the fewer are at each.
+        # All threads share the first window; the more windows are in progress, the fewer threads work on each.
         threads, windows = self.settings.threads, len(self._queue) + 1
         min_tasks = min(threads, -(-_DECODED_AHEAD * threads // windows))
         for medium in self._media:

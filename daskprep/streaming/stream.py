@@ -268,7 +268,7 @@ class Stream(BatchIterator):
                 executor, contexts, groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
             )
             media = [Medium(group, decoder) for group, decoder in decoders.items()]
-            settings = Settings(0, threads, decodes=bool(media), whole_blocks=True)
+            settings = Settings(0, threads, decodes=bool(media), single_block_windows=True)
             pipeline = Pipeline(
                 source,
                 groups,

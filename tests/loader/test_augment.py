@@ -298,7 +298,7 @@ def test_one_augmentation_is_a_list_of_one():
         ({"photo": dp.MeanSubtraction([0.5])}, "mean has 1 numbers.*3 channels"),
         ({"photo": dp.MeanSubtraction(0.5)}, "mean=0.5: expected a number for each"),
         ({"photo": dp.MeanSubtraction("abc")}, "mean='abc'"),
-        ({"photo": dp.MeanSubtraction([124, 117, 104])}, "divide those of bytes by 255"),
+        ({"photo": dp.MeanSubtraction([124, 117, 104])}, "divide means of bytes by 255"),
         ({"photo": dp.MeanSubtraction([0.5] * 3, [1, 0, 1])}, "expected numbers above 0"),
         ({"ids": dp.MeanSubtraction([0.5] * 3)}, "int64: expected uint8 or floats"),
     ],

@@ -348,7 +348,7 @@ def test_few_rows_make_one_batch(tmp_path, table, rows, rows_written):
 
 def test_batches_are_mixed_for_a_batch_size_without_divisors(train, rows):
     with pytest.warns(
-        UserWarning, match=r"batch_size=131 has no divisor from 8 to 64.*give batch_size=144 or streams=16 for"
+        UserWarning, match=r"batch_size=131 has no divisor from 8 to 64.*Use batch_size=144 or streams=16 for"
     ):
         loader = train.loader(131, row_ids=True)
     first = rows(loader)[0]

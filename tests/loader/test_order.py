@@ -157,7 +157,7 @@ def test_no_block_is_let_go_that_is_needed(shuffle):
     schedule = make_schedule(1003, 32, 48, 24, rank=1, world=3, shuffle=shuffle)
     all_places = np.arange(len(schedule.blocks.sizes))
     for batch in range(schedule.full_batches):
-        needed = set(all_places[schedule.needed(all_places, batch)].tolist())
+        needed = set(all_places[schedule.mask_needed(all_places, batch)].tolist())
         assert set(schedule.block_positions(range(batch, schedule.full_batches))) <= needed
 
 
@@ -187,14 +187,14 @@ def test_blocks_are_needed_until_all_rows_of_a_rank_s_streams_are_given():
         begun = min(batches.start, schedule.full_batches) * each
         left = [of_block[schedule.stream_borders[one] + begun : schedule.stream_borders[one + 1]] for one in streams]
         everywhere = np.arange(len(schedule.blocks.order))
-        needed = everywhere[schedule.needed(everywhere, batches.start)]
+        needed = everywhere[schedule.mask_needed(everywhere, batches.start)]
         np.testing.assert_array_equal(needed, np.unique(np.concatenate(left)))
 
 
 def test_an_epoch_that_goes_on_needs_what_is_left():
     whole, left = make_schedule(96, 4, 24, 12), make_schedule(96, 4, 24, 12, given=48)
     everywhere = np.arange(24)
-    np.testing.assert_array_equal(left.needed(everywhere, 1), whole.needed(everywhere, 3))
+    np.testing.assert_array_equal(left.mask_needed(everywhere, 1), whole.mask_needed(everywhere, 3))
 
 
 @pytest.mark.parametrize(
