@@ -17,25 +17,25 @@ from daskprep.display import markup, sparks, tables, words
     [(0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (16_400_000, "16.4 MB"), (9e15, "9,000.0 TB")],
 )
 def test_bytes_come_in_the_unit_that_makes_a_short_number(amount, text):
-    assert words.size(amount) == text
+    assert words.format_bytes(amount) == text
 
 
 def test_an_amount_has_its_noun():
-    assert [words.count(n, "process", "processes") for n in (1, 2_000)] == ["1 process", "2,000 processes"]
+    assert [words.format_count(n, "process", "processes") for n in (1, 2_000)] == ["1 process", "2,000 processes"]
 
 
 def test_what_is_there_is_never_called_nothing_nor_what_is_not_all_everything():
-    assert [words.share(part, 10**6) for part in (0, 1, 999_999, 10**6)] == ["0 %", "<0.1 %", "99.9 %", "100 %"]
+    assert [words.format_share(part, 10**6) for part in (0, 1, 999_999, 10**6)] == ["0 %", "<0.1 %", "99.9 %", "100 %"]
 
 
 def test_names_are_listed_up_to_a_number_and_the_others_counted():
-    assert words.listed(["a", "b"], 2) == "a, b"
-    assert words.listed(["a\n", "b", "c"], 2) == r"a\n, b, and 1 more"
+    assert words.join_names(["a", "b"], 2) == "a, b"
+    assert words.join_names(["a\n", "b", "c"], 2) == r"a\n, b, and 1 more"
 
 
 def test_a_row_of_one_cell_is_as_wide_as_the_table():
     rows = [("split", "rows"), ("train", "7"), ("and a great many more",)]
-    assert tables.aligned(rows) == ["split  rows", "train  7", "and a great many more"]
+    assert tables.align_columns(rows) == ["split  rows", "train  7", "and a great many more"]
     table = tables.Table(("split", "rows"), [(f"s{i}", "7") for i in range(203)], tuple, "split")
     assert table.html().count("colspan") == 1
     assert '<td colspan="2"' in table.html()
@@ -64,13 +64,13 @@ def test_long_texts_of_a_card_wrap_and_short_ones_do_not():
 
 
 def test_bars_are_as_high_as_their_counts():
-    assert re.findall(r' height="([0-9.]+)"', sparks.bars([4, 2, 0])) == ["18.0", "9.0", "0.0"]
-    assert sparks.bars([]) == sparks.bars([0, 0]) == ""
+    assert re.findall(r' height="([0-9.]+)"', sparks.bar_chart([4, 2, 0])) == ["18.0", "9.0", "0.0"]
+    assert sparks.bar_chart([]) == sparks.bar_chart([0, 0]) == ""
 
 
 @pytest.mark.parametrize("low", [-1e308, 0.0, 5e-324])
 def test_a_box_stays_within_its_line(low):
-    drawn = sparks.box(low, 1.0, 1.7e308, 1.7e308)
+    drawn = sparks.range_chart(low, 1.0, 1.7e308, 1.7e308)
     places = [float(one) for one in re.findall(r' (?:x|width)="([^"]+)"', drawn)]
     assert min(places) >= 0
     assert max(places) <= 72
@@ -91,7 +91,7 @@ def test_a_box_stays_within_its_line(low):
     ],
 )
 def test_values_are_written_as_people_write_them(value, text):
-    assert words.value_text(value, 10) == text
+    assert words.format_value(value, 10) == text
 
 
 def test_small_numbers_are_not_shown_as_zero(tmp_path):

@@ -138,7 +138,7 @@ def test_lazy_arrays_may_have_several_columns(table):
 
 
 @with_both_kinds
-@pytest.mark.parametrize("labels", [(), ("c",)])
+@pytest.mark.parametrize("leading_columns", [(), ("c",)])
 def test_lazy_frames_hold_what_partitions_give(table, tmp_path, leading_columns):
     def doubled(factor, i, part):
         return pd.DataFrame({"y": factor * part["x"].to_numpy(), "i": i})

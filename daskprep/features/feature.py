@@ -67,7 +67,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
                 and "learned_type" not in vars(cls)
             ):
                 cls.learned_type = type_argument
-        if "kind" in vars(cls) and "holds" not in vars(cls):
+        if "kind" in vars(cls) and "semantic_type" not in vars(cls):
             cls.semantic_type = "others"  # what a type of another name decodes to may be anything
         if "__init__" in vars(cls):
             setattr(cls, "__init__", with_parameter_hints(cls.__init__))  # noqa: B010 mypy refuses the assignment

@@ -356,7 +356,7 @@ def completed_columns(
                     column = _complete_by_split(imputer, known, border_value, learned[name], splits)
                 else:
                     column = imputer.complete(known, border_value, learned[name])
-                check_arrow(feature, "around", column, len(readable))
+                check_arrow(feature, "imputer", column, len(readable))
         if feature.invalid == "raise":
             _collect_rejects(feature, name, parsed.unreadable.get(name), context.number)
             unlearned = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))

@@ -879,23 +879,23 @@ def test_targets_that_no_feature_reads_stay_skipped():
 def test_almost_unique_begins_at_twenty_rows_and_nine_tenths():
     for rows, distinct, expected in ((20, 18, True), (20, 17, False), (19, 18, False)):
         facts = facts_of([f"k{i % distinct}" for i in range(rows)])
-        assert identifiers.text_tells_apart("id", facts) is expected
-        assert identifiers.text_tells_apart("town", facts) is False
+        assert identifiers.is_identifier_text("id", facts) is expected
+        assert identifiers.is_identifier_text("town", facts) is False
 
 
 def test_codes_without_a_name_tell_rows_apart_from_a_hundred_rows_on():
     for rows, cells, expected in ((100, "k{}", True), (99, "k{}", False), (100, "k{} and so on", False)):
         texts = [cells.format(min(i, rows - 5)) for i in range(rows)]
-        assert identifiers.text_tells_apart("town", facts_of(texts)) is expected
+        assert identifiers.is_identifier_text("town", facts_of(texts)) is expected
         words = [text.translate(str.maketrans("0123456789", "abcdefghij")) for text in texts]
-        assert identifiers.text_tells_apart("town", facts_of(words)) is False
+        assert identifiers.is_identifier_text("town", facts_of(words)) is False
 
 
 def test_a_share_of_texts_is_reached_by_exactly_as_many():
-    assert identifiers.mostly(facts_of(["a1", "b1", "c", "d"]), r"\d", 0.5)
-    assert not identifiers.mostly(facts_of(["a1", "b", "c", "d"]), r"\d", 0.5)
-    assert identifiers.mostly(facts_of(["a1"]), r"\d")
-    assert not identifiers.mostly(facts_of(pa.array([], pa.string())), r"\d")
+    assert identifiers.mostly_match(facts_of(["a1", "b1", "c", "d"]), r"\d", 0.5)
+    assert not identifiers.mostly_match(facts_of(["a1", "b", "c", "d"]), r"\d", 0.5)
+    assert identifiers.mostly_match(facts_of(["a1"]), r"\d")
+    assert not identifiers.mostly_match(facts_of(pa.array([], pa.string())), r"\d")
 
 
 @pytest.mark.parametrize(("name", "plain"), [("CustomerID", "customer_id"), ("_Row No._", "row_no"), ("a--b", "a_b")])

@@ -660,7 +660,7 @@ def read_by_dateutil(text: str) -> datetime | None:
 def test_forms_with_names_are_the_dates_that_dateutil_reads(text):
     fields = parse_words(text)
     assert fields is not None
-    assert dates._of_fields(fields) == read_by_dateutil(text)
+    assert dates._datetime_from_fields(fields) == read_by_dateutil(text)
 
 
 @given(st.text("0123456789 ,.:/-aMprJunT+Z", max_size=14))
@@ -668,7 +668,7 @@ def test_forms_with_names_are_the_dates_that_dateutil_reads(text):
 def test_text_is_never_another_date_than_dateutil_reads(text):
     fields = parse_words(text)
     if fields is not None:
-        assert read_by_dateutil(text) in (None, dates._of_fields(fields))
+        assert read_by_dateutil(text) in (None, dates._datetime_from_fields(fields))
 
 
 @pytest.mark.parametrize(

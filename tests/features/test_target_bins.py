@@ -191,10 +191,10 @@ def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
     cuts: list[float] = []
     for bins in range(1, 8):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(target_bins, "LEAF_ROWS", leaf_rows)
+            patch.setattr(target_bins, "MIN_LEAF_ROWS", leaf_rows)
             edges = tree_edges(sums, bins, Range.of(values)).tolist()
             inside = tree_edges(sums, bins, Range(2.5, 6.0)).tolist()
-            patch.setattr(target_bins, "LEAF_ROWS", leaf_rows * many)
+            patch.setattr(target_bins, "MIN_LEAF_ROWS", leaf_rows * many)
             assert tree_edges(sums * many, bins, Range.of(values)).tolist() == edges
         saved = {}
         for low, high in pairwise([-math.inf, *cuts, math.inf]):

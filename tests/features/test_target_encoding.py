@@ -187,7 +187,7 @@ def test_classes_are_in_order_of_numbers_if_they_are_numbers():
 
 
 def test_so_many_classes_are_told_apart(monkeypatch):
-    monkeypatch.setattr(target_encoding, "MOST_CLASSES", 3)
+    monkeypatch.setattr(target_encoding, "MAX_CLASSES", 3)
     frame = pd.DataFrame({"city": list("abcd"), "y": list("wxyz")})
     prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", target_type="class", folds=2)})
     for partitions in (1, 2):

@@ -23,7 +23,7 @@ from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.features.cells import parse_numbers_and_strip
 from daskprep.features.notation import as_thousands, mask_ambiguous, parse_strict_notation
 from daskprep.serving import Encoder
-from daskprep.serving.cells import NUMBER
+from daskprep.serving.cells import NUMBER_PATTERN
 from daskprep.serving.notation import AMBIGUOUS, derive_notation, full_match, parse_number
 from daskprep.sources import TableSource
 from tests.columns import encode_columns
@@ -152,7 +152,7 @@ def test_a_point_before_three_digits_is_of_thousands_beside_a_decimal_comma(tmp_
     assert encode(fit("1,234.50 EUR", "7.5 EUR"), "1.125") == [1.125]
 
 
-PLAIN = st.from_regex(NUMBER, fullmatch=True) | st.from_regex("[+-]?0?[0-9]{0,4}[.][0-9e]{3}", fullmatch=True)
+PLAIN = st.from_regex(NUMBER_PATTERN, fullmatch=True) | st.from_regex("[+-]?0?[0-9]{0,4}[.][0-9e]{3}", fullmatch=True)
 SPACED = st.builds(
     "{}{}{}".format, st.sampled_from(["", "", " ", "\t", "\u00a0"]), PLAIN, st.sampled_from(["", "", "\n"])
 )

@@ -474,7 +474,7 @@ def test_class_maps_refuse_what_has_no_classes():
     ramp = np.arange(130, dtype=np.uint8).reshape(1, 10, 13)
     with pytest.raises(MediaError, match="more than 128 colours"):
         find_class_colours([ramp])
-    assert find_class_colours([ramp], most=130).shape == (130, 1)
+    assert find_class_colours([ramp], max_colours=130).shape == (130, 1)
     with pytest.raises(MediaError, match="1 and 3 channels"):
         find_class_colours([ramp[:, :2], np.zeros((3, 2, 2), np.uint8)])
     with pytest.raises(MediaError, match="1 channels: expected 3"):

@@ -60,7 +60,7 @@ PROGRAM = """if True:
     prep.fit_write(frame, path / "out.dp")
     held = []
     def hold(number):
-        with Folder.open(path / "held").locked():
+        with Folder.open(path / "held").lock():
             held.append(number)
             assert held[-1] == number
             held.append(number)

@@ -42,7 +42,7 @@ def test_the_first_windows_of_all_grow_from_one_partition():
 def test_epochs_differ_in_windows_and_within_them():
     one, other = windows_of([10] * 20, 50, 1), windows_of([10] * 20, 50, 2)
     assert not np.array_equal(one.partitions, other.partitions)
-    assert not np.array_equal(one.numbers(0) % 10, other.numbers(0) % 10)
+    assert not np.array_equal(one.row_numbers(0) % 10, other.row_numbers(0) % 10)
 
 
 @given(st.integers(1, 200), st.integers(4, 48), st.sampled_from([1, 2, 3, 4]), st.integers(0, 3), st.booleans())

@@ -18,6 +18,7 @@ import daskprep as dp
 from daskprep import classes, partitions
 from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError, StorageFullError
+from daskprep.features import partition_context
 from daskprep.sources import as_source, frames, read_files
 from daskprep.writing import fit, passes, scratch
 from daskprep.writing.parts import PartWriter
