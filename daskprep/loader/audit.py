@@ -1,4 +1,4 @@
-"""Prove that every row was given exactly once: a sum that does not depend on the order of what is added."""
+"""Verify that every row was yielded exactly once, by a sum of hashes that does not depend on their order."""
 
 from __future__ import annotations
 
@@ -16,47 +16,43 @@ _WINDOW_BATCHES = 64
 
 @dataclass
 class RowTally:
-    """How many rows were given, and the sum of a hash of their numbers."""
+    """Number of yielded rows, and the sum of the hashes of their row numbers, modulo 2**64."""
 
     rows: int = 0
     digest: int = 0
 
     def add(self, *others: RowTally) -> None:
-        """Count the rows that other tallies have counted."""
+        """Add the rows of other tallies."""
         for other in others:
             self.rows += other.rows
             self.digest = (self.digest + other.digest) & 0xFFFFFFFFFFFFFFFF
 
 
 def tally_batches(rows: np.ndarray, sizes: Sequence[int]) -> list[RowTally]:
-    """Return the tallies of batches that lie one after the other; none of them is empty."""
+    """Return the tally of each batch; `rows` are the row numbers of all batches, and `sizes` their lengths, all > 0."""
     starts = np.cumsum([0, *sizes[:-1]])
-    return [RowTally(*one) for one in zip(sizes, np.add.reduceat(_hashes(rows), starts).tolist(), strict=True)]
+    return [RowTally(*pair) for pair in zip(sizes, np.add.reduceat(_hashes(rows), starts).tolist(), strict=True)]
 
 
 def tally_schedule(schedule: Schedule, batches: range) -> RowTally:
-    """Return the tally of some batches of a rank, from the order alone."""
+    """Return the expected tally of the schedule's rank for the batches with the numbers in `batches`."""
     tally = RowTally()
     blocks = schedule.blocks
-    numbers_by_position: dict[int, np.ndarray] = {}
+    row_numbers: dict[int, np.ndarray] = {}
     for start in range(0, len(batches), _WINDOW_BATCHES):
         plan = schedule.window(batches[start : start + _WINDOW_BATCHES])
-        numbers_by_position = {
-            block_position: numbers_by_position[block_position]
-            for block_position in plan.block_positions
-            if block_position in numbers_by_position
-        }
+        row_numbers = {position: row_numbers[position] for position in plan.block_positions if position in row_numbers}
         rows = np.empty(sum(plan.sizes), np.int64)
-        for block_slice in plan.slices:
-            if block_slice.block_position not in numbers_by_position:
-                numbers_by_position[block_slice.block_position] = blocks.row_numbers(block_slice.block_position)
-            rows[block_slice.target] = numbers_by_position[block_slice.block_position][block_slice.within]
+        for part in plan.slices:
+            if part.block_position not in row_numbers:
+                row_numbers[part.block_position] = blocks.row_numbers(part.block_position)
+            rows[part.target] = row_numbers[part.block_position][part.within]
         tally.add(*tally_batches(rows, plan.sizes))
     return tally
 
 
 def verify_tally(schedule: Schedule, batches: range, tally: RowTally) -> dict[str, int]:
-    """Return what was given in some batches, or raise CorruptDatasetError if it is not what the order says."""
+    """Return the numbers of rows and batches, or raise CorruptDatasetError if the schedule has another tally."""
     expected_tally = tally_schedule(schedule, batches)
     if expected_tally != tally:
         raise CorruptDatasetError(

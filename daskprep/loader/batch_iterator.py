@@ -1,4 +1,4 @@
-"""What a loader and a stream share: which rank they are for, where they stand, and the proof of what they gave."""
+"""Base class of loaders and streams: ranks, position in the epoch, and audit of the rows yielded."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline
 from daskprep.loader.ranks import Ranks, check_count
 
-_MAX_OUTPUTS = 40  # that a notebook shows
-
-
-# Names of the classes of accelerate and transformers that share out the batches of an IterableDataset among ranks.
+_MAX_OUTPUTS = 40  # in the HTML representation
+# Classes of accelerate and transformers that distribute the batches of an IterableDataset over ranks.
 _RESHARDING_CLASSES = ("DataLoaderDispatcher", "IterableDatasetShard")
 
 
 def refuse_sharing(caller: FrameType) -> None:
-    """Raise ConfigError if what sets an epoch would share out the share of a rank once more, and so lose rows."""
-    # accelerate sets the epoch before each iteration, on every rank. A dataset is not told otherwise what is around it.
+    """Raise ConfigError if the calling object would distribute the batches of this rank over all ranks once more.
+
+    `caller` is the stack frame of the caller.
+    """
+    # accelerate calls set_epoch before each iteration, on every rank. Only the stack shows a dataset its DataLoader.
     outer = caller.f_locals.get("self")
     if type(outer).__name__ not in _RESHARDING_CLASSES:
         return
     if (ranks := getattr(getattr(outer, "state", outer), "num_processes", 1)) > 1:
         raise ConfigError(
-            f"accelerate would share out batches among {ranks} ranks that this loader has shared out already, and lose "
-            "rows. Do not wrap it in a DataLoader: pass the loader itself to accelerator.prepare(...), or return it "
-            "from get_train_dataloader() of a Trainer, with loader(device=accelerator.device)"
+            f"accelerate would distribute batches over {ranks} ranks that this loader has already distributed, and "
+            "lose rows. Do not wrap it in a DataLoader: pass the loader itself to accelerator.prepare(...), or return "
+            "it from get_train_dataloader() of a Trainer, with loader(device=accelerator.device)"
         )
 
 
 class PlaceholderSampler(Sampler[Any]):
-    """The samplers of a loader, which chooses its rows itself: no other DataLoader can be made of them."""
+    """Sampler with the attributes that tools read; iterating raises ConfigError, as the loader chooses its rows."""
 
     def __init__(self, rows: int, batch_size: int, *, drop_last: bool) -> None:
         self._rows = rows
@@ -55,15 +56,15 @@ class PlaceholderSampler(Sampler[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         raise ConfigError(
-            "this loader chooses its rows itself, so that no other DataLoader can be made of its sampler: iterate over "
+            "this loader chooses its rows itself, so its sampler cannot be used in another DataLoader: iterate over "
             "the loader. To resume, use load_state_dict() instead of skip_first_batches(), and "
             "TrainingArguments(ignore_data_skip=True) for a Trainer"
         )
 
 
 def refuse_collation(caller: FrameType) -> None:
-    """Raise ConfigError if what iterates is a DataLoader of torch that would make batches of batches."""
-    # An IterableDataset is not told: torch 2 has it as an argument of the fetcher, which calls iter.
+    """Raise ConfigError if a torch DataLoader that collates batches iterates; `caller` is its stack frame."""
+    # An IterableDataset cannot detect collation otherwise: torch 2 passes it to the fetcher, which calls iter.
     if caller.f_locals.get("auto_collation"):
         raise ConfigError(
             "this DataLoader would collate batches of batches. Iterate over the loader itself, and pass batch_size to "
@@ -73,10 +74,10 @@ def refuse_collation(caller: FrameType) -> None:
 
 
 class BatchIterator(IterableDataset[Any]):
-    """Gives the batches of epochs, and knows at any time which were given.
+    """Base class of iterables over the batches of epochs, with a position to resume from.
 
-    A batch counts as given once the consumer has it. Of several iterators of one object, the one begun last tells
-    where it stands. It has the attributes of a DataLoader, which tools look for.
+    A batch counts as yielded once the consumer has received it. If one object has several iterators, the one started
+    last determines the position. The class has the attributes of a torch DataLoader that tools read.
     """
 
     batch_size: int
@@ -85,7 +86,7 @@ class BatchIterator(IterableDataset[Any]):
     drop_last: bool
     _ranks: Ranks
 
-    # Those of a torch DataLoader without workers: threads of this object read and decode, and make whole batches.
+    # Attributes of a torch DataLoader without worker processes: threads of this object create complete batches.
     num_workers = 0
     collate_fn = generator = multiprocessing_context = prefetch_factor = worker_init_fn = None
     pin_memory = persistent_workers = False
@@ -94,11 +95,11 @@ class BatchIterator(IterableDataset[Any]):
     in_order = True
 
     def __init__(self) -> None:
-        self.epoch = 0  # that is given, or that comes next
-        self._rows_yielded = 0  # of the epoch
+        self.epoch = 0  # the current epoch, or the next one
+        self._rows_yielded = 0  # rows of the epoch, over all ranks
         self._begun = False
-        self._current_iteration: object = None  # the iteration that tells where this stands
-        self._audited: tuple[Schedule, range, RowTally] | None = None
+        self._current_iteration: object = None  # the iteration that determines the position
+        self._audited: tuple[Schedule, range, RowTally] | None = None  # batches yielded in the latest epoch
         self._times = Times()
 
     @property
@@ -111,7 +112,7 @@ class BatchIterator(IterableDataset[Any]):
 
     @property
     def sampler(self) -> PlaceholderSampler:
-        """What stands for the samplers of a DataLoader; it cannot be iterated over."""
+        """Placeholder for the sampler of a DataLoader; iterating over it raises ConfigError."""
         return PlaceholderSampler(self._rows, self.batch_size, drop_last=self.drop_last)
 
     @property
@@ -121,7 +122,7 @@ class BatchIterator(IterableDataset[Any]):
 
     @property
     def _rows(self) -> int:
-        """Rows of an epoch."""
+        """Number of rows of an epoch."""
         raise NotImplementedError
 
     def _resolve_ranks(self) -> tuple[int, int]:
@@ -129,12 +130,12 @@ class BatchIterator(IterableDataset[Any]):
         rank, world = self._ranks.resolve(self.batch_size)
         if (rows := self._rows) < world:
             raise ConfigError(
-                f"{rows} rows are too few for {world} ranks: some would have none; give world_size={rows} or less"
+                f"{rows} rows are too few for {world} ranks: some would have none; use world_size={rows} or less"
             )
         return rank, world
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration start with this epoch, or resume it if a state was loaded."""
+        """Set the epoch that the next iteration yields; the current epoch of a loaded state is resumed."""
         refuse_sharing(sys._getframe(1))
         check_count("epoch", epoch, 0)
         if epoch != self.epoch or self._begun:
@@ -147,6 +148,7 @@ class BatchIterator(IterableDataset[Any]):
     def _iterate_pipeline(
         self, pipeline: Pipeline, transfer: DeviceTransfer, builder: BatchBuilder, iteration: object
     ) -> Iterator[Any]:
+        """Yield the batches of a pipeline, and advance the position while `iteration` is the current one."""
         self._times = pipeline.times
         schedule, batches, tally, yielded = None, range(0), RowTally(), 0
         for window, tensors in transfer.move_windows(pipeline):
@@ -164,11 +166,11 @@ class BatchIterator(IterableDataset[Any]):
             self._audited = (schedule, batches, tally)
 
     def _advance(self, schedule: Schedule, stop: int) -> None:
-        """Note that the batches of an epoch up to some number were given, so that `state_dict` tells it."""
+        """Set the position for `state_dict` to after the batches of the schedule with numbers below `stop`."""
         self.epoch, self._rows_yielded = schedule.blocks.epoch, schedule.rows_yielded(stop)
 
     def audit(self) -> dict[str, int]:
-        """Prove that the batches of the latest epoch held the rows that the order says.
+        """Verify that the batches of the latest epoch contained the expected rows; return the number of both.
 
         Raises
         ------
@@ -186,7 +188,7 @@ class BatchIterator(IterableDataset[Any]):
             "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
             "order": order,
             "rank": f"{self.rank} of {self.world_size}",
-            "epoch": f"{self.epoch}, {format_count(self._rows_yielded, 'row')} given",
+            "epoch": f"{self.epoch}, {format_count(self._rows_yielded, 'row')} yielded",
             "device": "in memory" if self.device is None else str(self.device),
             "outputs": join_names(outputs, _MAX_OUTPUTS),
         }

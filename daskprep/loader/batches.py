@@ -1,4 +1,4 @@
-"""Windows of rows as batches of tensors: cut, named, expanded, and put in the form that a model reads."""
+"""Make batches from windows: split rows into batches, name, expand and format the tensors for a model."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from daskprep.serving.base import MISSING
 Batch: TypeAlias = dict[str, torch.Tensor]
 Expander: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
-_EXPANDED_BYTES = 1 << 21  # that batches are expanded to at a time
+_EXPANDED_BYTES = 1 << 21  # maximum bytes of an output that are expanded in one call
 
 
 def select_names(
     columns: Iterable[str] | str | None, all_names: Sequence[str], check: Callable[[str], object]
 ) -> list[str]:
-    """Return the names of the outputs asked for, each once; `check` raises for one that is not there."""
+    """Return the selected names, each once, or `all_names` for None; `check` raises for an unknown name."""
     if columns is None:
         return list(all_names)
     names = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
@@ -40,25 +40,28 @@ def select_names(
 
 
 def target_outputs(targets: Iterable[str], features: Mapping[str, Feature], columns: Collection[str]) -> list[str]:
-    """Return the outputs of the features that are targets, if they are among the columns."""
+    """Return the outputs of the target features that are among `columns`."""
     outputs = [name + suffix for name in targets for suffix in all_outputs(features[name])]
     return [output for output in outputs if output in columns]
 
 
 def weight_output(features: Mapping[str, Feature], columns: Collection[str]) -> str | None:
-    """Return the output of the weights, if it is among the columns."""
-    return next((name for name, one in features.items() if one.kind == "weight" and name in columns), None)
+    """Return the output with the weights of rows if it is among `columns`, otherwise None."""
+    return next((name for name, feature in features.items() if feature.kind == "weight" and name in columns), None)
 
 
 def is_single_target(targets: str | Iterable[str] | None, outputs: Sequence[str]) -> bool:
-    """Tell whether the target comes as a tensor: it was named by itself, or is the only one of a Preprocessor."""
+    """Return whether batches contain the target as a tensor, not in a dict.
+
+    True if `targets` is one name, or if it is None and the Preprocessor has one target among `outputs`.
+    """
     return isinstance(targets, str) or (targets is None and len(outputs) == 1)
 
 
 def make_expanders(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str]
 ) -> dict[str, Expander]:
-    """Return what turns compact rows into what a model reads, for those of the outputs that it changes."""
+    """Return a function by output that expands compact rows to model inputs, for the outputs `names` that need one."""
     selected = set(names)
     expanders: dict[str, Expander] = {
         name + suffix: _bind_expand(name, feature, learned[name])
@@ -73,24 +76,39 @@ def make_expanders(
 
 @dataclass(frozen=True)
 class BatchFormat:
-    """What a batch is given as: a dict, or inputs and targets, after a function of the user's."""
+    """Conversion of a dict of tensors to the form that batches have.
+
+    Attributes
+    ----------
+    targets : tuple of str
+        Outputs that are separated from the inputs. Empty: batches are dicts.
+    one_target : bool
+        Whether the target is a tensor and not a dict.
+    transform : callable or None
+        Function applied to the result.
+    weight : str or None
+        Output that is the third item after inputs and target.
+    """
 
     targets: tuple[str, ...]
     one_target: bool
     transform: Callable[[Any], Any] | None
-    weight: str | None = None  # what comes third, beside targets
+    weight: str | None = None
 
     def __call__(self, batch: Batch) -> Any:
         result: Any = batch
         if self.targets:
-            chosen = {name: batch.pop(name) for name in self.targets}
+            targets = {name: batch.pop(name) for name in self.targets}
             weights = () if self.weight is None else (batch.pop(self.weight),)
-            result = (batch, chosen[self.targets[0]] if self.one_target else chosen, *weights)
+            result = (batch, targets[self.targets[0]] if self.one_target else targets, *weights)
         return result if self.transform is None else self.transform(result)
 
 
 def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, each: bool) -> Any:
-    """Return encoded rows in the form of a loader's batches, for a DataLoader of torch: a list of `each`, or all."""
+    """Return encoded rows in the form of a loader's batches, for a torch DataLoader.
+
+    `rows` maps outputs to arrays. The result is one batch, or with `each` a list of single rows.
+    """
     names = list(rows)
     expand = make_expanders(dataset.features, dataset.learned, names)
     batch = {name: torch.from_numpy(array) for name, array in rows.items()}
@@ -108,7 +126,21 @@ def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, ea
 
 @dataclass(frozen=True)
 class BatchBuilder:
-    """Makes batches of the rows of a window: cut, augmented, expanded, put in form."""
+    """Callable that splits a window into batches, augments and expands them, and formats them.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Outputs of the batches, in order.
+    seed : int
+        Seed of the augmentation.
+    augment : mapping
+        Augmentation steps by output names.
+    expand : mapping of str to callable
+        Functions that expand compact rows, by output.
+    batch_format : BatchFormat
+        Form of the batches.
+    """
 
     names: Sequence[str]
     seed: int
@@ -119,11 +151,11 @@ class BatchBuilder:
     def __call__(
         self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int
     ) -> Iterator[tuple[Any, RowTally]]:
-        """Give the batches of a window, each with the tally of its rows."""
+        """Yield the batches of a window, each with the tally of its rows; `tensors` are the arrays of the window."""
         sizes = list(window.sizes)
         columns: dict[str, Iterable[torch.Tensor]] = {}
-        # Each call of torch lets go of the interpreter, and may have to wait for it: a few that cut a whole window into
-        # columns, and these into batches, take a fifth of the time of some for every batch.
+        # Each torch call releases the GIL and may have to wait for it. A few calls that split a window into columns,
+        # and columns into batches, take a fifth of the time of separate calls for every batch.
         for group, tensor in tensors.items():
             unpacked = tensor.unbind(1) if group.is_packed else [tensor]
             for output, column in zip(group.outputs, unpacked, strict=True):
@@ -151,7 +183,7 @@ class BatchBuilder:
 
 
 def _expand_batches(column: torch.Tensor, sizes: list[int], expand: Expander) -> Iterator[torch.Tensor]:
-    """Give expanded batches, several made at a time as long as that is little memory."""
+    """Yield the expanded batches of a column; a call expands as many batches as fit in `_EXPANDED_BYTES`."""
     count = 1
     while sizes:
         current_sizes, sizes = sizes[:count], sizes[count:]
@@ -169,12 +201,10 @@ def _bind_expand(name: str, feature: Feature, learned: Any) -> Expander:
     def expand(rows: torch.Tensor) -> torch.Tensor:
         expanded = feature.expand(rows, learned)
         if not isinstance(expanded, torch.Tensor) or expanded.shape[:1] != rows.shape[:1]:
-            description = (
-                f"shape {tuple(expanded.shape)}" if isinstance(expanded, torch.Tensor) else repr(expanded)[:80]
-            )
+            shape = f"shape {tuple(expanded.shape)}" if isinstance(expanded, torch.Tensor) else repr(expanded)[:80]
             raise ColumnError(
-                f'column "{name}": expand of {kind_with_article(feature)} gave {description} for {len(rows):,} rows: expected a tensor '
-                "with one row for each"
+                f'column "{name}": expand of {kind_with_article(feature)} returned {shape} for {len(rows):,} rows: '
+                "expected a tensor with one row for each"
             )
         return expanded
 

@@ -1,4 +1,4 @@
-"""Caches before another source: of decoded media, and of copies of the blocks of distant files."""
+"""Block sources with a cache in front: a cache of decoded media, and a local cache of blocks of remote files."""
 
 from __future__ import annotations
 
@@ -31,11 +31,24 @@ _LARGE_ROW_BYTES = 4096
 
 
 class CachedMedia(MediaRows):
-    """Rows of a block that are in the cache, or are decoded and kept until all of them are.
+    """Media of one block: read from the cache, or decoded row by row and written to the cache once it is complete.
 
-    They are kept in a slot, or where it is possible in the file that becomes the chunk, which takes no memory. Windows
-    on several threads bring them: the lock guards which are there, and the thread that brings the last one writes the
-    block. Whether it is written depends on no order, as two that decode a row get the same.
+    Decoded rows are collected in `buffer` or, if the cache allows it, in the file of the future chunk, which needs no
+    memory. Windows on several threads add rows: a lock guards the mask of decoded rows, and the thread that adds the
+    last row writes the block. Two threads that decode the same row get the same result, so that order does not matter.
+
+    Parameters
+    ----------
+    cached_medium : CachedMedium
+        The medium and its cache.
+    number : int
+        Block number within the dataset.
+    cells : MediaRows
+        The encoded media of the block.
+    buffer : ndarray
+        Memory for the decoded rows.
+    is_ours : bool
+        Whether this rank or worker completes the block if not all rows are decoded.
     """
 
     def __init__(
@@ -51,7 +64,7 @@ class CachedMedia(MediaRows):
         self._done = np.zeros(len(self._slot), bool)
         self._is_ours = is_ours
         self._is_filled = False
-        self._is_settled = False  # nothing is to be written any more
+        self._is_settled = False  # whether the block is written, or will not be
         self._lock = threading.Lock()
 
     def load(self) -> None:
@@ -80,7 +93,7 @@ class CachedMedia(MediaRows):
         elif self._rows[:1].nbytes < _LARGE_ROW_BYTES:
             out[targets] = self._rows[indices]
         else:
-            # Each once, and while others run.
+            # One by one, because a copy of a large row releases the GIL and needs no temporary array.
             for row, target in zip(indices.tolist(), targets.tolist(), strict=True):
                 out[target] = self._rows[row]
 
@@ -90,7 +103,7 @@ class CachedMedia(MediaRows):
         return 0
 
     def _keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
-        # Another thread may have brought a row before: it was the same.
+        # Another thread may have added the same row before, with the same values.
         if self._growing is not None:
             for row, source in zip(indices.tolist(), sources.tolist(), strict=True):
                 self._growing.write_row(row, rows[source])
@@ -102,7 +115,7 @@ class CachedMedia(MediaRows):
             if self._is_settled or not self._done.all():
                 return 0
             self._is_settled, self.cells = True, None
-        # What stands for a broken file is no data, and the file may be mended.
+        # Fill values of broken files are not cached, because the files may be repaired.
         if self._is_filled or self._cached_medium.is_full:
             return 0
         if self._growing is not None:
@@ -114,7 +127,7 @@ class CachedMedia(MediaRows):
 
     @property
     def is_unfinished(self) -> bool:  # type: ignore[override]
-        """Whether some rows, and not all, wait to be written, and no other rank or worker sees to them."""
+        """Whether the block is partly decoded, and this rank or worker has to complete it."""
         is_settled = self._is_settled or self._is_filled or self._cached_medium.is_full
         return self._is_ours and not is_settled and bool(self._done.any())
 
@@ -126,7 +139,7 @@ class CachedMedia(MediaRows):
             rows = self._cached_medium.medium.group.empty(len(missing))
             return self._cached_medium.medium.decode([CellRows(self, cells, missing, np.arange(len(missing)))], rows)
         except MediaError:
-            # It is for who asks for the row to know.
+            # The error is raised again by the window that needs the row.
             self._is_settled = True
             return DecodeStats()
 
@@ -137,35 +150,35 @@ class CachedMedia(MediaRows):
 
 @dataclass
 class _WritableCache:
-    """A cache that blocks are written to; `is_full` once there was no room, which any thread may find out."""
+    """A cache to write blocks to; any thread sets `is_full` when a write finds no space."""
 
     cache: BlockCache
     is_full: bool = False
 
     @contextmanager
     def tolerate_full_disk(self) -> Iterator[None]:
-        """Go on where the disk is full, and say once that nothing more is cached."""
+        """Suppress StorageFullError, and warn once that no further blocks are cached."""
         try:
             yield
         except StorageFullError as error:
             self.is_full = True
             self.cache.warn_once(
                 "full",
-                f'"{self.cache.output.name}" is not cached any more, and blocks without a cache are read or decoded in '
-                f"every epoch: {error}; give cache_limit, or a cache_dir with more room",
+                f'"{self.cache.output.name}" is no longer cached, and blocks that are not cached are read or decoded '
+                f"again in every epoch: {error}; set cache_limit, or a cache_dir with more space",
             )
 
 
 @dataclass(kw_only=True)
 class CachedMedium(_WritableCache):
-    """One output that is cached."""
+    """One output of media with its cache, and the memory maps of its cached chunks."""
 
     medium: Medium
     mapped: MappedChunks
 
 
 class _WrappedBlocks:
-    """Another source, to whose blocks something is added."""
+    """Base class of a source that changes the blocks of another source."""
 
     def __init__(self, source: BlockSource[ResidentBlock], split: Split) -> None:
         self._source = source
@@ -178,7 +191,7 @@ class _WrappedBlocks:
         return block
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
-        """Add to a block, given the split of a single dataset that has it, and its number there."""
+        """Change a block; `split` and `number` locate it in the single dataset that contains it."""
         raise NotImplementedError
 
     def release(self, block: ResidentBlock) -> None:
@@ -189,9 +202,21 @@ class _WrappedBlocks:
 
 
 class CachedBlocks(_WrappedBlocks):
-    """Puts caches before a source, for some media of each split that is joined.
+    """Source with caches of decoded media in front.
 
-    Where several ranks or workers decode some rows of every block, the `sharer_index` of `sharer_count` sees to the others.
+    Parameters
+    ----------
+    source : BlockSource
+        The source without caches.
+    split : Split
+        Split of the blocks, possibly joined from several datasets.
+    caches : mapping of Split to sequence of (Medium, BlockCache)
+        The cached media of each joined split.
+    buffers : Buffers
+        Memory to reuse from an earlier iteration.
+    sharer_index, sharer_count : int
+        Number of this process among the ranks or workers that decode rows of the same blocks. They take turns
+        completing these blocks.
     """
 
     def __init__(
@@ -207,21 +232,21 @@ class CachedBlocks(_WrappedBlocks):
         self._buffers = buffers
         self._mapped = buffers.take(MappedChunks, (), MappedChunks)
         self._caches = {
-            one: [CachedMedium(medium=medium, cache=cache, mapped=self._mapped) for medium, cache in pairs]
-            for one, pairs in caches.items()
+            joined_split: [CachedMedium(medium=medium, cache=cache, mapped=self._mapped) for medium, cache in pairs]
+            for joined_split, pairs in caches.items()
         }
         self._sharer = sharer_index
         self._sharers = sharer_count
-        for one in chain.from_iterable(self._caches.values()):
-            with one.tolerate_full_disk():
-                one.cache.prepare()
+        for cached_medium in chain.from_iterable(self._caches.values()):
+            with cached_medium.tolerate_full_disk():
+                cached_medium.cache.prepare()
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
         is_ours = block.number % self._sharers == self._sharer
-        for one in self._caches[split]:
-            group = one.medium.group
-            buffer = block.arrays[group][block.first : block.first + one.cache.block_rows]
-            block.media[group] = CachedMedia(one, number, block.media[group], buffer, is_ours=is_ours)
+        for cached in self._caches[split]:
+            group = cached.medium.group
+            buffer = block.arrays[group][block.first : block.first + cached.cache.block_rows]
+            block.media[group] = CachedMedia(cached, number, block.media[group], buffer, is_ours=is_ours)
 
     def close(self) -> None:
         self._buffers.put_back((), self._mapped)
@@ -229,10 +254,23 @@ class CachedBlocks(_WrappedBlocks):
 
 
 class CopiedBlocks(_WrappedBlocks):
-    """Reads blocks from copies on a disk of this machine, and puts those there that it lacks, as far as there is room.
+    """Source that caches blocks of remote files on a disk of this machine, while there is space.
 
-    Copies are named by the digest of the dataset: ranks and runs on one machine share them, and a dataset that was
-    written anew has its own. Media come by themselves, decoded, from their own caches.
+    The name of a cache contains the digest of the dataset. Ranks and runs on one machine share a cache, and a rewritten
+    dataset gets a new one. Media have separate caches, after decoding.
+
+    Parameters
+    ----------
+    source : BlockSource
+        The source of the blocks that are not cached.
+    split : Split
+        Split of the blocks, possibly joined from several datasets.
+    groups : sequence of Group
+        Outputs by array; groups of media are skipped.
+    folder : Folder
+        Folder of the caches.
+    limit : int or None
+        Maximum bytes of the caches in the folder.
     """
 
     def __init__(
@@ -245,9 +283,9 @@ class CopiedBlocks(_WrappedBlocks):
     ) -> None:
         super().__init__(source, split)
         self._caches = {
-            (one, group): _WritableCache(_open_copy_cache(one, group, folder, limit))
-            for one in split.joined
-            if not one.is_local
+            (remote, group): _WritableCache(_open_copy_cache(remote, group, folder, limit))
+            for remote in split.joined
+            if not remote.is_local
             for group in groups
             if not group.stores_cells
         }
@@ -264,7 +302,7 @@ class CopiedBlocks(_WrappedBlocks):
     def _read_through(
         self, block: int, targets: Sequence[tuple[_WritableCache, np.ndarray]], read: Callable[[], None]
     ) -> None:
-        """Fill some arrays with their rows of a block."""
+        """Fill arrays with the rows of a block from the caches, or with `read` if one lacks them; then cache them."""
         for writable, target in targets:
             cached_rows = writable.cache.read(block, target)
             if cached_rows is None:
@@ -289,72 +327,82 @@ def _open_copy_cache(split: Split, group: Group, folder: Folder, limit: int | No
 
 @dataclass(frozen=True)
 class CachePolicy:
-    """Which media a loader caches, and where: as its features say, unless the loader says otherwise."""
+    """Caching options of a loader.
 
-    cache_all: bool | None = None  # whether all media are cached, or none; None: those with ``mode="lazy_cached"``
-    folder: str | None = None  # where caches lie; None: within the dataset
-    limit: int | None = None  # bytes that all caches there may have
+    Attributes
+    ----------
+    cache_all : bool or None
+        Whether to cache all media or none. None: only features with ``mode="lazy_cached"``.
+    folder : str or None
+        Folder of the caches. None: within the dataset.
+    limit : int or None
+        Maximum bytes of all caches in the folder.
+    """
+
+    cache_all: bool | None = None
+    folder: str | None = None
+    limit: int | None = None
 
     @classmethod
     def of(cls, cache: object, cache_dir: object, cache_limit: int | None) -> CachePolicy:
-        """Return what the options of a loader ask for, or raise ConfigError."""
+        """Return the policy for the options of a loader, or raise ConfigError for an invalid one."""
         if not isinstance(cache, bool | None):
-            raise ConfigError(f"cache={cache!r}: expected True, False, or None for what the features say")
+            raise ConfigError(f"cache={cache!r}: expected True, False, or None for the mode of each feature")
         if not isinstance(cache_dir, str | os.PathLike | None):
             raise ConfigError(f"cache_dir={cache_dir!r}: expected a folder, or None to cache within the dataset")
         return cls(cache, None if cache_dir is None else os.fspath(cache_dir), cache_limit)
 
     def cached_names(self, split: Split, outputs: Iterable[Output]) -> frozenset[str]:
-        """Return the names of the outputs that are cached."""
+        """Return the names of those `outputs` that are media to cache after decoding."""
         names = [output.name for output in outputs if output.stores_cells]
         if self.cache_all is None:
             return frozenset(name for name in names if _media_feature(split, name).mode == "lazy_cached")
         return frozenset(names if self.cache_all else ())
 
     def open_cache(self, split: Split, name: str) -> BlockCache:
-        """Return the cache of an output."""
+        """Return the cache of the output `name`."""
         return split.cache(name, None if self.folder is None else Folder.open(self.folder), self.limit)
 
     def copy_folder(self, split: Split) -> Folder | None:
-        """Return the folder for copies of the blocks of distant files, if all is to be cached on this machine."""
+        """Return the local folder for blocks of remote files, or None if they are not cached."""
         if not self.cache_all or self.folder is None or split.is_local:
             return None
         folder = Folder.open(self.folder)
         return folder if folder.is_local else None
 
     def has_all_copies(self, split: Split, groups: Iterable[Group]) -> bool:
-        """Tell whether this machine has copies of all blocks of distant files, but for media."""
+        """Return whether all blocks of remote files are cached on this machine, except media."""
         folder, array_groups = self.copy_folder(split), [group for group in groups if not group.stores_cells]
-        remote_splits = [one for one in split.joined if not one.is_local]
+        remotes = [joined for joined in split.joined if not joined.is_local]
         return folder is not None and all(
-            _open_copy_cache(one, group, folder, self.limit).complete for one in remote_splits for group in array_groups
+            _open_copy_cache(remote, group, folder, self.limit).complete for remote in remotes for group in array_groups
         )
 
     def prepare(self, split: Split, outputs: Sequence[Output]) -> None:
-        """Import what decoding needs, if anything is to be decoded: a machine with whole caches may lack it."""
+        """Import the packages that decode `outputs`, except for completely cached ones: they may not be installed."""
         for name in self.undecoded_names(split, group_outputs(outputs, self.cached_names(split, outputs))):
             split.dataset.decoder(name).prepare()
 
     def undecoded_names(self, split: Split, groups: Iterable[Group]) -> list[str]:
-        """Return the names of the media that are to be decoded, as no cache has all of them."""
+        """Return the names of the media that must be decoded, because no cache contains all of their rows."""
         media = [group for group in groups if group.stores_cells]
 
         def is_complete(group: Group) -> bool:
-            return group.is_cached and all(self.open_cache(one, group.name).complete for one in split.joined)
+            return group.is_cached and all(self.open_cache(joined, group.name).complete for joined in split.joined)
 
         return [group.name for group in media if not is_complete(group)]
 
     def threads(self, split: Split, names: Sequence[str]) -> int:
-        """Return how many threads keep decoding some media busy."""
+        """Return the default number of threads that decode the outputs `names`, 0 without any."""
         if not names:
             return 0
-        if any(_is_remote(one, name) for name in names for one in split.joined):
+        if any(_is_remote(joined, name) for name in names for joined in split.joined):
             return _REMOTE_THREADS
         return Settings.threads_to_decode(split.dataset.decoder(name) for name in names)
 
 
 def max_prefetch_size(split: Split, groups: Iterable[Group]) -> int | None:
-    """Return the largest prefetch_size that was given to features of media, or None."""
+    """Return the largest `prefetch_size` of the features of media, or None if no feature has one."""
     sizes = [_media_feature(split, group.name).prefetch_size for group in groups if group.stores_cells]
     return max((size for size in sizes if size is not None), default=None)
 
@@ -364,7 +412,7 @@ def _media_feature(split: Split, name: str) -> MediaFeature:
 
 
 def _is_remote(split: Split, name: str) -> bool:
-    """Tell by its first block whether an output names files that lie elsewhere."""
+    """Return whether the first block of an output refers to files in a remote store."""
     if _media_feature(split, name).pack:
         return False
     blocks = split.media(name)

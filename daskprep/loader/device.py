@@ -1,4 +1,4 @@
-"""Put windows of batches where the model is, while the window before is worked on."""
+"""Copy windows of batches to the device of the model, while the previous window is in use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Tensors = dict[Group, torch.Tensor]
 
 
 class DeviceTransfer:
-    """Turns windows into tensors on a device.
+    """Conversion of windows to tensors on a device.
 
-    On a GPU, windows are gathered into pinned memory and copied on a stream of their own, one window ahead; what is
-    cut from them and expanded is then already there.
+    For a GPU, windows are gathered into pinned memory and copied on a separate CUDA stream, one window in advance. They
+    are split into batches and expanded on the GPU.
     """
 
     def __init__(self, device: torch.device | None) -> None:
@@ -29,12 +29,15 @@ class DeviceTransfer:
 
     @property
     def make_array(self) -> Callable[[Group, int], np.ndarray]:
-        """What makes the arrays that windows are gathered into."""
+        """Function that allocates the array of a group for a number of rows: pinned memory for a GPU."""
         return _allocate_pinned if self._is_cuda else Group.empty
 
     @property
     def begin_thread(self) -> Callable[[], None] | None:
-        """What threads do first: use the GPU of the loader, or the current one of this thread, as it may decode."""
+        """Function that each thread calls first, or None: it selects the GPU, since threads may decode on one.
+
+        The GPU is the loader's, or the current GPU of the calling thread if torch has initialized CUDA.
+        """
         device = self.device if self._is_cuda else None
         if device is not None and device.index is not None:
             return partial(torch.cuda.set_device, device)
@@ -42,30 +45,30 @@ class DeviceTransfer:
         return partial(torch.cuda.set_device, torch.cuda.current_device()) if is_used else None
 
     def move_windows(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
-        """Give each window with its tensors on the device."""
+        """Yield each window with its tensors on the device, by group."""
         stream = make_cuda_stream(self.device)
         if stream is None:
             for window in windows:
                 yield window, {group: tensor.to(self.device) for group, tensor in _as_tensors(window).items()}
             return
-        ahead: tuple[Window, Tensors, Tensors, torch.Event] | None = None
+        pending: tuple[Window, Tensors, Tensors, torch.Event] | None = None
         for window in windows:
             source = _as_tensors(window)
             following = (window, source, *self._copy(source, stream))
-            if ahead is not None:
-                yield self._wait_for_copy(ahead)
-            ahead = following
-        if ahead is not None:
-            yield self._wait_for_copy(ahead)
+            if pending is not None:
+                yield self._wait_for_copy(pending)
+            pending = following
+        if pending is not None:
+            yield self._wait_for_copy(pending)
 
     def _copy(self, source: Tensors, stream: torch.cuda.Stream) -> tuple[Tensors, torch.Event]:
         with torch.cuda.stream(stream):
             copied = {group: tensor.to(self.device, non_blocking=True) for group, tensor in source.items()}
             return copied, stream.record_event()
 
-    def _wait_for_copy(self, ahead: tuple[Window, Tensors, Tensors, torch.Event]) -> tuple[Window, Tensors]:
-        window, _, copied, event = ahead
-        # The source is held until here: its memory is gathered into again once nobody holds it.
+    def _wait_for_copy(self, pending: tuple[Window, Tensors, Tensors, torch.Event]) -> tuple[Window, Tensors]:
+        window, _, copied, event = pending
+        # The source is referenced until here, because unreferenced memory is reused for another window.
         event.synchronize()
         current = torch.cuda.current_stream(self.device)
         for tensor in copied.values():
@@ -87,7 +90,7 @@ def _allocate_pinned(group: Group, rows: int) -> np.ndarray:
 
 
 def as_device(device: str | torch.device | None) -> torch.device | None:
-    """Return a device of torch; ConfigError if there is none of that name."""
+    """Return a torch device, None for None; raise ConfigError for an unknown name."""
     try:
         return None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -98,23 +101,23 @@ def as_device(device: str | torch.device | None) -> torch.device | None:
 
 
 def make_cuda_stream(device: torch.device | None) -> torch.cuda.Stream | None:
-    """Return a stream of a GPU, None for other devices; ConfigError for a device that torch cannot use here."""
+    """Return a new stream of a GPU, or None for other devices; raise ConfigError if torch cannot use the device."""
     try:
         if device is not None and device.type == "cuda":
             return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         torch.empty(0, device=device)
     except (AssertionError, NotImplementedError, RuntimeError) as error:
         raise ConfigError(
-            f'device="{device}" cannot be used here ({str(error).partition(chr(10))[0]}): leave device out for batches '
-            "on the CPU, or install torch and a driver for it"
+            f'device="{device}" cannot be used here ({str(error).partition(chr(10))[0]}): omit device for batches on '
+            "the CPU, or install a driver and a version of torch that support it"
         ) from error
     return None
 
 
 def to_device(array: np.ndarray, device: torch.device | None) -> torch.Tensor:
-    """Return an array as a tensor on a device; None for where it is."""
+    """Return an array as a tensor on a device; for None it shares the memory of the array."""
     tensor = torch.from_numpy(array)
     if device is None or device.type != "cuda":
         return tensor if device is None else tensor.to(device)
-    # From memory that is not pinned, a copy waits for all that the GPU has yet to do.
+    # A copy from memory that is not pinned waits for all pending work of the GPU.
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Blocks of the files of a split: a pool of slots that files are decoded into."""
+"""Source of blocks from the files of a split, which are decoded into a pool of slots."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SMALL_BYTES = 1 << 22  # of all scalars of a split
 
 @dataclass
 class LoaderTimes(Times):
-    """Of files: seconds of reading, and how many blocks were read."""
+    """Statistics of a loader: also the seconds of reading files, and the number of blocks read."""
 
     reading: float = 0.0
     blocks: int = 0
 
 
 class FileBlock(ResidentBlock):
-    """A block of a split in a slot."""
+    """A block of a split in a slot of the pool."""
 
     def __init__(self, owner: FileBlocks, number: int, slot: int, arrays: dict[Group, np.ndarray], first: int) -> None:
         super().__init__(number, arrays, first, functools.partial(owner.run, number))
@@ -47,9 +47,22 @@ class FileBlock(ResidentBlock):
 
 
 class FileBlocks:
-    """Reads the blocks of a split into slots, as many as there is memory for.
+    """Source that reads the blocks of a split into slots.
 
-    `budget` blocks are held at most; one batch may need `spare` besides, as it may lie across a border in every lane.
+    Parameters
+    ----------
+    split : Split
+        The rows, possibly joined from several datasets.
+    groups : sequence of Group
+        Outputs to read, by array.
+    times : LoaderTimes
+        Statistics, updated during the iteration.
+    buffers : Buffers
+        Memory to reuse from an earlier iteration.
+    budget : int
+        Maximum number of blocks in memory, unless a single batch needs more.
+    spare : int
+        Number of blocks that a single batch may need, because it may cross a block border in every lane.
     """
 
     def __init__(
@@ -61,12 +74,12 @@ class FileBlocks:
         self._buffers = buffers
         self._budget = budget
         self._matrices = [group for group in groups if not group.is_packed and not group.stores_cells]
-        self._readers = {(one, g): one.block_reader(g.name) for one in split.joined for g in self._matrices}
+        self._readers = {(joined, g): joined.block_reader(g.name) for joined in split.joined for g in self._matrices}
         self._packed = [group for group in groups if group.is_packed]
         self._scalars = [output for group in self._packed for output in group.outputs]
         self._is_small = len(split) * sum(output.row_bytes for output in self._scalars) <= _SMALL_BYTES
         self._cells = [group for group in groups if group.stores_cells]
-        self._media = {(one, group): one.media(group.name) for one in split.joined for group in self._cells}
+        self._media = {(joined, g): joined.media(g.name) for joined in split.joined for g in self._cells}
         names = tuple(output.name for output in self._scalars)
         self._tables = buffers.take(SmallTables, names, lambda: SmallTables(names))
         shape = (tuple(groups), max(1, min(split.layout.blocks(split.name), max(budget, spare))))
@@ -74,7 +87,7 @@ class FileBlocks:
         self._held_blocks = 0
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> FileBlock | None:
-        if need == Need.AHEAD and self._held_blocks >= self._budget:
+        if need == Need.PREFETCH and self._held_blocks >= self._budget:
             return None
         if not self._pool.free:
             if need < Need.NOW:
@@ -104,19 +117,19 @@ class FileBlocks:
         self._buffers.put_back(self._tables.names, self._tables)
 
     def run(self, number: int, job: Callable[[], None]) -> None:
-        """Do a job of a block; errors say which rows it has."""
+        """Run a job of the block `number`; add its row numbers to errors."""
         began = time.perf_counter()
         try:
             job()
         except Exception as error:
             rows = self.split.layout.block_range(self.split.name, number)
-            if not hasattr(error, "__notes__"):  # it may be that of a table, which others wait for as well
+            if not hasattr(error, "__notes__"):  # several blocks may wait for the same table and raise its error
                 error.add_note(f'while rows {rows.start:,} to {rows.stop - 1:,} of "{self.split.name}" were read')
             raise
         self._times.reading += time.perf_counter() - began
 
     def _make_read_jobs(self, block: FileBlock) -> dict[tuple[Group, ...], Callable[[], None]]:
-        """Return what must be called, in any order, to fill the slot of a block: one call for the groups of a file."""
+        """Return the functions that fill the slot of a block, by the groups that each one reads; any order works."""
         rows = slice(block.first, block.first + self.split.layout.block_rows)
         targets = {group: array[rows] for group, array in block.arrays.items()}
         number = block.number
@@ -142,11 +155,11 @@ class FileBlocks:
             part = number // layout.part_blocks
             table_rows = layout.part_range(split.name, part)
             columns = self._tables.get((split, part), lambda: split.read(names, table_rows.start, table_rows.stop))
-            # Who goes on with a dataset that was removed or written anew is to be told; in stores, once in an epoch.
+            # Raises an error if the dataset was removed or rewritten meanwhile; for remote stores, once per table.
             if split.is_local or rows.start == table_rows.start:
                 split.dataset.files.check_size(split.block(names[0], number).file)
         else:
-            # Not by `read`, which copies them once more.
+            # `Split.read` would copy the columns once more.
             table = read_table(split.dataset.files.folder, split.block(names[0], number), self._scalars)
             columns = {output.name: column_array(table, output) for output in self._scalars}
         for group in self._packed:
@@ -156,7 +169,10 @@ class FileBlocks:
 
 
 class SlotPool:
-    """Room for some blocks, side by side in an array for each group but media that are decoded for every window."""
+    """Memory for `slots` blocks: one array per group, except for media that are decoded for every window.
+
+    `free` is the list of unused slots.
+    """
 
     def __init__(self, groups: Sequence[Group], slots: int, block_rows: int) -> None:
         self.slots = slots
@@ -168,20 +184,20 @@ class SlotPool:
         self.clear()
 
     def clear(self) -> None:
-        """Let every slot be free, and those that were made besides go."""
+        """Mark every slot as free, and discard the slots that `grow` added."""
         del self._slabs[1:], self._slot_locations[self.slots :]
         if not self._slabs:
             self._add(self.slots)
         self.free = list(range(self.slots))[::-1]
 
     def grow(self) -> None:
-        """Make as many slots again: one batch may touch more blocks than were thought of."""
+        """Double the number of slots: one batch may touch more blocks than the pool was created for."""
         slot_count = len(self._slot_locations)
         self._add(slot_count)
         self.free += range(slot_count, 2 * slot_count)
 
     def memory(self, slot: int) -> tuple[dict[Group, np.ndarray], int]:
-        """Return the arrays that a slot is a part of, and its first row there."""
+        """Return the arrays that contain a slot, and the index of its first row."""
         slab, first = self._slot_locations[slot]
         return self._slabs[slab], first
 
@@ -192,9 +208,9 @@ class SlotPool:
 
 
 class SmallTables:
-    """Scalars of whole tables that are kept from epoch to epoch: to open a table takes longer than to read a block.
+    """Scalars of complete tables, cached from epoch to epoch: opening a table takes longer than reading a block.
 
-    They are some columns of one split, by whose names `Buffers` keeps them.
+    `names` are the outputs that are cached. `Buffers` reuses the cache for the same names.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -203,7 +219,7 @@ class SmallTables:
         self._lock = threading.Lock()
 
     def get(self, part: Hashable, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return the scalars of a part, which the first to ask for them reads; all who wait get its error."""
+        """Return the scalars of a part, from the cache or from `read`; threads that wait for `read` share its error."""
         with self._lock:
             existing = self._parts.get(part)
             future = self._parts[part] = existing or Future()
@@ -212,6 +228,6 @@ class SmallTables:
                 future.set_result(read())
             except BaseException as error:
                 with self._lock:
-                    del self._parts[part]  # whoever comes later tries again
+                    del self._parts[part]  # later calls try again
                 future.set_exception(error)
         return future.result()

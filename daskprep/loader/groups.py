@@ -1,4 +1,4 @@
-"""Outputs that lie side by side in memory, and arrays for windows of them."""
+"""Groups of outputs that share an array, and memory for windows and later iterations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True)
 class Group:
-    """Outputs that lie side by side in memory: the scalars of one type, or one output of another shape."""
+    """Outputs that share an array: scalars of one type as columns, or a single output with another shape.
+
+    Attributes
+    ----------
+    outputs : tuple of Output
+        Outputs in the order of the columns.
+    is_cached : bool
+        For media that the loader decodes: whether decoded blocks are cached in memory and on disk.
+    """
 
     outputs: tuple[Output, ...]
-    is_cached: bool = False  # of media decoded when they are loaded: whether decoded blocks are kept, here and on disk
+    is_cached: bool = False
 
     @property
     def name(self) -> str:
@@ -29,11 +37,12 @@ class Group:
 
     @property
     def stores_cells(self) -> bool:
-        """Whether it holds media that are decoded when they are loaded."""
+        """Whether the dataset stores encoded media, which the loader decodes."""
         return self.outputs[0].stores_cells
 
     @property
     def is_packed(self) -> bool:
+        """Whether the outputs are columns of one array."""
         return self.outputs[0].is_scalar and not self.stores_cells
 
     @property
@@ -50,7 +59,7 @@ class Group:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of a row of a block that is read ahead."""
+        """Bytes per row of a prefetched block."""
         cells = self.outputs[0].stored_bytes if self.stores_cells else 0
         return cells + (0 if self.stores_cells and not self.is_cached else self.row_bytes)
 
@@ -59,9 +68,9 @@ class Group:
 
 
 def group_outputs(outputs: Sequence[Output], cached: Collection[str] = ()) -> list[Group]:
-    """Return the groups of some outputs: one gather for eight numbers costs little more than one for a single one.
+    """Return the groups of `outputs`; `cached` are the names of media with a cache of decoded blocks.
 
-    `cached` are the names of the media whose decoded blocks are kept.
+    Scalars share an array, because gathering eight numbers costs little more than gathering one.
     """
     scalars: dict[str, list[Output]] = {}
     for output in outputs:
@@ -73,7 +82,7 @@ def group_outputs(outputs: Sequence[Output], cached: Collection[str] = ()) -> li
 
 
 class WindowArrays:
-    """Arrays that batches are slices of, used again as soon as nobody holds a slice any more."""
+    """Pool of arrays for windows; arrays are reused once no batch refers to a slice of them."""
 
     def __init__(self, make: Callable[[], dict[Group, np.ndarray]]) -> None:
         self._make = make
@@ -81,12 +90,12 @@ class WindowArrays:
         self._lock = threading.Lock()
 
     def trim(self, max_count: int) -> None:
-        """Forget all arrays but a few: whoever kept the batches of an epoch had many made."""
+        """Keep only `max_count` sets of arrays; a consumer that kept its batches has caused many allocations."""
         with self._lock:
             del self._allocated[max_count:]
 
     def take(self) -> dict[Group, np.ndarray]:
-        """Return arrays that nobody holds; who has the dict that is returned, or a slice of an array, holds them."""
+        """Return unused arrays by group; they are in use while the returned dict or a slice of an array exists."""
         with self._lock:
             for arrays in self._allocated:
                 if all(sys.getrefcount(array) <= _OWN_REFERENCES for array in arrays.values()):
@@ -96,23 +105,23 @@ class WindowArrays:
 
 
 class Buffers:
-    """The memory that one iteration leaves to the next: fresh pages cost a twentieth of the time of an epoch."""
+    """Memory that one iteration passes to the next: allocating it again takes a twentieth of the time of an epoch."""
 
     def __init__(self) -> None:
         self._buffers: dict[type, tuple[Any, Any]] = {}
 
     def take(self, kind: type[_Kind], shape: Any, make: Callable[[], _Kind]) -> _Kind:
-        """Return what was left in this shape, or make it."""
+        """Return the buffer of the class `kind` if it was put back with the same `shape`, otherwise ``make()``."""
         buffer_shape, buffer = self._buffers.pop(kind, (None, None))
         return buffer if buffer_shape == shape else make()
 
     def put_back(self, shape: Any, buffer: Any) -> None:
-        """Keep something for the next that asks for its kind in this shape."""
+        """Store a buffer for the next `take` of its class and shape."""
         self._buffers[type(buffer)] = (shape, buffer)
 
 
 def _count_own_references() -> int:
-    """Return the references to an array of a dict while a generator looks at it."""
+    """Return the reference count of an array that only a dict contains, as measured in a generator."""
     arrays = {0: np.empty(1)}
     return next(sys.getrefcount(array) for array in arrays.values())
 

@@ -1,7 +1,7 @@
 """Join documents into rows of one length, without torch and without files.
 
-A rank's documents come in the order in which the loader gives rows. Their padding is taken off, and what is left is cut
-wherever a row is full, so that no token is lost and none is there twice.
+A rank's documents arrive in the order in which the loader yields rows. Their padding is removed, and the concatenated
+tokens are cut wherever a row is full, so that no token is lost or repeated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from daskprep.permutation import Integers
 
-_CHUNK_TOKENS = 1 << 18  # a piece, its mask and its positions stay in a core's cache
+_CHUNK_TOKENS = 1 << 18  # a chunk, its mask and its positions fit in a core's cache
 
 Arrays = dict[str, np.ndarray]
 Documents = tuple[np.ndarray, Sequence[int]]
@@ -22,15 +22,15 @@ Documents = tuple[np.ndarray, Sequence[int]]
 
 @dataclass(frozen=True)
 class Padding:
-    """The id that fills up short rows, and on which side."""
+    """The token id that pads short rows, and whether it is on their left side."""
 
     token: int
     left: bool = False
 
     def lengths(self, ids: np.ndarray) -> Integers:
-        """Return how many tokens each row has; the id counts as a token anywhere but on its side."""
+        """Return the number of tokens of each row; padding ids within or on the other side of a row are tokens."""
         is_token = ids != self.token
-        # Cut on one side alone: with some tokenizers the symbol that ends each sentence is the padding, too.
+        # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding.
         padded = (is_token if self.left else is_token[:, ::-1]).argmax(axis=1)
         lengths: Integers = np.where(is_token.any(axis=1), ids.shape[1] - padded, 0)
         return lengths
@@ -38,7 +38,7 @@ class Padding:
 
 @dataclass(frozen=True)
 class PackingPosition:
-    """Where a rank stands: batches of rows all of whose tokens were given, and tokens given of those that follow."""
+    """Position of a rank: `read` batches of documents were yielded completely, and `tokens` of the next batch."""
 
     read: int = 0
     tokens: int = 0
@@ -47,7 +47,7 @@ class PackingPosition:
 class Joiner:
     """Joins the documents of one rank and cuts them into batches of `rows` rows of `block_size` tokens.
 
-    The first documents that come must be those of batch `position.read`.
+    The first documents passed to `batches` must belong to batch number ``position.read``.
     """
 
     def __init__(self, block_size: int, rows: int, padding: Padding, position: PackingPosition) -> None:
@@ -57,14 +57,14 @@ class Joiner:
         self._skip = self._tokens_yielded = position.tokens
         self._chunks: deque[tuple[np.ndarray, np.ndarray]] = deque()
         self._pending = 0
-        # Where each batch of rows begins among the tokens, from the batch that the next token is of.
+        # Start of each batch of documents in the sequence of tokens, from the batch of the next token on.
         self._first_batch = position.read
         self._starts: Integers = np.zeros(1, np.int64)
 
     def batches(self, windows: Iterable[Documents], *, drop_last: bool) -> Iterator[tuple[Arrays, PackingPosition]]:
-        """Give tokens, positions and documents of each batch, and where one goes on behind it.
+        """Yield tokens, position ids and document ids of each batch, and the position to resume from after it.
 
-        Windows are ids of documents (documents, width), and how many of them each batch of rows has.
+        A window is an array of token ids of the shape (documents, width), and the number of documents of each batch.
         """
         for ids, sizes in windows:
             lengths = self.padding.lengths(ids)
@@ -78,13 +78,14 @@ class Joiner:
             yield self._make_batch(*self._join_pending())
 
     def _record_starts(self, lengths: Integers, sizes: Sequence[int]) -> None:
+        """Add the starts of the batches of a window, and drop the starts of batches that were yielded completely."""
         before = int(np.searchsorted(self._starts, self._tokens_yielded, side="right")) - 1
         ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum(sizes)]
         self._starts = np.concatenate((self._starts[before:], self._starts[-1] + ends))
         self._first_batch += before
 
     def _add(self, ids: np.ndarray, lengths: Integers) -> None:
-        """Put tokens without their padding behind those that wait."""
+        """Append the tokens of documents, without padding, to the pending tokens."""
         width = ids.shape[1]
         positions = np.arange(width, dtype=np.int32)[None, :]
         if self.padding.left:
@@ -108,7 +109,7 @@ class Joiner:
     def _cut_batches(self) -> Iterator[tuple[Arrays, PackingPosition]]:
         tokens, positions = self._join_pending()
         stop = len(tokens) - len(tokens) % self.batch_tokens
-        # A copy, so that a few tokens do not keep the whole piece in memory.
+        # Copied, so that a few tokens do not keep the complete chunk in memory.
         self._chunks.append((tokens[stop:].copy(), positions[stop:].copy()))
         self._pending = len(tokens) - stop
         for start in range(0, stop, self.batch_tokens):

@@ -1,4 +1,4 @@
-"""Media of windows, decoded row by row by threads."""
+"""Decode the images and audio of windows in threads."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from daskprep.media.decoding import AudioDecoder, MediaDecoder, decode_cells
 from daskprep.permutation import Integers
 from daskprep.storage.reading import BlockLocation
 
-# Spectra are computed for several sounds at once.
+# Spectra of several rows of audio are computed in one call.
 _MIN_AUDIO_ROWS = 16
 _TASK_ROWS = 32
 _FINAL_TASK_ROWS = 8
 
 
 class DecodeStats(NamedTuple):
-    """What a task did: seconds, rows that were decoded, how many of them were filled, and blocks that were cached."""
+    """Statistics of a task: seconds, decoded rows, rows among these with a fill value, and blocks cached."""
 
     seconds: float = 0.0
     rows: int = 0
@@ -33,9 +33,18 @@ class DecodeStats(NamedTuple):
 
 @dataclass
 class Times:
-    """Where an iteration spends its time: seconds summed over threads, and what the consumer waited for.
+    """Statistics of an iteration.
 
-    Of media: how many rows were decoded, for how many of these a fill value stands, and how many blocks were cached.
+    Attributes
+    ----------
+    gathering, decoding : float
+        Seconds, summed over threads.
+    waiting : float
+        Seconds that the consumer waited.
+    decoded, filled : int
+        Rows of media that were decoded, and those among them with a fill value because decoding failed.
+    cached : int
+        Blocks written to a cache.
     """
 
     gathering: float = 0.0
@@ -46,7 +55,7 @@ class Times:
     cached: int = 0
 
     def add(self, stats: DecodeStats) -> None:
-        """Count what a task has decoded."""
+        """Add the statistics of a task."""
         self.decoding += stats.seconds
         self.decoded += stats.rows
         self.filled += stats.filled
@@ -54,50 +63,62 @@ class Times:
 
 
 class CellArray(Protocol):
-    """Cells of media, of which some can be taken."""
+    """Encoded media of a block, by row index."""
 
     def take(self, indices: Integers) -> pa.StructArray: ...
 
 
 class MediaRows:
-    """The images or sounds of one output in a block: their cells, of which each window decodes those it needs."""
+    """The images or audio of one output in a block; each window decodes the rows that it needs.
 
-    cells: CellArray | None = None  # None: all rows are decoded, or nothing was read yet
-    is_unfinished = False  # whether the block should be finished before it is let go
-    # What decodes the cells; None: that of all blocks. Datasets that are read as one have each its own, which reads
-    # nothing but what this one may name.
+    Attributes
+    ----------
+    cells : CellArray or None
+        Encoded media. None: all rows are decoded, or the block is not loaded.
+    is_unfinished : bool
+        Whether to call `finish` before the block is released.
+    decoder : MediaDecoder or None
+        Decoder of this block. None: the decoder of the output. Each of several joined datasets has a separate decoder,
+        which reads only files that this dataset may refer to.
+    """
+
+    cells: CellArray | None = None
+    is_unfinished = False
     decoder: MediaDecoder | None = None
 
     def load(self) -> None:
         """Read the cells."""
 
     def lookup(self, indices: Integers) -> tuple[CellArray | None, np.ndarray]:
-        """Return the cells, and which of some rows are decoded already; without cells, all are."""
+        """Return the cells, and for each row in `indices` whether it is decoded already; without cells, all are."""
         return self.cells, np.zeros(len(indices), bool)
 
     def row_ids(self, indices: Integers) -> Integers:
-        """Return the numbers that rows have in the source."""
+        """Return the row numbers in the source of the rows in `indices`."""
         raise NotImplementedError
 
     def copy(self, indices: Integers, out: np.ndarray, targets: Integers) -> None:
-        """Copy rows that are decoded already."""
+        """Copy the decoded rows in `indices` to the rows `targets` of `out`."""
         raise NotImplementedError
 
     def keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
-        """Take rows that were decoded, and where they are; return how many blocks that made whole and cached."""
+        """Store decoded rows; return the number of blocks that were completed and cached, 0 or 1.
+
+        Row ``indices[i]`` of the block is row ``sources[i]`` of `rows`. `filled` is whether any has a fill value.
+        """
         del indices, rows, sources, filled
         return 0
 
     def finish(self) -> DecodeStats:
-        """Decode what no window asked for, if the block is worth more whole."""
+        """Decode the rows that no window has needed, if a complete block can be cached."""
         return DecodeStats()
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close open files."""
 
 
 class StoredMedia(MediaRows):
-    """Cells of a block of a dataset."""
+    """Encoded media of a block, read from the files of a dataset."""
 
     def __init__(self, media: MediaBlocks, block: BlockLocation) -> None:
         self._media = media
@@ -112,7 +133,7 @@ class StoredMedia(MediaRows):
 
 
 class CellRows(NamedTuple):
-    """Rows of one block, the cells of the block, and where the rows go."""
+    """Rows to decode: the block and its cells, row indices in the block, and row indices in the result."""
 
     media: MediaRows
     cells: CellArray
@@ -121,7 +142,7 @@ class CellRows(NamedTuple):
 
 
 class Medium:
-    """Decodes one output of media for the windows of an iteration, on any number of threads."""
+    """Decoding of one output of media for the windows of an iteration; methods are thread-safe."""
 
     def __init__(self, group: Group, decoder: MediaDecoder) -> None:
         self.group = group
@@ -129,14 +150,14 @@ class Medium:
         self._min_rows = _MIN_AUDIO_ROWS if isinstance(decoder, AudioDecoder) else 1
 
     def count_tasks(self, rows: int, min_tasks: int, *, is_last: bool) -> int:
-        """Return in how many tasks some rows are best decoded: small ones at the end, so that threads end together."""
+        """Return the number of tasks that decode `rows` rows; the last window has small tasks, to balance threads."""
         count = max(min_tasks, rows // (_FINAL_TASK_ROWS if is_last else _TASK_ROWS))
         return max(1, min(count, rows // self._min_rows))
 
     def gather_rows(
         self, blocks: Sequence[MediaRows], block_indices: Integers, indices: Integers, out: np.ndarray
     ) -> DecodeStats:
-        """Bring rows to `out`, of the blocks with some numbers and where they lie there: copied, or decoded."""
+        """Write decoded rows to `out`: row i is row ``indices[i]`` of block ``blocks[block_indices[i]]``."""
         missing: dict[int, list[CellRows]] = {}  # by decoder
         for block_index, targets in group_by_block(block_indices):
             media = blocks[block_index]
@@ -151,7 +172,7 @@ class Medium:
         )
 
     def decode(self, cell_rows: Sequence[CellRows], out: np.ndarray) -> DecodeStats:
-        """Decode rows of some blocks of one decoder all at once, to where they go; the blocks keep them."""
+        """Decode rows of blocks with the same decoder in one call, write them to `out` and store them in the blocks."""
         began = time.perf_counter()
         decoder = cell_rows[0].media.decoder or self._decoder
         targets = np.concatenate([rows.targets for rows in cell_rows])
@@ -175,7 +196,7 @@ class Medium:
 
 
 def group_by_block(block_indices: Integers) -> Iterable[tuple[int, Integers]]:
-    """Give the blocks of some rows, each with the places of its rows among those given."""
+    """Yield each block index, with the positions in `block_indices` at which it occurs."""
     order = np.argsort(block_indices, kind="stable")
     blocks, starts = np.unique(block_indices[order], return_index=True)
     return zip(blocks.tolist(), np.split(order, starts[1:]), strict=True)

@@ -1,4 +1,4 @@
-"""Packing for the training of language models: what a loader asks to give rows of joined documents."""
+"""Packing for the training of language models: documents of a split joined into rows of one length."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Packing:
 
 
 class Packer:
-    """Packs the documents of a split: what a loader asks."""
+    """Packing of the documents of a split into batches of `batch_size` rows, for a loader."""
 
     def __init__(self, split: Split, packing: Packing, batch_size: int, *, drop_last: bool) -> None:
         self.split = split
@@ -71,7 +71,7 @@ class Packer:
         self._cached_count: tuple[tuple[int, int], int] | None = None
 
     def settings(self, schedule: Schedule) -> dict[str, Any]:
-        """Return what rows depend on, besides the order."""
+        """Return the options that the packed rows depend on in addition to the order, for a state."""
         return {
             "column": self.column,
             "block_size": self.block_size,
@@ -82,17 +82,17 @@ class Packer:
     def batches(
         self, windows: Iterable[Documents], position: PackingPosition, schedule: Schedule
     ) -> Iterator[tuple[Arrays, PackingPosition]]:
-        """Give a rank's batches from a place on."""
+        """Yield a rank's batches from `position` on, each with the position after it; `windows` are documents."""
         joiner = Joiner(self.block_size, self._batch_rows(schedule), self.padding, position)
         return joiner.batches(windows, drop_last=self.drop_last)
 
     def tensors(self, arrays: Arrays, device: torch.device | None) -> dict[str, torch.Tensor]:
-        """Return a batch as it is given."""
-        return {self.column if name == "tokens" else name: to_device(one, device) for name, one in arrays.items()}
+        """Return a batch as tensors on `device`, with the tokens under the name of their output."""
+        return {self.column if name == "tokens" else name: to_device(array, device) for name, array in arrays.items()}
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each row of the split, in the smallest type; every block of the column is read for them."""
+        """Number of tokens of each row of the split, in the smallest unsigned type; reads every block of the output."""
         blocks = range(self.split.layout.blocks(self.split.name))
         smallest = np.min_scalar_type(self.output.shape[0])
 
@@ -104,7 +104,7 @@ class Packer:
         return np.concatenate(map_in_threads(count, blocks, local=self.split.is_local))
 
     def count(self, schedule: Schedule) -> int:
-        """Return the batches of an epoch, the same for every rank: those of the rank that has the fewest."""
+        """Return the number of batches of an epoch, the same for every rank: the smallest number of any rank."""
         key = (schedule.blocks.epoch, schedule.world_size)
         if self._cached_count is None or self._cached_count[0] != key:
             ranks = [dataclasses.replace(schedule, rank=rank) for rank in range(schedule.world_size)]
@@ -112,13 +112,13 @@ class Packer:
         return self._cached_count[1]
 
     def _count_rank_batches(self, schedule: Schedule) -> int:
-        """Return the batches that a rank's documents fill."""
+        """Return the number of batches that the documents of the schedule's rank fill."""
         tokens = sum(int(tokens.sum()) for _, tokens in self._iterate_token_counts(schedule))
         full, rest = divmod(tokens, self._batch_tokens(schedule))
         return full + (rest > 0 and not self.drop_last)
 
     def locate(self, schedule: Schedule, batches: int) -> PackingPosition:
-        """Return where a rank stands after some batches, from the order and the lengths of documents alone."""
+        """Return the position of the schedule's rank after `batches` batches, computed from lengths of documents."""
         remaining = batches * self._batch_tokens(schedule)
         for window, tokens in self._iterate_token_counts(schedule):
             if remaining < tokens.sum():
@@ -136,7 +136,7 @@ class Packer:
         return self._batch_rows(schedule) * self.block_size
 
     def _iterate_token_counts(self, schedule: Schedule) -> Iterator[tuple[range, Integers]]:
-        """Give the tokens of each of a rank's batches of rows, in windows."""
+        """Yield windows of batches of documents of the schedule's rank, and the number of tokens of each batch."""
         blocks = schedule.blocks
         step = max(1, _WINDOW_ROWS * schedule.world_size // schedule.batch_size)
         all_batches = range(len(schedule))
@@ -144,34 +144,32 @@ class Packer:
             batches = all_batches[start : start + step]
             plan = schedule.window(batches)
             lengths = np.empty(sum(plan.sizes), np.int64)
-            for block_slice in plan.slices:
-                lengths[block_slice.target] = self.lengths[
-                    blocks.row_numbers(block_slice.block_position)[block_slice.within]
-                ]
+            for part in plan.slices:
+                lengths[part.target] = self.lengths[blocks.row_numbers(part.block_position)[part.within]]
             ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum((0, *plan.sizes))]
             yield batches, np.diff(ends)
 
     def state(self, position: PackingPosition, schedule: Schedule) -> dict[str, Any]:
-        """Return a rank's place as JSON values."""
+        """Return the position of the schedule's rank, and the options it depends on, as JSON values."""
         return {**self.settings(schedule), "rank": schedule.rank, "read": position.read, "tokens": position.tokens}
 
     def restore_position(self, state: Mapping[str, Any], schedule: Schedule, batches: int) -> PackingPosition:
-        """Return this rank's place in the state of any rank, taken after some batches."""
+        """Return the position of the schedule's rank from the state of any rank, saved after `batches` batches."""
         if state["rank"] == schedule.rank:
             return PackingPosition(state["read"], state["tokens"])
         return self.locate(schedule, batches)
 
 
 def documents_per_batch(batch_size: int, streams: int | None) -> int:
-    """Return how many documents make a batch of rows to read: many enough to be mixed, however few rows are packed."""
+    """Return the number of documents that are read as one batch: enough for every stream, even for small batches."""
     return math.lcm(batch_size, streams or _DEFAULT_STREAMS)
 
 
 def check_options(**used: bool) -> None:
-    """Refuse options of a loader that make no sense for packed rows, by whether they are given."""
+    """Raise ConfigError for the first option that does not apply to packed rows; `used` is whether each is set."""
     remedies = {
-        "columns": "Packing(columns=...) says which output is packed",
-        "targets": "make them of the tokens with transform=",
+        "columns": "Packing(columns=...) selects the output to pack",
+        "targets": "compute them from the tokens with transform=",
         "row_ids": "a packed row has no number; document_ids distinguish documents",
         "expand": "packed tokens are always int64",
         "overfit_batches": "keep the first batches in a list, and iterate over that",
@@ -183,7 +181,7 @@ def check_options(**used: bool) -> None:
 
 
 def check_packing_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule: Schedule) -> None:
-    """Refuse a state of rows that were packed otherwise, or not at all."""
+    """Raise ConfigError if the packing in the state of a loader differs from `packer`; None means no packing."""
     if packer is None or state is None:
         if packer is not None or state is not None:
             was, now = ("with", "without") if packer is None else ("without", "with")
@@ -222,15 +220,15 @@ def _find_padding(split: Split, column: str) -> Padding:
     feature = outputs.get(column)
     if not isinstance(feature, features.Sequence):
         kind = "no feature" if feature is None else kind_with_article(feature)
-        candidates = [name for name, one in outputs.items() if isinstance(one, features.Sequence)]
+        candidates = [name for name, candidate in outputs.items() if isinstance(candidate, features.Sequence)]
         raise ConfigError(
             f'Packing: "{column}" is {kind}: expected an output of a Sequence or Text'
-            + (f", such as {', '.join(candidates)}" if candidates else ", of which this dataset has none")
+            + (f", such as {', '.join(candidates)}" if candidates else ", but this dataset has none")
         )
     token = dataset.vocabulary(column).specials.padding_id
     if token is None:
         raise ConfigError(
-            f'Packing: the vocabulary of "{column}" has no padding symbol, so that padding cannot be told from tokens: '
-            "give its tokenizer one, and write the dataset again"
+            f'Packing: the vocabulary of "{column}" has no padding symbol, so padding cannot be distinguished from '
+            "tokens: use a tokenizer with a padding symbol, and write the dataset again"
         )
     return Padding(token, feature.padding == "left")

@@ -288,10 +288,10 @@ class Pipeline:
         epoch, left = self._unplanned
         schedule, _ = self._epochs[epoch]
         size = min(self._size, len(left), self._count_within_block(schedule, left))
-        need = Need.AHEAD
+        need = Need.PREFETCH
         while True:
             keys = [(epoch, block_position) for block_position in schedule.block_positions(left[:size])]
-            need = max(need, Need.BATCH if size == 1 else Need.AHEAD)
+            need = max(need, Need.BATCH if size == 1 else Need.PREFETCH)
             if self._resident.hold(schedule, keys, self._busy_keys() | set(keys), need):
                 return keys, size
             if self._queue:

@@ -1,4 +1,4 @@
-"""Where a process stands: its rank among others, and the state that says what it was given."""
+"""Ranks of distributed training, and checks of options and states of loaders and streams."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from daskprep.errors import ConfigError, FormatVersionError
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
-    """Raise ConfigError for what is neither None nor a whole number from `minimum`."""
+    """Raise ConfigError if the option `name` is neither None nor an integer of at least `minimum`."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < minimum):
         raise ConfigError(f"{name}={value!r}: expected a whole number from {minimum}")
 
 
 def check_flags(**flags: object) -> None:
-    """Raise ConfigError for the first that is neither True nor False; other values, such as "no", would be true."""
+    """Raise ConfigError for the first flag that is neither True nor False; other values, such as "no", are truthy."""
     for name, value in flags.items():
         if np.ndim(value) or value not in (True, False):  # type: ignore[arg-type]
             raise ConfigError(f"{name}={value!r}: expected True or False")
 
 
 def check_seed(seed: object) -> int:
-    """Return a seed as a plain integer, or raise ConfigError for what is no whole number."""
+    """Return a seed as an int, or raise ConfigError if it is not an integer."""
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
         raise ConfigError(f"seed={seed!r}: expected a whole number")
     return int(seed)
@@ -36,9 +36,14 @@ def check_seed(seed: object) -> int:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of how many ranks this process is: as it was told, or as torch.distributed says where it runs.
+    """Rank of this process, and number of ranks.
 
-    If `uneven`, they may share a batch that they do not divide.
+    Attributes
+    ----------
+    rank, world_size : int or None
+        None: from torch.distributed if it is initialized, otherwise 0 of 1.
+    uneven : bool
+        Whether shares of a batch may differ by one row.
     """
 
     rank: int | None = None
@@ -47,10 +52,10 @@ class Ranks:
 
     def __post_init__(self) -> None:
         if (self.rank is None) != (self.world_size is None):
-            raise ConfigError("give both rank and world_size, or neither")
+            raise ConfigError("pass both rank and world_size, or neither")
 
     def resolve(self, batch_size: int) -> tuple[int, int]:
-        """Return rank and number of ranks, which share a batch, or raise ConfigError."""
+        """Return rank and number of ranks, or raise ConfigError if the ranks cannot share a batch."""
         rank, world = self.rank, self.world_size
         if rank is None or world is None:
             distributed = torch.distributed
@@ -61,18 +66,18 @@ class Ranks:
         if batch_size < world or (batch_size % world and not self.uneven):
             uneven = ", or uneven=True for shares that differ by one row" if batch_size > world else ""
             raise ConfigError(
-                f"batch_size={batch_size} is the total over all ranks, but not divisible by {world} ranks; give "
+                f"batch_size={batch_size} is the total over all ranks, but not divisible by {world} ranks; use "
                 f"batch_size={-(-batch_size // world) * world}{uneven}"
             )
         return rank, world
 
     def freeze(self, batch_size: int) -> Ranks:
-        """Return ranks that also a spawned process has, which knows nothing of torch.distributed."""
+        """Return ranks with fixed numbers for a spawned process, in which torch.distributed is not initialized."""
         return Ranks(*self.resolve(batch_size), self.uneven) if is_distributed() else self
 
 
 def check_rows_left(rows: int, world: int, epoch: int) -> None:
-    """Raise ConfigError if too few rows are left of an epoch."""
+    """Raise ConfigError if an epoch has remaining rows, but less than one for each rank."""
     if 0 < rows < world:
         raise ConfigError(
             f"{rows} rows are left of epoch {epoch}, too few for {world} ranks: some would have none; "
@@ -81,7 +86,21 @@ def check_rows_left(rows: int, world: int, epoch: int) -> None:
 
 
 def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest: int, kind: str = "loader") -> None:
-    """Raise unless a state has these names, whole numbers where it counts, and a format that can be read."""
+    """Raise an error for an invalid state.
+
+    Parameters
+    ----------
+    state : mapping
+        State of a loader or stream.
+    names : iterable of str
+        Keys that it must have.
+    counts : iterable of str
+        Keys of integers of at least 0.
+    newest : int
+        Newest format that can be read.
+    kind : str
+        Name of the object in messages.
+    """
     if not isinstance(state, Mapping) or not set(names) <= state.keys():
         raise ConfigError(f"not a state of a {kind}: {str(state)[:200]}")
     for name in ("format", *counts):
@@ -91,7 +110,7 @@ def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest:
 
 
 def check_same_options(state: Mapping[str, Any], options: Mapping[str, Any], kind: str = "loader") -> None:
-    """Raise ConfigError for the first option that a state was taken with another value of."""
+    """Raise ConfigError for the first of `options` with another value in the state."""
     for name, value in options.items():
         if state[name] != value:
             raise ConfigError(
@@ -101,5 +120,5 @@ def check_same_options(state: Mapping[str, Any], options: Mapping[str, Any], kin
 
 
 def is_distributed() -> bool:
-    """Tell whether torch.distributed runs."""
+    """Return whether torch.distributed is initialized."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()

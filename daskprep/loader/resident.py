@@ -1,4 +1,4 @@
-"""The blocks that are in memory: which go when others need their room."""
+"""Blocks in memory: loading, eviction and release."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from daskprep.loader.order import Schedule
 from daskprep.loader.source import BlockSource, Need, ResidentBlock
 
 BlockKey = tuple[int, int]
-"""The number of an epoch of an iteration, and a place in it."""
+"""The index of an epoch in an iteration, and the position of a block in it."""
 
 
 class ResidentBlocks:
-    """The blocks that one source has brought to memory, or is bringing there; one thread calls it.
+    """The blocks of one source that are in memory or being loaded; only one thread calls its methods.
 
-    A block that is let go may still have rows to be cached: its room is free once a thread has done that.
+    A released block may have to be completed for its cache; its memory is free after a thread has done that.
+
+    Parameters
+    ----------
+    source : BlockSource
+        Loads the blocks.
+    executor : Executor
+        Runs the jobs of blocks.
+    on_finished : callable
+        Called with the statistics of each completed block.
     """
 
     def __init__(
@@ -26,19 +35,19 @@ class ResidentBlocks:
         self._executor = executor
         self._on_finished = on_finished
         self._blocks: dict[BlockKey, ResidentBlock] = {}
-        # Those whose room will be free once threads are done.
+        # Blocks that are being completed before their memory is free.
         self.pending_release: list[tuple[Future[list[DecodeStats]], ResidentBlock]] = []
-        self.has_evicted = False  # what was read ahead
+        self.has_evicted = False  # whether a prefetched block was evicted, and so must be loaded again
 
     def __getitem__(self, key: BlockKey) -> ResidentBlock:
         return self._blocks[key]
 
     def idle(self, busy: Collection[BlockKey]) -> list[BlockKey]:
-        """Return the blocks that no window is made of."""
+        """Return the keys of the blocks that are not in `busy`."""
         return [key for key in self._blocks if key not in busy]
 
-    def load(self, schedule: Schedule, key: BlockKey, need: Need = Need.AHEAD) -> bool:
-        """Have a block brought to memory; return whether there was room for it."""
+    def load(self, schedule: Schedule, key: BlockKey, need: Need = Need.PREFETCH) -> bool:
+        """Start loading a block unless it is resident; return False if memory is short."""
         if key not in self._blocks:
             block = self._source.load(schedule, key[1], need)
             if block is None:
@@ -48,10 +57,10 @@ class ResidentBlocks:
         return True
 
     def hold(self, schedule: Schedule, keys: Sequence[BlockKey], busy: Collection[BlockKey], need: Need) -> bool:
-        """Have some blocks brought to memory, in place of others that are not busy; return whether there was room."""
+        """Start loading blocks, evicting blocks that are not in `busy`; return False if memory is short."""
         for key in keys:
             while not self.load(schedule, key, need):
-                evicted = next((one for one in self._blocks if one not in busy), None)
+                evicted = next((resident for resident in self._blocks if resident not in busy), None)
                 if evicted is None:
                     return False
                 self.has_evicted = True
@@ -60,7 +69,7 @@ class ResidentBlocks:
         return True
 
     def release(self, keys: Iterable[BlockKey]) -> None:
-        """Let blocks go, those with rows that are worth it after what is missing was decoded."""
+        """Release blocks, after decoding the missing rows of those that are to be cached."""
         for key in keys:
             block = self._blocks.pop(key)
             block.stop()
@@ -71,7 +80,7 @@ class ResidentBlocks:
                 self._discard(block)
 
     def release_finished(self, *, wait: bool = False) -> None:
-        """Let the room of blocks be free that are finished."""
+        """Free the memory of released blocks that are completed; with `wait`, wait for all of them."""
         pending_release, self.pending_release = self.pending_release, []
         for future, block in pending_release:
             if wait or future.done():
@@ -82,18 +91,21 @@ class ResidentBlocks:
                 self.pending_release.append((future, block))
 
     def finish(self, *, is_complete: bool) -> None:
-        """End with the last epoch: if it was a whole one, blocks are worth finishing."""
+        """Wait for pending releases at the end of an iteration.
+
+        If `is_complete`, the last epoch was yielded to its end, and all blocks are released first.
+        """
         if is_complete:
             self.release(list(self._blocks))
         self.release_finished(wait=True)
 
     def stop(self) -> None:
-        """Let nobody wait for a block any more."""
+        """Stop the jobs of all blocks, so that no thread waits for a block."""
         for block in self._blocks.values():
             block.stop()
 
     def close(self) -> None:
-        """Let go of what is open; no thread works on any block."""
+        """Close the media of all blocks; no thread may use a block."""
         for block in [*self._blocks.values(), *(block for _, block in self.pending_release)]:
             _close(block)
         self._blocks.clear()

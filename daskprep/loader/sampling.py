@@ -1,4 +1,4 @@
-"""Give the rows of some classes more often, or not at all, without writing them anew."""
+"""Oversample and undersample classes in the loader, without rewriting the dataset."""
 
 from __future__ import annotations
 
@@ -20,50 +20,58 @@ from daskprep.permutation import Integers, make_key, permute
 from daskprep.serving.base import smallest_uint
 from daskprep.storage.checksum import crc32c
 
-# Of 8 bytes each.
-_MAX_COUNTS = 2**26
+_MAX_COUNTS = 2**26  # classes times blocks; each count takes 8 bytes
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Exact numbers of rows for each class in every epoch, spread evenly over the blocks.
+    """Exact numbers of rows of each class in every epoch, spread evenly over the blocks.
 
-    Holds the class of every row, a byte or two each.
+    Attributes
+    ----------
+    codes : ndarray
+        Class of each row, from 0, usually one or two bytes.
+    targets : array of int
+        Rows of each class in an epoch.
+    starts : array of int
+        First row of each block, and the end of the last block.
+    seed : int
+        Seed of the choice of rows.
     """
 
-    codes: np.ndarray  # the class of each row: 0, 1, ...
-    targets: Integers  # rows that each class gives in an epoch
-    starts: Integers  # the first row of each block, and where the last one ends
+    codes: np.ndarray
+    targets: Integers
+    starts: Integers
     seed: int
 
     @cached_property
     def _counts(self) -> Integers:
-        """Rows of each class in each block."""
+        """Rows on disk by block and class."""
         blocks = np.split(self.codes, self.starts[1:-1])
         return np.array([np.bincount(block, minlength=len(self.targets)) for block in blocks], np.int64)
 
     @cached_property
     def _quotas(self) -> Integers:
-        """Rows that each class gives in each block."""
+        """Rows yielded by block and class."""
         ends = np.cumsum(self._counts, axis=0)
-        # Shares of a whole number, cut where a line from nothing to all of it stands after each block: they add up.
+        # Differences of rounded cumulative shares, so that the quotas of a class add up to its target.
         borders = ends * self.targets // np.maximum(ends[-1], 1)
         quotas: Integers = np.diff(borders, axis=0, prepend=0)
         return quotas
 
     @property
     def sizes(self) -> Integers:
-        """Rows that each block gives."""
+        """Rows that each block yields in an epoch."""
         sizes: Integers = self._quotas.sum(axis=1)
         return sizes
 
     @property
     def digest(self) -> str:
-        """Tells apart samplings of one split, so that a state of one is not taken for that of another."""
+        """Digest that distinguishes samplings of a split, for states of a loader."""
         return f"{crc32c(self.codes, self.targets):08x}"
 
     def rows(self, block: int, epoch: int) -> Integers:
-        """Return the rows of a block, each as often as it is given in an epoch."""
+        """Return the indices of the rows that a block yields in an epoch, sorted and with repeats."""
         codes = self.codes[self.starts[block] : self.starts[block + 1]]
         repeats = np.zeros(len(codes), np.int64)
         for code in np.flatnonzero(self._counts[block]).tolist():
@@ -78,11 +86,14 @@ class Sampling:
 def make_sampling(
     split: Split, balance: Any, weights: Mapping[str, Mapping[Any, float]] | None, seed: int
 ) -> Sampling | None:
-    """Return how often rows are given, or None if each is once."""
+    """Return the sampling for the options `balance` and `weights` of a loader, or None without them.
+
+    Raises ConfigError if the options are invalid or select no row.
+    """
     if balance is None and weights is None:
         return None
     if balance is not None and weights is not None:
-        raise ConfigError("give balance or weights, not both: either says how often rows of a class are given")
+        raise ConfigError("pass balance or weights, not both: each of them sets how often rows of a class are yielded")
     if balance is not None:
         if not isinstance(balance, Balance):
             raise ConfigError(f"balance={balance!r}: expected Oversample(...) or Undersample(...)")
@@ -93,14 +104,14 @@ def make_sampling(
     if column not in split.columns or split.shape(column):
         scalars = [name for name in split.columns if not split.shape(name)]
         raise ConfigError(
-            f'rows can be given by the classes of an output with one value a row, which "{column}" is not.'
+            f'rows can be sampled only by the classes of an output with one value per row, which "{column}" is not.'
             f"{did_you_mean(column, scalars)} Such outputs are: {', '.join(scalars)}"
         )
     ids, codes, sizes = np.unique(split.read([column])[column], return_inverse=True, return_counts=True)
     if len(ids) * split.layout.blocks(split.name) > _MAX_COUNTS:
         raise ConfigError(
-            f'"{column}" has {len(ids):,} classes, too many to count them in each block: balance and weights are for '
-            "outputs of few values, such as categories"
+            f'"{column}" has {len(ids):,} classes, too many to count in each block: balance and weights are for '
+            "outputs with few values, such as categories"
         )
     decoded = split.dataset.decode({column: ids})[column].pipe(pa.array, from_pandas=True)
     if pa.types.is_boolean(decoded.type):
@@ -114,12 +125,12 @@ def make_sampling(
         counts = counts and [(_format_label(value), rows) for value, rows in counts]
         targets = clone(balance).set_params(counts=counts).targets(totals)
     if not targets.sum():
-        raise ConfigError(f'no row would be given: every class of "{column}" has a weight of 0')
+        raise ConfigError(f'no row would be yielded: every class of "{column}" has a weight of 0')
     return Sampling(codes.astype(smallest_uint(len(ids))), targets, split.layout.starts(split.name), seed)
 
 
 def _format_label(value: Any) -> Any:
-    """Return how a class reads after decoding, which gives labels as text."""
+    """Return a label in its decoded form: booleans become text."""
     return str(value) if isinstance(value, bool | np.bool_) else value
 
 
@@ -130,6 +141,7 @@ def _parse_weighted_column(weights: Any) -> str:
 
 
 def _weight_counts(totals: ClassCounts, column: str, weights: Mapping[Any, float]) -> Integers:
+    """Return the rows of each class in an epoch: its count times its weight; classes without a weight keep theirs."""
     known = totals.classes.to_pylist()
     targets = totals.counts.copy()
     for value, weight in weights.items():

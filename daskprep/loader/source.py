@@ -1,4 +1,4 @@
-"""Where blocks of rows come from, and what is known of one that is in memory or on its way there."""
+"""Interface of the sources of blocks, and blocks that are in memory or being loaded."""
 
 from __future__ import annotations
 
@@ -18,18 +18,29 @@ from daskprep.permutation import Integers
 
 
 class Need(IntEnum):
-    """How badly a block is needed, and so how much memory it may take."""
+    """Urgency of a block, which determines how much memory it may take."""
 
-    AHEAD = 0  # for several batches: what readers were given
-    BATCH = 1  # for one batch: room besides, if there is some
-    NOW = 2  # nothing can go on without it
+    PREFETCH = 0  # needed for several batches: within the memory for prefetching
+    BATCH = 1  # needed for a single batch: may use spare memory
+    NOW = 2  # required to continue: may allocate memory
 
 
 class ResidentBlock:
-    """A block of rows in memory, or on its way there.
+    """A block of rows in memory, or being loaded.
 
-    Whoever plans makes it and lets it go, and `jobs` fill it on any thread. What else works on its rows waits for them
-    first, and is done before the block is let go.
+    The planning thread creates and releases it, and `jobs` fill it on any thread. Other tasks wait for the jobs before
+    they use the rows, and end before the block is released.
+
+    Parameters
+    ----------
+    number : int
+        Block number in its source.
+    arrays : mapping of Group to ndarray
+        Memory of the rows by group; several blocks may share an array.
+    first : int
+        Index of the first row of the block in the arrays.
+    run : callable
+        Runs a job.
     """
 
     def __init__(
@@ -39,44 +50,44 @@ class ResidentBlock:
         first: int = 0,
         run: Callable[[Callable[[], None]], None] = operator.call,
     ) -> None:
-        self.number = number  # among those of its source
-        self._run = run  # what does a job
-        self.arrays = arrays  # where rows lie, maybe beside those of other blocks: from `first` on
+        self.number = number
+        self._run = run
+        self.arrays = arrays
         self.first = first
-        self.media: dict[Group, MediaRows] = {}  # those that are decoded for each window
+        self.media: dict[Group, MediaRows] = {}  # decoded for each window
         self.jobs: list[Callable[[], None]] = []
-        # Those that bring rows of some groups: a cache may stand before each.
+        # Jobs by the groups that they read, so that a cache can wrap them.
         self.read_jobs: dict[tuple[Group, ...], Callable[[], None]] = {}
         self._futures: list[Future[None]] = []
         self._is_loaded = False
 
     def begin(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
-        """Put the jobs to work."""
-        # They know this block: to keep them would make a circle, which only a collection of garbage frees.
+        """Submit the jobs."""
+        # Jobs refer to this block: keeping them would be a reference cycle, which only the garbage collector frees.
         jobs, self.jobs, self.read_jobs = [*self.read_jobs.values(), *self.jobs], [], {}
         jobs += [rows.load for rows in self.media.values()]
         self._futures = [submit(functools.partial(self._run, job)) for job in jobs]
 
     def wait(self) -> None:
-        """Wait until it is loaded; raise what went wrong."""
-        # Every window asks, and a future takes locks to answer.
+        """Wait until the block is loaded; raise the error of a job that failed."""
+        # Every window calls this, and each future would acquire a lock.
         if not self._is_loaded:
             for future in self._futures:
                 future.result()
             self._is_loaded = True
 
     def stop(self) -> None:
-        """Begin no job any more, and wait for those that write to its arrays."""
+        """Cancel the jobs that have not started, and wait for the running ones, which write to the arrays."""
         for future in self._futures:
             if not future.cancel():
                 future.exception()
 
     def row_indices(self, within: slice | Integers) -> Integers:
-        """Return where rows lie among those of the block, by their places in the sequence."""
+        """Return the indices in the block of the rows at the positions `within` of its row order."""
         raise NotImplementedError
 
     def row_numbers(self, indices: Integers) -> Integers:
-        """Return the numbers in the split of rows that lie at some places."""
+        """Return the row numbers in the split of the rows with these indices in the block."""
         raise NotImplementedError
 
 
@@ -84,27 +95,27 @@ AnyBlock = TypeVar("AnyBlock", bound=ResidentBlock)
 
 
 class BlockSource(Protocol[AnyBlock]):
-    """What blocks come from: the files of a dataset, a cache before another source, tasks of Dask.
+    """Interface of a source of blocks: the files of a dataset, a cache in front of another source, Dask tasks.
 
-    One thread calls it. Chosen rows of a dataset, and a cache of remote files, are sources like these.
+    Only one thread calls its methods.
     """
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> AnyBlock | None:
-        """Return the block at a place of an epoch, its jobs not begun; None if there is no room for it now."""
+        """Return the block at a position of an epoch, without starting its jobs, or None if memory is short."""
 
     def release(self, block: AnyBlock) -> None:
-        """Let others have the room of a block that nobody works on any more."""
+        """Free the memory of a block that no task uses."""
 
     def close(self) -> None:
-        """Let go of all; nothing works on any block."""
+        """Free all memory; no task uses any block."""
 
 
 LocatedRows = tuple[ResidentBlock, slice | Integers, Integers]
-"""Rows of a block: where they go, and where they lie in the block."""
+"""Rows of a block: the block, the positions of the rows in a window, and their indices in the block."""
 
 
 def gather(located: Sequence[LocatedRows], count: int, out: Mapping[Group, np.ndarray]) -> Integers:
-    """Copy rows of blocks to the beginning of arrays, and return their numbers; media come by themselves."""
+    """Copy `count` rows of blocks to the first rows of the arrays in `out`, except media; return their row numbers."""
     rows, positions = np.empty(count, np.int64), np.empty(count, np.int64)
     for block, target, indices in located:
         positions[target] = indices + block.first
@@ -113,7 +124,7 @@ def gather(located: Sequence[LocatedRows], count: int, out: Mapping[Group, np.nd
     if len(arrays) == 1:
         for group, array in located[0][0].arrays.items():
             if not group.stores_cells:
-                # "clip" is the only mode that writes to `out` without a copy; the rows are known to be there.
+                # In NumPy, only mode="clip" writes to `out` without a temporary copy; all indices are valid.
                 np.take(array, positions, axis=0, out=out[group][:count], mode="clip")
         return rows
     for key, memory in arrays.items():

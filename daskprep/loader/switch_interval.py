@@ -1,7 +1,7 @@
-"""How long a thread may keep the interpreter while another waits for it: shorter while blocks are decoded.
+"""A shorter switch interval of Python threads while blocks are loaded.
 
-Between two short calls of NumPy a thread takes the interpreter again before one that waits has woken up. Only when the
-interval is over does that one get its turn: with the 5 ms of Python, a first batch takes twice as long.
+Between two short NumPy calls, a thread reacquires the GIL before a waiting thread has woken up. The waiting thread runs
+only after the switch interval: with Python's default of 5 ms, a first batch takes twice as long.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _SHORT_SECONDS = 0.0005
 
 
 class _SwitchInterval:
-    """The interval of the process, which all its threads and loaders share.
+    """The switch interval of the process, which all threads and loaders share.
 
-    The first that wants it short sets it, and the last to end puts back what was there; unless somebody else has set it
-    meanwhile, who then knows better. A forked process inherits interval and count, and ends what it took along.
+    The first user shortens it, and the last one restores the original, unless other code has changed it meanwhile. A
+    forked process inherits the interval and the number of users.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class _SwitchInterval:
         self.reset_lock()
 
     def reset_lock(self) -> None:
-        """Make a new lock: in a forked process nobody would let go of one that another thread held."""
+        """Create a new lock: in a forked process, a lock that another thread held would never be released."""
         self._lock = threading.Lock()
 
     def shorten(self) -> None:
@@ -55,7 +55,7 @@ call_after_fork(_interval.reset_lock)
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """Let threads take short turns meanwhile, unless ``DASKPREP_SHORT_TURNS`` is 0 in the environment."""
+    """Shorten the switch interval in this context, unless the environment variable ``DASKPREP_SHORT_TURNS`` is 0."""
     if os.environ.get(_VARIABLE) == "0":
         yield
         return

@@ -204,7 +204,7 @@ class WindowBlocks:
     def load(self, schedule: Schedule, block_position: int, need: Need) -> WindowRows | None:
         nbytes = int(schedule.blocks.sizes[block_position]) * self._row_bytes
         with self._changed:
-            if need == Need.AHEAD and len(self._waiting) >= self._max_partitions:
+            if need == Need.PREFETCH and len(self._waiting) >= self._max_partitions:
                 return None
             if nbytes > self._free_bytes and self._missing:
                 if need < Need.NOW:

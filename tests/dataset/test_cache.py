@@ -410,7 +410,7 @@ def test_an_epoch_goes_on_where_the_disk_of_the_cache_is_full(photos, tmp_path, 
             np.testing.assert_array_equal([found[row] for row in expected["row_id"].tolist()], expected["photo"])
             assert len(found) == len(train)
     assert len(told) == bool(called)
-    assert all("give cache_limit, or a cache_dir with more room" in str(one.message) for one in told)
+    assert all("set cache_limit, or a cache_dir with more space" in str(one.message) for one in told)
     list(loader)
     assert train.cache("photo").complete
 

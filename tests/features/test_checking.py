@@ -151,7 +151,7 @@ def test_parse_gives_one_cell_for_each(given, tmp_path, wrong):
 @pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.numpy(), lambda x: x.sum()])
 def test_expand_gives_one_row_for_each(given, tmp_path, wrong):
     train = given(expand=wrong).fit_write(FRAME, tmp_path / "d")["train"]
-    with pytest.raises(ColumnError, match='column "x": expand of a given gave .* for 3 rows'):
+    with pytest.raises(ColumnError, match='column "x": expand of a given returned .* for 3 rows'):
         next(iter(train.loader(3)))
     assert next(iter(train.loader(3, expand=False)))["x"].shape == (3,)
 

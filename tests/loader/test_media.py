@@ -190,7 +190,7 @@ def test_a_block_that_another_process_wrote_is_not_finished(train):
         files, train, {train: [(medium, train.cache("photo"))]}, Buffers(), sharer_index=0, sharer_count=1
     )
     blocks = EpochBlocks(np.full(ROWS // BLOCK_ROWS, BLOCK_ROWS), BLOCK_ROWS, 0, 0, shuffle=False)
-    block = source.load(Schedule(blocks, BLOCK_ROWS, 1, 0, 1, drop_last=False), 3, Need.AHEAD)
+    block = source.load(Schedule(blocks, BLOCK_ROWS, 1, 0, 1, drop_last=False), 3, Need.PREFETCH)
     media = block.media[group]
     media.load()
     out = group.empty(2)

@@ -27,14 +27,14 @@ def test_a_split_is_a_table_of_its_outputs(dataset):
 def test_a_loader_is_a_table_of_its_settings(dataset):
     loader = dataset["train"].loader(batch_size=32, seed=7, columns=["price", "city"], rank=1, world_size=2)
     html = loader._repr_html_()
-    for text in ("32 over all ranks", "shuffled, 16 streams, seed 7", "1 of 2", "0, 0 rows given", "price, city"):
+    for text in ("32 over all ranks", "shuffled, 16 streams, seed 7", "1 of 2", "0, 0 rows yielded", "price, city"):
         assert text in html
 
 
 def test_a_loader_says_how_far_it_is(dataset):
     loader = dataset["train"].loader(batch_size=32, columns=["price"], shuffle=False)
     next(iter(loader))
-    assert "0, 32 rows given" in loader._repr_html_()
+    assert "0, 32 rows yielded" in loader._repr_html_()
     assert "as on disk" in loader._repr_html_()
 
 

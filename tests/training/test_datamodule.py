@@ -178,7 +178,7 @@ def test_managers_that_make_no_run_are_refused(managers, message):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"rank": 1}, "give both rank and world_size"), ({"overfit_batches": 0}, "overfit_batches=0: expected")],
+    [({"rank": 1}, "pass both rank and world_size"), ({"overfit_batches": 0}, "overfit_batches=0: expected")],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
