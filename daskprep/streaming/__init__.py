@@ -1,4 +1,4 @@
-"""Batches of torch straight from partitions, encoded while a model trains; nothing is written.
+"""Batches for torch directly from partitions, encoded while a model trains, without a dataset on disk.
 
-Tasks of workers import `encoding` alone, so that they need no torch: hence nothing is imported here.
+Tasks on Dask workers import only `encoding`. This file imports no module, so that workers do not need torch.
 """

@@ -1,4 +1,4 @@
-"""What the batches of a stream hold: which outputs, how they lie in memory, and what makes them."""
+"""Contents of a stream's batches: the outputs, their arrays in memory, and the job that encodes them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,30 @@ from daskprep.streaming.plan import StreamPlan
 from daskprep.writing.placement import SPLITS
 from daskprep.writing.recipe import Recipe
 
-# Of each row, besides its outputs: its numbers in the split and in the source, and its place in the window.
+# Per row, in addition to its outputs: its row numbers in the split and in the source, and its slot in the window.
 _ROW_BYTES = 24
 _FINGERPRINT_ROWS = 100
 
 
 @dataclass(frozen=True)
 class StreamContents:
-    """The outputs of a stream; `targets` are given also if they are not among `columns`."""
+    """The outputs of a stream, and how they are encoded.
+
+    Attributes
+    ----------
+    recipe : Recipe
+        The encoding.
+    source : Source
+        The rows.
+    split : str
+        Split whose rows are yielded.
+    columns, targets : tuple of str
+        Outputs of the batches; targets need not be among `columns`.
+    decode_on : {"trainer", "workers"}
+        Where images and audio are decoded.
+    row_ids : bool
+        Whether batches contain row numbers.
+    """
 
     recipe: Recipe
     source: Source
@@ -54,7 +70,7 @@ class StreamContents:
 
     @cached_property
     def outputs(self) -> list[Output]:
-        """The outputs as they are in memory; of media to be decoded here, what is known of their cells."""
+        """The outputs with type and shape; media to decode in this process also have the estimated bytes of a cell."""
         outputs = {}
         for name, feature in self.recipe.features.items():
             learned = self.learned[name]
@@ -77,15 +93,15 @@ class StreamContents:
 
     @property
     def names(self) -> list[str]:
-        """What batches hold."""
+        """Names of the outputs in batches."""
         names = [output.name for output in self.outputs]
         return [*names, ROW_ID.name] if self.row_ids else names
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The arrays that outputs lie in."""
+        """Groups of outputs, and of row numbers if they are needed, that share an array."""
         groups = group_outputs(self.outputs)
-        # Numbers in the source also tell which image cannot be decoded.
+        # Row numbers also identify media that cannot be decoded, in errors and warnings.
         return [Group((ROW_ID,)), *groups] if self.row_ids or any(group.stores_cells for group in groups) else groups
 
     @property
@@ -94,7 +110,7 @@ class StreamContents:
         return _ROW_BYTES + sum(output.stored_bytes for output in self.outputs)
 
     def job(self, plan: StreamPlan, digest: str) -> partitions.Job:
-        """Return what is done with partitions; `digest` is that of the stream."""
+        """Return the job that encodes partitions; `digest` identifies the stream."""
         features = self.features
         groups = [tuple(output.name for output in group.outputs) for group in self.groups]
         learned = {name: self.learned[name] for name in {**features, **plan.dropping}}
@@ -109,26 +125,26 @@ class StreamContents:
         return partitions.Job(self.source, columns, encode_partition, encoding, select_own_rows, key)
 
     def decoder(self, name: str) -> MediaDecoder:
-        """Return what decodes the images or sounds of an output in this process."""
+        """Return a decoder for the images or audio of the output `name`, after importing its packages."""
         decoder = cast("MediaFeature", self.recipe.features[name]).decoder(self.learned[name])
         decoder.prepare()
         return decoder
 
 
 def select_outputs(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return the names of the outputs asked for, or raise ConfigError for one that is not there."""
-    known = [name + suffix for name, feature in recipe.features.items() for suffix in all_outputs(feature)]
+    """Return the names of the selected outputs, all of them for None, or raise ConfigError for an unknown name."""
+    names = [name + suffix for name, feature in recipe.features.items() for suffix in all_outputs(feature)]
 
     def check(name: str) -> None:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise ConfigError(f'there is no output "{name}".{hint} Outputs are: {", ".join(known)}')
+        if name not in names:
+            hint = did_you_mean(name, names)
+            raise ConfigError(f'no output "{name}".{hint} Outputs are: {", ".join(names)}')
 
-    return tuple(select_names(columns, known, check))
+    return tuple(select_names(columns, names, check))
 
 
 def digest_stream(recipe: Recipe, plan: StreamPlan) -> str:
-    """Return a digest of the rows of a stream and of what is made of them, the same in every process."""
+    """Return a digest of the fitted state and of the rows per partition, the same in every process."""
     digest = hashlib.sha256()
     for name, data in sorted(state_files(recipe.describe(recipe.learned)).items()):
         digest.update(f"{name} {len(data)} ".encode())
@@ -139,26 +155,26 @@ def digest_stream(recipe: Recipe, plan: StreamPlan) -> str:
 
 
 def fingerprint_source(source: Source, features: Mapping[str, Feature]) -> str | None:
-    """Return what tells a source from others with as many rows, in any process; None where nothing does.
+    """Return a digest that distinguishes sources with the same number of rows, or None if there is no basis for one.
 
-    Of files: their sizes and times of change, wherever they lie. Of a frame in memory: how some cells begin, but not
-    images and sounds, which would be written as files for that. Of separate splits and of a sample: what tells their
-    sources, as far as any of them can be told.
+    For files, it covers sizes and modification times, but not paths. For a frame in memory, it covers the start of a
+    sample of cells, except images and audio, which would have to be written to files. For separate splits and samples,
+    it combines the digests of their sources.
     """
     raw = source.raw if isinstance(source, PreparedSource) else source
     if isinstance(raw, FileSource):
         facts: Any = [[stamp for _, *stamp in raw.fingerprint()], str(raw.settings)]
     elif isinstance(source, PandasSource):
         features = {name: feature for name, feature in features.items() if not isinstance(feature, MediaFeature)}
-        # One of several splits has no column that says which it is.
+        # A frame that is one of several separate splits has no column for the split.
         present = set(source.columns)
         sample = source.sample([name for name in source_columns(features) if name in present], _FINGERPRINT_ROWS)
-        # Of all types, in bounded time; Python has no times as far away as Arrow.
+        # Arrow formats all types, in bounded time; Python objects cannot represent the range of Arrow's timestamps.
         facts = [
             column.to_string(window=_FINGERPRINT_ROWS, container_window=_FINGERPRINT_ROWS) for column in sample.columns
         ]
     elif isinstance(raw, ComposedSource):
-        facts = {name: fingerprint_source(one, features) for name, one in raw.sources.items()}
+        facts = {name: fingerprint_source(member, features) for name, member in raw.sources.items()}
         if not any(facts.values()):
             return None
     else:

@@ -1,4 +1,4 @@
-"""What a task of a stream does: a partition becomes the encoded rows of one split, or those that one rank is given."""
+"""Tasks of a stream: encode the rows of a split in a partition, and select the rows of a rank."""
 
 from __future__ import annotations
 
@@ -27,18 +27,38 @@ EncodedRows: TypeAlias = Sequence[EncodedOrCells]
 
 @dataclass(frozen=True)
 class Encoding:
-    """How partitions are encoded, for all of them."""
+    """Parameters of the encoding, the same for all partitions.
 
-    features: Mapping[str, Feature]  # those of the outputs that are given
-    dropping: Mapping[str, Feature]  # the features that may leave rows out
+    Attributes
+    ----------
+    features : mapping of str to Feature
+        Features of the outputs.
+    dropping : mapping of str to Feature
+        Features that may drop rows.
+    learned : mapping
+        Learned state of these features.
+    code : int
+        Code of the split whose rows are returned.
+    groups : sequence of tuple of str
+        Outputs of each array; several outputs are scalars of one type.
+    decodes : bool
+        Whether to decode images and audio.
+    """
+
+    features: Mapping[str, Feature]
+    dropping: Mapping[str, Feature]
     learned: Mapping[str, Any]
-    code: int  # the split whose rows are given
-    groups: Sequence[tuple[str, ...]]  # the outputs of each array; several are scalars of one type, side by side
-    decodes: bool  # whether images and sounds are decoded, and not given as cells
+    code: int
+    groups: Sequence[tuple[str, ...]]
+    decodes: bool
 
 
 def encode_partition(encoding: Encoding, inputs: tuple[PartitionContext, int], table: pa.Table) -> EncodedRows:
-    """Encode the rows of the split, given what a partition must know and the number of its first row."""
+    """Return the encoded rows of the split in a partition.
+
+    `inputs` are the context of the partition and the row number of its first row in the source, and `table` is its
+    data. Rows are repeated as balancing requires.
+    """
     context, first_row = inputs
     parsed = parse_columns({**encoding.dropping, **encoding.features}, table)
     splits, repeats = Assignment(encoding.dropping, learned=encoding.learned).assign(context, parsed, table)
@@ -52,8 +72,8 @@ def encode_partition(encoding: Encoding, inputs: tuple[PartitionContext, int], t
         rows[name] = _decode_media(encoding, name, column, row_ids) if stores_cells and encoding.decodes else column
     order = np.repeat(np.arange(len(row_ids)), repeats[keep])
     is_in_order = np.array_equal(order, np.arange(len(row_ids)))
-    joined = [_stack_columns([rows.pop(name) for name in names]) for names in encoding.groups]
-    return joined if is_in_order else [take(column, order) for column in joined]
+    arrays = [_stack_columns([rows.pop(name) for name in names]) for names in encoding.groups]
+    return arrays if is_in_order else [take(array, order) for array in arrays]
 
 
 def _decode_media(encoding: Encoding, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
@@ -72,21 +92,35 @@ def _stack_columns(columns: list[EncodedOrCells]) -> EncodedOrCells:
 
 @dataclass(frozen=True)
 class RankShare:
-    """Which positions of an epoch's sequence a rank is given: a piece of each full batch, and one of what is left."""
+    """A rank's positions in an epoch's sequence: a range of each full batch, and a range of the remaining rows.
 
-    first: int  # the position from which on rows are given; those before were given earlier
-    full_batches: int  # number of full batches
+    Attributes
+    ----------
+    first : int
+        Position of the first row to yield; earlier rows were yielded before.
+    full_batches : int
+        Number of full batches.
+    batch_size : int
+        Rows of a full batch over all ranks.
+    own : range
+        The rank's positions within a full batch.
+    tail : range
+        The rank's positions in the sequence after the full batches.
+    """
+
+    first: int
+    full_batches: int
     batch_size: int
-    own: range  # of the positions of a full batch, those of the rank
-    tail: range  # the rank's positions behind the full batches
+    own: range
+    tail: range
 
     @property
     def is_all(self) -> bool:
-        """Whether there are no other ranks."""
+        """Whether the rank has all rows of each batch."""
         return len(self.own) == self.batch_size
 
     def rank_positions(self, positions: Integers) -> Integers:
-        """Return the place of each position among the rank's own, and -1 for those of others."""
+        """Return the index of each position among the rank's positions, -1 for positions of other ranks."""
         own = len(self.own)
         batches, within = np.divmod(positions - self.first, self.batch_size)
         within -= self.own.start
@@ -98,7 +132,7 @@ class RankShare:
         return rank_positions
 
     def count_before(self, position: int) -> int:
-        """Return how many of the rank's own positions lie before a position."""
+        """Return how many of the rank's positions are smaller than `position`."""
         own = len(self.own)
         batches, within = divmod(max(0, position - self.first), self.batch_size)
         rows = (
@@ -111,30 +145,44 @@ class RankShare:
 
 @dataclass(frozen=True)
 class PartitionSpan:
-    """Where the rows of a partition lie in an epoch's sequence: strewn over a window, or one after the other."""
+    """Positions of a partition's rows in an epoch's sequence: permuted within a window, or contiguous.
 
-    start: int  # where the window begins
-    first: int  # of the rows of the window, the first that the partition has
-    rows: int  # and how many
-    window_rows: int  # rows of the window
-    key: int | None  # chooses how the rows of the window are permuted; None: they are not
+    Attributes
+    ----------
+    start : int
+        Position of the window's first row in the sequence.
+    first : int
+        Index of the partition's first row in the window, before the permutation.
+    rows : int
+        Number of rows of the partition.
+    window_rows : int
+        Number of rows of the window.
+    key : int or None
+        Seed of the permutation of the window. None: no permutation.
+    """
+
+    start: int
+    first: int
+    rows: int
+    window_rows: int
+    key: int | None
 
     def positions(self) -> Integers:
-        """Return the position of each row."""
+        """Return the position of each row in the sequence."""
         index = np.arange(self.first, self.first + self.rows)
         return self.start + (index if self.key is None else permute(index, self.window_rows, self.key))
 
     def check(self, rows: EncodedRows) -> None:
-        """Raise CorruptDatasetError if a partition does not give the rows that were counted."""
+        """Raise CorruptDatasetError if the number of encoded rows differs from the planned number."""
         if len(rows[0]) != self.rows:
             raise CorruptDatasetError(
-                f"it gave {len(rows[0]):,} rows, and {self.rows:,} when they were counted: the source has changed, or "
-                "is computed differently each time; persist it, or write it to files first"
+                f"it has {len(rows[0]):,} rows, but had {self.rows:,} when they were counted: the source has changed, "
+                "or is computed differently each time; persist it, or write it to files first"
             )
 
 
 def select_own_rows(rows: EncodedRows, selection: tuple[PartitionSpan, RankShare]) -> EncodedRows:
-    """Return those rows of a partition that a rank is given."""
+    """Return the rows of a partition that belong to a rank, from the partition's span and the rank's share."""
     span, share = selection
     span.check(rows)
     own = np.flatnonzero(share.rank_positions(span.positions()) >= 0)

@@ -1,4 +1,4 @@
-"""Which rows of a stream come when: partitions in some order, and their rows strewn over windows of a few of them."""
+"""The order of a stream's rows: partitions are permuted, and rows are permuted within windows of partitions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,22 @@ from daskprep.streaming.encoding import PartitionSpan, RankShare
 
 @dataclass(frozen=True)
 class StreamOrder:
-    """The order of all epochs: a pure function of these numbers."""
+    """The order of rows in all epochs: a pure function of the attributes.
 
-    sizes: Integers  # rows that each partition gives
-    window_rows: int  # rows that a window has at most, unless one partition alone has more
+    Attributes
+    ----------
+    sizes : array of int
+        Rows of each partition in the split.
+    window_rows : int
+        Maximum rows of a window, unless a single partition has more.
+    seed : int
+        Seed of the shuffle.
+    shuffle : bool
+        Whether to permute partitions, and rows within windows.
+    """
+
+    sizes: Integers
+    window_rows: int
     seed: int
     shuffle: bool
 
@@ -49,25 +61,36 @@ class StreamOrder:
         )
 
     def _borders(self, sizes: Integers, epoch: int) -> Iterator[int]:
-        begin = rows = 0
-        # The first batch of all waits for one partition, and the first windows for as many as are there by then.
+        """Yield the start of each window as an index of `sizes`, and finally the number of partitions."""
+        start = rows = 0
+        # In epoch 0 the first window has one partition, so that the first batch is early; later windows double in size.
         max_partitions = 1 if epoch == 0 else len(sizes)
         yield 0
         for index, size in enumerate(sizes.tolist()):
-            if index > begin and (rows + size > self.window_rows or index - begin >= max_partitions):
+            if index > start and (rows + size > self.window_rows or index - start >= max_partitions):
                 yield index
-                begin, rows, max_partitions = index, 0, 2 * max_partitions
+                start, rows, max_partitions = index, 0, 2 * max_partitions
             rows += size
         yield len(sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochWindows(EpochBlocks):
-    """The sequence of the rows of an epoch, with windows for blocks; row numbers are those of the split."""
+    """The sequence of all rows of an epoch, with windows as blocks.
 
-    partition_sizes: Integers  # rows that each partition gives
-    partitions: Integers  # the partitions in the order of the epoch
-    window_borders: Integers  # where windows begin among these, and where the last ends
+    Attributes
+    ----------
+    partition_sizes : array of int
+        Rows of each partition in the split.
+    partitions : array of int
+        Partition numbers in the order of the epoch.
+    window_borders : array of int
+        Start of each window in `partitions`, and the end of the last window.
+    """
+
+    partition_sizes: Integers
+    partitions: Integers
+    window_borders: Integers
 
     @cached_property
     def order(self) -> Integers:
@@ -75,12 +98,12 @@ class EpochWindows(EpochBlocks):
 
     @cached_property
     def first_numbers(self) -> Integers:
-        """The number in the split of the first row that each partition gives."""
+        """Row number in the split of the first row of each partition."""
         first: Integers = np.cumsum(self.partition_sizes) - self.partition_sizes
         return first
 
     def window_partitions(self, window: int) -> Iterator[tuple[int, PartitionSpan]]:
-        """Give the partitions of a window, each with where its rows lie in the sequence."""
+        """Yield the number of each partition of a window, and its span in the sequence."""
         key = make_key(self.seed, "window", self.epoch, window) if self.shuffle else None
         first, start = 0, int(self.starts[window])
         for number in self.partitions[self.window_borders[window] : self.window_borders[window + 1]].tolist():
@@ -97,7 +120,7 @@ class EpochWindows(EpochBlocks):
 
 
 def compute_rank_share(schedule: Schedule) -> RankShare:
-    """Return which positions of the sequence the rank of a schedule is given."""
+    """Return the positions in the sequence of the schedule's rank."""
     tail = range(0)
     if not schedule.drop_last and len(positions := schedule.tail()):
         tail = range(int(positions[0]), int(positions[-1]) + 1)
@@ -105,12 +128,17 @@ def compute_rank_share(schedule: Schedule) -> RankShare:
 
 
 def check_window(sizes: Integers, row_bytes: int, window_bytes: int, window: object) -> int:
-    """Return how many rows a window may have: one half is given while the other is made; a partition must fit."""
+    """Return the maximum number of rows of a window, or raise ConfigError if a partition does not fit in the memory.
+
+    A window has half of `window_bytes`, because one window is yielded while the next is encoded. `sizes` are the rows
+    of each partition, and `window` is the option in messages.
+    """
     largest = int(sizes.argmax())
     nbytes = int(sizes[largest]) * row_bytes
     if nbytes > window_bytes:
         raise ConfigError(
             f"window={window!r} is too small: partition {largest} has {sizes[largest]:,} rows, which take {nbytes:,} "
-            "bytes encoded; give a window of twice as much, or smaller partitions: read_files(..., partition_bytes=...)"
+            "bytes encoded; use a window of twice as many bytes, or smaller partitions: read_files(..., "
+            "partition_bytes=...)"
         )
     return max(1, window_bytes // 2 // row_bytes)

@@ -1,4 +1,4 @@
-"""What is to be known of all partitions before one is streamed: what each is told, and how many rows it gives."""
+"""Plan of a stream, made before the first partition is encoded: contexts and numbers of rows of all partitions."""
 
 from __future__ import annotations
 
@@ -25,19 +25,31 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """What each partition of a source gives."""
+    """Contexts and numbers of rows of the partitions of a source.
 
-    dropping: Mapping[str, Feature]  # the features that may leave rows out
-    columns: list[str]  # what must be read to tell which rows these are
-    contexts: list[PartitionContext]  # what each partition must know of the others
-    placement: Placement  # rows of each partition, and those that it gives to each split, as often as given
+    Attributes
+    ----------
+    dropping : mapping of str to Feature
+        Features that may drop rows.
+    columns : list of str
+        Columns that determine split, repeats and dropped rows.
+    contexts : list of PartitionContext
+        Context of each partition: the values that it needs from other partitions.
+    placement : Placement
+        Rows of each partition in the source, and in each split with repeats.
+    """
+
+    dropping: Mapping[str, Feature]
+    columns: list[str]
+    contexts: list[PartitionContext]
+    placement: Placement
 
     def sizes(self, split: str) -> Integers:
-        """Return the rows that each partition gives to a split; ConfigError if no partition gives any."""
+        """Return the rows of each partition in a split, or raise ConfigError if the split has no rows."""
         sizes: Integers = self.placement.counts[:, SPLITS[split]]
         if not sizes.any():
-            known = ", ".join(f"{name} ({rows:,})" for name, rows in self.placement.rows.items())
-            raise ConfigError(f'split="{split}" has no rows; those with rows are: {known or "none"}')
+            nonempty = ", ".join(f"{name} ({rows:,})" for name, rows in self.placement.rows.items())
+            raise ConfigError(f'split="{split}" has no rows; splits with rows are: {nonempty or "none"}')
         return sizes
 
 
@@ -49,9 +61,10 @@ def plan_stream(
     balance: Balance | None,
     output_features: Collection[str],
 ) -> StreamPlan:
-    """Find out what each partition gives; nothing is read where the numbers of rows tell.
+    """Return the plan of a stream; partitions are read only if their numbers of rows do not suffice.
 
-    `output_features` names the features whose outputs are given: only these are told what lies in other partitions.
+    `output_features` names the features of the outputs: contexts contain values of other partitions only for these.
+    Raises ColumnError if the source has no rows, and warns if rows are dropped.
     """
     if source.is_dask:
         partitions.check_independent_partitions(source, source.columns)
@@ -62,7 +75,7 @@ def plan_stream(
         if feature.imputer is not None and name in output_features
     }
     folded = {name: feature for name, feature in assignment.features.items() if name in output_features}
-    # What the others learned need not travel.
+    # Tasks do not need the learned state of other features, which would be sent to the workers.
     needed_features = {**assignment.dropping, **border_features}
     assignment = dataclasses.replace(
         assignment, features=needed_features, learned={name: learned[name] for name in needed_features}
@@ -74,15 +87,15 @@ def plan_stream(
         assignment.dropping,
         source_columns(assignment.dropping, [*assignment.columns, *fold_columns(folded)]),
         contexts,
-        Placement.of([one.rows for one in partition_counts], [one.counts for one in partition_counts]),
+        Placement.of([part.rows for part in partition_counts], [part.counts for part in partition_counts]),
     )
     if not (row_count := sum(plan.placement.source_rows)):
-        raise ColumnError("the data has no rows: there is nothing to stream")
-    if left_out := sum(one.left_out for one in partition_counts):
+        raise ColumnError("the data has no rows: nothing to stream")
+    if left_out := sum(part.left_out for part in partition_counts):
         reasons = [f"they are {split.exclusion_reason}"] if split is not None and split.exclusion_reason else []
         if names := join_names([f'"{name}"' for name in plan.dropping], _MAX_NAMED):
             reasons.append(
-                f"a cell of {names} is missing or unusable, and these features drop such rows; to keep them, set "
+                f"a cell of {names} is missing or unusable, and these features drop its row; to keep these rows, set "
                 "another missing_value_strategy, outlier_strategy or on_error"
             )
         warn(f"{left_out:,} of {format_count(row_count, 'row')} are left out, because {', or '.join(reasons)}")

@@ -1,4 +1,4 @@
-"""Batches for torch straight from a source, encoded while a model trains."""
+"""The stream: batches for torch directly from a source, encoded while a model trains."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Stream(BatchIterator):
     Parameters
     ----------
     recipe, source
-        The encoding, and the rows.
+        The fitted Preprocessor's encoding, and the rows.
     batch_size : int
         Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them (see `uneven`).
     split : {"train", "validation", "test"}
-        Split whose rows are yielded, balanced as the Preprocessor says.
+        Split whose rows are yielded, balanced as set in the Preprocessor.
     epochs : int or None
-        Number of epochs in one iteration, without a pause between them. None: no end.
+        Number of epochs in one iteration, without a pause between them. None: endless.
     shuffle : bool
         Whether to shuffle the order of partitions in each epoch, and the rows of a window. False: the order of the
         source.
@@ -87,7 +87,7 @@ class Stream(BatchIterator):
         None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets. Weights come third, as for a
         loader.
     expand : bool
-        Whether to expand compact rows to what a model reads. False: as a dataset would hold them.
+        Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as in a dataset.
     row_ids : bool
         Whether batches hold "row_id", the number of each row in the source.
     transform : callable or None
@@ -170,12 +170,12 @@ class Stream(BatchIterator):
         self.threads = threads
         self._client = client
         self._annotations = partitions.current_annotations()
-        chosen = select_outputs(recipe, columns)
+        names = select_outputs(recipe, columns)
         if targets is None:
-            target_names = tuple(target_outputs(recipe.targets, recipe.features, chosen))
+            target_names = tuple(target_outputs(recipe.targets, recipe.features, names))
         else:
             target_names = select_outputs(recipe, targets)
-        self._contents = contents = StreamContents(recipe, source, split, chosen, target_names, decode_on, row_ids)
+        self._contents = contents = StreamContents(recipe, source, split, names, target_names, decode_on, row_ids)
         weight = weight_output(recipe.features, contents.names)
         batch_format = BatchFormat(contents.targets, is_single_target(targets, target_names), transform, weight)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
@@ -196,8 +196,8 @@ class Stream(BatchIterator):
         self._resolve_ranks()
         if epochs is None and drop_last and self._rows < batch_size:
             raise ConfigError(
-                f"{self._rows:,} rows do not fill a batch of {batch_size:,}, and drop_last leaves them out: "
-                "give a smaller batch_size"
+                f"{self._rows:,} rows do not fill a batch of {batch_size:,}, and drop_last drops them: "
+                "use a smaller batch_size"
             )
         self._first_epoch = 0
 
@@ -222,34 +222,34 @@ class Stream(BatchIterator):
         """Return the number of batches of an iteration, the same on every rank."""
         refuse_sharing(sys._getframe(1))
         if self.epochs is None:
-            raise TypeError("a stream with epochs=None has no end, and so no length")
+            raise TypeError("a stream with epochs=None is endless and has no length")
         return self.epochs * len(self._make_schedule(0))
 
     def __iter__(self) -> Iterator[Any]:
         refuse_collation(sys._getframe(1))
         if get_worker_info() is not None:
             raise ConfigError(
-                "a stream cannot be iterated over in the worker processes of a DataLoader, which would each read all "
-                "of the source: iterate over the stream itself, or give num_workers=0"
+                "a stream cannot be iterated over in the worker processes of a DataLoader, because each of them would "
+                "read the entire source: iterate over the stream itself, or use num_workers=0"
             )
         if self._begun:
             self._go_to(self.epoch + 1)
         if not self.drop_last:
             check_rows_left(self._rows - self._rows_yielded, self.world_size, self.epoch)
         self._current_iteration = iteration = object()
-        # A state may be of a stream that gives more epochs.
+        # The state may be from a stream with more epochs.
         stop = None if self.epochs is None else max(self.epoch + 1, self._first_epoch + self.epochs)
         return self._iterate_batches(self.epoch, stop, self._rows_yielded, iteration)
 
     def _epochs(self, epoch: int, stop: int | None, rows_before: int) -> Iterator[Epoch]:
-        """Give the epochs of an iteration, the first of which some rows were given of."""
+        """Yield the epochs below `stop`; the first one starts after the `rows_before` rows yielded earlier."""
         while stop is None or epoch < stop:
             schedule = self._make_schedule(epoch, rows_before)
             yield schedule, range(len(schedule))
             epoch, rows_before = epoch + 1, 0
 
     def _iterate_batches(self, epoch: int, stop: int | None, rows_before: int, iteration: object) -> Iterator[Any]:
-        # At the end of the interpreter, modules may have gone before an iterator that was left.
+        # When the interpreter exits, modules may be gone before an abandoned iterator is closed.
         getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
         contents, transfer, times = self._contents, DeviceTransfer(self.device), StreamTimes()
@@ -281,19 +281,20 @@ class Stream(BatchIterator):
             )
             yield from self._iterate_pipeline(pipeline, transfer, self._builder, iteration)
         finally:
-            # A forked process has none of these threads, and at the end of Python nobody answers any more.
+            # A forked process has none of these threads, and when Python exits, they no longer respond.
             if getpid() == process and not is_finalizing():
                 if pipeline is not None:
                     pipeline.close()
                 executor.close()
 
     def _warn_unshared(self) -> None:
+        """Warn that ranks cannot share encoded partitions, with the reason and a remedy."""
         cause = "nothing identifies its rows in other processes"
         remedy = "stream Parquet files"
         if made_by := self.source.prepared_by:
             cause = f"{made_by} or the rows that it prepares cannot be identified in other processes"
             remedy = "define the function in a module of its own, without sets, and stream files"
-        warn(f"{self.source!r}: every rank encodes all partitions by itself, since {cause}; {remedy} to share them")
+        warn(f"{self.source!r}: every rank encodes all partitions separately, since {cause}; {remedy} to share them")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the stream as JSON values; it counts batches yielded, not batches prefetched."""
@@ -312,10 +313,10 @@ class Stream(BatchIterator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state, on as many ranks as now; its window is encoded again.
+        """Resume from a state of `state_dict`, on any number of ranks; the current window is encoded again.
 
-        A state that was taken after the last batch of an epoch resumes with the next epoch. A state that was taken
-        after the last of all epochs resumes with as many epochs more.
+        A state that was saved after the last batch of an epoch resumes with the next epoch. A state that was saved
+        after the last epoch starts another iteration of `epochs` epochs.
         """
         self._check_state(state)
         epoch, first, rows_before = state["epoch"], state["first_epoch"], state["rows_given"]
@@ -327,26 +328,26 @@ class Stream(BatchIterator):
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         own = self.state_dict()
-        # States of older versions do not say which source they are of, or None of separate splits and samples.
+        # In states of older versions, "source" is missing, or None for separate splits and samples.
         check_state(state, own.keys() - {"source", "prepare"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
         check_same_options({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
             raise CorruptDatasetError(
                 f'the state belongs to split "{state["split"]}" of stream {state["digest"]}, not to "{self.split}" '
-                f"of {self._digest}: the Preprocessor or the partitions differ, so rows would be skipped or repeated; "
-                "stream what the state was saved for, or restart the epoch"
+                f"of {self._digest}. The Preprocessor or the partitions differ, so rows would be skipped or repeated: "
+                "use the Preprocessor and the source that the state was saved for, or restart the epoch"
             )
         if state.get("source") not in (None, self._source_fingerprint):
             raise CorruptDatasetError(
                 f"the state belongs to another source than {self.source!r}, or the source has changed, so rows would "
-                "be skipped or repeated; stream what the state was saved for, or restart the epoch (a state without "
-                '"source" is accepted for any)'
+                "be skipped or repeated. Stream the source that the state was saved for, or restart the epoch (a state "
+                'without "source" is accepted for any source)'
             )
         check_same_options(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")
         if state["window_rows"] != own["window_rows"]:
             raise ConfigError(
                 f"the state was saved with windows of {state['window_rows']:,} rows, but this stream has "
-                f"{own['window_rows']:,}: give the same window=, columns= and decode_on="
+                f"{own['window_rows']:,}: use the same window=, columns= and decode_on="
             )
         if state["rows_given"] > self._rows:
             raise ConfigError(f"state: rows_given={state['rows_given']}: an epoch has {self._rows} rows")

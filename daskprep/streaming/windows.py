@@ -1,4 +1,4 @@
-"""Windows of encoded rows in memory, filled by partitions as they come, within a number of bytes."""
+"""Windows of encoded rows in memory, filled by partitions in their order of arrival, within a memory limit."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from daskprep.storage.arrays import ROW_ID
 from daskprep.streaming.encoding import EncodedRows, PartitionSpan
 from daskprep.streaming.order import EpochWindows, compute_rank_share
 
-# What each thread works on, and what it finds when it is done with that.
+# One partition in progress and one waiting, so that a thread is never idle.
 _PARTITIONS_PER_THREAD = 2
 _POLL_SECONDS = 1.0
 
 
 @dataclass
 class StreamTimes(Times):
-    """Of partitions: how many came, how many windows they made, and the most bytes of these that were held."""
+    """Statistics of a stream: also the partitions that arrived, the windows released, and the peak bytes of windows."""
 
     partitions: int = 0
     windows: int = 0
@@ -41,7 +41,7 @@ class StreamTimes(Times):
 
 
 class _WindowMedia(MediaRows):
-    """The images or sounds of one output in a window: their cells, as partitions brought them."""
+    """Encoded images or audio of one output in a window, in the order in which partitions arrived."""
 
     def __init__(self, window: WindowRows) -> None:
         self._window = window
@@ -49,23 +49,23 @@ class _WindowMedia(MediaRows):
         self.nbytes = 0
 
     def add(self, first: int, cells: pa.StructArray) -> None:
-        """Keep the cells of slots from `first` on, one piece at a time."""
+        """Store the cells of a partition in the slots from `first` on."""
         self._chunks[first] = cells
         self.nbytes += cells.nbytes
 
     def shrink_to(self, indices: Integers) -> None:
-        """Let go of all but some slots, which are then numbered from 0."""
+        """Discard all slots except `indices`, which are then numbered from 0."""
         kept = self.take(indices) if len(indices) else None
         self._chunks, self.nbytes = {}, 0
         if kept is not None:
             self.add(0, kept)
 
     def take(self, indices: Integers) -> pa.StructArray:
-        """Return the cells of some slots, in their order."""
+        """Return the cells of the slots `indices`, in this order."""
         starts = np.array(sorted(self._chunks), np.int64)
         groups = list(group_by_block(np.searchsorted(starts, indices, side="right") - 1))
-        taken = [self._chunks[int(starts[chunk])].take(indices[chosen] - starts[chunk]) for chunk, chosen in groups]
-        return pa.concat_arrays(taken).take(np.argsort(np.concatenate([chosen for _, chosen in groups])))
+        parts = [self._chunks[int(starts[chunk])].take(indices[where] - starts[chunk]) for chunk, where in groups]
+        return pa.concat_arrays(parts).take(np.argsort(np.concatenate([where for _, where in groups])))
 
     def lookup(self, indices: Integers) -> tuple[CellArray | None, np.ndarray]:
         return self, np.zeros(len(indices), bool)
@@ -76,10 +76,23 @@ class _WindowMedia(MediaRows):
 
 
 class WindowRows(ResidentBlock):
-    """The rows of one window that a rank is given, in the order in which partitions came.
+    """A rank's rows of one window, stored in the order in which partitions arrived.
 
-    `order` tells where they lie in the order in which they are given, so that the result depends on no other.
-    Partitions come on any thread: each takes its own slots under the lock, and writes to them without it.
+    `order` contains the slot of each row in the order in which rows are yielded, so that batches do not depend on the
+    order of arrival. Partitions arrive on any thread: each reserves slots under the lock, and writes without it.
+
+    Parameters
+    ----------
+    owner : WindowBlocks
+        The source of the window.
+    schedule : Schedule
+        Schedule of the epoch.
+    number : int
+        Number of the window in the epoch.
+    groups : sequence of Group
+        Outputs by array.
+    nbytes : int
+        Bytes that the source has reserved for the window.
     """
 
     def __init__(
@@ -111,7 +124,7 @@ class WindowRows(ResidentBlock):
         self._owner.stop(self)
 
     def row_indices(self, within: slice | Integers) -> Integers:
-        # The rows of a rank that are asked for at a time lie one after the other among its own.
+        # Rows of consecutive batches are contiguous among the rows of the rank.
         if isinstance(within, slice):
             start, rows = within.start, within.stop - within.start
         else:
@@ -124,7 +137,7 @@ class WindowRows(ResidentBlock):
         return self._row_numbers[indices]
 
     def shrink(self) -> None:
-        """Let go of the rows that were given, if all have come; nobody works on it."""
+        """Discard the rows that were yielded, if all rows have arrived; no task may use the window."""
         left = self.order[self._rows_yielded :].astype(np.int64)
         if self._filled < len(self.order) or not self._rows_yielded:
             return
@@ -137,12 +150,16 @@ class WindowRows(ResidentBlock):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes in memory."""
+        """Bytes of the window in memory."""
         cells = sum(cells.nbytes for cells in self._cells.values())
         return cells + sum(array.nbytes for array in (*self.arrays.values(), self._row_numbers, self.order))
 
     def add(self, span: PartitionSpan, first_number: int, rows: EncodedRows, *, chosen: bool) -> None:
-        """Copy in the rows of a partition: all of them, or, if they were `chosen`, the rank's own alone."""
+        """Copy this rank's rows of a partition into the window.
+
+        `first_number` is the row number of the partition's first row in the split. `chosen` is whether `rows` contains
+        only the rank's rows, and not all rows of the partition.
+        """
         if not chosen:
             span.check(rows)
         rank_positions = self.share.rank_positions(span.positions())
@@ -166,11 +183,25 @@ class WindowRows(ResidentBlock):
 
 
 class WindowBlocks:
-    """Has windows made by tasks of Dask: the blocks of a stream.
+    """Source whose blocks are windows of partitions that Dask tasks encode.
 
-    Who plans asks for windows, and partitions arrive on threads of Dask; the condition guards all that both change.
-    Partitions are asked for on whatever thread makes room: that which brought one, or that which asks for a window.
-    All windows together may take `window_bytes`; `contexts` is what each partition must know.
+    The planning thread loads windows, and partitions arrive on threads of Dask; a condition guards their shared state.
+    Requests are submitted by the thread that makes room for them: on arrival of a partition, or on loading a window.
+
+    Parameters
+    ----------
+    executor : PartitionExecutor
+        Encodes the partitions.
+    contexts : sequence of (PartitionContext, int)
+        Context of each partition, and its first row number in the source.
+    groups : sequence of Group
+        Outputs by array.
+    row_bytes : int
+        Bytes of a row in a window.
+    window_bytes : int
+        Maximum bytes of all windows together.
+    times : StreamTimes
+        Statistics, updated during the iteration.
     """
 
     def __init__(
@@ -189,7 +220,7 @@ class WindowBlocks:
         self._row_bytes = row_bytes
         self._free_bytes = self._window_bytes = window_bytes
         self._times = times
-        self._missing: dict[WindowRows, int] = {}  # of the windows that are held: partitions that are still to come
+        self._missing: dict[WindowRows, int] = {}  # number of partitions that have not arrived, by window in memory
         self._waiting: deque[tuple[WindowRows, PartitionRequest, PartitionSpan]] = deque()
         self._requests: dict[WindowRows, list[PartitionRequest]] = {}
         self._working = 0
@@ -209,11 +240,11 @@ class WindowBlocks:
             if nbytes > self._free_bytes and self._missing:
                 if need < Need.NOW:
                     return None
-                # A batch begins in the last of a window, and goes on in this one.
-                for other in self._missing:
-                    other.shrink()
-                    self._free_bytes += other.charged_bytes - other.nbytes
-                    other.charged_bytes = other.nbytes
+                # The next batch continues from the last rows of an earlier window, whose yielded rows are discarded.
+                for earlier in self._missing:
+                    earlier.shrink()
+                    self._free_bytes += earlier.charged_bytes - earlier.nbytes
+                    earlier.charged_bytes = earlier.nbytes
             window = WindowRows(self, schedule, block_position, self._groups, nbytes)
             self._free_bytes -= nbytes
             self._requests[window] = []
@@ -241,17 +272,17 @@ class WindowBlocks:
             self._submit_requests()
 
     def close(self) -> None:
-        """Stop asking; whoever waits for a window gets a CancelledError."""
+        """Submit no further requests, and raise CancelledError in threads that wait for a window."""
         with self._changed:
             self._is_closed = True
             self._waiting.clear()
             self._changed.notify_all()
 
     def wait_for(self, window: WindowRows) -> None:
-        """Wait until all rows of a window are there."""
+        """Wait until all rows of a window have arrived; raise the error of a partition, or CancelledError if closed."""
         with self._changed:
             while self._missing[window] and not (self._is_over or window.is_stopped):
-                # At its end, Python waits for threads before anybody can close this.
+                # When Python exits, it joins this thread before `close` could be called.
                 if not self._changed.wait(_POLL_SECONDS) and self._executor.is_shut_down():
                     raise CancelledError
             if self._error is not None:
@@ -260,7 +291,7 @@ class WindowBlocks:
                 raise CancelledError
 
     def stop(self, window: WindowRows) -> None:
-        """Let whoever waits for a window get a CancelledError."""
+        """Raise CancelledError in threads that wait for a window."""
         with self._changed:
             window.is_stopped = True
             self._changed.notify_all()
@@ -270,8 +301,8 @@ class WindowBlocks:
         return self._is_closed or self._error is not None
 
     def _submit_requests(self) -> None:
-        """Put partitions to work, as many as the workers are kept busy by."""
-        if self._is_submitting:  # a partition was there at once: whoever asked for it goes on
+        """Submit waiting requests, up to `_max_partitions` in progress."""
+        if self._is_submitting:  # a partition arrived during `submit`: the loop below continues
             return
         self._is_submitting = True
         try:
@@ -284,12 +315,12 @@ class WindowBlocks:
             self._is_submitting = False
 
     def _charge(self, window: WindowRows) -> None:
-        """Take more room if cells of media are larger than those that were learned from."""
+        """Reserve more bytes if the media are larger than estimated from the rows of `fit`."""
         nbytes = window.nbytes
         if nbytes > self._window_bytes:
             raise ConfigError(
-                f"a window takes {nbytes:,} bytes, more than window={self._window_bytes:,}: its images or audio are "
-                'stored in more bytes than those that were learned from; give a larger window, or decode_on="workers"'
+                f"a window takes {nbytes:,} bytes, more than window={self._window_bytes:,}: its images or audio have "
+                'larger files than those in the training rows; use a larger window, or decode_on="workers"'
             )
         excess = max(0, nbytes - window.charged_bytes)
         window.charged_bytes += excess
@@ -303,7 +334,7 @@ class WindowBlocks:
         try:
             first_number = int(window.epoch.first_numbers[request.number])
             window.add(span, first_number, future.result(), chosen=request.then is not None)
-            # Workers come and go, and to ask a scheduler for their number takes a while.
+            # The number of workers changes, and requesting it from the scheduler takes time.
             if (now := time.monotonic()) - self._polled_at > _POLL_SECONDS:
                 self._polled_at, self._max_partitions = now, _PARTITIONS_PER_THREAD * self._executor.concurrency()
             with self._changed:
@@ -312,7 +343,7 @@ class WindowBlocks:
                     self._charge(window)
                     self._missing[window] -= 1
                 self._times.partitions += 1
-                self._times.peak_bytes = max(self._times.peak_bytes, sum(one.nbytes for one in self._missing))
+                self._times.peak_bytes = max(self._times.peak_bytes, sum(held.nbytes for held in self._missing))
                 self._changed.notify_all()
                 self._submit_requests()
         except BaseException as error:

@@ -257,7 +257,7 @@ def test_several_trainers_share_prepared_partitions(cluster, simple, path, tmp_p
     assert len(log.read_text().split()) == ranks[0].source.npartitions
     marks = {"a", "b"}
     ranks = streams(lambda rows: rows.assign(mark=len(marks)))
-    with pytest.warns(UserWarning, match="every rank encodes all partitions by itself"):
+    with pytest.warns(UserWarning, match="every rank encodes all partitions separately"):
         next(iter(ranks[0]))
 
 

@@ -16,7 +16,7 @@ from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, Rejec
     ("options", "words"),
     [
         ({"split": "trian"}, 'Did you mean "train"'),
-        ({"split": "test"}, r"no rows; those with rows are: train \(1,003\)"),
+        ({"split": "test"}, r"no rows; splits with rows are: train \(1,003\)"),
         ({"columns": ["prise"]}, 'Did you mean "price"'),
         ({"targets": "prise"}, 'Did you mean "price"'),
         ({"window": "much"}, "window='much'"),
@@ -88,7 +88,7 @@ def test_a_source_that_changes_while_it_is_streamed_is_told(simple, gated, world
     stream = simple.stream(gated, 100, rank=0 if world > 1 else None, world_size=world if world > 1 else None)
     read = gated._read
     gated._read = lambda partition, columns: pa.concat_tables([read(partition, columns)] * 2).slice(0, rows)
-    with pytest.raises(CorruptDatasetError, match=f"it gave {rows} rows, and (100|3) when they were counted"):
+    with pytest.raises(CorruptDatasetError, match=f"it has {rows} rows, but had (100|3) when they were counted"):
         list(stream)
 
 
