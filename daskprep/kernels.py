@@ -1,11 +1,11 @@
-"""Vector arithmetic on Arrow's bytes: cut strings into tokens, number the distinct ones, pad, read floats.
+"""Vectorized kernels on Arrow's bytes: cut strings into tokens, encode distinct tokens, pad, parse floats.
 
-Every kernel is made of whole-array NumPy or Arrow calls, which release the GIL. Bytes are worked on block by
-block, so that what one call leaves the next one finds in the CPU's cache.
+Every kernel consists of vectorized NumPy or Arrow calls, which release the GIL. Bytes are processed block by block,
+so that the output of one call is still in the CPU's cache for the next call.
 
-A *piece* is a stretch of bytes between two offsets. Trailing NUL bytes are padding and do not belong to it: a
-splitter overwrites separators with NUL and need not move the other bytes together. A NUL in the data itself
-is kept as `ESCAPED_NUL`, a byte that UTF-8 never uses.
+A *span* is a range of bytes between two offsets. Trailing NUL bytes are padding and do not belong to it: a splitter
+overwrites separators with NUL, which avoids moving the other bytes together. A NUL in the data itself is replaced by
+`ESCAPED_NUL`, a byte that UTF-8 never uses.
 """
 
 from __future__ import annotations
@@ -30,54 +30,64 @@ Side: TypeAlias = Literal["right", "left"]
 
 u8, u64 = np.uint8, np.uint64
 
-# Blocks that stay in the caches of a core, and keep a call busy for much longer than it takes to get the GIL back: with
-# many threads, who waits for it waits for all others. Blocks of a quarter were no faster with two threads.
+# Blocks fit the caches of a core. A call on one takes much longer than reacquiring the GIL, for which a thread waits
+# for all other threads. Blocks of a quarter of this size were no faster with two threads.
 BLOCK_BYTES = 1 << 20
 BLOCK_SPANS = 1 << 18
 BLOCK_ROWS = 1 << 12
 
-WORD_BYTES = 8  # bytes of a piece that one uint64 holds
+WORD_BYTES = 8  # bytes of a span that fit in one uint64
 BYTE_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(WORD_BYTES + 1)], u64)
-# Bytes that valid UTF-8 never contains: two that mark keys by their first byte, one that stands for NUL.
+# Bytes that valid UTF-8 never contains: two mark keys by their first byte, one replaces NUL.
 LONG, EMPTY_SLOT, ESCAPED_NUL = 0xFE, 0xFC, 0xFD
 MAX_SLOT_BITS = 17  # 2**17 slots of 12 bytes; larger tables leave the L2 cache and are slower
-MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # odd, their bits well mixed
+MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # of multiplicative hashing: not even, with well-mixed bits
 
 
 class Spans(NamedTuple):
-    """Rows cut into pieces: `rows` are offsets into the pieces, `offsets` those of the pieces into `data`."""
+    """Rows cut into spans.
+
+    Attributes
+    ----------
+    rows : array of int32
+        Offsets of the rows in the spans: row i has the spans ``rows[i]`` to ``rows[i + 1] - 1``.
+    offsets : array of int32
+        Offsets of the spans in `data`.
+    data : array of uint8
+        Bytes of all spans, followed by 8 NUL bytes.
+    """
 
     rows: Codes
     offsets: Codes
-    data: Bytes  # 8 NUL bytes follow the last piece
+    data: Bytes
 
 
 class TokenCodes(NamedTuple):
-    """Rows of tokens as positions in distinct values: `codes[rows[i]:rows[i + 1]]` belong to row i."""
+    """Dictionary-encoded tokens of rows: ``codes[rows[i]:rows[i + 1]]`` are the positions in `values` for row i."""
 
     rows: Codes
     codes: Codes
     values: pa.StringArray
 
 
-# Cells of several kinds: the text of each, and those that are numbers also as such, however text writes numbers.
+# Cells of several types: the text of each cell, and for numbers also the number, as text may format it differently.
 MIXED = pa.struct([("daskprep.text", pa.string()), ("daskprep.number", pa.float64())])
 
 
 def unwrap_mixed_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with cells of several kinds as text."""
+    """Return a column of `MIXED` cells as text; other columns are unchanged."""
     return pc.struct_field(column, 0) if column.type == MIXED else column
 
 
 def unwrap_mixed_table(table: pa.Table) -> pa.Table:
-    """Return a table with cells of several kinds as text."""
+    """Return a table with its columns of `MIXED` cells as text."""
     if MIXED not in table.schema.types:
         return table
     return pa.table([unwrap_mixed_column(column) for column in table.columns], table.column_names)
 
 
 def string_buffers(column: pa.Array) -> tuple[Codes, Bytes]:
-    """Return the offsets (n + 1, from 0) and bytes of a string array; a null has no bytes."""
+    """Return the offsets (n + 1, starting at 0) and bytes of a string array; a null has no bytes."""
     if not pa.types.is_string(column.type):
         column = column.cast(pa.string())
     if len(column) == 0:
@@ -91,36 +101,36 @@ def string_buffers(column: pa.Array) -> tuple[Codes, Bytes]:
 
 
 def make_string_array(offsets: Array, data: Bytes) -> pa.StringArray:
-    """Return a string array over NumPy's memory; no byte is copied."""
+    """Return a string array of n + 1 offsets into bytes, which are not copied."""
     offsets = np.ascontiguousarray(offsets, np.int32)
     return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None) -> pa.ListArray:
-    """Return a list array; rows marked in `nulls` are null (and should have no values)."""
+    """Return a list array of n + 1 offsets into `values`; rows marked in `nulls` are null and must have no values."""
     mask = pa.array(nulls) if nulls is not None and nulls.any() else None
     return pa.ListArray.from_arrays(pa.array(np.asarray(offsets, np.int32)), values, mask=mask)
 
 
 def list_offsets(array: pa.Array) -> Codes:
-    """Return the offsets of the rows in `array.flatten()`: they start at 0, and a null row is empty."""
+    """Return the offsets of the rows in `array.flatten()`, starting at 0; a null row is empty."""
     return offsets_from_lengths(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
 
 
 def offsets_from_lengths(lengths: Array) -> Codes:
-    """Return the offsets (n + 1, from 0) of rows with these lengths."""
+    """Return the offsets (n + 1, starting at 0) of rows with these lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def null_mask(array: pa.Array) -> Mask:
-    """Return where an array is null."""
+    """Return a mask of the nulls of an array."""
     return np.array(array.is_null(), bool)
 
 
 def look_up(table: Array, index: Array) -> Array:
-    """Return `table[index]`, by blocks: the int64 copy that NumPy makes of the index stays in the cache."""
+    """Return `table[index]`, computed by blocks, so that NumPy's int64 copy of the index stays in the CPU's cache."""
     out = np.empty(len(index), table.dtype)
     for begin in range(0, len(index), BLOCK_SPANS):
         end = begin + BLOCK_SPANS
@@ -129,26 +139,26 @@ def look_up(table: Array, index: Array) -> Array:
 
 
 def find_non_ascii(values: pa.StringArray) -> npt.NDArray[np.intp]:
-    """Return the positions of the strings with a character that is not ASCII, or is NUL."""
+    """Return the positions of the strings that contain NUL or a character outside ASCII."""
     offsets, data = string_buffers(values)
     return np.unique(np.searchsorted(offsets, np.flatnonzero(data - u8(1) > 126), side="right") - 1)
 
 
 def find_rows_with(column: pa.Array, character: str) -> npt.NDArray[np.intp]:
-    """Return the rows in which a character occurs."""
+    """Return the positions of the rows that contain a character."""
     offsets, data = string_buffers(column)
     first, *rest = character.encode()
-    at = np.flatnonzero(data == first)
-    for ahead, byte in enumerate(rest, 1):
-        at = at[data.take(at + ahead, mode="clip") == byte]
-    return np.unique(np.searchsorted(offsets, at, side="right") - 1)
+    index = np.flatnonzero(data == first)
+    for distance, byte in enumerate(rest, 1):
+        index = index[data.take(index + distance, mode="clip") == byte]
+    return np.unique(np.searchsorted(offsets, index, side="right") - 1)
 
 
 def split_words(column: pa.Array, *, lowercase: bool = False) -> Spans:
     r"""Cut every row into words and single punctuation marks: ``\w+|[^\w\s]``, exact for ASCII.
 
-    Bytes above 127 count as letters: a piece with such bytes may have to be cut further and lower-cased by
-    somebody else, but it ends where tokens end.
+    Bytes above 127 count as letters. A span with these bytes ends where tokens end, but the caller may have to cut it
+    further and to lower-case it.
     """
 
     def classify(raw: Bytes, out: Bytes, continues: Mask) -> Mask:
@@ -164,7 +174,7 @@ def split_words(column: pa.Array, *, lowercase: bool = False) -> Spans:
 
 
 def split_spaces(column: pa.Array, *, lowercase: bool = False) -> Spans:
-    """Cut every row at ASCII white space; a piece may hold other white space, but ends where tokens end."""
+    """Cut every row at ASCII white space; a span may contain other white space, but ends where tokens end."""
 
     def classify(raw: Bytes, out: Bytes, continues: Mask) -> Mask:
         _copy(raw, out, _letter_mask(raw) if lowercase else None)
@@ -176,22 +186,23 @@ def split_spaces(column: pa.Array, *, lowercase: bool = False) -> Spans:
 
 
 def split_at(column: pa.Array, separator: str) -> Spans:
-    """Cut every row at an ASCII character: n separators give n + 1 pieces, some of them perhaps empty."""
+    """Cut every row at an ASCII character: a row with n separators has n + 1 spans, which may be empty."""
     offsets, data = _copy_buffers(column)
     text = data[:-WORD_BYTES]
-    at = np.flatnonzero(text == ord(separator))
-    text[at] = 0
-    before = np.searchsorted(at, offsets)
-    edges = np.insert(at + 1, before[1:], offsets[1:])
+    index = np.flatnonzero(text == ord(separator))
+    text[index] = 0
+    before = np.searchsorted(index, offsets)
+    edges = np.insert(index + 1, before[1:], offsets[1:])
     rows = before + np.arange(len(offsets))
     return Spans(rows.astype(np.int32), np.append(0, edges).astype(np.int32), data)
 
 
 def _split(column: pa.Array, classify: Callable[[Bytes, Bytes, Mask], Mask]) -> Spans:
-    """Cut rows where `classify` says, block by block.
+    """Cut rows into spans, block by block, by the classes of their bytes.
 
-    It gets the bytes, where to copy them to, and where to mark those that go on with the piece of the byte
-    before. It returns which bytes belong to a piece at all; the others it has overwritten by NUL in the copy.
+    ``classify(raw, out, continues)`` copies the bytes `raw` to `out`, and overwrites separators by NUL in `out`. In
+    `continues`, it marks the bytes that continue the span of the previous byte. It returns a mask of the bytes that
+    belong to a span.
     """
     offsets, source = string_buffers(column)
     source = _escape_nul(source)
@@ -215,7 +226,7 @@ def _split(column: pa.Array, classify: Callable[[Bytes, Bytes, Mask], Mask]) -> 
 
 
 def _copy_buffers(column: pa.Array) -> tuple[Codes, Bytes]:
-    """Return offsets and a copy of the bytes that may be written to, followed by 8 NUL bytes."""
+    """Return the offsets of a string array and a writable copy of its bytes, followed by 8 NUL bytes."""
     offsets, data = string_buffers(column)
     return offsets, np.concatenate([_escape_nul(data), np.zeros(WORD_BYTES, u8)])
 
@@ -225,7 +236,7 @@ def _escape_nul(data: Bytes) -> Bytes:
 
 
 def _iterate_blocks(offsets: Codes) -> Iterator[tuple[int, int]]:
-    """Yield runs of rows that hold about `BLOCK_BYTES` together."""
+    """Yield the first row number and the end of consecutive blocks of rows, of about `BLOCK_BYTES` each."""
     cuts = np.searchsorted(offsets, np.arange(BLOCK_BYTES, offsets[-1], BLOCK_BYTES))
     return pairwise(np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).tolist())
 
@@ -235,7 +246,7 @@ def _letter_mask(raw: Bytes) -> Mask:
 
 
 def _copy(raw: Bytes, out: Bytes, letters: Mask | None) -> None:
-    """Copy bytes; ASCII letters, if given, as small ones."""
+    """Copy bytes to `out`; the ASCII letters marked in `letters` become lower case."""
     if letters is None:
         out[:] = raw
     else:  # multiplied, not shifted: NumPy has no vector code for shifts of bytes
@@ -244,7 +255,7 @@ def _copy(raw: Bytes, out: Bytes, letters: Mask | None) -> None:
 
 
 def _blank_spaces(raw: Bytes, out: Bytes) -> Mask:
-    """Overwrite ASCII white space, as of `str.isspace`, by NUL in `out`; return where there is none."""
+    """Overwrite ASCII white space (as in `str.isspace`) by NUL in `out`; return a mask of the other bytes."""
     if len(raw) and raw.min() >= 32:
         solid: Mask = raw != 32
     else:
@@ -255,17 +266,17 @@ def _blank_spaces(raw: Bytes, out: Bytes) -> Mask:
 
 
 def encode_spans(spans: Spans) -> TokenCodes:
-    """Number the distinct pieces."""
+    """Dictionary-encode spans as tokens."""
     return TokenCodes(spans.rows, *_encode_spans(spans.offsets, spans.data))
 
 
 def encode_rows(column: pa.Array) -> TokenCodes:
-    """Number the distinct rows: a row is one token, unless it is null."""
+    """Dictionary-encode rows: each row is one token, and a null row has no token."""
     return TokenCodes(offsets_from_lengths(~null_mask(column)), *_encode_spans(*_copy_buffers(column.drop_null())))
 
 
 def encode_characters(column: pa.Array, *, lowercase: bool = False) -> TokenCodes:
-    """Number the distinct characters (code points); `lowercase` is for ASCII only."""
+    """Dictionary-encode the characters (code points) of rows; `lowercase` applies to ASCII letters only."""
     offsets, data = string_buffers(column)
     continues = data.view(np.int8) < -64  # UTF-8's continuation bytes, 0x80 to 0xBF
     firsts = data[~continues] if continues.any() else data
@@ -277,17 +288,17 @@ def encode_characters(column: pa.Array, *, lowercase: bool = False) -> TokenCode
     used[ascii_of[distinct_bytes[distinct_bytes < 128]]] = True
     values = make_string_array(np.arange(used.sum() + 1), np.flatnonzero(used).astype(u8))
     codes = look_up((np.cumsum(used, dtype=np.int32) - 1).take(ascii_of), firsts)
-    at = np.flatnonzero(data > 0xBF)
-    sizes = np.digitize(data.take(at), [0xC0, 0xE0, 0xF0]) + 1
+    index = np.flatnonzero(data > 0xBF)  # lead bytes of the characters outside ASCII
+    sizes = np.digitize(data.take(index), [0xC0, 0xE0, 0xF0]) + 1
     non_ascii_codes, keys = _encode_keys(
-        sliding_words(np.append(data, np.zeros(WORD_BYTES, u8)))[at] & BYTE_MASKS.take(sizes)
+        sliding_words(np.append(data, np.zeros(WORD_BYTES, u8)))[index] & BYTE_MASKS.take(sizes)
     )
     codes[firsts > 127] = non_ascii_codes + np.int32(len(values))
     return TokenCodes(rows, codes, pa.concat_arrays([values, _words_to_strings(keys)]))
 
 
 def _encode_spans(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
-    """Number the distinct pieces: those of at most 8 bytes by the word that they are, longer ones as strings."""
+    """Return the code of each span and the distinct values: spans of up to 8 bytes are encoded as uint64 keys."""
     keys, long = _make_keys(offsets, data)
     if 3 * len(long) > len(keys):
         codes, values = _encode_strings(make_string_array(offsets, data))
@@ -297,9 +308,8 @@ def _encode_spans(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
         values = _words_to_strings(distinct_keys)
         if len(long):
             long_codes, long_values = _encode_strings(make_string_array(offsets, data).take(pa.array(long)))
-            long_index = int(
-                np.flatnonzero(distinct_keys == LONG)[0]
-            )  # of the first long piece; the others follow the short ones
+            # The first long value replaces the key LONG; the other long values follow the short ones.
+            long_index = int(np.flatnonzero(distinct_keys == LONG)[0])
             codes[long] = np.where(long_codes == 0, np.int32(long_index), long_codes + np.int32(len(distinct_keys) - 1))
             values = pa.concat_arrays([values[:long_index], long_values[:1], values[long_index + 1 :], long_values[1:]])
     ends, text = string_buffers(values)
@@ -307,7 +317,7 @@ def _encode_spans(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
 
 
 def _make_keys(offsets: Codes, data: Bytes) -> tuple[Uint64Array, Array]:
-    """Return the first 8 bytes of each piece, and which pieces have more."""
+    """Return the first 8 bytes of each span as a uint64, and the positions of the longer spans."""
     words = sliding_words(data)
     keys, long = np.empty(len(offsets) - 1, u64), [np.empty(0, np.intp)]
     for begin in range(0, len(keys), BLOCK_SPANS):
@@ -320,7 +330,7 @@ def _make_keys(offsets: Codes, data: Bytes) -> tuple[Uint64Array, Array]:
 
 
 def sliding_words(data: Bytes) -> Uint64Array:
-    """Return a view of 8 bytes from any address: one gather reads the beginnings of all pieces."""
+    """Return a view of the 8 bytes from every address as a uint64: one gather reads the first bytes of all spans."""
     return np.ndarray((len(data) - WORD_BYTES + 1,), "<u8", buffer=data, strides=(1,))
 
 
@@ -330,10 +340,10 @@ def _encode_strings(values: pa.StringArray) -> tuple[Codes, pa.StringArray]:
 
 
 def _encode_keys(keys: Uint64Array, multipliers: tuple[int, ...] = MULTIPLIERS) -> tuple[Codes, Uint64Array]:
-    """Number the distinct keys: codes, and keys by code.
+    """Return the code of each key, and the distinct keys by code.
 
-    Each slot of a table that fits the cache keeps one of the keys that fall on it, mostly a frequent one, as
-    the last write wins. Keys that find another in their slot are few: they go on to the next multiplier.
+    Each slot of a hash table that fits the CPU's cache stores one of its colliding keys, mostly a frequent one, as the
+    last write wins. The few keys that lose their slot are encoded recursively with the next multiplier.
     """
     if len(keys) <= BLOCK_SPANS // 32 or not multipliers:
         encoded = pa.array(keys).dictionary_encode()
@@ -348,9 +358,9 @@ def _encode_keys(keys: Uint64Array, multipliers: tuple[int, ...] = MULTIPLIERS) 
     code_of[used] = np.arange(len(used), dtype=np.int32)
     codes, missed = np.empty(len(keys), np.int32), []
     for block in blocks:
-        at = _slots(keys[block], multipliers[0], bits)
-        np.take(code_of, at, mode="clip", out=codes[block])
-        missed.append(np.flatnonzero(slots.take(at, mode="clip") != keys[block]) + block.start)
+        index = _slots(keys[block], multipliers[0], bits)
+        np.take(code_of, index, mode="clip", out=codes[block])
+        missed.append(np.flatnonzero(slots.take(index, mode="clip") != keys[block]) + block.start)
     miss = np.concatenate(missed)
     rest_codes, rest = _encode_keys(keys.take(miss), multipliers[1:])
     codes[miss] = rest_codes + np.int32(len(used))
@@ -362,7 +372,7 @@ def _slots(keys: Uint64Array, multiplier: int, bits: int) -> npt.NDArray[np.int6
 
 
 def _words_to_strings(words: Uint64Array) -> pa.StringArray:
-    """Return each word as a string."""
+    """Return the bytes of each uint64 as a string, without padding."""
     return _strip_padding(make_string_array(np.arange(0, words.nbytes + 1, WORD_BYTES), words.view(u8)))
 
 
@@ -371,7 +381,7 @@ def _strip_padding(values: pa.StringArray) -> pa.StringArray:
 
 
 def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringArray]:
-    """Give values that have become equal one code."""
+    """Merge the codes of equal values; return the new codes and the distinct values."""
     encoded = values.dictionary_encode()
     if len(encoded.dictionary) == len(values):
         return codes, values
@@ -379,7 +389,7 @@ def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringA
 
 
 def drop_blank_rows(token_codes: TokenCodes) -> TokenCodes:
-    """Take the token away from rows whose only token is empty."""
+    """Remove the token from rows whose only token is empty."""
     empty = pc.index(token_codes.values, "").as_py()
     sizes = np.diff(token_codes.rows)
     single_token_rows = np.flatnonzero(sizes == 1)
@@ -407,10 +417,11 @@ def pad(
     stop: int | None = None,
     keeps_end: bool = False,
 ) -> Array:
-    """Lay rows of values out in a matrix (rows, length), or what codes stand for in `table`.
+    """Return a matrix (rows, length) of rows of values, padded with `fill` on a side or truncated.
 
-    Of a row that is too long the head is kept, or the tail, on whichever side the padding is. The ids `start` and
-    `stop`, if given, go before and after the tokens of each row; a row that is cut still has both.
+    Row i has ``values[offsets[i]:offsets[i + 1]]``; with a `table`, these are positions in it. A row that is too long
+    keeps its first values, or with `keeps_end` its last. The ids `start` and `stop` enclose the values of each row,
+    including truncated rows; None adds no id.
     """
     out = np.full((len(offsets) - 1, length), fill, values.dtype if table is None else table.dtype)
     for begin in range(0, len(out), BLOCK_ROWS):
@@ -427,13 +438,13 @@ def pad(
 def _fill_matrix(
     out: Array, edges: Array, values: Array, *, side: Side, start: int | None, stop: int | None, keeps_end: bool
 ) -> None:
-    """Write rows of values into a matrix that holds the padding already."""
+    """Write rows of values into a matrix that is already filled with padding."""
     length, sizes = out.shape[1], np.diff(edges)
     if not length or not len(out):
         return
     before, after = int(start is not None), int(stop is not None)
     kept_sizes = np.minimum(sizes, max(length - before - after, 0))
-    index_type = np.min_scalar_type(length)  # a byte to compare for each place, where int64 would take eight
+    index_type = np.min_scalar_type(length)  # often a byte per compared position, where int64 takes eight
     if side == "right":
         first = np.full(len(out), min(before, length), index_type)
     else:
@@ -452,7 +463,7 @@ def _fill_matrix(
 
 
 def _truncate(edges: Array, sizes: Array, kept_sizes: Array, values: Array, *, keeps_end: bool) -> Array:
-    """Return the first `kept_sizes` of the `sizes` values of each row, or the last."""
+    """Return the first `kept_sizes` of the `sizes` values of each row, or the last, concatenated."""
     cut = np.flatnonzero(sizes > kept_sizes)
     if not len(cut):
         return values
@@ -464,28 +475,27 @@ def _truncate(edges: Array, sizes: Array, kept_sizes: Array, values: Array, *, k
 
 
 def only_where(mask: pa.Array, values: pa.Array) -> pa.Array:
-    """Return values where a mask is true, and nulls elsewhere.
-
-    Given a null instead of nulls, pyarrow before 24 returns wrong text if the values are a slice of a longer array.
-    """
+    """Return values where a mask is true, and nulls elsewhere."""
+    # With a null scalar, pyarrow before 24 returns wrong text if the values are a slice of a longer array.
     return pc.if_else(mask, values, pa.nulls(len(values), values.type))
 
 
 def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.ListArray:
-    """Read rows of numbers, separated by white space unless told, as lists of float32.
+    """Parse rows of numbers, separated by `separator` (None: white space), as lists of float32.
 
-    "nan" is read as NaN, and so is an empty place between two separators. A row with anything else that is no
-    number is null; a row without numbers is an empty list.
+    "nan" and an empty field between two separators become NaN. A row with a field that is not a number is null; a row
+    without numbers is an empty list.
     """
     text = pc.utf8_trim_whitespace(column)
     lists = pc.ascii_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)
     try:
         return make_list_array(list_offsets(lists), lists.flatten().cast(pa.float32()), null_mask(column))
-    except pa.ArrowInvalid:  # a blank row, an empty place, other white space, or no number
+    except pa.ArrowInvalid:  # a blank row, an empty field, white space outside ASCII, or a field that is not a number
         return _parse_irregular_lists(text, separator)
 
 
 def _parse_irregular_lists(text: pa.StringArray, separator: str | None) -> pa.ListArray:
+    """Parse rows as `parse_float_lists` does, field by distinct field, which is slower but accepts all text."""
     lists = pc.utf8_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)
     offsets, encoded = list_offsets(lists), pc.utf8_trim_whitespace(lists.flatten()).dictionary_encode()
     tokens = encoded.dictionary

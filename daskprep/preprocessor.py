@@ -1,4 +1,4 @@
-"""Turn a mixed frame into arrays: one feature for each column, one split for all rows."""
+"""The Preprocessor: fit one feature per column of a table, then encode, split, write and stream its rows."""
 
 from __future__ import annotations
 
@@ -58,28 +58,28 @@ _AUTO: Final = "auto"
     vocabulary='learned_["column"].vocabulary',
 )
 class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap_output_keys=None):
-    """Fit and apply one feature for each column of a table that may be larger than memory.
+    """Fit and apply one feature per column of a table that may be larger than memory.
 
     Parameters
     ----------
     features : dict of str to Feature or str, or "auto"
-        Features by name. A feature reads the column of its name, unless its `column` names another. A string stands for
-        a feature type with its defaults: "binary", "number", "category", "set", "bag", "sequence", "text",
-        "timeseries", "vector", "date", "h3", "image", "audio". "auto" guesses a feature for every column of the
+        Features by name. A feature reads the column of its name, unless its `column` names another. A string is a
+        feature type with its defaults: "binary", "number", "category", "set", "bag", "sequence", "text",
+        "timeseries", "vector", "date", "h3", "image", "audio". "auto" infers a feature for every column of the
         training data, as `infer_features` does, in one more pass over all rows.
     style : {"network", "linear", "trees"} or None
-        With "auto": kind of model for which encodings are proposed, as by `infer_features`. None: none are proposed.
+        With "auto": kind of model for which encodings are proposed, as by `infer_features`. None: no proposals.
     targets : str, iterable of str or None
         Names of the features that a model predicts. New rows need not have their columns, `transform` leaves them out,
-        and loaders and streams yield them apart from the inputs. None: those of `infer_features`, if it returned the
-        features; () for none.
+        and loaders and streams yield them apart from the inputs. None: the targets of `infer_features` if it returned
+        the features, otherwise no targets. (): no targets.
     weight : str or None
-        Column of the weights of rows, of at least 0. They count in means, deviations and target encodings, not in
-        vocabularies, quantiles or ranges. They are written and loaded, but are no input: new rows need none.
+        Column of row weights, each at least 0. They affect means, standard deviations and target encodings, but not
+        vocabularies, quantiles or ranges. They are written and loaded, but are not an input: new rows need no weights.
     split : RandomSplit, StratifiedSplit, GroupSplit, FixedSplit, DatetimeSplit, HashSplit, KFold or None
         How to split rows into training, validation and test, or into folds. None: all rows are for training.
     balance : Oversample, Undersample or None
-        How to repeat or leave out training rows against class imbalance. Statistics are computed before balancing.
+        How to repeat or drop training rows against class imbalance. Statistics are computed before balancing.
     sample : float, int or None
         Share of the rows, such as 0.1, or maximum number of rows, that fitting, writing and streaming use. `encode` and
         `transform` use all rows. None: all rows.
@@ -89,8 +89,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         Whether to fit on training rows only, which avoids leakage, or on all rows.
     scratch : str or None
         Folder for temporary files: counts that do not fit in memory, rows of streams, and rows between passes. None:
-        the system's temporary folder, and for a write the folder of the dataset. Workers on several machines need a
-        folder that all of them can access.
+        the system's temporary folder, or the dataset's folder for a write. Workers on several machines need a folder
+        that all of them can access.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
     feature_names_in_ : ndarray of str
         Columns that the inputs read.
     inferred_ : InferredFeatures
-        With "auto": the guessed features, the `reasons`, and the `skipped` columns.
+        With "auto": the inferred features, the `reasons`, and the `skipped` columns.
 
     Examples
     --------
@@ -143,13 +143,13 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
     def fit(self, frame: Any, y: Any = None, *, progress: bool | None = False) -> Self:
         """Fit every feature on the training rows.
 
-        A fit of files with `scratch` that was killed resumes: call it again with the same arguments.
+        To resume a fit of files that was killed, call it again with the same arguments; this requires `scratch`.
 
         Parameters
         ----------
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
             The data. Files of Parquet, CSV, TSV, JSON lines, Feather and ORC are read partition by partition. A dict
-            such as ``{"train": frame, "test": "test.csv"}`` gives the rows of each split, in place of `split`.
+            such as ``{"train": frame, "test": "test.csv"}`` defines the rows of each split, in place of `split`.
         y : ignored
             For scikit-learn pipelines.
         progress : bool or None
@@ -176,14 +176,16 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         folds: Sequence[Mapping[str, Learned]] = (),
     ) -> None:
         self.learned_: dict[str, Learned] = dict(learned)
-        self.learned_by_fold_ = [dict(one) for one in folds]
+        self.learned_by_fold_ = [dict(fold) for fold in folds]
         self.features_ = dict(features)
         self.targets_ = self._select_targets(features)
         self.feature_names_in_ = np.asarray(source_columns(self._inputs), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
 
     def fold(self, number: int) -> Self:
-        """Return the Preprocessor fitted for a fold of a `KFold` or `TimeSeriesSplit`, which has its validation rows.
+        """Return the Preprocessor fitted without the rows of fold `number`, which become the validation rows.
+
+        Only for a fit with a `KFold` or `TimeSeriesSplit`; otherwise, raise `ConfigError`.
 
         Examples
         --------
@@ -197,20 +199,20 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         check_is_fitted(self)
         folds = 0 if self.split is None else self.split.folds
         if number not in range(len(self.learned_by_fold_)):
-            reason = f"there are folds 0 to {folds - 1}" if folds else "give split=KFold(5), and fit again"
+            reason = f"the folds are 0 to {folds - 1}" if folds else "use split=KFold(5), and fit again"
             if folds and not self.learned_by_fold_:
                 reason = (
-                    "a file, or a dataset with folds, holds that of all rows: use "
+                    "a file, or a dataset with folds, holds only the state of all rows: use "
                     f"Preprocessor.from_dataset(dataset.fold({number})), or fit again, and save each with "
                     f"prep.fold({number}).save(path)"
                 )
-            raise ConfigError(f"Preprocessor: there is no state without fold {number!r}: {reason}")
-        other: Self = clone(self).set_params(split__fold=number)
-        other._set_learned(self.features_, self.learned_by_fold_[number])
-        return other
+            raise ConfigError(f"Preprocessor: no state without fold {number!r}: {reason}")
+        fitted: Self = clone(self).set_params(split__fold=number)
+        fitted._set_learned(self.features_, self.learned_by_fold_[number])
+        return fitted
 
     def transform(self, frame: Any) -> Any:
-        """Return all inputs as columns of one 2-D table, named by `get_feature_names_out`, with a row per input row.
+        """Return all inputs as one 2-D table, with a row per input row and columns as in `get_feature_names_out`.
 
         The result is a NumPy array for data in memory, and a lazy Dask array for Dask frames, paths and streams. After
         `set_output`, it is a frame with column names.
@@ -228,9 +230,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         return self._wrap_output(table, frame)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, and return what `transform` returns; but training rows are cross-fitted, as datasets hold them.
+        """Fit, and return the table of `transform`, but with training rows cross-fitted, as in datasets.
 
-        This matters to a `TargetEncoding` alone: `transform` encodes all rows as new ones.
+        The two differ for a `TargetEncoding` only: `transform` encodes all rows as new rows.
         """
         self.fit(X, **fit_params)
         if not any(feature._cross_fit for feature in self._inputs.values()):
@@ -239,7 +241,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             raise ConfigError("Preprocessor: fit_transform does not cross-fit a sample: use sample=None, or fit_write")
         resolved = self._with_source_split(X)
         source = as_source(X, columns=resolved._columns(self.features_), scratch=self.scratch)
-        # A KFold without a fold has no validation rows: the state is that of all rows.
+        # A KFold without a fold has no validation rows: the state was learned from all rows.
         split = None if resolved.split is None or resolved.split.folds else resolved.split
         table = tabulate_cross_fitted(self.features_, self.learned_, list(self._inputs), source, split)
         return self._wrap_output(table, X)
@@ -264,7 +266,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         -------
         DataFrame
             A row for each feature with its number of "rows" and of "missing", "unreadable" and "unseen" values.
-            Unreadable values are present but cannot be read as their type, or hold a label that a Binary does not know.
+            Unreadable values are present but cannot be read as their type, or are neither of the labels of a Binary.
             Unseen values hold a category or token without an id (out of vocabulary). Images and audio are not opened.
 
         Examples
@@ -284,15 +286,16 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
-        """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""
+        """Return human-readable values for encoded arrays by output; outputs without an array are left out."""
         check_is_fitted(self)
         return decode_arrays(self.features_, self.learned_, arrays)
 
     def assign(self, frame: Any) -> dict[str, Any]:
-        """Return the split of each row (0 train, 1 validation, 2 test, 255 left out) and how often it is written.
+        """Return the split of each row, as "split", and how often the row is written, as "repeats".
 
-        With a `KFold`, the split is the number of the fold; with a balance, ask ``prep.fold(0).assign(frame)``.
-        The keys are "split" and "repeats". Arrays are NumPy for pandas, and lazy Dask arrays for Dask frames and paths.
+        A split is 0 for train, 1 for validation, 2 for test, 255 for a dropped row; with a `KFold`, it is the number
+        of the fold. With a balance and a `KFold`, call ``prep.fold(0).assign(frame)`` instead. Arrays are NumPy arrays
+        for pandas, and lazy Dask arrays for Dask frames and paths.
         """
         features = self.features_ if hasattr(self, "learned_") else self._validate_features()
         resolved = self._with_source_split(frame)
@@ -322,7 +325,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         """Fit on a table and write it as a dataset, reading it once.
 
         A write either completes or leaves the previous dataset unchanged. After an interruption, call it again with the
-        same arguments to resume. The same rows and parameters give the same bytes, for any partitioning.
+        same arguments to resume. The same rows and parameters produce the same bytes, for any partitioning.
 
         Parameters
         ----------
@@ -330,28 +333,27 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             The data, as for `fit`.
         path : str or path
             Folder of the dataset, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``. It must
-            hold nothing else.
+            not contain other files.
         shuffle : bool
-            Whether to shuffle the rows of each split, for rows that are sorted.
+            Whether to shuffle the rows of each split; use it if rows are sorted.
         seed : int
-            Seed of the shuffle; any whole number.
+            Seed of the shuffle; any integer.
         block_rows : int or None
-            Rows of a block, the unit that is read at a time. None: as many as fit in 16 MB for the widest array,
-            or in 4 MB with shards, but few enough for 64 blocks in the largest split.
+            Rows of a block, the unit of reading. None: as many as fit in 16 MB for the widest array, or in 4 MB with
+            shards, but few enough for 64 blocks in the largest split.
         compression : {"lz4", "zstd", "none"}
             Compression of arrays and tables.
         shards : bool or None
-            Whether the blocks of an array share files, a few large ones, rather than have one each. None: in object
-            stores, where each file takes a request; local files are read faster one by one.
+            Whether the blocks of an array share a few large files, instead of one file per block. None: True in object
+            stores, where each file takes a request; local files are faster to read one by one.
         overwrite : bool
-            Whether to write again although this version exists already, or although the existing dataset cannot be
-            read.
+            Whether to write even if this version already exists, or if the existing dataset cannot be read.
         version : str or None
-            Name for the state of rows that do not come from files. In-memory and Dask frames are written each time,
-            unless this name is given and was written before.
+            Name for the version of rows that are not read from files. In-memory and Dask frames are written each time,
+            unless a dataset with this version name already exists.
         memory : str, int or None
-            Memory limit of all processes of the write together, such as "2GB". Partitions of files are made to fit. A
-            write that cannot fit is refused before it starts.
+            Memory limit of all processes of the write together, such as "2GB". Partitions of files are sized to fit. A
+            write that cannot fit raises an error before it starts.
         progress : bool or None
             Whether to show progress bars. None: on terminals and in notebooks.
         storage_options : mapping or None
@@ -363,7 +365,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             The dataset at `path`.
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch, shards)
-        Folder.open(path, storage_options)  # an error, if path and rows are swapped
+        Folder.open(path, storage_options)  # raises an error if `frame` and `path` are swapped
         split = self._with_source_split(frame).split
         features, frame = self._resolve_features(frame, split, memory, storage_options, progress=progress)
         return self._write(features, frame, path, options, memory, storage_options)
@@ -385,7 +387,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         progress: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """Write a table as a dataset with the fitted state, reading it once; see `fit_write`.
+        """Write a table as a dataset with the fitted state, reading the table once; see `fit_write`.
 
         Rows that lack a target column are written without targets.
         """
@@ -403,7 +405,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         prepare: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
         **options: Any,
     ) -> Stream:
-        """Return batches of tensors for torch, encoded while a model trains; nothing is written.
+        """Return an iterable of batches of tensors for torch, encoded while a model trains; nothing is written.
 
         Rows that lack a target column are yielded without targets.
 
@@ -412,7 +414,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
             The data, as for `fit`.
         batch_size : int
-            Rows of a batch over all ranks together.
+            Rows of a batch, over all ranks together.
         storage_options : mapping or None
             Options for fsspec to open `frame` if it is a path, such as credentials.
         prepare : callable or None
@@ -459,7 +461,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         memory: str | int | None,
         storage_options: Mapping[str, Any] | None,
     ) -> Dataset:
-        """Learn features from a frame, or take those that were learned, and write it."""
+        """Write a frame as the dataset at `path`: fit `features` first, or use the fitted state if they are None."""
         options.check()
         folder = Folder.open(path, storage_options)
         resolved = self._with_source_split(frame)
@@ -484,7 +486,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             dataset.timings = result.seconds
         if features is not None:
             folds = list(dataset) if isinstance(dataset, FoldedDataset) else []
-            states = [one.learned for one in (dataset, *folds)] if result is None else result.states
+            states = [written.learned for written in (dataset, *folds)] if result is None else result.states
             self._set_learned(features, states[0], states[1:])
             self._warn_about_missing_labels()
             self._warn_about_time_order(resolved.split)
@@ -493,14 +495,14 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         return dataset
 
     def _with_source_split(self, frame: Any) -> Preprocessor:
-        """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""
+        """Return this Preprocessor, or a copy with the split that the keys of a dict of frames define."""
         check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
         split = resolve_split(frame, self.split)
         if split is self.split:
             return self
-        other = copy.copy(self)
-        other.split = split
-        return other
+        resolved = copy.copy(self)
+        resolved.split = split
+        return resolved
 
     def _recipe(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> Recipe:
         known_states = None if learned is None else {name: learned[name] for name in features}
@@ -514,7 +516,10 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         open_source: Callable[[list[str]], Source],
         extra_columns: Callable[[Mapping[str, Feature]], Iterable[str]] = lambda features: (),
     ) -> tuple[Mapping[str, Feature], Source]:
-        """Return features and what ``open_source(columns)`` gives: the inputs alone where a column of a target is missing."""
+        """Return features and the source of their columns; only the inputs if the rows lack a column of a target.
+
+        `extra_columns` returns further columns to read for a mapping of features.
+        """
         try:
             return self.features_, open_source(source_columns(self.features_, extra_columns(self.features_)))
         except MissingColumnError:
@@ -529,7 +534,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         return np.asarray([name for part in names for name in part], dtype=object)
 
     def _columns(self, features: Mapping[str, Feature]) -> list[str]:
-        """Return the columns that features, split and balance read, and those that features learn from besides."""
+        """Return the columns that features, split and balance read, and the extra columns that features learn from."""
         return source_columns(features, [*assignment_columns(self.split, self.balance), *learning_columns(features)])
 
     @property
@@ -545,10 +550,10 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         *,
         progress: bool | None,
     ) -> tuple[dict[str, Feature], Any]:
-        """Return the features to learn from a frame, given or guessed, and the frame, or the source of a stream."""
+        """Return the features to fit, passed or inferred ("auto"), and the frame, or its source if it is a stream."""
         if not self._is_auto:
             return match_folds_to_split(self._validate_features(), split), frame
-        excluded = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
+        excluded = {split.column: "contains the split of each row"} if isinstance(split, FixedSplit) else {}
         if self.weight is not None:
             excluded[self.weight] = "is the weight of each row"
         source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
@@ -559,10 +564,13 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         return match_folds_to_split(features, split), source if isinstance(source, StreamSource) else frame
 
     def _validate_features(self) -> dict[str, Feature]:
-        """Return the features that were given, or those that "auto" stands for once it is fitted."""
+        """Return the features as `Feature` objects: those passed, or after a fit with "auto" the inferred ones.
+
+        Raise `ConfigError` for parameters that contradict each other.
+        """
         if self._is_auto:
             if not hasattr(self, "features_"):
-                raise ConfigError('Preprocessor: with features="auto", features are known after fit: call fit first')
+                raise ConfigError('Preprocessor: with features="auto", fit infers the features: call fit first')
             return make_features(self.features_, self._target_names)
         if self.style is not None:
             raise ConfigError(f'Preprocessor: style={self.style!r} is for features="auto": leave it out')
@@ -584,7 +592,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         """
         if isinstance(dataset, str | os.PathLike):
             dataset = open_dataset(dataset)
-        _ = dataset.features  # an error, if they are not those of the dataset
+        _ = dataset.features  # raises an error if they do not match the dataset
         return cls.from_dict(dataset.state(), trusted=dataset.trusted)
 
     @classmethod
@@ -594,7 +602,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
 
     def to_config(self) -> dict[str, Any]:
         """Return the Ludwig-style configuration that `from_config` reads."""
-        features = {name: one for name, one in self._validate_features().items() if name != self.weight}
+        features = {name: feature for name, feature in self._validate_features().items() if name != self.weight}
         targets = self._select_targets(features)
         sample, seed = to_json_value(self.sample), to_json_value(self.sample_seed)
         return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed, self.weight)

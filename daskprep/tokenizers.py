@@ -1,10 +1,10 @@
 """Named tokenizers: objects that turn an Arrow column of strings into lists of dictionary-encoded tokens.
 
-Most tokenizers cut the bytes of all rows at once. Then they look at those distinct pieces that are not ASCII,
-and cut them just as Python's `str` methods and `re` do: no Python string is made per row or token. `RowTokenizer`
-and `Pretrained` are slower: they see every distinct row as a Python string.
+Most tokenizers cut the bytes of all rows with vectorized kernels. They then cut each distinct span that is not ASCII
+as Python's `str` methods and `re` do, without a Python string per row or token. `RowTokenizer` and `Pretrained` are
+slower: they process every distinct row as a Python string.
 
-To add a tokenizer, subclass `Tokenizer` as a frozen dataclass and enter it in `TOKENIZERS`.
+To add a tokenizer, subclass `Tokenizer` as a frozen dataclass and register it in `TOKENIZERS`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,24 @@ from daskprep.serving.text_tokenizers import are_strings, json_items, matches, w
 from daskprep.storage.safe_versions import require_safe
 from daskprep.storage.urls import UntrustedModelName, check_trusted_path, path_text
 
-BATCH_TEXTS = 4096  # texts handed to another package at once
+BATCH_TEXTS = 4096  # texts in one call of the package tokenizers
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
 
 
 class PretrainedModel(NamedTuple):
-    """What a tokenizer of another package was trained to do."""
+    """A trained tokenizer of another package.
+
+    Attributes
+    ----------
+    encode : callable
+        Returns the token ids of each text of a list.
+    vocabulary : list of str
+        Tokens by id.
+    pad_id, unk_id : int or None
+        Ids of padding and of out-of-vocabulary tokens. None: the tokenizer has no such token.
+    digest : str
+        SHA-256 of the tokenizer.
+    """
 
     encode: Callable[[list[str]], Iterable[Sequence[int]]]
     vocabulary: list[str]
@@ -49,9 +61,9 @@ class PretrainedModel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer(ABC):
-    """Cut the strings of a column into tokens.
+    """Base class: a callable that cuts the strings of a column into tokens.
 
-    Tokenizers are small and picklable; two with the same `digest` give the same tokens.
+    Tokenizers are small and picklable. Two tokenizers with the same `digest` return the same tokens.
 
     Examples
     --------
@@ -62,7 +74,7 @@ class Tokenizer(ABC):
     [['don', "'", 't', '!'], None, [], ['οδος']]
     """
 
-    lowercase: bool = False  # whether strings are lower-cased, as by `str.lower`, before they are cut
+    lowercase: bool = False  # whether to lower-case strings, as `str.lower` does, before they are cut
 
     def __call__(self, column: pa.StringArray) -> pa.ListArray:
         """Return the tokens of each row: list<dictionary<int32, string>>, null where the row is null."""
@@ -70,15 +82,15 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
-        """Return the tokens of each row, of which a null row has none."""
+        """Return the tokens of each row; a null row has no tokens."""
 
     @property
     def model(self) -> PretrainedModel | None:
-        """What was trained elsewhere, for a tokenizer that brings its own ids."""
+        """The trained model of a tokenizer with its own token ids; None for other tokenizers."""
         return None
 
     def parameters(self) -> dict[str, Any]:
-        """Return all that the tokens depend on, as JSON values."""
+        """Return all parameters that the tokens depend on, as JSON values."""
         return {"tokenizer": type(self).__name__, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
     def digest(self) -> str:
@@ -94,18 +106,18 @@ def _to_list_array(token_codes: TokenCodes, nulls: Array | None) -> pa.ListArray
 
 
 class SpanTokenizer(Tokenizer):
-    """A tokenizer that cuts the bytes of all rows at once, and by Python's rules what these cannot tell."""
+    """Base class of tokenizers that cut ASCII text as bytes of the column, and other text as Python strings."""
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
         return _cut_non_ascii(kernels.encode_spans(self._split(column)), self._cut)
 
     @abstractmethod
     def _split(self, column: pa.StringArray) -> Spans:
-        """Cut every row into pieces, each of which ends where tokens end."""
+        """Cut every row into spans that end where tokens end; a span of ASCII text is one token."""
 
     @abstractmethod
     def _cut(self, text: str) -> list[str]:
-        """Return the tokens of a piece, or of a whole row."""
+        """Return the tokens of a span, or of a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +135,7 @@ class Words(SpanTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Subwords(Words):
-    """Words and punctuation marks, of which a feature learns the parts, by byte pairs, as WordPiece or as unigrams."""
+    """Words and punctuation marks, which a feature then splits into learned subwords: BPE, WordPiece or unigrams."""
 
     algorithm: Literal["bpe", "wordpiece", "unigram"]
 
@@ -133,7 +145,7 @@ class Subwords(Words):
 
 @dataclass(frozen=True, kw_only=True)
 class Spaced(SpanTokenizer):
-    """What stands between white space: ``text.split()``."""
+    """Tokens separated by white space: ``text.split()``."""
 
     def _split(self, column: pa.StringArray) -> Spans:
         return kernels.split_spaces(column, lowercase=self.lowercase)
@@ -144,7 +156,7 @@ class Spaced(SpanTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class NGrams(Spaced):
-    """What stands between white space, then all pairs of neighbours, then triples, ... up to `ngram_size`."""
+    """Tokens separated by white space, then all pairs of adjacent tokens, then triples, up to `ngram_size`."""
 
     ngram_size: int = 2
 
@@ -164,12 +176,12 @@ class Characters(Tokenizer):
         if not self.lowercase:
             return kernels.encode_characters(column)
         column = _lowercase_sigma_rows(column)
-        return _cut_non_ascii(kernels.encode_characters(column, lowercase=True), lambda one: list(one.lower()))
+        return _cut_non_ascii(kernels.encode_characters(column, lowercase=True), lambda value: list(value.lower()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Separated(Tokenizer):
-    """What stands between separators, without white space around it; a blank text has no tokens."""
+    """Tokens separated by an ASCII character, without leading and trailing white space; blank text has no tokens."""
 
     separator: str
 
@@ -181,7 +193,7 @@ class Separated(Tokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Whole(Tokenizer):
-    """The whole text as one token, with or without the white space around it."""
+    """The text as one token, with or without leading and trailing white space."""
 
     strip: bool = False
 
@@ -193,12 +205,12 @@ class Whole(Tokenizer):
 
 
 def _lowercase_sigma_rows(column: pa.StringArray) -> pa.StringArray:
-    """Lower-case rows with a capital sigma: its small form, alone of all, depends on what is around it."""
+    """Lower-case the rows with a capital sigma, the only letter whose lower-case form depends on its neighbors."""
     return _lowercase_rows(column, kernels.find_rows_with(column, "Σ"))
 
 
 def lowercase_strings(values: pa.StringArray) -> pa.StringArray:
-    """Return texts as `str.lower` writes them; Arrow differs from it for a few letters."""
+    """Return texts in lower case as by `str.lower`; Arrow's `utf8_lower` differs from it for a few letters."""
     small = pc.ascii_lower(values)
     if pc.all(pc.string_is_ascii(values), min_count=0).as_py():
         return small
@@ -215,6 +227,7 @@ def _lowercase_rows(column: pa.StringArray, index: Array) -> pa.StringArray:
 
 
 def _cut_non_ascii(token_codes: TokenCodes, cut: Callable[[str], list[str]]) -> TokenCodes:
+    """Replace each distinct value that is not ASCII by the tokens that `cut` returns for it."""
     index = kernels.find_non_ascii(token_codes.values)
     return _replace_values(
         token_codes, index, [cut(value) for value in token_codes.values.take(pa.array(index)).to_pylist()]
@@ -222,7 +235,7 @@ def _cut_non_ascii(token_codes: TokenCodes, cut: Callable[[str], list[str]]) -> 
 
 
 def _replace_values(token_codes: TokenCodes, index: Array, tokens: Sequence[Sequence[str]]) -> TokenCodes:
-    """Put `tokens[k]` (none, one or many) in the place of value `index[k]`; those that stay are all ASCII."""
+    """Replace the value at `index[k]` by `tokens[k]` (none, one or many); the remaining values must be ASCII."""
     if not len(index):
         return token_codes
     unchanged = np.ones(len(token_codes.values), bool)
@@ -241,7 +254,7 @@ def _replace_values(token_codes: TokenCodes, index: Array, tokens: Sequence[Sequ
 
 
 def expand(token_codes: TokenCodes, offsets: Array, codes: Array, values: pa.StringArray) -> TokenCodes:
-    """Put `codes[offsets[k]:offsets[k + 1]]` in the place of code k; these are positions in `values`."""
+    """Replace code k by `codes[offsets[k]:offsets[k + 1]]`, which are positions in `values`."""
     lengths = np.diff(offsets)
     if (lengths == 1).all():
         return TokenCodes(token_codes.rows, kernels.look_up(codes, token_codes.codes), values)
@@ -253,7 +266,10 @@ def expand(token_codes: TokenCodes, offsets: Array, codes: Array, values: pa.Str
 
 
 def _add_ngrams(token_codes: TokenCodes, n: int) -> TokenCodes:
-    """Follow the tokens of each row by their n-grams, joined by a space (which no token may hold)."""
+    """Append to the tokens of each row their n-grams of 2 to `n` tokens, joined by a space.
+
+    No token may contain a space: equal n-grams would get several codes.
+    """
     tokens = len(token_codes.values)
     row_of = np.repeat(np.arange(len(token_codes.rows) - 1), np.diff(token_codes.rows))
     start, grams, values = np.arange(len(row_of)), token_codes.codes, token_codes.values
@@ -279,9 +295,9 @@ def _add_ngrams(token_codes: TokenCodes, n: int) -> TokenCodes:
 
 
 class RowTokenizer(Tokenizer):
-    """A tokenizer that cuts each distinct row as a Python string: some 50 times slower than on bytes."""
+    """Base class of tokenizers that cut each distinct row as a Python string, about 50 times slower than bytes."""
 
-    lowers_texts: ClassVar[bool] = True
+    lowers_texts: ClassVar[bool] = True  # False: `cut` itself lower-cases
 
     def __call__(self, column: pa.StringArray) -> pa.ListArray:
         return _to_list_array(*self._cut_rows(column))
@@ -290,22 +306,22 @@ class RowTokenizer(Tokenizer):
         return self._cut_rows(column)[0]
 
     def _cut_rows(self, column: pa.StringArray) -> tuple[TokenCodes, Array]:
-        """Return the tokens, and which rows are null or cannot be read."""
+        """Return the tokens, and a mask of the rows that are null or cannot be read."""
         rows = kernels.encode_rows(column)
         values = lowercase_strings(rows.values) if self.lowercase and self.lowers_texts else rows.values
         tokens = list(self.cut(values.to_pylist()))
         nulls = kernels.null_mask(column)
-        nulls[~nulls] = np.array([one is None for one in tokens], bool).take(rows.codes)
-        return _replace_values(rows, np.arange(len(tokens)), [one or [] for one in tokens]), nulls
+        nulls[~nulls] = np.array([row is None for row in tokens], bool).take(rows.codes)
+        return _replace_values(rows, np.arange(len(tokens)), [row or [] for row in tokens]), nulls
 
     @abstractmethod
     def cut(self, texts: list[str]) -> Iterable[list[str] | None]:
-        """Return the tokens of each text, or None if it cannot be read: its rows become null."""
+        """Return the tokens of each text, or None for a text that cannot be read: its rows become null."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regex(RowTokenizer):
-    """The matches of a regular expression of Python's `re`, empty ones left out."""
+    """The non-empty matches of a regular expression of Python's `re`."""
 
     pattern: str | None = None
 
@@ -326,7 +342,7 @@ class Regex(RowTokenizer):
 class Json(RowTokenizer):
     """The items of a JSON list of strings and numbers; any other text cannot be read.
 
-    A number is the token that is written: ``["a", 1.50]`` gives "a" and "1.50".
+    The token of a number is its notation: the tokens of ``["a", 1.50]`` are "a" and "1.50".
     """
 
     lowers_texts: ClassVar[bool] = False  # an escape such as \\u00C9 hides a capital
@@ -337,18 +353,18 @@ class Json(RowTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(RowTokenizer):
-    """What a Python function from a string to a list of strings returns; it sees each distinct row once."""
+    """The tokens that a Python function returns, called once per distinct row with a string."""
 
     function: Any = None
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise ConfigError('Give the function itself as the tokenizer, in the place of "custom"')
+            raise ConfigError('Pass the function itself as the tokenizer, in place of "custom"')
 
     def parameters(self) -> dict[str, Any]:
         function = self.function
         cells = [repr(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
-        try:  # what has no source is told by its address, so that nothing cached is ever taken for it
+        try:  # without source code, the address in `repr` identifies the function, so that it never hits a cache
             source = inspect.getsource(function) if inspect.isfunction(function) else repr(function)
         except OSError:
             source = repr(function)
@@ -373,9 +389,9 @@ class Custom(RowTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Spacy(RowTokenizer):
-    """The tokens that spaCy finds in English text, without white space.
+    """The tokens of spaCy for English text, without white space.
 
-    `remove_numbers` also leaves out tokens of one or two characters, and those with one of ``.,@$%/:;+=``.
+    `remove_numbers` also drops tokens of one or two characters, and tokens that contain one of ``.,@$%/:;+=``.
     """
 
     lemmatize: bool = False
@@ -404,28 +420,27 @@ def _load_english(lemmatize: bool) -> Any:
     try:
         return spacy.load("en_core_web_sm", disable=["parser", "ner"])
     except OSError as error:
-        hint = "Install it by: python -m spacy download en_core_web_sm"
+        hint = "Install it with: python -m spacy download en_core_web_sm"
         raise MissingPackageError(f"Lemmas need spaCy's English model. {hint}") from error
 
 
 def import_package(package: str) -> Any:
-    """Return a package that is not always installed, or raise MissingPackageError that says how to install it."""
+    """Import and return an optional package; if it is missing, raise MissingPackageError with the pip command."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        hint = f"Install it by: pip install {package}"
+        hint = f"Install it with: pip install {package}"
         raise MissingPackageError(f"This tokenizer needs the package {package}. {hint}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained(Tokenizer):
-    """A tokenizer trained elsewhere, which brings its own ids; it sees each distinct row once.
+    """A trained tokenizer with its own token ids; it encodes each distinct row once.
 
-    With the package tokenizers, `path` is a `tokenizer.json`, a folder with one, or a name that the package
-    transformers knows; the special tokens that such a tokenizer adds are kept. With sentencepiece, it is a
-    `.model` file.
+    With the package tokenizers, `path` is a `tokenizer.json`, a folder with one, or a model name for the package
+    transformers; special tokens that the tokenizer adds are kept. With sentencepiece, it is a `.model` file.
     """
 
     path: str | None = None
@@ -433,16 +448,16 @@ class Pretrained(Tokenizer):
 
     def __post_init__(self) -> None:
         if not self.path:
-            raise ConfigError("This tokenizer needs a file or a name: give pretrained_model_name_or_path")
+            raise ConfigError("This tokenizer needs a file or a name: pass pretrained_model_name_or_path")
         check_trusted_path(self.path, "The tokenizer")
         path_text(self.path, "tokenizer")
         if Path(self.path).suffix in {".json", ".model"} and not Path(self.path).is_file():
-            raise ConfigError(f"There is no file {self.path} to load a tokenizer from")
+            raise ConfigError(f"no file {self.path} to load a tokenizer from")
         import_package(self.package)
 
     @property
     def model(self) -> PretrainedModel:
-        """What was trained; it is loaded once in a process, unless the file changes."""
+        """The trained model, loaded once per process, and again if the file changes."""
         file = Path(self.path or "")
         file = file / "tokenizer.json" if file.is_dir() else file
         stamp = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
@@ -463,6 +478,7 @@ class Pretrained(Tokenizer):
 
 @lru_cache(maxsize=8)
 def _load(package: str, path: str, stamp: object, cache_only: bool) -> PretrainedModel:
+    """Load the model of a file, or, if `stamp` (its time and size) is None, of a name for transformers."""
     if package == "tokenizers" and stamp is None:
         return _from_transformers(path, cache_only)
     try:
@@ -498,14 +514,14 @@ def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
     load = import_package("transformers").AutoTokenizer.from_pretrained
     require_safe("transformers")
     try:
-        # Without a value, transformers asks on the terminal whether to run the code of a model that has some.
+        # If trust_remote_code has no value, transformers prompts on the terminal for models with custom code.
         loaded = load(name, local_files_only=cache_only, trust_remote_code=False)
     except (OSError, ValueError) as error:
         if cache_only:
             raise ConfigError(
                 f'the tokenizer "{name}", which a saved Preprocessor names, is not a local folder and not in the cache '
                 "of Hugging Face. Download it first, or pass trusted=True to the call that loads the Preprocessor, if "
-                "you trust who made it"
+                "you trust its author"
             ) from error
         raise ConfigError(f'the tokenizer "{name}" cannot be loaded: {error}') from error
     backend = getattr(loaded, "backend_tokenizer", None)
@@ -525,7 +541,7 @@ def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: 
 
     def encode(texts: list[str]) -> Iterable[Sequence[int]]:
         for begin in range(0, len(texts), BATCH_TEXTS):
-            yield from (one.ids for one in backend.encode_batch(texts[begin : begin + BATCH_TEXTS]))
+            yield from (encoding.ids for encoding in backend.encode_batch(texts[begin : begin + BATCH_TEXTS]))
 
     return PretrainedModel(encode, vocabulary, pad_id, unk_id, digest)
 
@@ -558,7 +574,7 @@ _BUILTIN = dict(TOKENIZERS)
 
 
 def is_builtin_tokenizer(name: object) -> bool:
-    """Tell whether a tokenizer is named by a name that nobody gave to another."""
+    """Return whether `name` is the name of a built-in tokenizer that was not replaced in `TOKENIZERS`."""
     return isinstance(name, str) and TOKENIZERS.get(name) is _BUILTIN.get(name)
 
 
@@ -570,9 +586,10 @@ def get_tokenizer(
     pattern: str | None = None,
     path: str | None = None,
 ) -> Tokenizer:
-    """Return the tokenizer of a name, or one made of a function, which is called for each distinct row.
+    """Return the tokenizer with a name in `TOKENIZERS`, or a tokenizer that calls a function per distinct row.
 
-    `ngram_size` is for "ngram", `pattern` for "regex", and `path` for "hf_tokenizer" and "sentencepiece".
+    `ngram_size` is for "ngram", `pattern` for "regex", and `path` for "hf_tokenizer" and "sentencepiece". A
+    `Tokenizer` is returned unchanged.
     """
     if isinstance(name, Tokenizer):
         return name
@@ -580,8 +597,8 @@ def get_tokenizer(
         return Custom(lowercase=lowercase, function=name)
     if not isinstance(name, str) or name not in TOKENIZERS:
         raise ConfigError(
-            f'There is no tokenizer "{name}".{did_you_mean(name, TOKENIZERS)} Known are '
-            f"{', '.join(TOKENIZERS)}; or pass a function from a string to a list of strings"
+            f'no tokenizer "{name}".{did_you_mean(name, TOKENIZERS)} Use one of {", ".join(TOKENIZERS)}, or pass a '
+            "function from a string to a list of strings"
         )
     options = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern, "path": path}
     declared = inspect.signature(TOKENIZERS[name]).parameters

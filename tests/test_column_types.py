@@ -313,7 +313,7 @@ def test_auto_writes_what_the_features_it_finds_write(tmp_path):
     frame.to_parquet(tmp_path / "rows.parquet")
     prep = dp.Preprocessor("auto", split=dp.FixedSplit())
     dataset = prep.fit_write(tmp_path / "rows.parquet", tmp_path / "rows.dp", memory="2GB")
-    assert prep.inferred_.skipped["split"] == "says the split of each row"
+    assert prep.inferred_.skipped["split"] == "contains the split of each row"
     assert set(dataset.features) == set(EXPECTED)
     assert dp.Preprocessor.from_dataset(dataset).to_dict() == prep.to_dict()
 

@@ -93,11 +93,11 @@ def test_predictions_out_of_fold_are_of_rows_that_were_not_learned_from():
 
 def test_a_state_that_is_not_there_is_named():
     frame = pd.DataFrame({"price": [1.0, 2.0, 3.0]})
-    with pytest.raises(ConfigError, match=r"no state without fold 0: give split=KFold\(5\)"):
+    with pytest.raises(ConfigError, match=r"no state without fold 0: use split=KFold\(5\)"):
         dp.Preprocessor({"price": "number"}).fit(frame).fold(0)
     prep = dp.Preprocessor({"price": "number"}, split=dp.KFold(3)).fit(frame)
     for number in (3, -1):
-        with pytest.raises(ConfigError, match=f"no state without fold {number}: there are folds 0 to 2"):
+        with pytest.raises(ConfigError, match=f"no state without fold {number}: the folds are 0 to 2"):
             prep.fold(number)
     with pytest.raises(ConfigError, match='fit_on="train": use that, or give it fold=0'):
         dp.Preprocessor({"price": "number"}, split=dp.KFold(3), fit_on="all").fit(frame)

@@ -108,7 +108,7 @@ def infer_features(
     """
     target_names = [targets] if isinstance(targets, str) else list(targets or ())
     with Progress(progress) as shown:
-        excluded = {SPLIT: "says the split of each row"} if get_splits(frame) else None
+        excluded = {SPLIT: "contains the split of each row"} if get_splits(frame) else None
         return infer_source(as_source(frame), target_names, excluded, style, progress=shown)
 
 

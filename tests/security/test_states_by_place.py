@@ -242,12 +242,12 @@ def test_a_saved_preprocessor_with_folds_says_what_it_lacks(tmp_path: Path) -> N
     assert loaded.learned_ == prep.learned_
     with pytest.raises(
         ConfigError,
-        match=r"no state without fold 0: a file, .* holds that of all rows: .*from_dataset\(dataset\.fold\(0\)\)",
+        match=r"no state without fold 0: a file, .* holds only the state of all rows: .*from_dataset\(dataset\.fold\(0\)\)",
     ):
         loaded.fold(0)
-    with pytest.raises(ConfigError, match="no state without fold 2: there are folds 0 to 1"):
+    with pytest.raises(ConfigError, match="no state without fold 2: the folds are 0 to 1"):
         prep.fold(2)
-    with pytest.raises(ConfigError, match=r"no state without fold 0: give split=KFold\(5\)"):
+    with pytest.raises(ConfigError, match=r"no state without fold 0: use split=KFold\(5\)"):
         dp.Preprocessor({"price": dp.Number(column="count")}).fit(rows()).fold(0)
     prep.fold(0).save(tmp_path / "fold.json")
     assert dp.Preprocessor.load(tmp_path / "fold.json").learned_ == prep.learned_by_fold_[0]

@@ -90,7 +90,7 @@ def test_auto_leaves_the_column_that_says_the_split(tables, tmp_path) -> None:
     prep = dp.Preprocessor("auto", targets="sold")
     prep.fit_write({name: table[["city", "sold", "review"]] for name, table in tables.items()}, tmp_path / "a")
     assert list(prep.features_) == ["city", "sold", "review"]
-    assert prep.inferred_.skipped == {"split": "says the split of each row"}
+    assert prep.inferred_.skipped == {"split": "contains the split of each row"}
 
 
 def test_files_of_splits_are_known_again_and_go_on_after_a_crash(make, files, tmp_path, monkeypatch) -> None:
