@@ -386,6 +386,7 @@ def augment_batch(
 
 
 def _call_function(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
+    """Return the result of a user's function for the images of the output `name`, with torch seeded by `key`."""
     # torch.manual_seed would seed every GPU, but fork_rng restores only the generators of the CPU and the named GPU.
     device = values.device
     with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
@@ -404,6 +405,7 @@ def _call_function(name: str, function: Step, values: torch.Tensor, key: int) ->
 
 
 def _image_shape(step: Augmentation, shape: Shape) -> Shape:
+    """Return `shape` if it is (channels, height, width), otherwise raise ConfigError."""
     if len(shape) != 3:
         raise ConfigError(
             f"{step}: rows have the shape {list(shape)}: expected images, of channels, height and width; for other "

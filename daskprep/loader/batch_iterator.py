@@ -184,6 +184,7 @@ class BatchIterator(IterableDataset[Any]):
         return {name: round(value, 4) for name, value in dataclasses.asdict(self._times).items()}
 
     def _describe_settings(self, order: str, outputs: list[str]) -> dict[str, str]:
+        """Return the settings that the HTML representation shows, by name."""
         return {
             "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
             "order": order,

@@ -198,6 +198,8 @@ def _split_rows(column: torch.Tensor, sizes: list[int]) -> Sequence[torch.Tensor
 
 
 def _bind_expand(name: str, feature: Feature, learned: Any) -> Expander:
+    """Return a function that expands compact rows of a feature, and raises ColumnError for an invalid result."""
+
     def expand(rows: torch.Tensor) -> torch.Tensor:
         expanded = feature.expand(rows, learned)
         if not isinstance(expanded, torch.Tensor) or expanded.shape[:1] != rows.shape[:1]:

@@ -103,6 +103,7 @@ class CachedMedia(MediaRows):
         return 0
 
     def _keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
+        """Store decoded rows, and write the block to the cache if it is complete; see `MediaRows.keep`."""
         # Another thread may have added the same row before, with the same values.
         if self._growing is not None:
             for row, source in zip(indices.tolist(), sources.tolist(), strict=True):

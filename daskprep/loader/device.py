@@ -67,6 +67,7 @@ class DeviceTransfer:
             return copied, stream.record_event()
 
     def _wait_for_copy(self, pending: tuple[Window, Tensors, Tensors, torch.Event]) -> tuple[Window, Tensors]:
+        """Return a window with its tensors once they are copied, for use on the current CUDA stream."""
         window, _, copied, event = pending
         # The source is referenced until here, because unreferenced memory is reused for another window.
         event.synchronize()
@@ -82,6 +83,7 @@ def _as_tensors(window: Window) -> Tensors:
 
 
 def _allocate_pinned(group: Group, rows: int) -> np.ndarray:
+    """Return an uninitialized array of `rows` rows of a group in pinned memory."""
     template = group.empty(0)
     array: np.ndarray = torch.empty(
         (rows, *group.row_shape), dtype=torch.from_numpy(template).dtype, pin_memory=True

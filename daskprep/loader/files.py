@@ -141,6 +141,7 @@ class FileBlocks:
         return calls
 
     def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
+        """Read a block of the output of `group` into `target`."""
         split, number = self.split.locate_block(block)
         reader = self._readers[split, group]
         rows = read_block(reader, split.block(group.name, number), target[: reader.block_rows])
@@ -148,6 +149,7 @@ class FileBlocks:
             target[: len(rows)] = rows
 
     def _read_scalars(self, block: int, targets: dict[Group, np.ndarray]) -> None:
+        """Read a block of all scalar outputs into `targets`, through the cached tables if the split is small."""
         split, number = self.split.locate_block(block)
         layout, names = split.layout, self._tables.names
         rows = table_rows = layout.block_range(split.name, number)

@@ -77,8 +77,8 @@ def group_outputs(outputs: Sequence[Output], cached: Collection[str] = ()) -> li
         if output.is_scalar and not output.stores_cells:
             scalars.setdefault(output.dtype, []).append(output)
     packed = [Group(tuple(members)) for members in scalars.values()]
-    others = [output for output in outputs if output.stores_cells or not output.is_scalar]
-    return packed + [Group((output,), output.stores_cells and output.name in cached) for output in others]
+    separate = [output for output in outputs if output.stores_cells or not output.is_scalar]
+    return packed + [Group((output,), output.stores_cells and output.name in cached) for output in separate]
 
 
 class WindowArrays:

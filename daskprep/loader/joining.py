@@ -100,6 +100,7 @@ class Joiner:
         self._pending += len(tokens) - skipped
 
     def _join_pending(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return all pending tokens and their position ids, and clear them."""
         tokens = np.concatenate([chunk for chunk, _ in self._chunks])
         positions = np.concatenate([chunk for _, chunk in self._chunks])
         self._chunks.clear()
@@ -107,6 +108,7 @@ class Joiner:
         return tokens, positions
 
     def _cut_batches(self) -> Iterator[tuple[Arrays, PackingPosition]]:
+        """Yield the full batches of the pending tokens, and keep the remaining tokens."""
         tokens, positions = self._join_pending()
         stop = len(tokens) - len(tokens) % self.batch_tokens
         # Copied, so that a few tokens do not keep the complete chunk in memory.
@@ -117,6 +119,7 @@ class Joiner:
             yield self._make_batch(tokens[batch], positions[batch])
 
     def _make_batch(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[Arrays, PackingPosition]:
+        """Return a padded batch of tokens, with the position to resume from after it."""
         count = len(tokens)
         shape = (-(-count // self.block_size), self.block_size)
         ids = np.full(shape, self.padding.token, np.int64)

@@ -87,16 +87,15 @@ class Loader(BatchIterator):
         fewer rows than streams or ranks (without `shuffle`, than ranks), they join the last batch, so that no rank is
         left empty.
     columns : iterable of str or None
-        Outputs that batches hold. None: all.
+        Outputs in the batches. None: all.
     targets : str, iterable of str or None
         Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
         None: the dataset's `targets` that are among `columns`. ``()``: no targets. If the dataset has weights, batches
         are ``(inputs, target, weights)``; without targets, weights are in the batch under the name of their column.
     expand : bool
-        Whether to expand compact rows to what a model reads (ids int64, sets multi-hot, labels bool). False: as on
-        disk.
+        Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as on disk.
     row_ids : bool
-        Whether batches hold "row_id", the number of each row in the source.
+        Whether batches contain "row_id", the number of each row in the source.
     transform : callable or None
         Function applied to every batch, last.
     rank, world_size : int or None
@@ -110,8 +109,8 @@ class Loader(BatchIterator):
         Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest
         `prefetch_size` of the image and audio features, or as many as fit in `prefetch_bytes`.
     prefetch_bytes : int or None
-        Bytes of prefetched blocks, besides the current blocks of the streams. None: 256 MB. Images and audio that are
-        decoded per batch count with their stored size.
+        Bytes of prefetched blocks, in addition to the current blocks of the streams. None: 256 MB. Images and audio
+        that are decoded per batch count with their stored size.
     threads : int or None
         Threads that read and decode. None: up to 4 for local files and 48 for remote ones; if media are decoded, one
         per core, up to 8 for images and 16 for audio, and 32 if their files are remote.
@@ -131,7 +130,7 @@ class Loader(BatchIterator):
         Folder of the cache, which all ranks of a machine may share. None: within the dataset, which must then be
         writable.
     cache_limit : int or None
-        Maximum bytes of the cache; what does not fit is decoded, or read from the store, again in each epoch.
+        Maximum bytes of the cache. Blocks that do not fit are decoded, or read from the store, again in each epoch.
     augment : mapping or None
         Random augmentation of images by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It depends on
         seed, epoch and row, and is applied before `expand`. The key ``("photo", "mask")`` augments both outputs alike.
@@ -260,6 +259,7 @@ class Loader(BatchIterator):
         return len(self.split) if self._sampling is None else int(self._sampling.sizes.sum())
 
     def _make_schedule(self, rows_before: int = 0) -> Schedule:
+        """Return the schedule of the current epoch for this rank, after `rows_before` rows of it."""
         rank, world = self._resolve_ranks()
         epoch = 0 if self.overfit_batches is not None else self.epoch
         sizes = np.diff(self._starts) if self._sampling is None else self._sampling.sizes
@@ -476,6 +476,7 @@ class Loader(BatchIterator):
             self._go_to(epoch, rows_before, state["first_batch"])
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise an error if a state is invalid, or belongs to other rows or another order than this loader's."""
         # States of older versions have no digest: only the version of the dataset is compared.
         names = self.state_dict().keys() - {"packing", "digest"}
         check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)

@@ -284,6 +284,7 @@ class Schedule:
         return touched
 
     def _slice_full_batches(self, batches: range) -> Iterator[BlockSlice]:
+        """Yield the rows of this rank in full batches, by lane and block."""
         firsts, stops, targets = self._lane_bounds(batches)
         first, last = self._covering_blocks(firsts[:, 0], stops[:, -1])
         counts, batch_offsets = stops - firsts, np.arange(len(batches)) * len(self.rank_range)
@@ -396,6 +397,7 @@ class Schedule:
         return positions[slice(*rank_bounds(len(positions), self.rank, self.world_size))]
 
     def _slice_positions(self, positions: Integers, offset: int) -> Iterator[BlockSlice]:
+        """Yield the rows at `positions` in the sequence by block; they follow `offset` earlier rows in the window."""
         block_positions = np.searchsorted(self.blocks.starts, positions, side="right") - 1
         for block_position in np.unique(block_positions).tolist():
             chosen = np.flatnonzero(block_positions == block_position)

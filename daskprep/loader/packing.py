@@ -193,6 +193,7 @@ def check_packing_state(packer: Packer | None, state: Mapping[str, Any] | None, 
 
 
 def _check_block_size(packing: object) -> int:
+    """Return the block size of a Packing, or raise ConfigError if it is invalid."""
     if not isinstance(packing, Packing):
         raise ConfigError(f'pack={packing!r}: expected Packing(block_size=512, columns=["review"])')
     size = packing.block_size
@@ -202,6 +203,7 @@ def _check_block_size(packing: object) -> int:
 
 
 def _select_column(split: Split, packing: Packing) -> str:
+    """Return the name of the output to pack, or raise ConfigError if there is not exactly one."""
     columns = [packing.columns] if isinstance(packing.columns, str) else list(packing.columns)
     if len(columns) != 1:
         raise ConfigError(
@@ -215,6 +217,7 @@ def _select_column(split: Split, packing: Packing) -> str:
 
 
 def _find_padding(split: Split, column: str) -> Padding:
+    """Return the padding of the documents in an output, or raise ConfigError if it has no padding symbol."""
     dataset = split.dataset
     outputs = {name + suffix: feature for name, feature in dataset.features.items() for suffix in feature.outputs}
     feature = outputs.get(column)

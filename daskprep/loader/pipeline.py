@@ -239,6 +239,7 @@ class Pipeline:
         self._queue.clear()
 
     def _wait_for(self, pending: _PendingWindow) -> Window:
+        """Return a window after it is gathered and decoded, and add the time and the statistics."""
         began = time.perf_counter()
         window = pending.gathered.result()
         for future in pending.decoded:
@@ -346,6 +347,7 @@ class Pipeline:
     def _gather(
         self, schedule: Schedule, epoch: range, batches: range, resident: Mapping[int, ResidentBlock]
     ) -> Window:
+        """Return the window of `batches`, with rows copied from the `resident` blocks by position, except media."""
         for block in resident.values():
             # Jobs of blocks are submitted before this task, so that threads run them first: no deadlock.
             block.wait()
@@ -383,6 +385,7 @@ class Pipeline:
 
 
 def _gather_media(medium: Medium, gathered: Future[Window], part: int, count: int) -> DecodeStats:
+    """Decode part number `part` of `count` of the rows of a window, into the arrays of the window."""
     window = gathered.result()
     rows = slice(*(len(window.rows) * edge // count for edge in (part, part + 1)))
     if window.origins is None or not len(window.rows[rows]):

@@ -105,7 +105,7 @@ def make_sampling(
         scalars = [name for name in split.columns if not split.shape(name)]
         raise ConfigError(
             f'rows can be sampled only by the classes of an output with one value per row, which "{column}" is not.'
-            f"{did_you_mean(column, scalars)} Such outputs are: {', '.join(scalars)}"
+            f"{did_you_mean(column, scalars)} Outputs with one value are: {', '.join(scalars)}"
         )
     ids, codes, sizes = np.unique(split.read([column])[column], return_inverse=True, return_counts=True)
     if len(ids) * split.layout.blocks(split.name) > _MAX_COUNTS:

@@ -77,6 +77,7 @@ def encode_partition(encoding: Encoding, inputs: tuple[PartitionContext, int], t
 
 
 def _decode_media(encoding: Encoding, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
+    """Return the decoded images or audio of an output."""
     feature = cast("MediaFeature", encoding.features[name])
     decoder = feature.decoder(encoding.learned[name])
     rows = np.empty((len(cells), *decoder.shape), decoder.dtype)

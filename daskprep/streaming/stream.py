@@ -81,7 +81,7 @@ class Stream(BatchIterator):
         Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly; if there are
         fewer rows than ranks, they join the last batch.
     columns : iterable of str or None
-        Outputs that batches hold. None: all.
+        Outputs in the batches. None: all.
     targets : str, iterable of str or None
         Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
         None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets. Weights come third, as for a
@@ -89,7 +89,7 @@ class Stream(BatchIterator):
     expand : bool
         Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as in a dataset.
     row_ids : bool
-        Whether batches hold "row_id", the number of each row in the source.
+        Whether batches contain "row_id", the number of each row in the source.
     transform : callable or None
         Function applied to every batch, last.
     augment : mapping or None
@@ -207,7 +207,7 @@ class Stream(BatchIterator):
 
     @property
     def columns(self) -> list[str]:
-        """Names of the outputs that batches hold."""
+        """Names of the outputs in the batches."""
         return self._contents.names
 
     def _go_to(self, epoch: int, rows_yielded: int = 0, first_epoch: int | None = None) -> None:
@@ -249,6 +249,7 @@ class Stream(BatchIterator):
             epoch, rows_before = epoch + 1, 0
 
     def _iterate_batches(self, epoch: int, stop: int | None, rows_before: int, iteration: object) -> Iterator[Any]:
+        """Yield the batches of the epochs from `epoch` to below `stop`, or without end if it is None."""
         # When the interpreter exits, modules may be gone before an abandoned iterator is closed.
         getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
@@ -327,6 +328,7 @@ class Stream(BatchIterator):
         self._go_to(epoch, rows_before, first)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise an error if a state is invalid, or belongs to other rows or another order than this stream's."""
         own = self.state_dict()
         # In states of older versions, "source" is missing, or None for separate splits and samples.
         check_state(state, own.keys() - {"source", "prepare"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")

@@ -329,6 +329,7 @@ class WindowBlocks:
     def _on_arrival(
         self, window: WindowRows, request: PartitionRequest, span: PartitionSpan, future: Future[Any]
     ) -> None:
+        """Add the rows of an encoded partition to its window, or record its error, and submit further requests."""
         if future.cancelled():
             return
         try:
