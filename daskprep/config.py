@@ -1,4 +1,4 @@
-"""Read and write configurations in Ludwig's layout."""
+"""Readers and writers of configurations in Ludwig's layout."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from daskprep.storage.urls import open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_BYTES = 100_000_000
-_MAX_DEPTH = 50  # levels; that of Ludwig's configurations is below 10
-_MAX_VALUES = 1_000_000  # aliases written out
+_MAX_DEPTH = 50  # levels; Ludwig's configurations have fewer than 10
+_MAX_VALUES = 1_000_000  # with each alias expanded
 
 _TOP_LEVEL_KEYS = ("input_features", "output_features", "defaults", "preprocessing")
 _SAMPLE_KEYS = ("sample_ratio", "sample_size", "sample_seed")
@@ -41,12 +41,12 @@ _PREPROCESSING_KEYS = (
     "weight",
 )
 
-# What an output feature has where its preprocessing does not say otherwise, beside dropping rows.
+# Defaults of output features, in addition to dropping rows with missing values.
 _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "number": {"normalization": None},
     "category": {"handle_unknown": "unk"},
 }
-# Ludwig's defaults where those of a type are others.
+# Ludwig's defaults that differ from the defaults of the feature types.
 _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "text": {"lowercase": False},
     "number": {"missing_value_strategy": "fill_with_const"},
@@ -58,16 +58,16 @@ _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the keyword arguments of a Preprocessor for a configuration in Ludwig's layout.
+    """Return the keyword arguments of a Preprocessor for a configuration: a dict, YAML text, or the path of a file.
 
-    Features are by name, inputs first, and the output features are the targets. Without a `split`, it is Ludwig's,
-    `RandomSplit()`; ``split: null`` trains on all rows.
+    "features" maps names to features, inputs first; "targets" names the output features. Without a `split`, Ludwig's
+    default applies, `RandomSplit()`; ``split: null`` trains on all rows.
     """
     loaded = load_config(config)
     if not isinstance(loaded, Mapping):
         raise ConfigError(
             f"a configuration is a mapping with input_features, not {quote(str(loaded), 60)}; "
-            f"give a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
+            f"pass a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
         )
     values, notes = upgrade_config(loaded)
     root = _Section(values)
@@ -76,7 +76,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     inputs = dict(_read_features(root, "input_features", defaults))
     outputs = dict(_read_features(root, "output_features", None))
     if duplicates := inputs.keys() & outputs.keys():
-        raise ConfigError(f'"{min(duplicates)}" is an input and an output feature: give each feature its own name')
+        raise ConfigError(f'"{min(duplicates)}" is an input and an output feature: use a separate name for each')
     if not inputs and not outputs:
         raise ConfigError("the configuration has no features: list them under input_features and output_features")
     preprocessing = root.section("preprocessing")
@@ -107,10 +107,9 @@ def write_config(
     sample_seed: int = 42,
     weight: str | None = None,
 ) -> dict[str, Any]:
-    """Return the configuration that `read_config` reads back; targets are its output features.
+    """Return a configuration for `read_config`, of plain values; the targets are its output features.
 
-    It is made of plain values. As YAML, write it with ``sort_keys=False``: the order of `special_symbols` is
-    that of their ids.
+    Write it as YAML with ``sort_keys=False``, because the order of `special_symbols` defines their ids.
     """
     settings = {
         "balance": None if balance is None else balance.to_dict(),
@@ -132,11 +131,11 @@ def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Section:
-    """A mapping in the configuration, and where it stands, for messages."""
+    """A mapping in the configuration, with its location for messages."""
 
     values: Mapping[str, Any]
-    path: str = ""
-    feature: str | None = None
+    path: str = ""  # keys from the top, joined by dots
+    feature: str | None = None  # name of the feature that it belongs to
 
     def error(self, key: object, message: str) -> ConfigError:
         full_key = ".".join(part for part in (self.path, str(key)) if part)
@@ -145,21 +144,21 @@ class _Section:
 
     @contextmanager
     def error_context(self, key: str, hint: str = "") -> Iterator[None]:
-        """Say of an error which key it comes from."""
+        """Add the path of a key in front of the message of a ConfigError, and a hint behind it."""
         try:
             yield
         except ConfigError as error:
             raise self.error(key, f"{error}{hint}") from error
 
     def section(self, key: str) -> _Section:
-        """Return the mapping below a key, an empty one where there is none."""
+        """Return the mapping at a key; an empty one if the key is missing."""
         values = self.values.get(key)
         if not isinstance(values, Mapping | None):
             raise self.error(key, f"must be a mapping of keys to values, not {values!r}")
         return _Section(values or {}, f"{self.path}.{key}" if self.path else key, self.feature)
 
     def entries(self, key: str) -> Iterator[_Section]:
-        """Give the mappings of the list below a key."""
+        """Yield the mappings in the list at a key."""
         values = self.values.get(key)
         if not isinstance(values, list | tuple | None):
             raise self.error(key, f"must be a list of features, not {values!r}")
@@ -170,24 +169,21 @@ class _Section:
             yield _Section(entry, path, entry["name"] if isinstance(entry.get("name"), str) else None)
 
     def check_keys(self, known_keys: Collection[str], misplaced: Mapping[str, str] | None = None) -> None:
-        """Raise for the first key that is not read."""
+        """Raise ConfigError for the first key not in `known_keys`, with the remedy from `misplaced` if it has one."""
         for key in self.values:
             if key not in known_keys:
                 remedy = (misplaced or {}).get(key)
                 hint = f": {remedy}." if remedy else f".{did_you_mean(key, known_keys)}"
-                raise self.error(key, f"there is no such key here{hint} Keys are: {', '.join(known_keys)}")
-
-
-# -- where it comes from
+                raise self.error(key, f"unknown key{hint} Keys are: {', '.join(known_keys)}")
 
 
 def load_config(config: Any) -> Any:
-    """Return what a configuration holds: a mapping, YAML text, or the path of a YAML or JSON file."""
+    """Return the content of a configuration: of a mapping, of YAML text, or of the YAML or JSON file at a path."""
     loaded = _load(config)
     inner = {0: loaded}
     for _ in range(_MAX_DEPTH):
-        parts = (list(one.values()) if isinstance(one, Mapping) else one for one in inner.values())
-        inner = {id(part): part for one in parts if isinstance(one, list | tuple) for part in one}
+        levels = (list(value.values()) if isinstance(value, Mapping) else value for value in inner.values())
+        inner = {id(part): part for level in levels if isinstance(level, list | tuple) for part in level}
     if inner:
         raise ConfigError(f"the configuration is nested more than {_MAX_DEPTH} levels deep: check its indentation")
     return loaded
@@ -209,7 +205,7 @@ def _load_file(path: str) -> Any:
     files, base = open_filesystem(path, {})
     try:
         if not files.isfile(base):
-            raise ConfigError(f"there is no configuration file {name}")
+            raise ConfigError(f"no configuration file {name}")
         data = files.cat_file(base, 0, _MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or type(error).__name__}") from error
@@ -232,12 +228,12 @@ def _parse(text: str, kind: str, source_name: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses keys that stand twice, of which the last would count, and aliases that stand for very many values."""
+    """A safe YAML loader that refuses duplicate keys, where PyYAML keeps the last, and aliases that expand enormously."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
         if node is not None and _count_expanded_values(node, {}) > _MAX_VALUES:
-            raise ValueError(f"with its aliases written out, it has more than {_MAX_VALUES:,} values")
+            raise ValueError(f"with its aliases expanded, it has more than {_MAX_VALUES:,} values")
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -251,20 +247,17 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count_expanded_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
-    """Return how many values a node and those below it are, each alias counted; infinitely many if it is in itself."""
+    """Count the nodes in a tree, with each alias expanded; infinity if a node contains itself. `counts` is a cache."""
     if node not in counts:
         counts[node] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-        inner = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
-        counts[node] = 1 + sum(_count_expanded_values(one, counts) for one in inner)
+        children = (child for part in parts for child in (part if isinstance(part, tuple) else (part,)))
+        counts[node] = 1 + sum(_count_expanded_values(child, counts) for child in children)
     return counts[node]
 
 
-# -- features
-
-
 def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
-    """Return the parameters that input features of each type have where they say nothing else."""
+    """Return the default parameters of input features by type."""
     section.check_keys(tuple(FEATURES))
     defaults = {}
     for kind in FEATURES:
@@ -280,13 +273,13 @@ def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
 def _read_features(
     root: _Section, key: str, defaults: Mapping[str, Mapping[str, Any]] | None
 ) -> Iterator[tuple[str, Feature]]:
-    """Give the features of a list by name; without `defaults` they are output features."""
+    """Yield the name and feature of each entry in the list at `key`; `defaults` is None for output features."""
     seen = set()
     for entry in root.entries(key):
         if entry.feature is None:
             raise entry.error("name", f"must be a string, not {entry.values.get('name')!r}; put it in quotes")
         if entry.feature in seen:
-            raise entry.error("name", "an earlier feature has this name too: give each feature its own name")
+            raise entry.error("name", "an earlier feature has the same name: use a separate name for each")
         seen.add(entry.feature)
         kind = _read_type(entry)
         type_defaults = _output_defaults(kind) if defaults is None else defaults[kind]
@@ -294,7 +287,7 @@ def _read_features(
 
 
 def _output_defaults(kind: str) -> dict[str, Any]:
-    """Return the parameters that an output feature has where it says nothing else."""
+    """Return the default parameters of an output feature of a type."""
     drop = {"missing_value_strategy": "drop_row"}
     return {**_LUDWIG_DEFAULTS.get(kind, {}), **drop, **_OUTPUT_DEFAULTS.get(kind, {})}
 
@@ -322,12 +315,13 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
     feature_type: Any = FEATURES[kind]
     names = [name for name in annotations_of(feature_type) if name != "column"]
-    section.check_keys(names, {"column": "put it beside name and type"})
+    section.check_keys(names, {"column": "put it next to name and type"})
     # YAML reads an unquoted 2020-01-31 as a date.
     return {name: str(value) if isinstance(value, dt.date) else value for name, value in section.values.items()}
 
 
 def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
+    """Return a hint to quote a parameter that is a boolean but must not be one; otherwise, an empty string."""
     for name, value in params.items():
         if isinstance(value, bool) and bool not in (annotations[name], *get_args(annotations[name])):
             return f" (YAML reads yes, no, on and off as True and False: put {name} in quotes)"
@@ -335,10 +329,13 @@ def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
 
 
 def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the entry of a feature: what is not as in `type_defaults`, or else as it is by default."""
+    """Return the configuration entry of a feature, with the parameters that differ from their defaults.
+
+    `type_defaults` override the defaults of the type; None, for input features: Ludwig's defaults override them.
+    """
     if FEATURES.get(feature.kind) is not type(feature):
         raise ConfigError(
-            f'feature "{name}": configurations do not know the type {type(feature).__name__}: '
+            f'feature "{name}": configurations do not support the type {type(feature).__name__}: '
             "add it to daskprep.features.FEATURES"
         )
     ludwig_defaults = _LUDWIG_DEFAULTS.get(feature.kind, {}) if type_defaults is None else type_defaults
@@ -357,9 +354,6 @@ def _parameters(owner: Any) -> dict[str, Any]:
     return dict(owner.get_params(deep=False))
 
 
-# -- split and balance
-
-
 def _read_split(preprocessing: _Section) -> Splitter | None:
     if "split" not in preprocessing.values:
         return RandomSplit()
@@ -370,7 +364,7 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
     if isinstance(values.get("probabilities"), list):
         values["probabilities"] = tuple(values["probabilities"])
     if kind == "datetime":
-        # Ludwig has this key and never looks at it; a missing time is an error here.
+        # Ludwig accepts this key but ignores it; a missing time raises an error here.
         values.pop("fill_value", None)
     with preprocessing.error_context("split"):
         return split_from_dict(values)
@@ -383,7 +377,7 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
         return None
     key, *others = used_keys
     if others:
-        raise preprocessing.error(others[0], f"contradicts {key}: give one of them")
+        raise preprocessing.error(others[0], f"contradicts {key}: use one of them")
     balance_parameters = preprocessing.section("balance").values
     with preprocessing.error_context(key):
         if kinds[key] is not None:
@@ -394,20 +388,20 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:
     ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE_KEYS)
-    ratio, size = None if ratio == 1 else ratio, size or None  # 1 and 0 stand for all rows
+    ratio, size = None if ratio == 1 else ratio, size or None  # a ratio of 1 or a size of 0 means all rows
     if None not in (ratio, size):
-        raise preprocessing.error("sample_size", "contradicts sample_ratio: give one of them")
+        raise preprocessing.error("sample_size", "contradicts sample_ratio: use one of them")
     for key, value, kind, maximum in (("sample_ratio", ratio, float, 1), ("sample_size", size, int, math.inf)):
         if value is not None and not (type(value) is kind and 0 < value <= maximum):
-            raise preprocessing.error(key, f"must be above 0, a ratio at most 1 and a size whole, not {value!r}")
+            raise preprocessing.error(key, f"must be above 0, a ratio at most 1 and a size an integer, not {value!r}")
     return {"sample": size if ratio is None else ratio, "sample_seed": seed}
 
 
 def _find_class_column(outputs: Mapping[str, Feature]) -> str:
-    columns = [one.reads(name)[0] for name, one in outputs.items() if one.semantic_type == "classes"]
+    columns = [feature.reads(name)[0] for name, feature in outputs.items() if feature.semantic_type == "classes"]
     if len(columns) != 1:
         raise ConfigError(
-            f"needs exactly one output feature of type binary or category, and there are {len(columns)}: "
+            f"needs exactly one output feature of type binary or category, not {len(columns)}: "
             "name the column with balance: {type: oversample, column: ..., ratio: ...}"
         )
     return columns[0]

@@ -1,4 +1,4 @@
-"""What models say of the targets of a Preprocessor: outputs to predictions, and frames through a model to both."""
+"""Predictions for the targets of a Preprocessor: from the outputs of a model, or by running a model on a frame."""
 
 from __future__ import annotations
 
@@ -56,21 +56,17 @@ if TYPE_CHECKING:
 
 Model = Callable[[dict[str, Any]], Any]
 
-# Partitions are encoded on several threads; a model runs on one at a time, since it has one mode for all of them. Each
-# has a lock of its own: one that takes a frame through another waits for threads that run that one.
+# Partitions are encoded on several threads, but a model runs on one thread at a time, as its mode is shared. Each model
+# has a separate lock: a model that itself calls `predict` with another model would deadlock on a common lock.
 _MODEL_LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
-_MODEL_LOCKS_GUARD = threading.Lock()  # held while `_MODEL_LOCKS` is looked at
-_PANDAS_TYPES: Any = {
-    "integer": "Int64",
-    "boolean": "boolean",
-    "float": "float64",
-    "float32": "float64",
-}  # <UNK> is missing
-_FALLBACK_LOCK = threading.RLock()  # of models that a weak reference cannot name
+_MODEL_LOCKS_GUARD = threading.Lock()  # held while `_MODEL_LOCKS` is accessed
+# Types with missing values, because the label <UNK> becomes missing.
+_PANDAS_TYPES: Any = {"integer": "Int64", "boolean": "boolean", "float": "float64", "float32": "float64"}
+_FALLBACK_LOCK = threading.RLock()  # for models that cannot be weakly referenced
 
 
 class PredictionMixin:
-    """The part of a Preprocessor that knows what a model says of its targets."""
+    """The methods of a Preprocessor about targets and their predictions."""
 
     if TYPE_CHECKING:
         features_: dict[str, Feature]
@@ -92,15 +88,15 @@ class PredictionMixin:
         top_k: int | None = None,
         probabilities: bool = False,
     ) -> pd.DataFrame:
-        """Turn the outputs of a model into labels, tokens and numbers in their own units, one row per input row.
+        """Return labels, tokens and numbers in their original units for the outputs of a model, one row per input row.
 
         Parameters
         ----------
         outputs : array, tensor, list, mapping of these by target, or iterable of batches of them
-            Outputs of the model for its targets; a single array if there is one target. An iterator, or a list of
-            arrays or mappings, holds batches, such as those of an epoch.
+            Outputs of the model for its targets; a single array if it has one target. An iterator, or a list of arrays
+            or mappings, consists of batches, such as the batches of an epoch.
         logits : bool
-            Whether outputs for classes are logits. False: probabilities.
+            Whether outputs for classes are logits. False: they are probabilities.
         threshold : float, or mapping of target to float
             Probability from which a Binary is True, and a token belongs to a Set.
         top_k : int or None
@@ -148,12 +144,12 @@ class PredictionMixin:
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
             Rows with the columns of the inputs.
         model : callable
-            Takes a dict of tensors by output, as in the batches of a loader. It returns a tensor for the one target, or
-            a mapping of tensors by target. A torch module runs in evaluation mode, and its mode is restored afterwards.
+            Takes a dict of tensors by output, as in the batches of a loader. It returns a tensor for a single target,
+            or a mapping of tensors by target. A torch module runs in evaluation mode; its mode is restored afterwards.
         batch_size : int
             Maximum number of rows in a batch.
         ids : str, sequence of str or None
-            Columns to copy in front of the predictions.
+            Columns to copy to the front of the predictions.
         device : str, torch.device or None
             Device of the batches. None: the device of the model's parameters.
         logits, threshold, top_k, probabilities
@@ -163,7 +159,7 @@ class PredictionMixin:
         -------
         DataFrame
             The columns of `predictions`, one row per input row, in order. A pandas frame for pandas, and a lazy Dask
-            DataFrame with as many partitions for Dask frames and files; both have the index of the frame.
+            DataFrame with the same partitions for Dask frames and files; both have the index of the frame.
 
         Examples
         --------
@@ -198,12 +194,12 @@ class PredictionMixin:
 
     @property
     def _decoders(self) -> dict[str, OutputDecoder]:
-        """What turns outputs into predictions."""
+        """The decoders of outputs by target."""
         return {name: _create_decoder(self.features_[name], self.learned_[name], name) for name in self.targets_}
 
     @property
     def _inputs(self) -> dict[str, Feature]:
-        """The features that are no targets and no weights."""
+        """The features that are neither targets nor the weight."""
         return {
             name: feature
             for name, feature in self.features_.items()
@@ -218,44 +214,44 @@ class PredictionMixin:
         return list(dict.fromkeys(targets or ()))
 
     def _select_targets(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
-        """Return those of the targets that are among these features."""
+        """Return the names of the targets that are in `features`."""
         return tuple(name for name in self._target_names if name in features)
 
     def _warn_about_time_order(self, split: Splitter | None) -> None:
-        """Warn if a split takes its rows at random from rows in order of time."""
+        """Warn if `split` is random although the rows are ordered by time."""
         dates = [name for name, learned in self.learned_.items() if getattr(learned, "in_order", False)]
         if dates and isinstance(split, RandomSplit | StratifiedSplit):
             column = self.features_[dates[0]].reads(dates[0])[0]
             warn(
-                f'rows look ordered by time in column "{column}": a random split may leak, as test rows lie between '
-                f'training rows; split=DatetimeSplit("{column}"), or split: {{type: datetime, column: {column}}} in a '
-                "configuration, tests on the newest"
+                f'rows look ordered by time in column "{column}": a random split may leak, as test rows fall between '
+                f'training rows; use split=DatetimeSplit("{column}"), or split: {{type: datetime, column: {column}}} in '
+                "a configuration, to test on the newest rows"
             )
 
     def num_classes(self, name: str) -> int:
-        """Return the number of classes of a `Category` or `Binary`: its ids are below it, as outputs of a model are."""
+        """Return the number of classes of the `Category` or `Binary` feature `name`; all its ids are smaller."""
         check_is_fitted(self)
         if name not in self.features_:
-            raise ConfigError(f'Preprocessor: there is no feature "{name}".{did_you_mean(name, self.features_)}')
+            raise ConfigError(f'Preprocessor: no feature "{name}".{did_you_mean(name, self.features_)}')
         return class_count(name, self.features_[name], self.learned_[name])
 
     def class_weights(self, name: str) -> NDArray[np.float32]:
-        """Return a weight for each class of a `Category` or `Binary` by its id, as `Dataset.class_weights` does.
+        """Return a weight for each class of a `Category` or `Binary`, indexed by id, as `Dataset.class_weights` does.
 
-        It counts the rows of the fit, before they are balanced.
+        Weights are computed from the rows of the fit, before balancing.
         """
         check_is_fitted(self)
         learned = self.learned_.get(name)
         counts = None if learned is None else learned.class_counts()
         if counts is None:
             raise ConfigError(
-                f'Preprocessor: the classes of "{name}" are not counted in a fit: name a Category without buckets or a '
+                f'Preprocessor: a fit does not count the classes of "{name}": name a Category without buckets or a '
                 "Binary whose missing values are not filled by neighbours, or call class_weights of a dataset"
             )
         return balanced_weights(counts)
 
     def _warn_about_changed_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
-        """Warn if training rows are not as many as in the fit: they are in other folds than they were."""
+        """Warn if a dataset has more or fewer training rows than the fit, so that cross-fitting used other folds."""
         cross_fitted = [name for name, feature in features.items() if feature._cross_fit is not None]
         if not cross_fitted or self.balance is not None:
             return
@@ -264,8 +260,8 @@ class PredictionMixin:
         mismatched = [f'"{name}"' for name in cross_fitted if rows and not rows <= learned[name] <= rows + left_out]
         if mismatched:
             warn(
-                f"feature{'s' * (len(mismatched) > 1)} {join_names(mismatched, 5)}: cross-fitted, but not for these rows: "
-                f"{max(learned.values()):,} training rows were learned from, and {rows:,} were written, some of them "
+                f"feature{'s' * (len(mismatched) > 1)} {join_names(mismatched, 5)}: cross-fitted for other rows: "
+                f"{max(learned.values()):,} training rows were in the fit, and {rows:,} were written, some of them "
                 "encoded by their own target; write the rows of the fit in the same order, use fit_write, or name the "
                 'split of other rows, as in {"test": frame}'
             )
@@ -300,17 +296,17 @@ def _create_decoder(feature: Feature, learned: Learned, name: str) -> OutputDeco
 
 @dataclass(frozen=True)
 class ModelRun:
-    """Runs a model on the rows of a partition: a question that `PartitionReader` can ask."""
+    """The task of a partition in `predict`: encode its rows and run a model on them; a callable for `make_pass`."""
 
-    features: Mapping[str, Feature]  # those of the inputs
+    features: Mapping[str, Feature]  # of the inputs
     learned: Mapping[str, Any]
     model: Model
-    device: torch.device
-    decoders: Mapping[str, OutputDecoder]
+    device: torch.device  # of the batches
+    decoders: Mapping[str, OutputDecoder]  # by target
     options: PredictionOptions
     batch_size: int
-    ids: tuple[str, ...] = ()  # columns of the partition to put in front
-    empty_result: pd.DataFrame | None = None  # what a partition without rows gives
+    ids: tuple[str, ...] = ()  # columns of the partition to copy to the front
+    empty_result: pd.DataFrame | None = None  # predictions for a partition without rows
 
     def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> pd.DataFrame:
         """Return the predictions for a partition."""
@@ -326,7 +322,7 @@ class ModelRun:
         )
 
     def predict_missing_row(self, source: Any) -> pd.DataFrame:
-        """Return the columns of the predictions, without rows: those for one row of missing cells."""
+        """Return predictions without rows, whose columns come from a prediction for a row of missing values."""
         kinds = {name: source.schema.field(name).type for name in self.ids}
         columns = source_columns(self.features, self.ids)
         table = pa.table({name: pa.nulls(1, kinds.get(name)) for name in columns})
@@ -335,7 +331,7 @@ class ModelRun:
         return predictions
 
     def _predict_batch(self, arrays: Mapping[str, Any], start: int) -> dict[str, PredictionColumn]:
-        """Return the predictions for a batch, of arrays and of cells of media, which are decoded now."""
+        """Return the predictions for the batch that starts at row `start`; its images and audio are decoded now."""
         import torch  # noqa: PLC0415 it takes seconds to import
 
         from daskprep.loader.batches import make_expanders  # noqa: PLC0415 as above
@@ -354,7 +350,7 @@ class ModelRun:
         for name, column in columns.items():
             if len(column) != rows:
                 raise ConfigError(
-                    f'the model returned {len(column):,} rows for "{name}" of a batch of {rows:,}: give one each'
+                    f'the model returned {len(column):,} rows for "{name}" of a batch of {rows:,}: return one per row'
                 )
         return columns
 
@@ -374,15 +370,15 @@ def _check_predict_arguments(inputs: Mapping[str, Feature], model: object, batch
     if not callable(model):
         raise ConfigError(f"model must be a torch module or another callable, not a {type(model).__name__}")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise ConfigError(f"batch_size must be a whole number of rows from 1 on, not {batch_size!r}")
+        raise ConfigError(f"batch_size must be an integer of at least 1, not {batch_size!r}")
 
 
 def _device(model: Model, device: Any) -> torch.device:
-    """Return where batches are put."""
+    """Return the device of batches: `device`, or the device of the model if it is None."""
     import torch  # noqa: PLC0415 it takes seconds to import
 
     if device is None and isinstance(model, torch.nn.Module):
-        tensor = next((one for tensors in (model.parameters(), model.buffers()) for one in tensors), None)
+        tensor = next((tensor for tensors in (model.parameters(), model.buffers()) for tensor in tensors), None)
         device = None if tensor is None else tensor.device
     from daskprep.loader.device import as_device, make_cuda_stream  # noqa: PLC0415 as above
 
@@ -393,13 +389,13 @@ def _device(model: Model, device: Any) -> torch.device:
 
 @contextlib.contextmanager
 def _exclusive_evaluation(model: Model) -> Iterator[None]:
-    """Let a model run alone, to evaluate; its modules are put back in the modes that they had."""
+    """Run a model on this thread only and in evaluation mode; restore the modes of its modules afterwards."""
     import torch  # noqa: PLC0415 as above
 
     lock = _FALLBACK_LOCK
     with _MODEL_LOCKS_GUARD, contextlib.suppress(TypeError):
         lock = _MODEL_LOCKS.setdefault(model, threading.RLock())
-    # In inference mode, what a model keeps of the rows could not be trained with afterwards.
+    # Not inference mode: tensors that a model caches in it could not be used in training afterwards.
     with lock, torch.no_grad():
         if not isinstance(model, torch.nn.Module):
             yield
@@ -416,8 +412,8 @@ def _exclusive_evaluation(model: Model) -> Iterator[None]:
 
 
 def _to_frame(columns: Mapping[str, PredictionColumn], decoders: Mapping[str, OutputDecoder]) -> pd.DataFrame:
-    """Return columns as a frame; the types do not depend on the rows."""
-    types = {f"{name}_predictions": one.learned.get("cell_type") for name, one in decoders.items()}
+    """Return predictions as a frame; its dtypes do not depend on the rows."""
+    types = {f"{name}_predictions": decoder.learned.get("cell_type") for name, decoder in decoders.items()}
     return pd.DataFrame({name: _to_series(column, types.get(name)) for name, column in columns.items()})
 
 

@@ -1,4 +1,4 @@
-"""Keep parameters and learned state as JSON; vocabularies too large for JSON go to Parquet files beside it."""
+"""Parameters and learned state as JSON; vocabularies too large for JSON are stored in Parquet files next to it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ from daskprep.storage.urls import UntrustedModelName, UntrustedPath, check_trust
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
 METADATA = "metadata.json"
-# File systems allow 255 bytes: a letter takes up to 4, and digest, suffix and a temporary name's rest about 70.
+# File systems allow names of 255 bytes: a letter takes up to 4; digest, suffix and the affixes of temporary names, 70.
 _MAX_COLUMN_CHARACTERS = 40
 
-# Parameters, and facts that were learned, that name files, folders and URLs.
+# Parameters and fields of the learned state that name files, folders and URLs.
 _MODEL_PARAMETERS = frozenset({"pretrained_model_name_or_path"})
 _PATH_PARAMETERS = _MODEL_PARAMETERS | {"base_dir", "lazy_cache_dir", "vocab_file"}
 
-# Parameters that came later, and what was so before: left out then, they change no state and no version of a dataset.
+# Parameters that were added later, with their earlier fixed values. Leaving out such a value keeps saved states, and so
+# the versions of datasets, unchanged.
 LATER_DEFAULTS: dict[str, Any] = dict.fromkeys((
     "order", "null_values", "written", "pixel_statistics", "pack_size", "pack_quality", "librosa_options",
     "hash_buckets", "columns", "clip_quantiles", "encoding", "target", "parts", "cyclic", "since",
@@ -56,7 +57,7 @@ KeyPath = tuple[str, ...]
 
 
 class SerializationMixin:
-    """The part of a Preprocessor that is kept as JSON."""
+    """The methods of a Preprocessor that save it as JSON and load it."""
 
     if TYPE_CHECKING:
         features_: dict[str, Feature]
@@ -77,36 +78,38 @@ class SerializationMixin:
         def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None: ...
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and fitted state as JSON; very large vocabularies are stored as Parquet beside it.
+        """Write parameters and fitted state as JSON; very large vocabularies are stored as Parquet next to the file.
 
-        The file also holds digests of the state and some encoded rows, which `load` checks.
+        The file also contains digests of the state and a few encoded rows, which `load` checks.
         """
         check_is_fitted(self)
         write_state(path_text(path, "file"), self.to_state(), make_golden_rows(self.features_, self.learned_))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trusted: bool = False) -> Self:
-        """Load what `save` wrote. Raise `CorruptDatasetError` if it was altered. Nothing is unpickled or evaluated.
+        """Load the Preprocessor in a file of `save`. No Python objects are unpickled, and no code is evaluated.
+
+        Raise `CorruptDatasetError` if the file was altered, and `ConfigError` if it does not exist.
 
         Parameters
         ----------
         path : str or path
             The file, local or at a URL of fsspec.
         trusted : bool
-            Whether tokenizers that it names may be downloaded from the Hugging Face Hub. By default, they are read from
-            local folders and from the cache alone.
+            Whether tokenizers that the file names may be downloaded from the Hugging Face Hub. By default, they are
+            read only from local folders and from the cache.
         """
         return cls.from_dict(read_state(path_text(path, "file")), trusted=trusted)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return parameters and, once fitted, the fitted state, ready for JSON."""
+        """Return parameters and, after a fit, the fitted state, as JSON values."""
         state = self.to_state()
         for name, learned in getattr(self, "learned_", {}).items():
             state["features"][name]["learned"] = learned.to_dict()
         return state
 
     def to_state(self) -> dict[str, Any]:
-        """Return the result of `to_dict` with vocabularies as objects, since they may have millions of tokens."""
+        """Return the result of `to_dict` with `Vocabulary` objects, since vocabularies may have millions of tokens."""
         if hasattr(self, "learned_"):
             return self._state(self.features_, self.learned_)
         return self._state(self._validate_features(), None)
@@ -142,9 +145,9 @@ class SerializationMixin:
         features, learned = restore(state if trusted else _mark_paths(state, _MODEL_PARAMETERS, UntrustedModelName))
         with saved.error_context("the split, the balance or a feature"):
             targets = saved.read_targets(state, features)
-            for one in map(features.__getitem__, targets):
-                if isinstance(one, Category) and one.handle_unknown is None:
-                    one.handle_unknown = "unk"  # targets were saved so before there was a choice
+            for target in map(features.__getitem__, targets):
+                if isinstance(target, Category) and target.handle_unknown is None:
+                    target.handle_unknown = "unk"  # saved as None for targets, as before the parameter existed
             weight = state.get("weight")
             prep = cls(
                 {name: feature for name, feature in features.items() if name != weight},
@@ -156,58 +159,63 @@ class SerializationMixin:
                 fit_on=state["fit_on"],
             )
             if learned:
-                prep._set_learned({name: make_feature(name, one) for name, one in features.items()}, learned)
+                prep._set_learned({name: make_feature(name, feature) for name, feature in features.items()}, learned)
         return prep
 
 
 def feature_params(name: str, feature: Feature) -> dict[str, Any]:
-    """Return a feature's parameters, JSON-ready, or raise ConfigError for one that JSON cannot hold."""
+    """Return a feature's parameters as JSON values; raise ConfigError for a parameter that JSON cannot represent."""
     raw_parameters: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
     params = {key: to_json_value(value, f'feature "{name}": {key}') for key, value in raw_parameters.items()}
     if params.get("handle_unknown") == "unk":
-        params["handle_unknown"] = None  # as states were written before there was a choice
+        params["handle_unknown"] = None  # as in states from before the parameter existed
     params = {SAVED_AS.get(key, key): value for key, value in params.items()}
     return {key: value for key, value in params.items() if key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]}
 
 
 def mark_received_paths(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state with marks on the files, folders and URLs that it names: who uses one must refuse to."""
+    """Return a state with its names of files, folders and URLs as `UntrustedPath`, which code must refuse to open."""
     return _mark_paths(state, _PATH_PARAMETERS, UntrustedPath)
 
 
 def _mark_paths(state: Mapping[str, Any], names: frozenset[str], path_type: type[str]) -> dict[str, Any]:
-    """Return the state with the texts of some parameters marked, unless they have a mark already."""
+    """Return a state with the string values of the parameters `names` as `path_type`, unless already marked."""
 
     def mark_values(values: Any) -> Any:
         if not isinstance(values, Mapping) or names.isdisjoint(values):
             return values
-        return {key: path_type(one) if key in names and type(one) is str else one for key, one in values.items()}
+        return {
+            key: path_type(value) if key in names and type(value) is str else value for key, value in values.items()
+        }
 
     state = saved.verify(state)
     features = {
-        name: {section: mark_values(values) for section, values in one.items()}
-        for name, one in state["features"].items()
+        name: {section: mark_values(values) for section, values in sections.items()}
+        for name, sections in state["features"].items()
     }
     return {**state, "features": features}
 
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
-    """Return the features of a state and what each learned, which is nothing if it was saved before the fit."""
+    """Return the features of a state and their learned states by name; no learned states if it was not fitted.
+
+    Raise `CorruptDatasetError` for a state that was altered.
+    """
     state = saved.verify(state)
-    unlearned = [name for name, one in state["features"].items() if "learned" not in one]
+    unlearned = [name for name, sections in state["features"].items() if "learned" not in sections]
     is_fitted = not unlearned
     if 0 < len(unlearned) < len(state["features"]):
         raise CorruptDatasetError(
-            f'feature "{unlearned[0]}" has nothing that it learned, and others have: it was altered since it was saved'
+            f'feature "{unlearned[0]}" has no learned state, but others have one: the file was altered since it was saved'
         )
     features, learned = {}, {}
-    for name, one in state["features"].items():
+    for name, sections in state["features"].items():
         with saved.error_context(f'feature "{name}"'):
-            features[name] = _restore_feature(name, one)
+            features[name] = _restore_feature(name, sections)
             if is_fitted:
-                learned[name] = _restore_learned(name, features[name], one["learned"])
-        if is_fitted and "golden" in one:
-            check_golden_rows(name, features[name], learned[name], one["golden"])
+                learned[name] = _restore_learned(name, features[name], sections["learned"])
+        if is_fitted and "golden" in sections:
+            check_golden_rows(name, features[name], learned[name], sections["golden"])
     return features, learned
 
 
@@ -215,14 +223,14 @@ def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
     if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
             f'feature "{name}": there is no type "{state.get("type")}".{did_you_mean(state.get("type"), USER_KINDS)} '
-            "A type of your own must be entered in daskprep.features.FEATURES before loading"
+            "A custom type must be added to daskprep.features.FEATURES before loading"
         )
     try:
         feature_type: Any = FEATURES[state["type"]]
         params = {_PARAMETER_NAMES.get(name, name): value for name, value in state["params"].items()}
         feature: Feature = feature_type(**{**_earlier_defaults(feature_type), **params})
         check_parameters(feature)
-        # What it names beside itself need not be there to decode, and may not be looked at.
+        # Decoding needs none of the named files, which may be missing here or not trusted: check would open them.
         if not _names_files(state["params"]):
             feature.check()
     except ConfigError as error:
@@ -233,7 +241,7 @@ def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
 
 
 def _earlier_defaults(feature_type: Any) -> dict[str, Any]:
-    """Return the parameters of a type that came later, as they were before, and are where a state lacks them."""
+    """Return the earlier values of a type's parameters that were added later, for states without them."""
     return {name: LATER_DEFAULTS[name] for name in inspect.signature(feature_type).parameters if name in LATER_DEFAULTS}
 
 
@@ -250,7 +258,7 @@ def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> L
             check_fields(learned)
         rows = rows_seen(feature, learned)
         if not 0 <= learned.missing <= rows:
-            raise ValueError(f"there are {learned.missing:,} missing cells among {rows:,} rows")
+            raise ValueError(f"{learned.missing:,} missing cells among {rows:,} rows")
         feature._check_learned(learned)
         if not _names_files(vars(feature), state):
             empty_arrays(feature, learned)
@@ -259,19 +267,16 @@ def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> L
     return learned
 
 
-# -- one JSON file, and a folder of large vocabularies beside it
-
-
 def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) -> None:
-    """Write JSON at `path`, whole or not at all, and its large vocabularies in a folder beside it.
+    """Write a state as JSON at `path`, atomically, and its large vocabularies in a folder next to it.
 
-    `golden` are rows that some cells of each feature become: who reads the file can tell that they still do.
+    `golden` has golden rows by feature: example cells with their encoded values, to verify the encoding after loading.
     """
     folder, name = _open_parent_folder(path)
     slim, vocabularies = _extract_vocabularies(state, f"{name}.vocab", Vocabulary.to_lists)
     features = {
-        key: {**one, "digests": saved.compute_digests(one["learned"]), "golden": golden[key]}
-        for key, one in slim["features"].items()
+        key: {**sections, "digests": saved.compute_digests(sections["learned"]), "golden": golden[key]}
+        for key, sections in slim["features"].items()
     }
     slim = saved.add_digest({**slim, "format": saved.FORMAT, "features": features})
     for file, content in vocabularies.items():
@@ -284,15 +289,15 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
 
 
 def read_state(path: str) -> dict[str, Any]:
-    """Read what `write_state` wrote."""
-    # What the user names may be a link; the vocabularies beside it are named by the file.
+    """Return the state that `write_state` wrote at `path`, with `Vocabulary` objects."""
+    # The user's path may be a link, but vocabularies, which the file itself names, may not be links.
     folder, name = _open_parent_folder(path, follow_links=True)
     vocabulary_folder, _ = _open_parent_folder(path)
     size = folder.size(name)
     if size is None:
         is_dataset = (folder / name).size("manifest.json") is not None
         hint = "; it is a dataset: use Preprocessor.from_dataset(open_dataset(path))" if is_dataset else ""
-        raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}{hint}")
+        raise ConfigError(f"no saved Preprocessor at {folder.url}/{name}{hint}")
     if size > saved.MAX_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {saved.MAX_BYTES:,} bytes, which no saved Preprocessor is")
     return state_from_files(lambda file: (folder if file == name else vocabulary_folder).read(file), name)
@@ -306,20 +311,17 @@ def _open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folde
     return Folder.open(f"{scheme}{mark}{parent}" if mark else parent or slash or ".", follow_links=follow_links), name
 
 
-# -- the same in the folder of a dataset
-
-
 def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the files, by name, that hold a state: metadata.json, and vocabularies too large for it.
+    """Return the files of a state in a dataset, bytes by name: metadata.json, and vocabularies too large for it.
 
-    They are in the format of `to_dict`: the manifest has their checksums, which stand in for digests and golden rows.
+    They are in the format of `to_dict`, without digests and golden rows: the manifest of the dataset has checksums.
     """
     slim, vocabularies = _extract_vocabularies(state, "vocab", lambda vocabulary: {"vocabulary": vocabulary})
     return {METADATA: _to_bytes(slim), **vocabularies}
 
 
 def state_from_files(read: Callable[[str], bytes], name: str = METADATA) -> dict[str, Any]:
-    """Put together what `state_files` gave; `read` returns the bytes of a file."""
+    """Return the state in the files of `state_files`; ``read(name)`` returns the bytes of a file."""
     state = saved.parse_state(read(name), name)
     with saved.error_context(name):
         restored: dict[str, Any] = load_vocabularies(saved.verify(state), name, read, _read_vocabulary)
@@ -328,8 +330,8 @@ def state_from_files(read: Callable[[str], bytes], name: str = METADATA) -> dict
 
 def _to_bytes(state: Mapping[str, Any]) -> bytes:
     _check_path_parameters(state)
-    # A line for each feature; indented throughout, it would take json ten times as long. The order of keys is that of
-    # features and ids, and so the same for the same state.
+    # One line per feature: indented JSON takes ten times as long. Keys are not sorted: the order of features and ids
+    # is part of the state, and the same for equal states.
     lines = [f"{_to_json(key)}: {_to_json(value)}" for key, value in state.items() if key != "features"]
     features = [f" {_to_json(name)}: {_to_json(feature)}" for name, feature in state["features"].items()]
     lines.append('"features": {\n' + ",\n".join(features) + "\n}")
@@ -337,7 +339,7 @@ def _to_bytes(state: Mapping[str, Any]) -> bytes:
 
 
 def _check_path_parameters(state: Mapping[str, Any]) -> None:
-    """Raise ConfigError for names that came with a dataset that is not trusted: read again, they would be one's own."""
+    """Raise ConfigError for names from a dataset that is not trusted: when read again, they would seem trusted."""
     for name, feature in state["features"].items():
         for section in feature.values():
             for key in sorted(_PATH_PARAMETERS & section.keys()) if isinstance(section, Mapping) else ():
@@ -347,46 +349,49 @@ def _check_path_parameters(state: Mapping[str, Any]) -> None:
 def _to_json(value: Any) -> str:
     if next(_find_vocabularies(value), None) is None:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    fields = [f"{_to_json(key)}:{_to_json(one)}" for key, one in value.items() if not isinstance(one, Vocabulary)]
-    fields += [one.to_json()[1:-1] for one in value.values() if isinstance(one, Vocabulary)]
+    fields = [f"{_to_json(key)}:{_to_json(item)}" for key, item in value.items() if not isinstance(item, Vocabulary)]
+    fields += [item.to_json()[1:-1] for item in value.values() if isinstance(item, Vocabulary)]
     return f"{{{','.join(fields)}}}"
 
 
 def _extract_vocabularies(
     state: Mapping[str, Any], folder: str, as_json: Callable[[Vocabulary], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the state with vocabularies as JSON, large ones replaced by the names of their files, and these files."""
-    large = [(key_path, one) for key_path, one in _find_vocabularies(state) if len(one) > LARGE_VOCABULARY]
+    """Return a state without large vocabularies, and their files in `folder`, bytes by name.
+
+    Large vocabularies are replaced by the names of their files, and small ones by ``as_json(vocabulary)``.
+    """
+    large = [(path, vocabulary) for path, vocabulary in _find_vocabularies(state) if len(vocabulary) > LARGE_VOCABULARY]
     with ThreadPoolExecutor() as pool:
-        files = list(pool.map(lambda one: _make_vocabulary_file(one[0], one[1], folder), large))
+        files = list(pool.map(lambda item: _make_vocabulary_file(item[0], item[1], folder), large))
     names = {key_path: name for (key_path, _), (name, _) in zip(large, files, strict=True)}
 
     def slim(value: Any, key_path: KeyPath = ()) -> Any:
         if not isinstance(value, Mapping):
             return value
         if not isinstance(vocabulary := value.get("vocabulary"), Vocabulary):
-            return {key: slim(one, (*key_path, key)) for key, one in value.items()}
+            return {key: slim(item, (*key_path, key)) for key, item in value.items()}
         replacement = {FILE_KEY: names[key_path]} if key_path in names else as_json(vocabulary)
-        return {key: one for key, one in value.items() if key != "vocabulary"} | replacement
+        return {key: item for key, item in value.items() if key != "vocabulary"} | replacement
 
     return slim(state), dict(files)
 
 
 def _find_vocabularies(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Vocabulary]]:
-    """Give every part of a state that has a vocabulary, by its place."""
+    """Yield the vocabularies in a state, each with its path of keys."""
     if not isinstance(value, Mapping):
         return
     if isinstance(value.get("vocabulary"), Vocabulary):
         yield key_path, value["vocabulary"]
         return
-    for key, one in value.items():
-        yield from _find_vocabularies(one, (*key_path, key))
+    for key, item in value.items():
+        yield from _find_vocabularies(item, (*key_path, key))
 
 
 def _make_vocabulary_file(key_path: KeyPath, vocabulary: Vocabulary, folder: str) -> tuple[str, bytes]:
     content = io.BytesIO()
     vocabulary.write_parquet(content)
-    # Named by content, so that an older state beside it goes on naming what it was saved with.
+    # Named by content, so that an older state in the same folder still refers to its own vocabulary.
     digest = hashlib.sha256(content.getbuffer()).hexdigest()[:16]
     column = "-".join(part for part in key_path if part not in ("features", "learned"))
     column = re.sub(r"[^\w.-]", "_", column)[:_MAX_COLUMN_CHARACTERS]

@@ -425,7 +425,7 @@ def test_an_encoder_of_images_that_has_a_size_is_told_of():
             "most_common",
         ),
         (config_of("set", preprocessin={}), "input_features[0].preprocessin", 'Did you mean "preprocessing"?'),
-        (config_of("set", {"column": "y"}), "input_features[0].preprocessing.column", "beside name and type"),
+        (config_of("set", {"column": "y"}), "input_features[0].preprocessing.column", "next to name and type"),
         (config_of("sett"), 'input_features[0].type (feature "x")', 'Did you mean "set"?'),
         (config_of(["set"]), 'input_features[0].type (feature "x")', "Types are: binary, number"),
         (config_of("set") | {"defaults": {"sett": {}}}, "defaults.sett", 'Did you mean "set"?'),
@@ -628,7 +628,7 @@ def test_a_type_that_is_not_registered_cannot_be_written():
     class Odd(Number):
         kind = "odd"
 
-    with pytest.raises(ConfigError, match=r'feature "x": configurations do not know the type Odd'):
+    with pytest.raises(ConfigError, match=r'feature "x": configurations do not support the type Odd'):
         write_config({"x": Odd()})
 
 
@@ -799,7 +799,7 @@ def test_a_hostile_configuration_is_refused_by_name(tmp_path, name):
 def test_a_table_in_place_of_a_configuration_is_refused_by_its_first_words(tmp_path):
     (tmp_path / "rows.csv").write_text("city,price\n" + "Rome,3\n" * 1_000)
     with pytest.raises(
-        ConfigError, match=r"mapping with input_features, not 'city,price Rome,3 .*; give a dict"
+        ConfigError, match=r"mapping with input_features, not 'city,price Rome,3 .*; pass a dict"
     ) as caught:
         read_config(tmp_path / "rows.csv")
     assert len(str(caught.value)) < 250

@@ -360,7 +360,7 @@ def test_images_are_decoded_batch_by_batch(tmp_path, monkeypatch):
 
 def test_what_cannot_be_run_is_refused(table, prep, net):
     for options, words in (
-        ({"batch_size": 0}, "batch_size must be a whole number of rows from 1 on, not 0"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, not 0"),
         ({"batch_size": True}, "batch_size must be"),
         ({"device": "nowhere"}, "device='nowhere' is not a torch device"),
         ({"threshold": 2}, "threshold must be a probability"),
@@ -382,7 +382,7 @@ def test_what_cannot_be_run_is_refused(table, prep, net):
 
 def test_outputs_of_the_model_that_are_none_are_refused(table, prep):
     with pytest.raises(
-        ConfigError, match='the model returned 3 rows for "days_predictions" of a batch of 90: give one each'
+        ConfigError, match='the model returned 3 rows for "days_predictions" of a batch of 90: return one per row'
     ):
         prep.predict(table, lambda _: {"days": torch.zeros(3)})
     with pytest.raises(RejectedValueError, match='target "sold": the outputs of row 0 hold nan'):

@@ -307,7 +307,7 @@ def test_other_rows_than_those_of_the_fit_are_not_cross_fitted_silently(table, t
     prep.fit(table).write(table, tmp_path / "same", progress=False)
     prep.write({"test": table[:50]}, tmp_path / "test", progress=False)
     for rows in (table[: ROWS // 2], pd.concat([table, table])):
-        with pytest.warns(UserWarning, match=r'feature "x": .* training rows were learned from, and .* fit_write'):
+        with pytest.warns(UserWarning, match=r'feature "x": .* training rows were in the fit, and .* fit_write'):
             prep.write(rows, tmp_path / "others", overwrite=True, progress=False)
 
 

@@ -214,7 +214,7 @@ def test_encodings_of_fewer_folds_than_the_parameter_says_are_refused(states: di
 
 
 def test_a_state_of_which_some_features_learned_nothing_is_refused(states: dict[str, State]) -> None:
-    with pytest.raises(CorruptDatasetError, match='feature "sold" has nothing that it learned, and others have'):
+    with pytest.raises(CorruptDatasetError, match='feature "sold" has no learned state, but others have one'):
         dp.Preprocessor.from_dict(put(states["weight"], ("features", "sold", "learned"), GONE))
 
 
