@@ -1,4 +1,4 @@
-"""What every source can do, and the pieces of files that travel to workers."""
+"""The base class of sources, and the fragments of files that workers receive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, explain_read_errors
 
-# Rows of few narrow columns take little memory as they are, but parsing gives each row more.
+# Rows of a few narrow columns are small, but parsing adds memory to each.
 MAX_FRAGMENT_ROWS = 1 << 20
 _MAX_LISTED_COLUMNS = 20
 
@@ -35,22 +35,27 @@ F = TypeVar("F", bound="FileFragment")
 
 
 class Fragment(ABC):
-    """One partition of files: small, picklable, and read wherever it lands."""
+    """One partition of a source, or a part of one: small, picklable, and readable on any worker.
+
+    Attributes
+    ----------
+    rows : int or None
+        Number of rows; None if unknown before reading.
+    nbytes : int
+        Estimated bytes of the rows in memory.
+    """
 
     rows: int | None
     nbytes: int
 
     @abstractmethod
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of the piece with these columns, in this order."""
+        """Return the rows of the fragment with these columns, in this order."""
 
 
 @dataclass(frozen=True)
 class FileFragment(Fragment):
-    """Some rows of one file.
-
-    `nbytes` estimates what the rows take in memory; `rows` is None where only reading can tell.
-    """
+    """A range of rows of one file; `kind` is the name of the format in error messages."""
 
     file: File
     rows: int | None
@@ -70,12 +75,12 @@ class FileFragment(Fragment):
 
     @abstractmethod
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return the columns that the file itself holds, in delivered types; all its rows also for no columns."""
+        """Return these columns of the file, in delivered types; with no columns, a table that keeps the row count."""
 
 
 @dataclass(frozen=True)
 class JoinedFragment(Fragment):
-    """Several small pieces that are read as one partition."""
+    """Several small fragments that are read as one partition."""
 
     fragments: tuple[Fragment, ...]
     rows: int | None
@@ -89,13 +94,13 @@ class JoinedFragment(Fragment):
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         tables = [fragment.read(columns) for fragment in self.fragments]
-        # concat_tables forgets how many rows tables of no columns have.
+        # concat_tables drops the row count of tables without columns.
         return pa.concat_tables(tables) if columns else table_without_columns(sum(table.num_rows for table in tables))
 
 
 @dataclass(frozen=True)
 class FunctionFragment(Fragment):
-    """Rows as a function gives them."""
+    """A fragment whose rows ``read_function(columns)`` returns."""
 
     read_function: ReadFunction
     rows: int | None
@@ -108,9 +113,9 @@ class FunctionFragment(Fragment):
 
 
 class Source:
-    """An ordered list of partitions, each of which gives an Arrow table of the columns asked for.
+    """An ordered list of partitions, each read as an Arrow table of the requested columns.
 
-    To read rows from elsewhere, subclass it: set `columns` and `row_counts`, and define `read_rows`. Such a source is
+    To read rows from elsewhere, subclass it: set `columns` and `row_counts`, and define `read_rows`. The source is
     accepted wherever a frame is. Workers receive copies of it, so it has to be small and picklable.
 
     Attributes
@@ -118,28 +123,29 @@ class Source:
     columns : list of str
         Names of the columns.
     row_counts : list of int or None
-        Rows of each partition, at least one. None if only reading can tell: then set `npartitions`, and use no stream.
+        Number of rows of each partition, for at least one partition. None if unknown before reading: then set
+        `npartitions`. Streams need the numbers.
     npartitions : int
         Number of partitions.
     record : mapping or None
-        What tells the rows from others, JSON-ready and without secrets, such as path, size and time of change of a
-        file: a dataset of the same rows is not written again. None where nothing does.
+        JSON values that identify the rows, without secrets, such as path, size and modification time of a file. A
+        dataset with the same record is not written again. None: the rows cannot be identified.
     in_memory : bool
-        The rows are in this process: partitions are read here and never enter a graph.
+        Whether the rows are in memory of this process: partitions are then read here and never enter a graph.
     reads_all : bool
-        To read one column takes about as long as to read all of them.
+        Whether reading one column takes about as long as reading all columns.
     prepared_by : str or None
-        The name of the function that makes the rows of those of another source.
+        Name of the function passed to `prepared`; None for rows that no function prepared.
     is_dask : bool
-        The rows are a Dask frame.
+        Whether the rows are a Dask frame.
     frame : DataFrame
-        Of sources of frames alone: the pandas or Dask frame.
+        The pandas or Dask frame; only for sources of frames.
     schema : pyarrow.Schema
-        The type in which each column arrives, by default that of the first partition.
+        The type in which each column arrives, by default the type in the first partition.
     files, format
-        The files in which the rows are, and of what format.
+        The files of the rows, and their format; empty for other sources.
     splits : mapping
-        The sources by split, where there is one for each.
+        The source of each split, if the rows were passed by split; otherwise empty.
     """
 
     columns: list[str]
@@ -153,34 +159,35 @@ class Source:
     format: str = ""
     record: Mapping[str, Any] | None = None
     splits: Mapping[str, Source] = {}
-    _problems: Mapping[str, str] = {}  # why columns cannot be read
+    _problems: Mapping[str, str] = {}  # error messages of unreadable columns
 
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return one partition with these columns, in this order."""
         return unwrap_mixed_table(self._read(partition, columns))
 
     def read_rows(self, partition: int, columns: list[str]) -> Any:
-        """Return the rows of a partition as an Arrow table, or as what `pyarrow.table` takes, such as a dict of lists.
+        """Return a partition as an Arrow table, or as an argument of `pyarrow.table`, such as a dict of lists.
 
-        For subclasses: it may be called in several threads at a time, and on workers. A table may have more columns.
+        Subclasses define it. It may be called in several threads at a time, and on workers. The table may have more
+        columns.
         """
         raise NotImplementedError(f"{type(self).__name__} has to define read_rows(partition, columns)")
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return the same with cells of several kinds as `MIXED` structs, of which features take what they need."""
+        """Return the same rows as `read`, but with mixed columns as `MIXED` structs, whose text or number features use."""
         self.require(columns)
         where = f"{type(self).__name__}.read_rows({partition}, ...)"
         result = self.read_rows(partition, list(columns) or self.columns[:1])
         try:
             table = result if isinstance(result, pa.Table) else pa.table(result)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise ColumnError(f"{where} returned what is no Arrow table: {error}") from error
+            raise ColumnError(f"{where} returned no Arrow table: {error}") from error
         if missing := [name for name in columns if table.column_names.count(name) != 1]:
             raise ColumnError(
                 f'{where} returned {table.column_names.count(missing[0])} columns "{missing[0]}", not one'
             )
         if self.row_counts is not None and table.num_rows != (rows := self.row_counts[partition]):
-            raise ColumnError(f"{where} returned {table.num_rows:,} rows, and row_counts has {rows:,}")
+            raise ColumnError(f"{where} returned {table.num_rows:,} rows, but row_counts has {rows:,}")
         return narrow_table(table.select(list(columns)))
 
     @functools.cached_property
@@ -193,22 +200,22 @@ class Source:
 
     @property
     def fragments(self) -> Sequence[Fragment]:
-        """Return one piece for each partition, small and picklable but for rows in memory."""
+        """Return one fragment for each partition; TypeError for a Dask frame."""
         if self.is_dask:
             raise TypeError(f"a {type(self).__name__} has no fragments")
         counts: Sequence[int | None] = self.row_counts or [None] * self.npartitions
         return [FunctionFragment(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(counts)]
 
     def identity(self) -> Any:
-        """Return JSON values that no other rows have, the same in every process; None where nothing tells.
+        """Return JSON values that identify the rows in every process; None if the rows cannot be identified.
 
-        Rows in memory are encoded in this process alone, so that a digest of their cells would serve nobody.
+        None for rows in memory too: only this process encodes them, so a digest of their cells would have no use.
         """
         return None if self.in_memory else self.record
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders and URLs in which the files of the source lie."""
+        """Paths and URLs of the folders that contain the files of the source."""
         return tuple(dict.fromkeys(file.name.rpartition("/")[0] for file in self.files))
 
     def require(self, columns: Iterable[str]) -> None:
@@ -224,7 +231,7 @@ class Source:
 
 
 class FragmentListSource(Source):
-    """A source that is read piece by piece; those of some sources are of no known types before they are read."""
+    """A source with one fragment for each partition; with names instead of a schema, reading determines the types."""
 
     def __init__(self, columns: pa.Schema | list[str], fragments: Sequence[Fragment]) -> None:
         if isinstance(columns, pa.Schema):
@@ -245,7 +252,7 @@ class FragmentListSource(Source):
 
 
 def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
-    """Raise ColumnError for the first wanted column that is not present."""
+    """Raise MissingColumnError for the first of the `wanted` columns that is not `present`."""
     known = set(present)
     for name in wanted:
         if name not in known:
@@ -256,20 +263,23 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
 
 
 def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
-    """Raise ColumnError for a name that two columns share, and for one that is no text."""
+    """Raise ColumnError if two columns have one name, or if a name is not valid UTF-8.
+
+    `where` names the source of the columns, and `remedy` the fix, in the message.
+    """
     if (invalid := next((name for name in names if not is_valid_utf8(name)), None)) is not None:
-        raise ColumnError(f"{where}: the name of a column, {invalid!r:.80}, has half of a surrogate pair: {remedy}")
+        raise ColumnError(f"{where}: the column name {invalid!r:.80} has half of a surrogate pair: {remedy}")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         positions = [i for i, name in enumerate(names) if name == twice[0]]
         raise ColumnError(
-            f'{where}: {len(positions)} columns are named "{twice[0]}" ({", ".join(map(str, positions))}, counted '
-            f"from 0); names must be unique: {remedy}"
+            f'{where}: {len(positions)} columns are named "{twice[0]}" (numbers {", ".join(map(str, positions))}, '
+            f"counted from 0); names must be unique: {remedy}"
         )
 
 
 def content_key(value: Any) -> str | None:
-    """Return a digest of what workers receive of an object; None where processes may pickle it differently.
+    """Return a digest of a pickled object and of the source code of its module; None if its pickle is not stable.
 
     The order in a set of text differs between processes, and cloudpickle numbers classes of a script at random.
     """
@@ -282,7 +292,7 @@ def content_key(value: Any) -> str | None:
         return None
     while isinstance(value, functools.partial):
         value = value.func
-    # A module that workers import is pickled by its name alone.
+    # The pickle of a function in an imported module is its name alone, so the code of the module enters the digest.
     module = sys.modules.get(getattr(value, "__module__", None) or type(value).__module__)
     try:
         source = "" if module is None or isinstance(value, list) else inspect.getsource(module)
@@ -292,12 +302,12 @@ def content_key(value: Any) -> str | None:
 
 
 def table_without_columns(rows: int) -> pa.Table:
-    """Return a table of no columns that still has its number of rows."""
+    """Return a table without columns that keeps its number of rows."""
     return pa.table({"": pa.nulls(rows)}).select([])
 
 
 def repeat_text(value: str | None, rows: int) -> pa.Array:
-    """Return a column of one text, or of missing cells."""
+    """Return a column with one text in each of `rows` cells; None: missing values."""
     codes = pa.nulls(rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(codes, pa.array([] if value is None else [value], pa.string()))
 
@@ -310,9 +320,10 @@ def group_fragments(
     keep_separate: Callable[[Any], bool] | None = None,
     partitions: int | None = None,
 ) -> list[Fragment]:
-    """Join pieces that follow each other as long as they stay within `partition_bytes` together.
+    """Join consecutive fragments up to `partition_bytes` each, and return the joined fragments in order.
 
-    There are as many `partitions` at least, if there are so many pieces.
+    `join` creates one fragment from a list; fragments for which `keep_separate` is True are not joined. The result has
+    at least `partitions` fragments if the input has.
     """
     groups: list[list[P]] = []
     for cuts in ((), _even_cuts([fragment.nbytes for fragment in fragments], partitions or 1)):
@@ -330,7 +341,7 @@ def group_fragments(
 
 
 def _even_cuts(sizes: Sequence[int], count: int) -> list[int]:
-    """Return before which pieces to cut them into parts of about the same size, none of them empty."""
+    """Return the positions that split `sizes` into `count` nonempty parts of about the same total."""
     ends, steps = np.cumsum(sizes), np.arange(1, min(count, len(sizes)))
     cuts = np.searchsorted(ends - np.asarray(sizes) / 2, steps * (ends[-1] / (len(steps) + 1)))
     positions: list[int] = (np.maximum.accumulate(cuts - steps).clip(0, len(sizes) - 1 - len(steps)) + steps).tolist()
@@ -338,19 +349,16 @@ def _even_cuts(sizes: Sequence[int], count: int) -> list[int]:
 
 
 def split_evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
-    """Return the positions that cut a range into equal parts of at most `partition_bytes`."""
+    """Return the positions that split a span of bytes into equal parts of at most `partition_bytes`."""
     count = max(1, -(-(stop - start) // partition_bytes))
     return [start + (stop - start) * i // count for i in range(1, count)]
 
 
 def join_file_fragments(fragments: list[F], extra_fields: Callable[[list[F]], dict[str, Any]]) -> Fragment:
-    """Join pieces of files, those of one file to one piece; `extra_fields` says what it has besides rows and bytes."""
+    """Join fragments of files, with one fragment for each file; `extra_fields` returns its fields of the subclass."""
     joined: list[Fragment] = []
     for _, group in groupby(fragments, key=lambda fragment: fragment.file):
-        file_fragments = list(group)
-        rows, nbytes = (
-            sum(fragment.rows or 0 for fragment in file_fragments),
-            sum(fragment.nbytes for fragment in file_fragments),
-        )
-        joined.append(replace(file_fragments[0], rows=rows, nbytes=nbytes, **extra_fields(file_fragments)))
+        members = list(group)
+        rows, nbytes = sum(member.rows or 0 for member in members), sum(member.nbytes for member in members)
+        joined.append(replace(members[0], rows=rows, nbytes=nbytes, **extra_fields(members)))
     return joined[0] if len(joined) == 1 else JoinedFragment.of(joined)

@@ -220,7 +220,7 @@ def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
     ]
     if is_numbered or name_like_cells:
         return None
-    return f"looks like a row: {join_names([*map(repr, cells)], _MAX_SHOWN_CELLS)} are numbers, dates, or cells of rows below as well"
+    return f"looks like a row: {join_names([*map(repr, cells)], _MAX_SHOWN_CELLS)} are numbers, dates, or also cells of rows below"
 
 
 def _shorten_line(line: str, delimiter: str) -> str:

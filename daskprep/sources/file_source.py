@@ -1,4 +1,4 @@
-"""Files as a source: formats by name, one schema over all files, pieces of about the same size."""
+"""Files as a source: formats by file name, one schema for all files, partitions of similar size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTITION_BYTES = 64_000_000
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _SHOWN_FILES = 3
-# Each holds a piece and its table.
+# Each thread keeps the bytes and the table of one fragment in memory.
 _SURVEY_THREADS = 8
 
 Format = Literal["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
@@ -50,7 +50,7 @@ _FORMATS: dict[str, Format] = {
     ".orc": "orc",
 }
 _BATCH_FORMATS: dict[str, type[BatchFragment]] = {"feather": FeatherFragment, "orc": OrcFragment}
-# Files that other programs write, and what of pandas reads them.
+# Formats of other programs, by the pandas function that reads them.
 _PANDAS_READERS = {
     "read_excel": (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods"),
     "read_stata": (".dta",),
@@ -64,9 +64,20 @@ _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 
 class FileSource(FragmentListSource):
-    """Files of one format, as partitions of about the same size.
+    """Files of one format, as partitions of about the same size; created by `read_files`.
 
-    Made by `read_files`. `schema` gives the type in which each column arrives.
+    Attributes
+    ----------
+    format : {"parquet", "csv", "tsv", "jsonl", "feather", "orc"}
+        Format of the files.
+    files : tuple of File
+        The files, in the order of their rows.
+    columns : list of str
+        All columns of the files, also those not chosen.
+    schema : pyarrow.Schema
+        Names and Arrow types of the chosen columns.
+    settings : dict
+        Options of `read_files` that determine how the files are parsed.
     """
 
     def __init__(
@@ -82,7 +93,7 @@ class FileSource(FragmentListSource):
         folders = {name: TEXT_CODES for file in files for name, _ in file.folders}
         types = common_schema.types | folders
         if not types:
-            raise ConfigError(f"{files[0].name}: it has no columns; check that it holds rows")
+            raise ConfigError(f"{files[0].name}: the file has no columns; check that it contains rows")
         self.format = format
         self.reads_all = format in ("csv", "tsv")
         self.files = tuple(files)
@@ -96,12 +107,12 @@ class FileSource(FragmentListSource):
     @property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
         if not all(file.stamp for file in self.files):
-            return None  # a file system that does not tell when a file was changed
+            return None  # the file system has no modification times
         files = [list(file) for file in self.fingerprint()]
         return {"files": files, "format": self.format, "settings": self.settings}
 
     def fingerprint(self) -> list[tuple[str, int | None, str]]:
-        """Return path, size and time of change (or version mark) of every file; no credentials are in it."""
+        """Return path, size in bytes, and modification time or version of every file, without credentials."""
         return [(file.name, file.size, file.stamp) for file in self.files]
 
     def __repr__(self) -> str:
@@ -112,6 +123,7 @@ class FileSource(FragmentListSource):
 
 
 def _find_missing_folders(names: Iterable[str], files: Sequence[File]) -> dict[str, str]:
+    """Return an error message for each folder column in `names` that the path of some file lacks."""
     problems = {}
     for name in names:
         for file in files:
@@ -144,50 +156,49 @@ def read_files(
     storage_options: Mapping[str, Any] | None = None,
     scratch: str | os.PathLike[str] | None = None,
 ) -> FileSource:
-    r"""Read files as a source of rows: Parquet, CSV, TSV, JSON, Feather, Arrow IPC or ORC.
+    r"""Return a source that reads Parquet, CSV, TSV, JSON, Feather, Arrow IPC or ORC files.
 
-    Footers and CSV headers are read at once, and so are the quotes in CSV if files must be partitioned. JSON is
-    read completely, since only that shows the types of its columns. Rows are read later, partition by partition.
+    This call reads footers and CSV headers, and scans CSV for quotes if files must be partitioned. It reads JSON
+    completely, since only that shows the types of its columns. Rows are read later, partition by partition.
 
     Parameters
     ----------
     paths : str, path or iterable of these
-        Files, folders, globs or URLs of any file system that fsspec knows. Folders named ``key=value`` inside a folder
-        or glob give columns.
+        Files, folders, globs or URLs of any file system that fsspec supports. Folders named ``key=value`` inside a
+        folder or glob become columns.
     columns : iterable of str, optional
-        Columns to read. The others are not checked, and do not count towards `partition_bytes`.
+        Columns to read. Other columns are not checked, and do not count towards `partition_bytes`.
     format : {"parquet", "csv", "tsv", "jsonl", "feather", "orc"}, optional
         Format of the files, if their names do not show it.
     delimiter : str, optional
         Separator of CSV values. By default it is detected among comma, tab, semicolon and "|".
     quote : str or None
-        Quote character around CSV values that hold delimiters or newlines. None: quotes have no meaning.
+        Quote character around CSV values that contain delimiters or newlines. None: quotes have no meaning.
     encoding : str
         Encoding of CSV and JSON lines. Files in encodings such as UTF-16 are one partition each, like compressed ones.
     null_values : iterable of str, or mapping from columns to these
-        Texts that mark missing values in CSV, also with a space before or after them. By default, and for columns that
-        a mapping lacks: empty values and those that pandas treats as missing.
+        Texts that mark missing values in CSV, also with a space before or after them. By default, and for columns
+        absent from a mapping: empty values and the texts that pandas treats as missing.
     header : 0 or None
-        0: the first line of CSV holds the column names. None: it is a row already.
+        0: the first line of CSV contains the column names. None: the first line is a row.
     names : sequence of str, optional
-        Column names, with ``header=None``; "column_0" and so on by default.
+        Column names, with ``header=None``; "column_0", "column_1", ... by default.
     skip_rows : int
         Number of lines to skip at the start of CSV.
     comment : str, optional
         Skip lines of CSV that start with this character.
     decimal, thousands : str, or mapping from columns to these
-        Decimal mark and thousands separator of numbers in CSV, for all columns or for those of a mapping. Values that
-        are such numbers as a whole are converted to numbers with a decimal point.
+        Decimal mark and thousands separator of numbers in CSV, for all columns or for the columns in a mapping. A value
+        is converted to a decimal point only if all of it is one number.
     partition_bytes : int
         Maximum size of a partition in memory, unless a single row group or record is larger.
     partitions : int, optional
-        Number of partitions to read: more if `partition_bytes` requires it, fewer if files cannot be divided that
-        often.
+        Number of partitions: more if `partition_bytes` requires it, fewer if files cannot be split that often.
     storage_options : mapping, optional
         Options for fsspec to open URLs, such as credentials.
     scratch : str or path, optional
-        Local folder for the rows of JSON that needs several partitions, so that they are parsed once, not for each
-        pass. None: the system's temporary folder.
+        Local folder for the parsed rows of JSON in several partitions, so that later passes do not parse them again.
+        None: the system's temporary folder.
 
     Examples
     --------
@@ -208,22 +219,14 @@ def read_files(
     files = find_files(_list_paths(paths), storage_options, (lambda _: True) if format else has_known_format)
     file_format = format or common_format(files)
     known_delimiter = delimiter or ("\t" if file_format == "tsv" else "")
-    column_names = () if names is None else tuple(names)
+    labels = () if names is None else tuple(names)
     dialect = Dialect(
-        known_delimiter,
-        quote,
-        _check_null_values(null_values),
-        header,
-        column_names,
-        skip_rows,
-        comment,
-        decimal,
-        thousands,
+        known_delimiter, quote, _check_null_values(null_values), header, labels, skip_rows, comment, decimal, thousands
     )
     dialect.check()
     if file_format not in ("csv", "tsv") and dialect.non_default_options:
         raise ConfigError(
-            f"{next(iter(dialect.non_default_options))}= is for CSV, and {files[0].name} is read as {file_format}"
+            f"{next(iter(dialect.non_default_options))}= is for CSV, but {files[0].name} is read as {file_format}"
         )
     settings: dict[str, Any] = {"format": file_format}
     if file_format == "parquet":
@@ -258,13 +261,14 @@ def read_files(
 def _plan_delimited(
     texts: Sequence[TextFile], dialect: Dialect, fragment_bytes: int
 ) -> tuple[CommonSchema, list[DelimitedFragment]]:
+    """Return the columns of CSV files, all as text, and fragments of about `fragment_bytes` each."""
     fragments_by_file = for_each_file(lambda text: plan_delimited(text, dialect, fragment_bytes), texts)
     if dialect.header is not None and (
         problem := describe_suspicious_header(texts[0], fragments_by_file[0][0].dialect)
     ):
         warn(
-            f"{texts[0].file.name}: its first line is taken for the names of the columns, and {problem}; give "
-            "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names"
+            f"{texts[0].file.name}: its first line is used as column names, but {problem}; if it is a row, use "
+            "read_files(..., header=None), with names= for names; to replace the names, add skip_rows=1"
         )
     schemas = [
         pa.schema([(name, pa.string()) for name in fragments[0].dialect.names]) for fragments in fragments_by_file
@@ -277,6 +281,7 @@ def _plan_delimited(
 def _plan_json(
     texts: Sequence[TextFile], fragment_bytes: int, max_kept_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> tuple[CommonSchema, list[JsonFragment]]:
+    """Return the columns of JSON files and their fragments; parsed rows stay in memory up to `max_kept_bytes`."""
     untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, fragment_bytes), texts)))
     nbytes = sum(fragment.nbytes for fragment in untyped)
     keep: Spool | bool = nbytes <= max_kept_bytes
@@ -285,7 +290,7 @@ def _plan_json(
         keep = has_room(spool.path, nbytes) and spool
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
         fragments = assign_types(untyped, list(pool.map(lambda fragment: fragment.survey(keep), untyped)))
-    # A column that some files lack is missing in their rows, as it may be in any row.
+    # No check for columns absent from some files: in JSON, any object may lack a key, which then is a missing value.
     return CommonSchema([fragments[0].file], [unwrap_mixed_table(fragments[0].schema.empty_table()).schema]), fragments
 
 
@@ -296,7 +301,7 @@ def _check_null_values(null_values: Iterable[str] | Mapping[str, Iterable[str]])
         raise ConfigError(f"null_values={null_values!r}: expected a list of texts, such as [{null_values!r}]")
     cells = list(null_values)
     if not all(isinstance(cell, str) for cell in cells):
-        raise ConfigError(f"null_values={cells!r}: cells of CSV are text, so give texts, such as {[str(cells[0])]!r}")
+        raise ConfigError(f"null_values={cells!r}: CSV cells are text, so pass texts, such as {[str(cells[0])]!r}")
     return cells
 
 
@@ -317,35 +322,36 @@ def _list_paths(paths: Paths) -> list[str]:
         if not isinstance(path, str | os.PathLike):
             raise ConfigError(f"expected a path or a list of paths, not a {type(path).__name__}: {path!r:.80}")
     if not path_list:
-        raise ConfigError("the list of paths is empty; give at least one file, folder, glob or URL")
+        raise ConfigError("the list of paths is empty; pass at least one file, folder, glob or URL")
     return [os.fsdecode(path) for path in path_list]
 
 
 def _split_suffixes(name: str) -> tuple[str, str]:
-    """Return the suffix that tells the format, and that of a compression or an empty string."""
+    """Return the suffix of the format and the suffix of the compression, in lower case; "" for no suffix."""
     path = PurePosixPath((name.partition("?")[0] if "://" in name else name).lower())
     path = path.with_name(f"_{path.name}")  # a file may have no name but its suffix
     return (path.with_suffix("").suffix, path.suffix) if path.suffix in _COMPRESSIONS else (path.suffix, "")
 
 
 def find_compression(name: str) -> str | None:
-    """Return what Arrow calls the compression that a name tells of, if any."""
+    """Return Arrow's name of the compression of a file, by the suffix of its name; None: not compressed."""
     return _COMPRESSIONS.get(_split_suffixes(name)[1])
 
 
 def has_known_format(name: str) -> bool:
-    """Tell whether a name ends as that of a file that can be read."""
+    """Return whether a file name has the suffix of a readable format."""
     return _find_format(name) is not None
 
 
 def _find_format(name: str) -> Format | None:
+    """Return the format of a file by its name; None for unknown suffixes, and for compressed binary formats."""
     suffix, compression = _split_suffixes(name)
     file_format = _FORMATS.get(suffix)
     return None if compression and file_format in {"parquet", *_BATCH_FORMATS} else file_format
 
 
 def common_format(files: Sequence[File]) -> Format:
-    """Return the format that all files are of."""
+    """Return the format of all files, by their names; ConfigError for an unknown format or for two formats."""
     format_counts: Counter[Format] = Counter()
     for file in files:
         if (file_format := _find_format(file.name)) is None:
@@ -353,15 +359,15 @@ def common_format(files: Sequence[File]) -> Format:
             if reader := next((reader for reader, suffixes in _PANDAS_READERS.items() if suffix in suffixes), None):
                 reason = ", as opening one may run any code; if you trust it," if reader == "read_pickle" else ";"
                 raise ConfigError(
-                    f"{file.name}: {suffix} files are not read{reason} read it by pandas.{reader}, and pass the frame or "
-                    "write it as Parquet"
+                    f"{file.name}: {suffix} files are not supported{reason} read it with pandas.{reader}, and pass the "
+                    "frame or write it as Parquet"
                 )
             raise ConfigError(
-                f"{file.name}: its name does not show its format; known are {', '.join(_FORMATS)}, and those of "
-                f"text with {', '.join(_COMPRESSIONS)} after them; otherwise use read_files(..., format=)"
+                f"{file.name}: its name does not show its format; known suffixes are {', '.join(_FORMATS)}; text "
+                f"formats may add {', '.join(_COMPRESSIONS)}; otherwise use read_files(..., format=)"
             )
         format_counts[file_format] += 1
     if len(format_counts) > 1:
         kinds = " and ".join(f"{count} of {file_format}" for file_format, count in format_counts.items())
-        raise ConfigError(f"files of different formats cannot be one source: {kinds}; give one format, by a glob")
+        raise ConfigError(f"files of different formats cannot be one source: {kinds}; choose one format with a glob")
     return next(iter(format_counts))

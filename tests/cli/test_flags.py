@@ -18,8 +18,8 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
     ("message", "line"),
     [
         (
-            "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names",
-            "--no-header if it is a row, with --names for names; --skip-rows 1 besides replaces names",
+            "read_files(..., header=None), with names= for names; to replace the names, add skip_rows=1",
+            "--no-header, with --names for names; to replace the names, add --skip-rows 1",
         ),
         ("or give the right delimiter= to read_files", "or give the right --delimiter"),
         ("give the right encoding by read_files(..., encoding=)", "give the right encoding by --encoding"),

@@ -243,7 +243,7 @@ def test_what_may_be_json_lines_is_read_alike_or_refused(tmp_path: Path, content
 
 # pyarrow complains to stderr that it cannot show a row of wrong length that is no UTF-8; the error is ours.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore:.*its first line is taken for the names:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*its first line is used as column names:UserWarning")
 @QUICK
 @given(st.lists(st.sampled_from(list(b'ab",\n\r\xff\xef\xbb\xbf\0 ')), max_size=40).map(bytes), st.integers(1, 30))
 def test_what_may_be_csv_is_read_alike_or_refused(tmp_path: Path, content: bytes, partition_bytes: int) -> None:

@@ -338,8 +338,8 @@ def test_truncated_compressed_file_is_an_error(write: Write) -> None:
         ({"thousands": "."}, "are both '.'"),
         ({"decimal": {"a": ","}, "thousands": ","}, "are both ','"),
         ({"null_values": "-"}, "null_values='-'"),
-        ({"null_values": [-999]}, r"null_values=\[-999\]: cells of CSV are text, .* \['-999'\]"),
-        ({"null_values": {"a": [None]}}, r"null_values=\[None\]: cells of CSV are text"),
+        ({"null_values": [-999]}, r"null_values=\[-999\]: CSV cells are text, .* \['-999'\]"),
+        ({"null_values": {"a": [None]}}, r"null_values=\[None\]: CSV cells are text"),
         ({"columns": "ab"}, r"columns='ab': expected a list of names, such as \['ab'\]"),
         ({"header": None, "names": "ab"}, "names='ab': expected a list of names"),
         ({"null_values": {"c": ["-"]}}, '"c" is not in the data'),
@@ -512,7 +512,7 @@ def test_thousands_are_parted_by_any_mark(write: Write, mark: str) -> None:
 )  # fmt: skip
 def test_a_first_line_that_looks_like_a_row_is_a_warning(write: Write, text: str) -> None:
     path = write(text)
-    with pytest.warns(UserWarning, match=r"a\.csv: its first line is taken for the names.*header=None"):
+    with pytest.warns(UserWarning, match=r"a\.csv: its first line is used as column names.*header=None"):
         read_files(path)
     assert rows(read_files(path, header=None)) == [
         [cell or None for cell in row] for row in csv.reader(io.StringIO(text))

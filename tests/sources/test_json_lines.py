@@ -179,7 +179,7 @@ def test_json_that_is_not_in_lines_is_refused(write: WriteLines, content: str, m
 
 
 def test_file_without_objects_is_an_error(write: WriteLines) -> None:
-    with pytest.raises(ConfigError, match="it has no columns"):
+    with pytest.raises(ConfigError, match="the file has no columns"):
         read_files(write())
 
 

@@ -162,7 +162,7 @@ def test_formats_are_told_by_names_and_do_not_mix(tmp_path: Path) -> None:
     csv(tmp_path, "a.csv", "b.tsv", "c.xyz")
     with pytest.raises(ConfigError, match="1 of csv and 1 of tsv"):
         read_files(tmp_path)
-    with pytest.raises(ConfigError, match=r"c\.xyz: its name does not show its format; known are \.parquet"):
+    with pytest.raises(ConfigError, match=r"c\.xyz: its name does not show its format; known suffixes are \.parquet"):
         read_files(tmp_path / "c.xyz")
     assert cells(read_files([tmp_path / "a.csv", tmp_path / "b.tsv"], format="csv")) == ["a", "b"]
 
@@ -170,17 +170,17 @@ def test_formats_are_told_by_names_and_do_not_mix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("a.xlsx", "; read it by pandas.read_excel, and pass the frame or write it as Parquet"),
-        ("A.DTA", "; read it by pandas.read_stata, and pass the frame or write it as Parquet"),
-        ("a.sav", "; read it by pandas.read_spss, "),
-        ("a.htm", "; read it by pandas.read_html, "),
-        ("a.pkl.gz", ", as opening one may run any code; if you trust it, read it by pandas.read_pickle, and pass"),
+        ("a.xlsx", "; read it with pandas.read_excel, and pass the frame or write it as Parquet"),
+        ("A.DTA", "; read it with pandas.read_stata, and pass the frame or write it as Parquet"),
+        ("a.sav", "; read it with pandas.read_spss, "),
+        ("a.htm", "; read it with pandas.read_html, "),
+        ("a.pkl.gz", ", as opening one may run any code; if you trust it, read it with pandas.read_pickle, and pass"),
     ],
 )
 def test_files_of_other_programs_are_refused_with_what_reads_them(name: str, remedy: str, tmp_path: Path) -> None:
     csv(tmp_path, name)
     suffix = name.lower().removesuffix(".gz")[1:]
-    with pytest.raises(ConfigError, match=re.escape(f"{name}: {suffix} files are not read{remedy}")):
+    with pytest.raises(ConfigError, match=re.escape(f"{name}: {suffix} files are not supported{remedy}")):
         read_files(tmp_path / name)
     assert cells(read_files(csv(tmp_path, "b.xls") / "b.xls", format="csv")) == ["b"]
 
