@@ -1,4 +1,4 @@
-"""Where rows come from: frames, Arrow's tables and streams, and files, each as an ordered list of partitions."""
+"""Sources of rows: frames, Arrow tables and streams, and files, each as an ordered list of partitions."""
 
 from daskprep.sources.base import Source
 from daskprep.sources.file_source import FileSource, read_files

@@ -1,4 +1,4 @@
-"""The Arrow types that sources deliver, and the type that columns of several files have in common."""
+"""The Arrow types that sources deliver, and the common type of a column in several files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow.types as pt
 
 TEXT_CODES = pa.dictionary(pa.int32(), pa.string())
 
-# What is delivered as it comes, as most columns are: a look at the number is faster than a dozen questions.
+# Types of most columns, delivered unchanged: comparing an id is faster than the dozen checks of `narrow_type`.
 PLAIN_TYPE_IDS = frozenset(
     kind.id for kind in (pa.float64(), pa.int64(), pa.string(), pa.binary(), pa.bool_(), pa.timestamp("us"), pa.null())
 )
 _MAX_OFFSET = 2**31 - 1
-_CLASS_NAMES_KEY = b"class_names"  # metadata of a field of whole numbers
+_CLASS_NAMES_KEY = b"class_names"  # metadata of an integer field
 _DIGITS_128, _DIGITS_256 = 38, 76
 _EXTENSIONS = {"arrow.uuid": pa.string(), "arrow.bool8": pa.bool_()}
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -25,10 +25,10 @@ _NARROW = {**_LARGE, pa.string_view(): pa.string(), pa.binary_view(): pa.binary(
 
 
 def narrow_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type a column is delivered in: plain values, 32-bit offsets and codes of text, half floats as floats.
+    """Return the Arrow type in which a column of type `kind` is delivered: the same values in a plain encoding.
 
-    Codes keep the mark that their texts are in order. UUIDs become text, other extension types what they are stored as,
-    small decimals such of 128 bits.
+    Offsets and codes have 32 bits, and only text has codes, which stay ordered. Half floats become float32, UUIDs text,
+    other extension types their storage type, and small decimals decimal128.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return _EXTENSIONS.get(kind.extension_name) or narrow_type(kind.storage_type)
@@ -51,20 +51,20 @@ def narrow_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _narrow_field(kind: pa.DataType) -> pa.DataType:
-    # The bytes of media may be more than 32-bit offsets reach, and structs cannot be halved as columns can.
+    # Media may have more bytes than 32-bit offsets reach, and structs cannot be split into chunks as columns can.
     if pt.is_binary_view(kind):
         return pa.large_binary()
     return kind if kind in _LARGE else narrow_type(kind)
 
 
 def narrow_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Schema:
-    """Return the types in which the columns, or some of them, are delivered."""
+    """Return the delivered types of these columns of a schema; None: of all columns."""
     fields = schema if columns is None else [schema.field(name) for name in columns]
     return pa.schema([field.with_type(narrow_type(field.type)).with_nullable(True) for field in fields])
 
 
 def narrow_table(table: pa.Table) -> pa.Table:
-    """Return the table with every column in the type it is delivered in."""
+    """Return the table with every column cast to its delivered type."""
     for i, field in enumerate(table.schema):
         if narrow_type(field.type) != field.type:
             table = table.set_column(i, field.name, narrow_column(table.column(i)))
@@ -72,7 +72,7 @@ def narrow_table(table: pa.Table) -> pa.Table:
 
 
 def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in the type it is delivered in."""
+    """Return a column cast to its delivered type."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     target = column.type if column.type.id in PLAIN_TYPE_IDS else narrow_type(column.type)
     if target == column.type:
@@ -111,7 +111,7 @@ def _narrow_array(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
-    """Return UUIDs as Python writes them, in groups of 8, 4, 4, 4 and 12 digits."""
+    """Return UUIDs as text in Python's format, in groups of 8, 4, 4, 4 and 12 digits."""
     cells = pc.fill_null(array, bytes(16))
     octets = np.frombuffer(cells.buffers()[1], np.uint8)[cells.offset * 16 :][: len(cells) * 16]
     digits = np.stack([octets >> 4, octets & 15], axis=1).reshape(-1, 32)
@@ -122,9 +122,9 @@ def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
 
 
 def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
-    """Give 64-bit strings 32-bit offsets without a look at their bytes; what is too long for that is halved.
+    """Return strings of 64-bit offsets with 32-bit offsets and the same bytes, halved until each array fits.
 
-    Arrow's own cast looks at the bytes before a slice too, and so refuses slices of columns above 2 GB.
+    Arrow's own cast counts the bytes before a slice too, and so refuses slices of columns above 2 GB.
     """
     target = _LARGE[array.type]
     _, offsets, data = array.buffers()
@@ -144,9 +144,9 @@ def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
 
 
 def common_type(one: pa.DataType, other: pa.DataType, fallback: pa.DataType | None = None) -> pa.DataType | None:
-    """Return the type that holds the values of both without changing any; `fallback` where there is none.
+    """Return the type that represents the values of two types exactly; `fallback` if none does.
 
-    Numbers widen, a column without values takes the other's type, text is text however it is encoded.
+    Numbers widen, the null type takes the type of the other column, and dictionary codes are text.
     """
     if one == other:
         return one
@@ -185,7 +185,7 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 
 def _common_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    # Arrow's own rule leaves too few digits for the integers that it then refuses to cast.
+    # Arrow's own rule reserves too few digits for integers, and its cast then fails.
     (integer_digits, scale), (other_integer_digits, other_scale) = _max_digits(one), _max_digits(other)
     scale = max(scale, other_scale)
     digits = max(integer_digits, other_integer_digits) + scale
@@ -195,7 +195,7 @@ def _common_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _max_digits(kind: pa.DataType) -> tuple[int, int]:
-    """Return the most digits before and after the point."""
+    """Return the maximum numbers of digits before and after the decimal point."""
     if pt.is_decimal(kind):
         return kind.precision - kind.scale, kind.scale
     return len(str(2 ** (kind.bit_width - pt.is_signed_integer(kind)))), 0
@@ -210,12 +210,15 @@ def _promote(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def add_class_names(field: pa.Field, names: Sequence[str]) -> pa.Field:
-    """Return a field of whole numbers that has the names of these classes, from 0 on."""
+    """Return an integer field with the class names in its metadata; class 0 has the first name."""
     return field.with_metadata({_CLASS_NAMES_KEY: json.dumps(list(names))})
 
 
 def class_column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column, of classes that have names these names in their order; numbers without one are missing."""
+    """Return a column of a table, with classes as an ordered dictionary if its metadata has class names.
+
+    Numbers without a name become missing values.
+    """
     column, metadata = table[name], table.schema.field(name).metadata or {}
     if _CLASS_NAMES_KEY not in metadata:
         return column
@@ -228,7 +231,7 @@ def class_column(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def declared_order(column: pa.ChunkedArray) -> str:
-    """Return the values of an ordered dictionary as JSON, as `CellType` names them; "" where none is declared."""
+    """Return the values of an ordered dictionary as JSON, for `CellType`; "" for a column without one order."""
     if not pt.is_dictionary(column.type) or not column.type.ordered:
         return ""
     orders = {tuple(chunk.dictionary.cast(pa.string()).to_pylist()) for chunk in column.chunks}
@@ -236,7 +239,7 @@ def declared_order(column: pa.ChunkedArray) -> str:
 
 
 def cell_type(kind: pa.DataType) -> str:
-    """Return the name of the type of a column, as `CellType` merges it."""
+    """Return the name of a column's type for `CellType`, such as "integer"; "" for a column without values."""
     if pt.is_integer(kind):
         return "integer"
     if pt.is_floating(kind):

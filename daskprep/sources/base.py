@@ -174,7 +174,7 @@ class Source:
         raise NotImplementedError(f"{type(self).__name__} has to define read_rows(partition, columns)")
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return the same rows as `read`, but with mixed columns as `MIXED` structs, whose text or number features use."""
+        """Return the rows as `read` does, but mixed columns as `MIXED` structs, of text and numbers for features."""
         self.require(columns)
         where = f"{type(self).__name__}.read_rows({partition}, ...)"
         result = self.read_rows(partition, list(columns) or self.columns[:1])

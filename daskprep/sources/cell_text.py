@@ -1,9 +1,9 @@
-"""The one text of a value, whatever type, unit or precision a column holds it in.
+"""The text of a value, the same for every type, unit or precision of its column.
 
 | value | text |
 |---|---|
-| text, bytes | as it is, bytes as UTF-8 |
-| whole numbers, and floats and decimals below 1e76 that are whole | digits alone: "1", not "1.0" |
+| text, bytes | unchanged, bytes decoded as UTF-8 |
+| integers, and floats and decimals below 1e76 with integer values | digits alone: "1", not "1.0" |
 | other floats and decimals | the shortest form: "1.5", not "1.50" |
 | booleans | "True", "False" |
 | dates | "2020-07-01" |
@@ -13,7 +13,7 @@
 | UUIDs | "00000000-0000-0000-0000-000000000001" |
 | null, NaN, NaT | null |
 
-`as_text` gives it for a column, `cell_texts` for Python objects.
+`as_text` converts a column, `cell_texts` Python objects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from daskprep.errors import ColumnError
 from daskprep.kernels import MIXED, only_where
 from daskprep.serving.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, TIME_TYPES, number_of, text_of
 
-_MIN_LARGE = 2.0**63  # what int64 does not hold
+_MIN_LARGE = 2.0**63  # beyond int64
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
 
@@ -46,16 +46,16 @@ SCALARS = (
     dt.date, dt.time, np.datetime64, dt.timedelta, np.timedelta64,
 )  # fmt: skip
 
-# Arrow knows the summer times of a zone only as far as the tables of most systems go; their rules go on.
+# Arrow computes daylight saving times only up to the end of most systems' tables; Python applies the rules after it.
 _ZONE_TABLES_END = dt.datetime(2037, 1, 1, tzinfo=dt.UTC)
 _PYTHON_TIMES_END = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Return cells as strings, the same for equal values of any type.
+    """Return cells as strings, the same for equal values of any type; ColumnError for types without a text.
 
-    A column of integers turns into floats as soon as one cell is missing; the text of a cell must not
-    depend on its neighbours.
+    pandas turns a column of integers into floats as soon as one cell is missing; the text of a cell must not depend on
+    its neighbors.
     """
     kind = column.type
     if pt.is_string(kind):
@@ -89,14 +89,14 @@ def _cast_to_text(column: pa.Array) -> pa.Array:
 
 
 def _floats_to_text(column: pa.Array) -> pa.Array:
-    # A float32 is written as one: 0.1, not 0.10000000149011612.
+    # The digits of a float32 column are float32 digits: 0.1, not 0.10000000149011612.
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(values)
     with np.errstate(invalid="ignore"):
         is_large = np.abs(values) >= _MIN_LARGE
-        is_whole = (values == np.trunc(values)) & ~is_large
-    integers = pa.array(np.where(is_whole, values, 0).astype(np.int64)).cast(pa.string())
-    text = pc.if_else(pa.array(is_whole), integers, column.cast(pa.string()))
+        is_integral = (values == np.trunc(values)) & ~is_large
+    integers = pa.array(np.where(is_integral, values, 0).astype(np.int64)).cast(pa.string())
+    text = pc.if_else(pa.array(is_integral), integers, column.cast(pa.string()))
     if is_large.any() and (prints_all_digits := is_large & (np.abs(values) < PLAIN_INTEGER_LIMIT)).any():
         text = pc.replace_with_mask(
             text, pa.array(prints_all_digits), pa.array(cell_texts(values[prints_all_digits]), pa.string())
@@ -105,12 +105,12 @@ def _floats_to_text(column: pa.Array) -> pa.Array:
 
 
 def _simplify_decimals(text: pa.Array) -> pa.Array:
-    """Write decimals, as Python and Arrow write them, in the form of equal integers and floats."""
+    """Return texts of decimals, in Python's or Arrow's format, with the digits of equal integers and floats."""
     text = pc.replace_substring_regex(text, r"(\.\d*?)0+(E.*)?$", r"\1\2")
     text = pc.replace_substring_regex(text, r"\.(E.*)?$", r"\1")
     text = pc.replace_substring_regex(text, r"^-?0(E.*)?$", "0")
     text = pc.replace_substring(text, "E", "e")
-    # Arrow writes floats from 1e10 on with an exponent, where they are not whole.
+    # Arrow formats floats from 1e10 with an exponent, unless their values are integers.
     large = pc.fill_null(pc.match_substring_regex(text, r"^-?\d{11,}\.|e\+"), fill_value=False)
     if not pc.any(large).as_py():
         return text
@@ -119,7 +119,7 @@ def _simplify_decimals(text: pa.Array) -> pa.Array:
 
 
 def _simplify_times(text: pa.Array) -> pa.Array:
-    """Write timestamps and times of day without zeros that end a fraction, and offsets as hours and minutes."""
+    """Return texts of timestamps and times of day without trailing zeros, with offsets as hours and minutes."""
     text = pc.replace_substring_regex(text, r"\.(\d*?)0*(Z|[+-].*)?$", r".\1\2")
     text = pc.replace_substring_regex(text, r"\.(Z|[+-].*)?$", r"\1")
     text = pc.replace_substring_regex(text, r"(:\d\d(?:\.\d+)?[+-]\d\d):?(\d\d).*$", r"\1:\2")
@@ -127,7 +127,7 @@ def _simplify_times(text: pa.Array) -> pa.Array:
 
 
 def _times_to_text(column: pa.Array, text: pa.Array) -> pa.Array:
-    """Write timestamps and times of day, given as Arrow writes them, anew where it does not know the clock."""
+    """Return simplified texts of times from Arrow's texts, recomputed for late times with Python's time zones."""
     text = _simplify_times(text)
     if not pt.is_timestamp(column.type) or column.type.tz is None or not pc.any(late := is_late(column)).as_py():
         return text
@@ -152,15 +152,15 @@ def _durations_to_text(column: pa.Array) -> pa.Array:
 
 
 def cell_texts(cells: Iterable[Any]) -> list[str | None]:
-    """Return the texts of scalars, each the same whatever kinds its neighbours are of; None and NaN have none."""
+    """Return the text of each scalar, regardless of the types of other cells; None for None and NaN."""
     return [text_of(cell) for cell in cells]
 
 
 def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
-    """Return scalars of several kinds as `MIXED` cells."""
+    """Return scalars of several types as `MIXED` cells: texts, and numbers for cells that are numbers."""
     cell_list = list(cells)
     texts = pa.array(cell_texts(cell_list), pa.string())
-    # NumPy's durations are integers.
+    # NumPy's durations are instances of np.integer.
     numbers = [
         number_of(cell) if isinstance(cell, NUMBER_TYPES) and not isinstance(cell, TIME_TYPES) else None
         for cell in cell_list
@@ -171,7 +171,7 @@ def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
 
 
 def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
-    """Return the clock of their zone at each of some times, without a zone."""
+    """Return the local time in the zone of `times`, as timestamps without a zone."""
     if (offset := _parse_offset(times.type.tz)) is not None:
         utc, unit = times.cast(pa.timestamp(times.type.unit)).cast(pa.int64()), times.type.unit
         return pc.add(utc, offset * 60 * _PER_SECOND[unit]).cast(pa.timestamp(unit))
@@ -185,7 +185,8 @@ def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
 
 
 def _parse_offset(zone: str | None) -> int | None:
-    """Return the minutes of a zone that is an offset, such as "+05:30", which pyarrow knows from 22 on."""
+    """Return the minutes of a zone that is an offset, such as "+05:30"; None for other zones."""
+    # pyarrow before 22 does not support these zones.
     match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")
     return None if match is None else int(match[1] + "1") * (int(match[2]) * 60 + int(match[3]))
 
@@ -195,8 +196,8 @@ def _format_offset(offset: int) -> str:
 
 
 def is_late(times: pa.TimestampArray) -> pa.BooleanArray:
-    """Tell which times Arrow may not know the clock of."""
+    """Return a mask of the times after the end of Arrow's time zone tables, within the range of Python's datetime."""
     is_after = pc.greater_equal(times, pa.scalar(_ZONE_TABLES_END, times.type))
-    if times.type.unit != "ns":  # which end in 2262
+    if times.type.unit != "ns":  # nanoseconds end in 2262
         is_after = pc.and_(is_after, pc.less(times, pa.scalar(_PYTHON_TIMES_END, times.type)))
     return pc.fill_null(is_after, fill_value=False)

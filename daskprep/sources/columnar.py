@@ -1,4 +1,4 @@
-"""What files of typed columns have in common: one type for a column over all files, and estimates of size."""
+"""Files of typed columns: one type for each column over all files, validation, casts and sizes in memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ _OFFSET_BYTES = 4
 
 
 class CommonSchema:
-    """The columns of several files: the types they are delivered in, and the `problems` that keep some from being read.
+    """The columns of several files.
 
-    These a file lacks, or has in a type that the other files' does not fit.
+    Attributes
+    ----------
+    types : dict
+        Delivered Arrow type of each column.
+    problems : dict
+        Error message of each unreadable column: absent from some file, or of a type that does not fit other files.
     """
 
     def __init__(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
@@ -28,7 +33,7 @@ class CommonSchema:
         self.problems: dict[str, str] = {}
         distinct: list[pa.Schema] = []
         for file, schema in zip(files, schemas, strict=True):
-            # Almost always all are equal, and there may be thousands.
+            # Thousands of files usually have one schema.
             if not any(schema.equals(other) for other in distinct):
                 distinct.append(schema)
                 self._add(file, schema, files[0])
@@ -52,8 +57,8 @@ class CommonSchema:
             else:
                 self.types[field.name] = common
             if _has_duplicate_fields(field.type):
-                which = f'column "{field.name}" of {file.name} holds a struct with two fields of one name'
-                self.problems.setdefault(field.name, f"{which}; name each differently")
+                problem = f'column "{field.name}" of {file.name} holds a struct with two fields of one name'
+                self.problems.setdefault(field.name, f"{problem}; name each differently")
 
     def _require_everywhere(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
         for file, schema in zip(files, schemas, strict=True):
@@ -68,7 +73,7 @@ class CommonSchema:
                 )
 
     def casts(self, schema: pa.Schema) -> tuple[tuple[str, pa.DataType], ...]:
-        """Return the columns that one file must change to fit the others."""
+        """Return names and common types of the columns of one file whose types differ from the common types."""
         return tuple(
             (field.name, self.types[field.name])
             for field in schema
@@ -77,7 +82,7 @@ class CommonSchema:
 
 
 def _has_duplicate_fields(kind: pa.DataType) -> bool:
-    """Tell whether two fields of this type, or of one within it, have one name."""
+    """Return whether two fields of this type, or of a nested type, have the same name."""
     inner = [kind.field(i) for i in range(kind.num_fields)]
     return len({field.name for field in inner}) < len(inner) or any(
         _has_duplicate_fields(field.type) for field in inner
@@ -85,9 +90,9 @@ def _has_duplicate_fields(kind: pa.DataType) -> bool:
 
 
 def check_types(fields: Iterable[pa.Field]) -> None:
-    """Raise an error for a name, also within a type, that is no UTF-8, or a negative length; Arrow takes any bytes."""
+    """Raise an Arrow or Unicode error for a field, also a nested one, with a name not UTF-8 or a negative list size."""
     for field in fields:
-        _ = field.name
+        _ = field.name  # decodes the name, whose bytes Arrow accepts unchecked
         if pt.is_fixed_size_list(field.type) and field.type.list_size < 0:
             raise pa.ArrowInvalid(f'the lists of "{field.name}" have {field.type.list_size} items')
         check_types(field.type.field(i) for i in range(field.type.num_fields))
@@ -96,9 +101,10 @@ def check_types(fields: Iterable[pa.Field]) -> None:
 def validate_and_cast(
     table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.DataType]], file: File
 ) -> pa.Table:
-    """Return columns of a table just read, cast where they must fit other files; values never change.
+    """Return the columns of a table read from `file`, with `casts` applied, which never change values.
 
-    ColumnError if a column is damaged: Arrow follows offsets and codes wherever they lead, out of its buffers too.
+    ColumnError if a column is damaged or a cast fails. Unless validated, Arrow follows invalid offsets and codes to
+    memory outside of its buffers.
     """
     table.validate()
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -122,10 +128,10 @@ def validate_and_cast(
 
 
 def decoded_nbytes(array: pa.Table | pa.ChunkedArray | pa.Array) -> int:
-    """Return the bytes that columns take with values in place of the codes that stand for them.
+    """Return the bytes of columns after decoding of dictionary codes.
 
-    The texts of a dictionary count as often as codes say, or each equally often, if that is more: the cells may be the
-    first of a column that is sorted.
+    The mean size of a text is weighted by its codes, or unweighted if that is larger: the cells may be the first rows
+    of a sorted column.
     """
     if isinstance(array, pa.Table | pa.ChunkedArray):
         return sum(map(decoded_nbytes, array.columns if isinstance(array, pa.Table) else array.chunks))

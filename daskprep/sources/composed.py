@@ -1,4 +1,4 @@
-"""Sources made of others: of one for each split, and of some rows of one."""
+"""Sources composed of other sources: the concatenation of one source per split, and selected rows of a source."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ Mask = Callable[[int], np.ndarray]
 
 
 class ComposedSource(FragmentListSource):
-    """Pieces made of those of other sources; all are read in this process if some must be.
+    """Fragments derived from fragments of other sources; if one source is in memory, this process reads all.
 
-    `splits` are the sources by split, where there is one for each; `sources` are those of either kind. `masks` choose
-    the rows of each partition, unless all are.
+    Attributes
+    ----------
+    sources : mapping
+        The underlying sources, by split or with the single key "".
+    masks : sequence of callable
+        For each partition, a function from its number of rows to a mask of the selected rows; empty: all rows.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class ComposedSource(FragmentListSource):
 
     @property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
-        # Only where a write needs it: of rows in memory it is a digest of all cells.
+        # A property, as the record of rows in memory is a digest of all cells, which only a write needs.
         if not self.splits:
             return self._first.record
         records = {name: source.record for name, source in self.splits.items()}
@@ -62,12 +66,12 @@ class ComposedSource(FragmentListSource):
 
     @property
     def schema(self) -> pa.Schema:
-        """Of files: the types in which columns arrive from the first."""
+        """The schema of the first source, with the column `SPLIT`."""
         return self._first.schema.append(pa.field(SPLIT, pa.string()))
 
 
 def get_splits(frame: Any) -> Mapping[str, Any]:
-    """Return the rows of each split where they are given by split, else nothing."""
+    """Return the rows by split if `frame` is a mapping from splits or a source of one; otherwise an empty mapping."""
     if isinstance(frame, Source):
         return frame.splits
     return frame if isinstance(frame, Mapping) and any(name in frame for name in SPLITS) else {}
@@ -76,15 +80,14 @@ def get_splits(frame: Any) -> Mapping[str, Any]:
 def combine_splits(
     frames: Mapping[str, Any], columns: Iterable[str] | None, open_source: Callable[..., Source]
 ) -> Source:
-    """Return the rows of all splits, train first, with a column `SPLIT`; ``open_source(frame, columns)`` is one of them.
+    """Return a source of the rows of all splits, train first, with a column `SPLIT`.
 
-    ColumnError for a column that only some have; without `columns` those of the first are meant.
+    ``open_source(frame, columns)`` opens one split. `columns` None: the columns of the first split. ColumnError for a
+    column that only some splits have.
     """
     for name in frames:
         if name not in SPLITS:
-            raise ConfigError(
-                f"there is no split {name!r}.{did_you_mean(name, SPLITS)} Splits are: {', '.join(SPLITS)}"
-            )
+            raise ConfigError(f"no split {name!r}.{did_you_mean(name, SPLITS)} Splits are: {', '.join(SPLITS)}")
     wanted = None if columns is None else [name for name in columns if name != SPLIT]
     sources: dict[str, Source] = {}
     failed: list[tuple[str, DaskprepError]] = []
@@ -94,7 +97,7 @@ def combine_splits(
         except DaskprepError as error:
             failed.append((name, error))
     for name, reason in failed:
-        # What all lack may be targets, which new rows need not have.
+        # A column absent from all splits may be a target, which new rows need not have: callers catch the error.
         error_type = ColumnError if sources and isinstance(reason, MissingColumnError) else type(reason)
         raise error_type(f'split "{name}": {reason}') from reason
     data_columns = (
@@ -107,7 +110,7 @@ def combine_splits(
         joined.splits = sources
         return joined
     for name in dask_frames:
-        raise ConfigError(f'split "{name}" is a Dask frame, and others are not: give all as Dask frames, or as files')
+        raise ConfigError(f'split "{name}" is a Dask frame, but another is not: pass all as Dask frames, or as files')
     fragments = [
         FunctionFragment(functools.partial(_add_split_column, name, fragment.read), fragment.rows, fragment.nbytes)
         for name, source in sources.items()
@@ -117,7 +120,7 @@ def combine_splits(
 
 
 def select_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Source:
-    """Return a source of some rows of another, in their order: so many of each partition."""
+    """Return a source of the rows of another that `masks` select; `rows` are their numbers by partition."""
     if source.is_dask:
         select = functools.partial(_select_frame_rows, masks)
         selected: Source = DaskSource(source.frame.map_partitions(select, meta=source.frame._meta), source.columns)

@@ -1,7 +1,4 @@
-"""Datasets of Hugging Face and of Arrow, thereby of Delta Lake and Lance: some rows at a time, as they are stored.
-
-Row groups of Parquet files and ranges of rows are pieces.
-"""
+"""Datasets of Hugging Face, Arrow, Delta Lake and Lance, read in fragments: row groups of Parquet, or row ranges."""
 
 from __future__ import annotations
 
@@ -33,23 +30,23 @@ from daskprep.sources.frames import (
 )
 from daskprep.storage.threads import map_in_threads
 
-# Of a stream: rows that are fetched at a time.
+# Rows of a stream in one batch.
 _BATCH_ROWS = 256
-# Rows that tell how many bytes a row takes in the mean.
+# Rows in the sample for the mean size of a row.
 _SAMPLE_ROWS = 1_000
 
 
 class HuggingFaceSource(FragmentListSource):
-    """A `datasets.Dataset`; only the slice of rows that is read is in memory, nothing is decoded.
+    """A `datasets.Dataset`; slices of rows are read without decoding of media.
 
-    Images and sounds arrive as structs of bytes and path, classes as whole numbers with their names as metadata. A
-    dataset whose rows or order of rows is in memory, and not in files, is read in this process.
+    Images and audio arrive as structs of bytes and path, classes as integers with the class names as metadata. If the
+    rows or their order are in memory, not in files, this process reads them.
     """
 
     def __init__(self, dataset: Any, columns: list[str] | None, partition_bytes: int, partitions: int | None) -> None:
         names = choose_columns(dataset.column_names, columns, "the dataset")
         rows = len(dataset)
-        # A dataset that is left without columns forgets its rows.
+        # A dataset without columns loses its number of rows.
         chosen = (dataset.select_columns(names) if names else dataset).with_format("arrow")
         self.in_memory = not _is_on_disk(chosen)
         stored = chosen.data
@@ -61,7 +58,7 @@ class HuggingFaceSource(FragmentListSource):
             for i, count in enumerate(slice_lengths(rows, max_rows))
         ]
         super().__init__(narrow_schema(stored.schema, names), fragments)
-        # Changes with the rows and with every transformation of them.
+        # The fingerprint changes with the rows and with every transformation.
         fingerprint = getattr(dataset, "_fingerprint", None)
         self.record = {"fingerprint": fingerprint} if isinstance(fingerprint, str) else None
 
@@ -70,14 +67,14 @@ class HuggingFaceSource(FragmentListSource):
 
 
 def _read_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
-    """Return some rows of a dataset, which travels as the paths of its files."""
+    """Return `rows` rows of a dataset from row `start`; its pickle contains only the paths of its files."""
     table = dataset.select_columns(list(columns))[start : start + rows]
-    # Of a shuffled dataset every row is a chunk of its own.
+    # In a shuffled dataset every row is a separate Arrow chunk.
     return _add_class_names(narrow_table(table.combine_chunks()).select(list(columns)), dataset.features)
 
 
 def _add_class_names(table: pa.Table, features: Any) -> pa.Table:
-    """Return a table with the names of the classes of `ClassLabel` columns."""
+    """Return the table with the class names of `ClassLabel` columns as metadata."""
     schema = table.schema
     for column_index, field in enumerate(schema):
         names = getattr(features.get(field.name), "names", None)
@@ -87,24 +84,24 @@ def _add_class_names(table: pa.Table, features: Any) -> pa.Table:
 
 
 def is_dataset(frame: object) -> bool:
-    """Tell whether something is a Hugging Face dataset, without importing the library; ColumnError for several."""
+    """Return whether an object is a `datasets.Dataset`, without an import; ColumnError for a dict of datasets."""
     for name in ("DatasetDict", "IterableDatasetDict"):
         if is_instance_of(frame, "datasets", name):
             raise ColumnError(
-                f'a datasets.{name} is not a table of rows: give one of its splits, such as dataset["train"]'
+                f'a datasets.{name} is not a table of rows: pass one of its splits, such as dataset["train"]'
             )
     return is_instance_of(frame, "datasets", "Dataset")
 
 
 def stream_schema(dataset: Any) -> pa.Schema:
-    """Return the types of an `IterableDataset`; where it does not know them, the columns of its first row."""
+    """Return the schema of an `IterableDataset`; if it declares no features, the columns of its first row, as nulls."""
     if dataset.features is not None:
         return _add_class_names(dataset.features.arrow_schema.empty_table(), dataset.features).schema
     return pa.schema([(name, pa.null()) for name in next(iter(dataset), ())])
 
 
 def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Give the rows of an `IterableDataset` as they are stored; where it knows no types, as frames are read."""
+    """Yield tables of the stored cells of an `IterableDataset`; without declared features, of its Python objects."""
     if dataset.features is not None:
         for table in dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS):
             yield _add_class_names(table, dataset.features)
@@ -116,14 +113,14 @@ def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _is_on_disk(dataset: Any) -> bool:
-    """Tell whether pickling it gives paths alone, and not its rows or their numbers."""
-    # No public name tells whether a selection is in memory.
+    """Return whether a pickle of the dataset contains only paths, neither rows nor row numbers."""
+    # datasets has no public attribute for the selected row numbers.
     row_indices = getattr(dataset, "_indices", None)
     return _is_memory_mapped(dataset.data) and (row_indices is None or _is_memory_mapped(row_indices))
 
 
 def _is_memory_mapped(table: Any) -> bool:
-    from datasets.table import MemoryMappedTable  # noqa: PLC0415 whoever has a dataset has imported it
+    from datasets.table import MemoryMappedTable  # noqa: PLC0415 a dataset exists, so it is imported
 
     blocks = getattr(table, "blocks", None)
     if blocks is not None:
@@ -134,11 +131,11 @@ def _is_memory_mapped(table: Any) -> bool:
 def open_arrow_dataset(
     dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int
 ) -> FragmentListSource | None:
-    """Return the source of a dataset in Parquet files or of Lance; None where it is filtered, or in other files."""
+    """Return the source of a dataset of Parquet files or of Lance; None for a filtered dataset and other formats."""
     columns = choose_columns(dataset.schema.names, wanted, "the dataset")
     try:
         arrow_fragments = list(dataset.get_fragments())
-    except ValueError:  # it is filtered
+    except ValueError:  # a filtered dataset
         return None
     is_supported = is_instance_of(dataset, "lance", "LanceDataset") or {type(one) for one in arrow_fragments} == {
         pds.ParquetFileFragment
@@ -164,7 +161,7 @@ def open_arrow_dataset(
 
 
 class ArrowDatasetSource(FragmentListSource):
-    """A dataset of Arrow in Parquet files, or of Lance."""
+    """An Arrow dataset of Parquet files, or a Lance dataset; its identity has sizes and modification times of files."""
 
     def __init__(self, schema: pa.Schema, fragments: Sequence[Fragment], dataset: Any) -> None:
         super().__init__(schema, fragments)
@@ -181,19 +178,22 @@ class ArrowDatasetSource(FragmentListSource):
 def _read_arrow_fragment(
     arrow_fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
 ) -> pa.Table:
-    """Return one row group of a Parquet file, or of a fragment of Lance the rows from `start` on."""
+    """Return a row group of a Parquet file, or `rows` rows of a Lance fragment from row `start`."""
     scan_options = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
     try:
         table = arrow_fragment.to_table(columns=list(columns), **scan_options)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{arrow_fragment!r}: cannot be read: {error}; create the dataset again") from error
     if table.num_rows != rows:
-        raise ConfigError(f"{arrow_fragment!r}: has other rows than when it was listed; create the dataset again")
+        raise ConfigError(f"{arrow_fragment!r}: its rows changed since it was listed; create the dataset again")
     return narrow_table(table).select(list(columns))
 
 
 def _split_arrow_fragment(arrow_fragment: Any, max_rows: int) -> list[tuple[Any, int, int | None]]:
-    """Return row groups of a Parquet file, or ranges of rows of a fragment of Lance; of each its rows and the first."""
+    """Return (fragment, number of rows, first row) for each row group of Parquet or row range of Lance.
+
+    The first row is None for Parquet, as there the fragment itself is the row group.
+    """
     if isinstance(arrow_fragment, pds.ParquetFileFragment):
         return [
             (one, sum(group.num_rows for group in one.row_groups), None) for one in arrow_fragment.split_by_row_group()

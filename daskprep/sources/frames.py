@@ -1,4 +1,4 @@
-"""Frames and arrays in memory, and Dask frames, as sources."""
+"""Sources of pandas frames and Arrow tables in memory, and of Dask frames."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from daskprep.sources.object_cells import Cells, cell_kind
 from daskprep.storage.threads import map_in_threads
 
 _SLICE_ROWS = 131_072
-# Media are converted a slice at a time, and one cell may take megabytes.
+# A slice of media is converted as one, and a cell may take megabytes.
 _MEDIA_ROWS = 1_024
 _MEDIA_KINDS = frozenset({"image", "audio", "bytes"})
 _NON_TEXT_KINDS = frozenset({"list", "image", "audio", "refused"})
@@ -39,7 +39,7 @@ _WIDE_INTEGERS = frozenset({"Int128", "UInt128"})
 
 
 class PandasSource(Source):
-    """A pandas frame, of which slices are converted when they are read; it is never changed or copied."""
+    """A pandas frame; slices of it are converted to Arrow when they are read. It is never changed or copied."""
 
     in_memory = True
     row_counts: list[int]
@@ -55,7 +55,7 @@ class PandasSource(Source):
 
     @functools.cached_property
     def _kinds(self) -> dict[str, str]:
-        """Return the kinds of all cells of object columns, so that slices do not differ in type."""
+        """Return the `cell_kind` of each object column, over all rows, so that its slices do not differ in type."""
         objects = {name: series for name, series in self.series.items() if _has_object_dtype(series.dtype)}
         return {name: cell_kind(series.to_numpy()) for name, series in objects.items()}
 
@@ -75,7 +75,7 @@ class PandasSource(Source):
         return content_record(self) if _MEDIA_KINDS.isdisjoint(self._kinds.values()) else None
 
     def sample(self, columns: Sequence[str], max_rows: int) -> pa.Table:
-        """Return some rows, evenly spread."""
+        """Return at most `max_rows` rows, evenly spaced."""
         self.require(columns)
         step = -(-max(len(self.frame), 1) // max_rows)
         rows = self.frame.iloc[::step]
@@ -84,14 +84,14 @@ class PandasSource(Source):
 
     @property
     def partition_bytes(self) -> int:
-        """What a partition takes in memory, about."""
+        """Estimated bytes of a partition in memory."""
         rows = len(self.frame)
         total = int(self.frame[self.columns].memory_usage(index=False, deep=True).sum())
         return total * min(self._slice_rows, rows) // max(rows, 1)
 
 
 class TableSource(FragmentListSource):
-    """Tables of the same columns in memory, each of which is a partition."""
+    """Arrow tables in memory with equal columns, each of them a partition."""
 
     in_memory = True
 
@@ -108,7 +108,7 @@ class TableSource(FragmentListSource):
 
     @classmethod
     def from_table(cls, table: pa.Table, columns: list[str] | None, partition_bytes: int) -> TableSource:
-        """Make slices of a table; nothing is copied."""
+        """Return a source of zero-copy slices of a table; None: all columns."""
         chosen = table.select(choose_columns(table.column_names, columns, "the table"))
         max_rows = max_slice_rows(chosen.schema, decoded_nbytes(chosen) / max(len(chosen), 1), partition_bytes)
         return cls([chosen.slice(i * max_rows, max_rows) for i in range(len(slice_lengths(len(chosen), max_rows)))])
@@ -138,7 +138,7 @@ class DaskSource(Source):
 
 
 def _find_text_conversions(frame: Any, columns: Sequence[str]) -> dict[str, str]:
-    """Return what to do about columns of lists and media that Dask's string conversion has made text."""
+    """Return an error message for each column whose lists or media Dask's string conversion turned into text."""
     problems = {}
     text_columns = {name for name in columns if isinstance(frame.dtypes[name], pd.StringDtype)}
     nodes = list(frame.expr.walk()) if text_columns and hasattr(frame, "expr") else []
@@ -147,15 +147,15 @@ def _find_text_conversions(frame: Any, columns: Sequence[str]) -> dict[str, str]
         for name, cells in _cells_before_conversion(node, type(frame), text_columns).items():
             if cell_kind(cells) in _NON_TEXT_KINDS:
                 problems[name] = (
-                    f'column "{name}" of the Dask frame: its string conversion made text of cells of type '
-                    f'{type(cells[0]).__name__}; use dask.config.set({{"dataframe.convert-string": False}}) before '
-                    "the frame is made"
+                    f'column "{name}" of the Dask frame: its string conversion turned cells of type '
+                    f'{type(cells[0]).__name__} into text; use dask.config.set({{"dataframe.convert-string": False}}) '
+                    "before the frame is created"
                 )
     return problems
 
 
 def _cells_before_conversion(node: Any, frame_type: type, columns: set[str]) -> dict[str, np.ndarray]:
-    """Return some cells of columns of objects that a node of Dask's graph converts to text."""
+    """Return a sample of cells of each object column that a node of Dask's expression converts to text."""
     node_type = type(node).__name__
     if node_type.startswith("FromPandas") and node.operand("pyarrow_strings_enabled"):
         rows = node.operand("frame")._data
@@ -175,23 +175,23 @@ def _cells_before_conversion(node: Any, frame_type: type, columns: set[str]) -> 
 
 
 def is_dask_frame(frame: object) -> bool:
-    """Tell whether something is a Dask frame, without importing Dask."""
+    """Return whether an object is a Dask frame, without importing Dask."""
     return is_instance_of(frame, "dask.dataframe", "DataFrame")
 
 
 def is_instance_of(value: object, module: str, name: str) -> bool:
-    """Tell whether something is of a class of another package, without importing it."""
+    """Return whether an object is an instance of class `name` of `module`, without importing the module."""
     cls = getattr(sys.modules.get(module), name, None)
     return isinstance(cls, type) and isinstance(value, cls)
 
 
 def is_frame(frame: object) -> bool:
-    """Tell whether something is a pandas or Dask frame."""
+    """Return whether an object is a pandas or Dask frame."""
     return isinstance(frame, pd.DataFrame) or is_dask_frame(frame)
 
 
 def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[str]:
-    """Return the columns of a frame, or those wanted, after checking that each has a name of its own."""
+    """Return the `wanted` columns of a frame, or all; ColumnError for absent, repeated or non-text names."""
     chosen = None if wanted is None else list(wanted)
     texts = [name for name in labels if isinstance(name, str)]
     wanted_names = set(chosen or ()).difference(texts)
@@ -207,7 +207,7 @@ def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[st
 
 
 def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, remedy: str = "rename one") -> list[str]:
-    """Return the columns of a table, or those wanted, after checking that each is there once."""
+    """Return the `wanted` columns of a table, or all; ColumnError for missing and repeated names."""
     require_columns(wanted or (), names)
     wanted_names = set(names if wanted is None else wanted)
     check_names([name for name in names if name in wanted_names], where, remedy)
@@ -215,10 +215,10 @@ def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, r
 
 
 def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
-    """Return what holds its rows in memory and offers them to Arrow as a table, without a copy; None for others."""
+    """Return Arrow data in memory as a table, without a copy; None for streams and all other objects."""
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
-    # DuckDB's relations have a length, which they compute.
+    # DuckDB's relations have a length too, but computing it runs the query.
     sized = hasattr(data, "__arrow_c_stream__") and not is_instance_of(data, "duckdb", "DuckDBPyRelation")
     if not sized or not (hasattr(data, "num_rows") or hasattr(data, "__len__")):
         return None
@@ -231,9 +231,9 @@ def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
 
 
 def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
-    """Return the wanted columns of a frame of polars, lazy or not; wide integers become what Arrow can hold.
+    """Return the `wanted` columns of a polars DataFrame or LazyFrame, or all, with 128-bit integers cast.
 
-    Types that Arrow does not have raise ColumnError, such as Python objects, of which it would take the addresses.
+    ColumnError for types that Arrow does not have, such as Python objects: Arrow would read their addresses.
     """
     polars, types = sys.modules["polars"], frame.collect_schema()
     names = list(types) if wanted is None else [name for name in wanted if name in types]
@@ -248,8 +248,8 @@ def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
             types[name].is_nested() and not _arrow_supports(polars.DataFrame(schema={name: types[name]}))
         ):
             raise ColumnError(
-                f'column "{name}" of a polars {type(frame).__name__} has type {polars_type}, which Arrow does not have: cast '
-                "it, to numbers of 64 bits or text, or leave the column out"
+                f'column "{name}" of a polars {type(frame).__name__} has type {polars_type}, which Arrow does not '
+                "have: cast it, to numbers of 64 bits or text, or leave the column out"
             )
         else:
             columns.append(polars.col(name))
@@ -257,7 +257,7 @@ def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
 
 
 def _narrow_wide_integers(polars: Any, column: Any) -> Any:
-    """Return integers of 128 bits as the first type that holds them all."""
+    """Return a column of 128-bit integers as int64, decimal or text, the first type that fits all values."""
     for polars_type in (polars.Int64, polars.Decimal(38, 0)):
         with contextlib.suppress(polars.exceptions.InvalidOperationError):
             return column.cast(polars_type)
@@ -273,29 +273,29 @@ def _arrow_supports(frame: Any) -> bool:
 
 
 def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a frame of lists and arrays by name; its cells are read as those of any frame are."""
+    """Return a frame of lists and arrays by column name; ColumnError for columns of different lengths."""
     series = {name: _series(name, cells) for name, cells in columns.items()}
     rows = {name: len(one) for name, one in series.items()}
     if len(set(rows.values())) > 1:
-        raise ColumnError(f"the columns of a dict must have as many cells each, and have {rows}")
+        raise ColumnError(f"the columns of a dict must have equal lengths, but have {rows}")
     return pd.DataFrame(series)
 
 
 def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return a frame of dicts; what a dict lacks is missing there."""
+    """Return a frame with a row for each dict; keys absent from a dict are missing values."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pd.DataFrame({name: _series(name, [row.get(name) for row in rows]) for name in names}, range(len(rows)))
 
 
 def is_cell(value: object) -> bool:
-    """Tell whether a value of a dict is a cell and cannot be a column."""
+    """Return whether a value of a dict is a single cell, and not a column."""
     return isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__")
 
 
 def _series(name: str, cells: Any) -> pd.Series[Any]:
     if is_cell(cells):
         raise ColumnError(
-            f'column "{name}" of a dict is {cells!r:.80}: give a list or an array for each column, and for rows a list '
+            f'column "{name}" of a dict is {cells!r:.80}: pass a list or an array for each column, or rows as a list '
             "of dicts"
         )
     if isinstance(cells, pd.Series):
@@ -310,14 +310,14 @@ def _series(name: str, cells: Any) -> pd.Series[Any]:
 
 
 def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
-    """Return columns of a pandas frame as an Arrow table; the index is left out."""
+    """Return columns of a pandas frame as an Arrow table, without the index."""
     return _make_table({name: series_to_arrow(frame[name], name, first_row=None) for name in columns}, len(frame))
 
 
 def table_to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Return an Arrow table as a frame; its types do not depend on the rows, and numbers stay exact.
+    """Return an Arrow table as a pandas frame, with dtypes that depend on Arrow types alone, and exact numbers.
 
-    Of dictionaries, those with an order stay categoricals.
+    Ordered dictionaries become categoricals, other dictionaries become text.
     """
     table = unwrap_mixed_table(table)
     plain = [
@@ -336,10 +336,10 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 def series_to_arrow(
     series: pd.Series[Any], name: str, kind: str | None = None, first_row: int | None = 0
 ) -> pa.ChunkedArray:
-    """Return a column of a frame, or a part of it, as Arrow chunks.
+    """Return a column of a frame, or a slice of it, as an Arrow column; categories of text stay codes.
 
-    `kind` is the `cell_kind` of a whole column of objects, `first_row` the row that the part begins with; None where it
-    is not known, as in a Dask partition. Categories of text stay codes.
+    `kind` is the `cell_kind` of all rows of an object column; None: determined from `series`. `first_row` is the row
+    number of the first cell, for error messages; None if unknown, as in a Dask partition.
     """
     dtype = series.dtype
     if _has_object_dtype(dtype):
@@ -362,7 +362,7 @@ def series_to_arrow(
 
 
 def _arrow_convertible(series: pd.Series[Any], dtype: Any) -> Any:
-    """Return what Arrow takes out of a column, and is slow to look for; of times with zones the column itself."""
+    """Return the array of a column, which Arrow converts faster; the column itself if its array lacks the protocol."""
     if isinstance(dtype, np.dtype):
         return series.values  # to_numpy takes 20 times as long for dates
     array = series.array
@@ -370,7 +370,7 @@ def _arrow_convertible(series: pd.Series[Any], dtype: Any) -> Any:
 
 
 def _remedy(dtype: Any) -> str | None:
-    """Return what to do about a column that no feature reads."""
+    """Return the remedy for a dtype that no feature reads; None for other dtypes."""
     if isinstance(dtype, np.dtype):
         return "make two columns, of .real and .imag" if dtype.kind == "c" else None
     if isinstance(dtype, pd.IntervalDtype):
@@ -379,15 +379,16 @@ def _remedy(dtype: Any) -> str | None:
 
 
 def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
+    """Return a categorical column as dictionary codes, or decoded if two categories have one text."""
     codes = series.cat.codes.to_numpy().astype(np.int32)
     categories = unwrap_mixed_column(
         series_to_arrow(pd.Series(series.cat.categories.array, copy=False), name, first_row=None)
     )
     values = pa.concat_arrays(categories.chunks) if categories.num_chunks else pa.array([], categories.type)
     column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values, ordered=series.cat.ordered)
-    # Different categories may have one text, such as 1 and "1".
-    twice = pt.is_string(values.type) and len(values.unique()) < len(values)
-    return column.dictionary_decode() if twice else column
+    # Different categories may have the same text, such as 1 and "1".
+    has_duplicates = pt.is_string(values.type) and len(values.unique()) < len(values)
+    return column.dictionary_decode() if has_duplicates else column
 
 
 def _has_object_dtype(dtype: Any) -> bool:
@@ -395,8 +396,8 @@ def _has_object_dtype(dtype: Any) -> bool:
 
 
 def max_slice_rows(schema: pa.Schema, row_bytes: float, partition_bytes: int) -> int:
-    """Return how many rows a slice of at most so many bytes may have, fewer where cells may be media."""
-    # Media may be paths alone, of which the bytes say nothing about what decoding them takes.
+    """Return the maximum number of rows in a slice of at most `partition_bytes`; fewer if cells may be media."""
+    # Media may be paths, and the size of a path does not show the size of the decoded media.
     max_rows = _MEDIA_ROWS if _may_contain_media(narrow_schema(schema)) else _SLICE_ROWS
     return max(1, min(max_rows, int(partition_bytes / max(row_bytes, 1))))
 
@@ -406,7 +407,7 @@ def _may_contain_media(schema: pa.Schema) -> bool:
 
 
 def content_record(source: Source) -> Mapping[str, Any]:
-    """Return the number of rows in memory, and a digest of their columns and cells."""
+    """Return the number of rows in memory and a digest of their columns and cells, as a `Source.record`."""
     digest = hashlib.sha256(repr(source.columns).encode())
     for part in map_in_threads(
         lambda partition: _content_digest(source, partition), range(source.npartitions), local=True
@@ -418,7 +419,7 @@ def content_record(source: Source) -> Mapping[str, Any]:
 def _content_digest(source: Source, partition: int) -> bytes:
     digest = hashlib.sha256()
     for name, column in zip(source.columns, source._read(partition, source.columns).columns, strict=True):
-        # Memory under missing cells may hold anything.
+        # Memory of missing cells is undefined.
         buffers = {"valid": column.is_valid(), "cells": column.drop_null()} if column.null_count else {"cells": column}
         for buffer_name, cells in buffers.items():
             stream = pa.BufferOutputStream()
@@ -431,7 +432,7 @@ def _content_digest(source: Source, partition: int) -> bytes:
 
 
 def slice_lengths(rows: int, slice_rows: int) -> list[int]:
-    """Return how many rows each slice has, of which there is at least one."""
+    """Return the number of rows of each slice; [0] for no rows, since a source has at least one partition."""
     full, rest = divmod(rows, slice_rows)
     return [slice_rows] * full + ([rest] if rest or not full else [])
 

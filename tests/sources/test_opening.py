@@ -68,7 +68,7 @@ def test_options_reach_the_files(tmp_path: Path) -> None:
         (np.zeros((2, 2)), r"ndarray cannot be read as rows.*pandas\.DataFrame"),
         ({"a": 1}, 'column "a" of a dict is 1: .*for rows a list of dicts'),
         ({"a": "Rome"}, "column \"a\" of a dict is 'Rome'"),
-        ({"a": [1], "b": [1, 2]}, r"as many cells each, and have {'a': 1, 'b': 2}"),
+        ({"a": [1], "b": [1, 2]}, r"must have equal lengths, but have {'a': 1, 'b': 2}"),
         ([{"a": 1}, 2], "a list of dict cannot be read as rows"),
         ([pd.DataFrame({"a": [1]})], "a list of DataFrame cannot be read as rows"),
         (["a.csv", 1], "a list of str cannot be read as rows"),

@@ -134,7 +134,7 @@ def test_a_split_of_the_preprocessor_beside_separate_ones_is_refused(make, table
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda one: {"val": one["train"], "train": one["train"]}, ConfigError, "there is no split 'val'.*validation"),
+        (lambda one: {"val": one["train"], "train": one["train"]}, ConfigError, "no split 'val'.*validation"),
         (lambda one: {**one, "test": one["test"].drop(columns="city")}, ColumnError, 'split "test": column "city"'),
         (lambda one: {**one, "test": 3}, ConfigError, 'split "test": a int cannot be read as rows'),
         (lambda one: {**one, "test": as_dask(one)["test"]}, ConfigError, 'split "test" is a Dask frame.*all'),
