@@ -1,4 +1,4 @@
-"""CSV and its like: read as text, cut between records, never inside a quoted cell."""
+"""Delimited text such as CSV: read as strings, and split between records, never inside a quoted cell."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MAX_SHOWN_CHARACTERS = 80
 _MAX_SHOWN_CELLS = 5  # of the first line, in a warning
 _RETURN = 13
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-# Numbers, dates, times and amounts of money: figures, marks, and the letters that stand in them.
+# Numbers, dates, times and amounts of money: digits, punctuation, and the letters in timestamps and exponents.
 _NUMBER_LIKE = re.compile(r"(?=.*\d)(?:[\s\d.,:/+\-()$€£%']|(?<=\d)[TZeE](?=[\d+\-]|$))+")
 
 
 @dataclass(frozen=True)
 class DelimitedFragment(FileFragment):
-    """The records between two positions of a delimited text; every column is read as strings."""
+    """The records between the positions `start` and `stop` of a text file, read as strings; `stop` None: its end."""
 
     text: TextFile
     start: int
@@ -58,12 +58,12 @@ class DelimitedFragment(FileFragment):
         return table.select(columns)
 
     def _parse_table(self, data: pa.Buffer, columns: list[str]) -> pa.Table:
-        """Return columns as bytes; that they are text is checked one by one."""
+        """Return these columns as binary cells; the caller checks the encoding, to name the line of an invalid cell."""
         dialect, view = self.dialect, np.frombuffer(data, np.uint8)
         blocks = [view[i : i + BLOCK_BYTES] for i in range(0, len(view), BLOCK_BYTES)]
         has_quotes = dialect.quote is not None and any((block == ord(dialect.quote)).any() for block in blocks)
         if has_quotes and self.stop is None:
-            # Arrow takes all that follows a quote which is never closed for one cell, without a word.
+            # Arrow reads the rest of the text after an unclosed quote as one cell, without an error.
             byte_blocks = (block.tobytes() for block in blocks)
             unclosed_quote = cut_records(byte_blocks, 0, (), dialect.delimiter, dialect.quote).unclosed_quote
             if unclosed_quote is not None:
@@ -105,9 +105,10 @@ class DelimitedFragment(FileFragment):
                 raise
             row = ragged[0]
             raise RejectedValueError(
-                f"{self.file.name}, line {self._line_number(data, row.number - 1)}: {row.actual_columns} cells where there "
-                f"are {row.expected_columns} columns: {_shorten_line(row.text, dialect.delimiter)!r}; correct the line "
-                f"(cells that hold {dialect.delimiter!r} must be in quotes), or give the right delimiter= to read_files"
+                f"{self.file.name}, line {self._line_number(data, row.number - 1)}: {row.actual_columns} cells for "
+                f"{row.expected_columns} columns: {_shorten_line(row.text, dialect.delimiter)!r}; correct the line "
+                f"(cells that contain {dialect.delimiter!r} must be in quotes), or pass the right delimiter= to "
+                "read_files"
             ) from error
 
     def _invalid_text_error(self, data: pa.Buffer, column: str, cells: pa.ChunkedArray) -> RejectedValueError:
@@ -116,12 +117,13 @@ class DelimitedFragment(FileFragment):
             (i, cell) for i, cell in numbered_cells if cell and cell.decode(errors="ignore").encode() != cell
         )
         return RejectedValueError(
-            f'{self.file.name}, line {self._line_number(data, row)}, column "{column}": not UTF-8: {cell[:_MAX_SHOWN_CHARACTERS]!r}'
-            f"{'...' * (len(cell) > _MAX_SHOWN_CHARACTERS)}; give the right encoding by read_files(..., encoding=)"
+            f'{self.file.name}, line {self._line_number(data, row)}, column "{column}": not UTF-8: '
+            f"{cell[:_MAX_SHOWN_CHARACTERS]!r}{'...' * (len(cell) > _MAX_SHOWN_CHARACTERS)}; pass the right encoding: "
+            "read_files(..., encoding=)"
         )
 
     def _line_number(self, data: pa.Buffer, row: int) -> int:
-        """Return the line of the file, counted from 1, in which a row of the piece begins."""
+        """Return the line number in the file, counted from 1, of a row of the fragment."""
         text: bytes = data.to_pybytes()
         starts = record_starts(text, self.dialect.delimiter, self.dialect.quote)
         offset = int(starts[min(row, len(starts) - 1)])
@@ -129,9 +131,9 @@ class DelimitedFragment(FileFragment):
 
 
 def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
-    """Return a block size, not smaller than the given one, with which no block ends in a carriage return.
+    """Return the smallest block size from `block_bytes` on with which no block ends in a carriage return.
 
-    Arrow 26.0.1 drops a newline that begins a block after such an end, also where both are in quotes.
+    Arrow 26.0.1 drops a newline at the start of the next block, even if both characters are in quotes.
     """
     while (view[block_bytes - 1 : -1 : block_bytes] == _RETURN).any():
         block_bytes += 1
@@ -139,12 +141,12 @@ def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
 
 
 def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> list[DelimitedFragment]:
-    """Read the header of a file and cut the rest into pieces of about `partition_bytes`."""
+    """Read the header of a file, and return fragments of about `partition_bytes` for the rest."""
     for nbytes in (_HEAD_BYTES * 16**i for i in count()):
         head, complete, start = _read_head(text, dialect, nbytes)
         head_text = text.decode_head(head[start:])
         file_dialect = replace(dialect, delimiter=dialect.delimiter or _sniff(head_text, dialect, complete=complete))
-        # Whether a line in quotes is a comment depends on the delimiter before the quotes.
+        # The head is read again: whether a line in quotes is a comment depends on the delimiter before the quotes.
         head, complete, start = _read_head(text, file_dialect, nbytes) if dialect.comment else (head, complete, start)
         length = first_record_end(head[start:], file_dialect.delimiter, dialect.quote)
         if length is not None or complete:
@@ -166,7 +168,7 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
 
 
 def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, int]:
-    """Return how a file begins, whether that is all of it, and where its first record does."""
+    """Return the first bytes of a file, whether they are the complete file, and the position of the first record."""
     head, complete = text.head(nbytes)
     starts = [text.skip_byte_order_mark(head)]
     starts += [end.end() for end in islice(_LINE_END.finditer(head, starts[0]), dialect.skip_rows)]
@@ -177,6 +179,7 @@ def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bo
 
 
 def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
+    """Return the column names of a file from its first record, which is ``head[start:stop]``."""
     name, record = text.file.name, head[start:stop]
     if not record.strip():
         if dialect.names:
@@ -189,20 +192,20 @@ def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dia
     try:
         cells = next(_read_csv_rows(line, dialect.delimiter, dialect.quote))
     except (csv.Error, StopIteration) as error:
-        raise ConfigError(f"{name}: its first line cannot be read as names of columns: {error}") from error
+        raise ConfigError(f"{name}: its first line cannot be read as column names: {error}") from error
     if dialect.header is None:
         names = dialect.names or tuple(f"column_{i}" for i in range(len(cells)))
         if len(names) != len(cells):
-            raise ConfigError(f"{name}: its first line has {len(cells)} cells, and names= {len(names)} names")
+            raise ConfigError(f"{name}: its first line has {len(cells)} cells, but names= has {len(names)} names")
         return names
-    # pandas writes its index under an empty name, and reads that back under this one.
+    # pandas writes the index with an empty name, and reads an empty name back as "Unnamed: 0".
     names = tuple(cell or f"Unnamed: {i}" for i, cell in enumerate(cells))
-    check_names(names, name, "rename one in the file's first line, or give header=None if that is a row")
+    check_names(names, name, "rename one in the file's first line, or use header=None if that line is a row")
     return names
 
 
 def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
-    """Return what looks like a row in the first line of a file, which is taken for names of columns."""
+    """Return why the header of a file looks like a row, or lacks a name; None for a plausible header."""
     head, _, start = _read_head(text, dialect, _HEAD_BYTES)
     rows = _first_rows(text.decode_head(head[start:]), dialect.delimiter, dialect.quote)
     cells = rows[0] if rows else []
@@ -210,7 +213,7 @@ def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
         return f"has no name for column {cells.index('', 1)}, counted from 0"
     names = [cell for cell in cells if cell]
     first = int(names[0]) if names and names[0].isdecimal() else 0
-    # pandas calls columns 0, 1, 2 where they have no names; one name alone may well be a cell as well.
+    # pandas names columns 0, 1, 2, ... by default; a single number other than 0 is more likely a cell.
     is_numbered = names == [str(first + i) for i in range(len(names))] and (not first or len(names) > 1)
     repeated_cells = {(i, cell) for row in rows[1:] for i, cell in enumerate(row) if cell and len(cells) > 1}
     name_like_cells = [
@@ -220,11 +223,14 @@ def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
     ]
     if is_numbered or name_like_cells:
         return None
-    return f"looks like a row: {join_names([*map(repr, cells)], _MAX_SHOWN_CELLS)} are numbers, dates, or also cells of rows below"
+    return (
+        f"looks like a row: {join_names([*map(repr, cells)], _MAX_SHOWN_CELLS)} are numbers, dates, or also cells of "
+        "rows below"
+    )
 
 
 def _shorten_line(line: str, delimiter: str) -> str:
-    """Return the first cells of a line, each as a whole."""
+    """Return the first cells of a line, none of them truncated if the first one fits."""
     return (
         line
         if len(line) <= _MAX_SHOWN_CHARACTERS
@@ -233,6 +239,7 @@ def _shorten_line(line: str, delimiter: str) -> str:
 
 
 def _read_csv_rows(text: str, delimiter: str, quote: str | None) -> Any:
+    """Return an iterator over the rows of a text, as lists of cells."""
     lines = io.StringIO(text, newline="")
     if quote is None:
         return csv.reader(lines, delimiter=delimiter, quotechar=None, quoting=csv.QUOTE_NONE)
@@ -240,22 +247,23 @@ def _read_csv_rows(text: str, delimiter: str, quote: str | None) -> Any:
 
 
 def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
-    """Return the delimiter that cuts the first records into the most cells, the same number in each."""
+    """Return the delimiter with the most cells per record, preferably the same number in each of the first records."""
     widths = {delimiter: _row_widths(head, delimiter, dialect.quote, complete=complete) for delimiter in DELIMITERS}
     single = all(counts[:1] == [1] for counts in widths.values())
 
     def rank(delimiter: str) -> tuple[bool, bool, int]:
         counts = widths[delimiter]
         first = counts[0] if counts else 0
-        # With one name in the header, commas in the rows are a part of their text.
+        # With a single name in the header, commas in the rows are part of their text.
         return len(set(counts)) == 1 and (first > 1 or single), delimiter not in dialect.number_marks, first
 
     return max(DELIMITERS, key=rank)
 
 
 def _row_widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> list[int]:
+    """Return the number of cells in each of the first records, split by a delimiter."""
     widths = [len(row) for row in _first_rows(head, delimiter, quote)]
-    # The last record may be cut off by the end of the head.
+    # The head may end inside the last record.
     return widths[:_SNIFFED_ROWS] if complete or len(widths) > _SNIFFED_ROWS else widths[:-1] or widths
 
 
@@ -268,6 +276,6 @@ def _first_rows(head: str, delimiter: str, quote: str | None) -> list[list[str]]
 
 def _unclosed_quote_error(text: TextFile, line: int) -> RejectedValueError:
     return RejectedValueError(
-        f"{text.file.name}, line {line}: a quote opens a value and is never closed; correct it, or use "
+        f"{text.file.name}, line {line}: a quote opens a value and is never closed; correct the line, or use "
         "read_files(..., quote=None) if quotes mean nothing in this file"
     )

@@ -1,4 +1,4 @@
-"""Feather and Arrow IPC files: record batches are the pieces; local files are mapped, not read."""
+"""Feather and Arrow IPC files: fragments are record batches; local files are memory-mapped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEATHER_1_MAGIC = b"FEA1"
 
 @dataclass(frozen=True)
 class BatchFragment(FileFragment):
-    """Batches `first` to `last` (not included) of one file, which are read apart."""
+    """Batches `first` to `last` (exclusive) of one file; `casts` are the columns to cast, with their types."""
 
     first: int
     last: int
@@ -37,12 +37,12 @@ class BatchFragment(FileFragment):
 
     @abstractmethod
     def read_batches(self, columns: list[str]) -> pa.Table:
-        """Return these columns as they are stored, in any order; all rows also for no columns."""
+        """Return these columns with their stored types, in any order; with no columns, a table with the row count."""
 
     @staticmethod
     @abstractmethod
     def layout(file: File) -> tuple[pa.Schema, list[int]]:
-        """Return the schema of a file and the rows of its batches."""
+        """Return the schema of a file, and the number of rows of each batch."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def plan_batches(
     partition_bytes: int,
     partitions: int | None = None,
 ) -> tuple[CommonSchema, list[Fragment]]:
-    """Read the schema and the batch lengths of all files, and join small batches to pieces."""
+    """Return the common schema of all files, and fragments of about `partition_bytes` of the requested columns."""
     layouts = for_each_file(kind.layout, files)
     common_schema = CommonSchema(files, [schema for schema, _ in layouts])
     names = [
@@ -97,7 +97,7 @@ def plan_batches(
 def _row_bytes(
     kind: type[BatchFragment], files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]
 ) -> float:
-    """Return the bytes that a row of the largest batch takes; the types of columns say nothing about texts."""
+    """Return the mean bytes of a row in the largest batch, which is read: types do not show the size of texts."""
     rows, number, batch = max(
         (n, -i, -j) for i, batch_rows in enumerate(counts) for j, n in enumerate([*batch_rows, 0])
     )
@@ -113,7 +113,7 @@ def _join(fragments: list[BatchFragment]) -> Fragment:
 
 
 def _open_reader(file: File, handle: Any, fields: list[int] | None) -> Any:
-    """Open as an IPC file, or as a stream, which Hugging Face datasets keep under the same suffix."""
+    """Return a reader of an IPC file or of an IPC stream, which Hugging Face datasets write with the same suffix."""
     handle.seek(0)
     magic = bytes(handle.read(len(_FILE_MAGIC)))
     handle.seek(0)
@@ -127,6 +127,7 @@ def _open_reader(file: File, handle: Any, fields: list[int] | None) -> Any:
 
 
 def _iterate_batches(reader: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
+    """Return an iterator over batches `first` to `last` (exclusive; None: to the end)."""
     if isinstance(reader, pa.ipc.RecordBatchFileReader):
         stop = reader.num_record_batches if last is None else last
         return (reader.get_batch(i) for i in range(first, stop))
@@ -134,6 +135,6 @@ def _iterate_batches(reader: Any, first: int, last: int | None) -> Iterator[pa.R
 
 
 def cheapest_column(schema: pa.Schema) -> list[int]:
-    """Return the column that costs least to read; to read none, Arrow reads all."""
+    """Return the index of the cheapest column, in a list: with an empty list, Arrow reads all columns."""
     fixed = [i for i, field in enumerate(schema) if pt.is_primitive(field.type)]
     return fixed[:1] or list(range(min(1, len(schema))))

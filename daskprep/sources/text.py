@@ -139,7 +139,7 @@ class TextFile:
             where = f" at byte {start + error.start:,}"
             shown = f": {error.object[error.start : error.start + _MAX_SHOWN_BYTES]!r}"
         return RejectedValueError(
-            f"{self.file.name}: not {self.encoding} text{where}{shown}; give the right encoding by "
+            f"{self.file.name}: not {self.encoding} text{where}{shown}; pass the right encoding: "
             "read_files(..., encoding=)"
         )
 

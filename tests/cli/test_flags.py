@@ -21,11 +21,11 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
             "read_files(..., header=None), with names= for names; to replace the names, add skip_rows=1",
             "--no-header, with --names for names; to replace the names, add --skip-rows 1",
         ),
-        ("or give the right delimiter= to read_files", "or give the right --delimiter"),
-        ("give the right encoding by read_files(..., encoding=)", "give the right encoding by --encoding"),
+        ("or pass the right delimiter= to read_files", "or pass the right --delimiter"),
+        ("pass the right encoding: read_files(..., encoding=)", "pass the right encoding: --encoding"),
         ("use read_files(..., quote=None) if quotes mean", 'use --quote "" if quotes mean'),
-        ('which columns: decimal={"price": ","}', 'which columns: --decimal price=","'),
-        ("and decimal=','; give thousands=\".\" if", "and --decimal ','; give --thousands \".\" if"),
+        ('the columns of numbers: decimal={"price": ","}', 'the columns of numbers: --decimal price=","'),
+        ("but decimal=','; pass thousands=\".\" if", "but --decimal ','; pass --thousands \".\" if"),
         ("smaller partitions: read_files(..., partition_bytes=...)", "smaller partitions: --partition-bytes ..."),
         ("memory='1MB' is not enough", "--memory '1MB' is not enough"),
         ("open it with trusted=True if you", "open it with --trusted if you"),
@@ -40,7 +40,7 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
         ("pass targets= to Preprocessor", "pass --target to Preprocessor"),
         ("open it with base_dir=, the folder", "open it with --base-dir, the folder"),
         ("cache_dir=3: expected a folder", "--cache-dir 3: expected a folder"),
-        ("give header=None too, or columns= to choose columns", "give --no-header too"),
+        ("pass header=None too, or columns= to choose columns", "pass --no-header too"),
         ('or use invalid="raise" to stop', 'or use invalid: "raise" in the configuration to stop'),
         (
             'split=DatetimeSplit("day"), or split: {type: datetime, column: day} in a configuration, tests',
@@ -87,4 +87,4 @@ def test_a_row_with_too_many_cells_is_shown_in_whole_cells(call, tmp_path):
     cells = [f"{number}.123456789012" for number in range(12)]
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n" + ",".join(cells) + "\n")
     error = call("infer", str(tmp_path / "rows.csv")).error
-    assert f"12 cells where there are 2 columns: '{','.join(cells[:5])},...'" in error
+    assert f"12 cells for 2 columns: '{','.join(cells[:5])},...'" in error

@@ -257,12 +257,12 @@ def test_column_missing_in_one_file_matters_only_when_it_is_read(write: Write) -
 @pytest.mark.parametrize(("line", "cells"), [("7", 1), ("7,8,9", 3)])
 def test_ragged_row_is_named_by_its_line(write: Write, partition_bytes: int, line: str, cells: int) -> None:
     path = write('a,b\n1,"2\n2"\n\n3,4\n5,6\n' + line + "\n9,9\n")
-    with pytest.raises(RejectedValueError, match=rf"a\.csv, line 7: {cells} cells where there are 2 columns: '{line}'"):
+    with pytest.raises(RejectedValueError, match=rf"a\.csv, line 7: {cells} cells for 2 columns: '{line}'"):
         whole(read_files(path, partition_bytes=partition_bytes, delimiter=","))
 
 
 def test_header_with_a_name_too_few_is_no_single_column(write: Write) -> None:
-    with pytest.raises(RejectedValueError, match="line 2: 3 cells where there are 2 columns"):
+    with pytest.raises(RejectedValueError, match="line 2: 3 cells for 2 columns"):
         whole(read_files(write("a,b\n1,2,3\n4,5,6\n")))
 
 
@@ -277,7 +277,7 @@ def test_bytes_that_are_not_utf8_are_named_by_line_and_column(write: Write, part
 
 
 def test_text_of_the_wrong_encoding_says_where(write: Write) -> None:
-    with pytest.raises(RejectedValueError, match=r"not ascii text at byte 7: b'\\xe9.*; give the right encoding"):
+    with pytest.raises(RejectedValueError, match=r"not ascii text at byte 7: b'\\xe9.*; pass the right encoding"):
         whole(read_files(write(b"a,b\n1,x\xe9\n"), encoding="ascii"))
     with pytest.raises(RejectedValueError, match='encoding="utf-16"'):
         read_files(write("a,b\n1,2\n".encode("utf-16")))
@@ -327,7 +327,7 @@ def test_truncated_compressed_file_is_an_error(write: Write) -> None:
         ({"partition_bytes": 0}, "partition_bytes=0"),
         ({"partitions": 0}, "partitions=0"),
         ({"header": 1}, "header=1"),
-        ({"names": ["x", "y"]}, "give header=None too"),
+        ({"names": ["x", "y"]}, "pass header=None too"),
         ({"names": ["x", "x"], "header": None}, '2 columns are named "x"'),
         ({"skip_rows": -1}, "skip_rows=-1"),
         ({"comment": "//"}, "comment='//'"),
@@ -365,7 +365,7 @@ def test_without_a_header_the_first_line_is_a_row(write: Write, partition_bytes:
 
 
 def test_names_are_one_for_each_cell_of_the_first_line(write: Write) -> None:
-    with pytest.raises(ConfigError, match=r"a\.csv: its first line has 3 cells, and names= 2 names"):
+    with pytest.raises(ConfigError, match=r"a\.csv: its first line has 3 cells, but names= has 2 names"):
         read_files(write("1,2,3\n"), header=None, names=["a", "b"])
 
 
@@ -406,7 +406,7 @@ def test_comments_are_left_out_outside_of_quotes(write: Write, partition_bytes: 
 
 def test_lines_of_errors_count_comments_and_skipped_lines(write: Write) -> None:
     path = write("title\n# one\na,b\n# two\n1,2\n#\n3\n")
-    with pytest.raises(RejectedValueError, match=r"line 7: 1 cells where there are 2 columns: '3'"):
+    with pytest.raises(RejectedValueError, match=r"line 7: 1 cells for 2 columns: '3'"):
         whole(read_files(path, skip_rows=1, comment="#", delimiter=","))
 
 
@@ -459,7 +459,7 @@ def test_numbers_with_commas_are_read_with_points_and_all_else_as_it_is(write: W
         None,
         None,
     ]
-    with pytest.raises(RejectedValueError, match=r"\"a\": '012\.345' has a point, and decimal=','"):
+    with pytest.raises(RejectedValueError, match=r"\"a\": '012\.345' has a point, but decimal=','"):
         whole(read_files(path, decimal=",", thousands="."))
     path = write(path.read_text().replace('"012.345"\n', ""))
     expected.remove("012.345")
