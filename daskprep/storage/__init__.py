@@ -1,4 +1,4 @@
-"""Files of a dataset: written whole or not at all, checked by checksums, on any file system that fsspec knows."""
+"""Files of a dataset, on any file system of fsspec: written atomically and verified with checksums."""
 
 from __future__ import annotations
 

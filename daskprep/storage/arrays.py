@@ -1,4 +1,4 @@
-"""Blocks of rows as chunks of Zarr arrays, and the JSON that describes these."""
+"""Blocks of rows as chunks of Zarr arrays, and the JSON metadata of the arrays."""
 
 from __future__ import annotations
 
@@ -26,39 +26,47 @@ if TYPE_CHECKING:
 
 Compression: TypeAlias = Literal["lz4", "zstd", "none"]
 
-# Blosc's own threads share one state, which neither other threads nor a fork can use; zarr switches them off too.
+# The threads of Blosc share a state that neither other threads nor a forked process can use; zarr disables them, too.
 blosc.use_threads = False
 
 # Level 5 of zstd saves less than a tenth of the bytes of level 1, and takes over five times as long.
 _LEVELS = {"lz4": 5, "zstd": 1}
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
-# Versions, flags, size of an item; bytes decoded, of an inner block, encoded.
+# Versions, flags, item size; number of bytes: decompressed, of an inner block, compressed.
 _BLOSC_HEADER = struct.Struct("<4B3I")
 HEADER_BYTES = _BLOSC_HEADER.size
 _PLAIN_NAME = re.compile(r"(?!\.|__)[A-Za-z0-9_.-]+")
-# The names of files may hold 255 bytes.
+# File systems allow 255 bytes.
 _MAX_NAME_LENGTH = 200
-# NumPy knows 64 axes, xarray and torch fewer; the first is that of the rows.
+# NumPy supports 64 axes, xarray and torch fewer. Not counted: the axis of the rows.
 _MAX_AXES = 31
-# Blosc counts in 32 bits with a sign, and keeps a few for its header.
+# Blosc counts bytes in signed 32-bit numbers, and its header takes a few.
 MAX_CHUNK_BYTES = (1 << 31) - 1024
 
 
 @checkpointable
 @dataclass(frozen=True)
 class Output:
-    """An encoded output: the type of its numbers, and how many of them a row has."""
+    """An encoded output of a dataset: a named column, or array, of numbers.
+
+    Attributes
+    ----------
+    dtype : str
+        The NumPy dtype of the numbers; of media, after decoding.
+    shape : tuple of int
+        The shape of one row, () for a scalar; of media, after decoding.
+    cell_bytes : int or None
+        The mean bytes of a stored path or file, for media that the loader decodes; None if numbers are stored.
+    """
 
     name: str
     dtype: str
-    shape: tuple[int, ...] = ()  # of one row; a scalar's is ()
-    # Of media that are decoded when they are loaded: how many bytes the path or file in a row has in the mean, and
-    # `dtype` and `shape` are those of what is decoded. None where the numbers themselves are stored.
+    shape: tuple[int, ...] = ()
     cell_bytes: int | None = None
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in memory, media decoded."""
+        """Bytes of a row in memory, with media decoded."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
@@ -72,11 +80,11 @@ class Output:
 
     @property
     def stores_cells(self) -> bool:
-        """Whether paths and files are stored, and decoded when they are loaded."""
+        """Whether paths or files of media are stored, which the loader decodes."""
         return self.cell_bytes is not None
 
     def empty(self, rows: int) -> np.ndarray:
-        """Return an array for some rows, its values not set."""
+        """Return an uninitialized array for a number of rows."""
         return np.empty((rows, *self.shape), self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +93,7 @@ class Output:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Output:
-        """Return the output that `to_dict` described; ValueError or TypeError if there can be none such."""
+        """Return the output that `to_dict` described; ValueError or TypeError if the description is invalid."""
         name, dtype, shape, cell_bytes = state["name"], state["dtype"], state["shape"], state.get("cell_bytes")
         if not isinstance(name, str) or not isinstance(dtype, str):
             raise TypeError(f"an output of name {name!r} and type {dtype!r}")
@@ -100,25 +108,28 @@ class Output:
 
 
 def validate_count(number: Any) -> int:
-    """Return a whole number that counts something; ValueError of anything else."""
+    """Return `number` if it is a valid count, an int from 0 to 2**62 - 1; ValueError otherwise."""
     if type(number) is not int or not 0 <= number < 1 << 62:
         raise ValueError(f"{str(number)[:40]} is no count")
     return number
 
 
 ROW_ID = Output("row_id", "int64", ())
-"""The number that each row has in the source: the first column of every table."""
+"""The first column of every table: the number of each row in the source."""
 
 
 def encode_chunk(rows: np.ndarray, block_rows: int, compression: Compression) -> bytes:
-    """Return the bytes of the chunk that holds some rows, filled up with zeros to a whole block."""
+    """Return rows as the bytes of one chunk, padded with zeros to `block_rows` rows."""
     return b"".join(encode_chunk_buffers(rows, block_rows, compression))
 
 
 def encode_chunk_buffers(
     rows: np.ndarray, block_rows: int, compression: Compression
 ) -> tuple[bytes | memoryview, bytes | memoryview]:
-    """Return a chunk as two buffers that follow one another; a whole block is not copied unless it is compressed."""
+    """Return rows as one chunk in two consecutive buffers, the data and its checksum.
+
+    The data of a full block are not copied unless they are compressed.
+    """
     shape = chunk_shape(rows.shape[1:], block_rows)
     if rows.shape == shape:
         block = np.ascontiguousarray(rows)
@@ -131,7 +142,7 @@ def encode_chunk_buffers(
         data = byte_view(block)
     else:
         shuffle = _SHUFFLES[_choose_shuffle(block.dtype)]
-        # The size of an item is taken from the array.
+        # Blosc takes the item size from the array.
         data = blosc.compress(block.reshape(-1), compression.encode(), _LEVELS[compression], shuffle)
     return data, crc32c(data).to_bytes(CHECKSUM_BYTES, "little")
 
@@ -139,15 +150,18 @@ def encode_chunk_buffers(
 def decode_chunk(
     data: Buffer, output: Output, block_rows: int, compression: Compression, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the whole block that a chunk holds, in `out` where one is given; CorruptDatasetError if it is damaged."""
+    """Return the block of a chunk with all `block_rows` rows; CorruptDatasetError if the chunk is damaged.
+
+    The block is written to `out` if that has its shape.
+    """
     view = byte_view(data)
     if len(view) < CHECKSUM_BYTES:
         raise CorruptDatasetError(f'output "{output.name}": a chunk of {len(view)} bytes is too short to be one')
     payload, stored_checksum = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")
     if (computed_checksum := crc32c(payload)) != stored_checksum:
         raise CorruptDatasetError(
-            f'output "{output.name}": a chunk has the checksum {computed_checksum:08x} instead of {stored_checksum:08x}: '
-            "it was altered since it was written; write the dataset again"
+            f'output "{output.name}": a chunk has the checksum {computed_checksum:08x} instead of '
+            f"{stored_checksum:08x}: it was altered since it was written; write the dataset again"
         )
     shape = chunk_shape(output.shape, block_rows)
     block = np.empty(shape, output.dtype) if out is None or out.shape != shape else out
@@ -164,9 +178,9 @@ def decode_chunk(
 
 
 def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Output) -> None:
-    """Raise CorruptDatasetError if the first bytes of a compressed chunk tell of other sizes than it has.
+    """Raise CorruptDatasetError if the Blosc header of a chunk states sizes other than the chunk and its block have.
 
-    Blosc believes its header, so that wrong sizes there would read and write outside of its buffers.
+    Blosc trusts its header: with wrong sizes it would read and write outside its buffers.
     """
     view = byte_view(header)
     sizes = _BLOSC_HEADER.unpack_from(view) if len(view) >= HEADER_BYTES else (0,) * 7
@@ -177,25 +191,24 @@ def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Ou
 def _check_size(output: Output, actual_bytes: int, expected_bytes: int) -> None:
     if actual_bytes != expected_bytes:
         raise CorruptDatasetError(
-            f'output "{output.name}": a chunk tells of {actual_bytes:,} bytes where {expected_bytes:,} are expected: it belongs to '
-            "another dataset, or was altered"
+            f'output "{output.name}": a chunk has {actual_bytes:,} bytes where {expected_bytes:,} are expected: '
+            "it belongs to another dataset, or was altered"
         )
 
 
 def group_metadata(
     outputs: Iterable[Output], rows: int, block_rows: int, compression: Compression, shard_blocks: int | None = None
 ) -> dict[str, bytes]:
-    """Return the JSON files of a Zarr group with an array for each output, by name: all but the chunks.
+    """Return the JSON files of a Zarr group by name: the metadata of the group and of an array per output.
 
-    With `shard_blocks`, the chunks of so many blocks lie in one file.
-
-    They are those that zarr writes, byte by byte, which takes a quarter of a second to import.
+    With `shard_blocks`, a file has the chunks of that number of blocks. The files have the same bytes as those that
+    zarr writes, whose import takes a quarter of a second.
     """
     arrays = {
         folder_name(output.name): _array_metadata(output, rows, block_rows, compression, shard_blocks)
         for output in outputs
     }
-    # The metadata of all arrays once more: that spares object stores requests, and xarray warns where it is missing.
+    # A copy of the metadata of all arrays: it saves requests to object stores, and xarray warns if it is missing.
     consolidated = {
         "kind": "inline",
         "must_understand": False,
@@ -238,7 +251,7 @@ def _array_metadata(
         "shape": [rows, *output.shape],
         "data_type": dtype.name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}},
-        # All chunks of an array lie in one folder: one for each would cost more than it holds.
+        # With the default separator "/", each chunk would have its own folder.
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "fill_value": dtype.type(0).item(),
         "codecs": codecs,
@@ -251,20 +264,20 @@ def _array_metadata(
 
 
 def chunk_name(output: Output, number: int) -> str:
-    """Return the name of a block's chunk within the group, or of a part's shard."""
+    """Return the name within the Zarr group of the chunk of a block, or of the shard of a part, by its number."""
     return f"{folder_name(output.name)}/{'.'.join(['c', str(number), *('0' for _ in output.shape)])}"
 
 
 def is_chunk(name: str) -> bool:
-    """Tell whether a file of a dataset is a chunk, which ends with its own checksum, or a shard of some."""
+    """Return whether a file of a dataset is a chunk, which ends with its checksum, or a shard of chunks."""
     return "/arrays.zarr/" in name and not name.endswith("/zarr.json")
 
 
 def folder_name(name: str) -> str:
-    """Return the name of the folder of an output: the same where it is safe, no two outputs' alike."""
+    """Return the folder name of an output: its name if that is safe, or else a quoted name; no two are the same."""
     if _PLAIN_NAME.fullmatch(name) and name != "zarr.json" and len(name) <= _MAX_NAME_LENGTH:
         return name
-    # What `quote` returns never holds "%" but before two digits, and so never "%~" nor a "%" alone.
+    # `quote` returns "%" only before two digits, so never "%~" or a single "%".
     quoted = quote(name, safe="", errors="surrogatepass") or "%"
     if quoted[0] == "." or quoted.startswith("__") or quoted == "zarr.json":
         quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
@@ -275,8 +288,8 @@ def folder_name(name: str) -> str:
 
 
 def open_group(folder: Folder) -> zarr.Group:
-    """Return the Zarr group in a folder, for reading alone."""
-    import zarr  # noqa: PLC0415 as above
+    """Return the Zarr group in a folder, read-only."""
+    import zarr  # noqa: PLC0415 slow to import
     from zarr.storage import FsspecStore, LocalStore  # noqa: PLC0415
 
     if folder.is_local:
@@ -286,12 +299,12 @@ def open_group(folder: Folder) -> zarr.Group:
 
 
 def _choose_shuffle(dtype: np.dtype[Any]) -> Literal["shuffle", "noshuffle"]:
-    # Of ids of one or two bytes and of floats, shuffled bytes are decoded at a half to a third of the speed, for about
-    # an eighth fewer bytes; larger integers shrink to half.
+    # Shuffling integers of one or two bytes and floats saves about an eighth of the bytes, but they are decompressed at
+    # a half to a third of the speed. Larger integers shrink to half.
     return "shuffle" if dtype.kind in "iu" and dtype.itemsize > 2 else "noshuffle"
 
 
 def chunk_shape(row_shape: tuple[int, ...], block_rows: int) -> tuple[int, ...]:
-    """Return the shape of the chunks of an array."""
-    # Zarr knows no chunk without numbers, where rows may well have none: sets that are all empty.
+    """Return the shape of the chunks of an array with rows of shape `row_shape`."""
+    # Zarr has no chunks without numbers; but rows may have none, as sets that are all empty.
     return (block_rows, *(max(1, size) for size in row_shape))

@@ -1,4 +1,4 @@
-"""Results of tasks in files, from which work that was killed goes on: checked, and never executed."""
+"""Checkpoints: results of tasks in files with checksums, from which killed work resumes; loading executes no code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from daskprep.storage.checksum import Buffer, crc32c
 from daskprep.storage.files import Folder
 
-# Counts up when what is kept means something else than before.
+# Increase it when the meaning of saved values changes.
 FORMAT = 3
 TRAILER_BYTES = 4
 _HEADER_BYTES = 8
@@ -26,17 +26,25 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def checkpointable(kind: Kind) -> Kind:
-    """Let instances of a dataclass or a named tuple be kept, by the name of the class."""
+    """Register a dataclass or named tuple, by its name, so that checkpoints can contain its instances."""
     _checkpoint_types[f"{kind.__module__}.{kind.__qualname__}"] = kind
     return kind
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The results of a pass in a folder, each under the numbers of its partitions.
+    """The saved results of the tasks of a pass, each in a file named by its range of partitions.
 
-    They count for the same rows, cut into the same partitions, and the same work; so the folder is named by a digest of
-    these. ``companion_file(partition)`` names a file that the task leaves there, and without which its result does not count.
+    They are valid only for the same rows, partitions and work, so the name of the folder is a digest of these.
+
+    Attributes
+    ----------
+    folder : Folder
+        The folder of the files.
+    name : str
+        The name of the pass, with which the names of its files start.
+    companion_file : callable or None
+        Returns the name of a file that the task of a partition writes to the folder; the result is valid only with it.
     """
 
     folder: Folder
@@ -44,12 +52,15 @@ class Checkpoint:
     companion_file: Callable[[int], str] | None = None
 
     def size(self) -> int | None:
-        """Return how many partitions the tasks took of which results are here; None if there are no results."""
+        """Return the largest number of partitions of a task with a saved result; None without results."""
         name_parts = [name.split("-") for name in self.folder.children() if name.startswith(f"{self.name}-")]
         return max((int(stop.partition(".")[0]) - int(start) for _, start, stop in name_parts), default=None)
 
     def get_or_compute(self, partition_range: range, compute: Callable[[], Any]) -> Any:
-        """Return what is kept of some partitions, or else make it and keep it, if it is of kinds that can be kept."""
+        """Return the saved result of a range of partitions; without one, call `compute` and save its result.
+
+        A result with values of unsupported types is returned and not saved.
+        """
         name = f"{self.name}-{partition_range.start}-{partition_range.stop}.kept"
         result = read_checkpoint(
             self.folder, name, *(self.companion_file(i) for i in partition_range if self.companion_file)
@@ -60,8 +71,8 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
-    """Write a value to a file, and return whether it is there: only if all of it is of kinds that can be kept."""
-    # The same work may end elsewhere and remove the folder.
+    """Write a value to a file and return True; False, and no file, if a value in it has an unsupported type."""
+    # Another process with the same work may have finished it and removed the folder.
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError), write_with_checksum(folder, name) as write:
         for buffer in serialize(value):
             write(buffer)
@@ -70,27 +81,30 @@ def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
 
 
 def read_checkpoint(folder: Folder, name: str, *companions: str) -> Any:
-    """Return what `write_checkpoint` wrote; None if that or a file beside it is not there, or if another release wrote it."""
+    """Return the value that `write_checkpoint` wrote to a file.
+
+    None if the file or a companion file is missing or damaged, or if another release wrote it.
+    """
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError):
-        if all(is_intact(folder, one) for one in (name, *companions)):
+        if all(is_intact(folder, file) for file in (name, *companions)):
             return deserialize(folder.read(name)[:-TRAILER_BYTES])
     return None
 
 
 class _NotCheckpointableError(Exception):
-    """Raised for what cannot be kept: an instance of a class that is not known here, or what another release kept."""
+    """Raised for values of unsupported types and checkpoints of other releases."""
 
 
 def serialize(value: Any) -> list[Buffer]:
-    """Return buffers of which `deserialize` makes an equal value."""
+    """Return a value as buffers; `deserialize` returns an equal value from their concatenation."""
     buffers: list[Any] = []
     tree = _to_tree(value, buffers)
-    header = json.dumps([FORMAT, tree, [memoryview(one).nbytes for one in buffers]]).encode()
+    header = json.dumps([FORMAT, tree, [memoryview(buffer).nbytes for buffer in buffers]]).encode()
     return [len(header).to_bytes(_HEADER_BYTES, "little"), header, *buffers]
 
 
 def deserialize(data: bytes) -> Any:
-    """Return the value of which `serialize` made these bytes."""
+    """Return the value that `serialize` encoded; raise _NotCheckpointableError if another release encoded it."""
     end = _HEADER_BYTES + int.from_bytes(data[:_HEADER_BYTES], "little")
     file_format, tree, sizes = json.loads(data[_HEADER_BYTES:end])
     if file_format != FORMAT:
@@ -101,17 +115,18 @@ def deserialize(data: bytes) -> Any:
 
 
 def _to_tree(value: Any, buffers: list[Any]) -> Any:
+    """Return a value as JSON values; arrays are appended to `buffers` and represented by their index there."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind in (list, tuple):
-        return {kind.__name__: [_to_tree(one, buffers) for one in value]}
+        return {kind.__name__: [_to_tree(item, buffers) for item in value]}
     if kind is dict:
-        return {"dict": [[_to_tree(key, buffers), _to_tree(one, buffers)] for key, one in value.items()]}
+        return {"dict": [[_to_tree(key, buffers), _to_tree(item, buffers)] for key, item in value.items()]}
     name = f"{kind.__module__}.{kind.__qualname__}"
     if _checkpoint_types.get(name) is kind:
-        names = getattr(kind, "_fields", None) or [field.name for field in dataclasses.fields(value)]
-        return {"known": [name, {one: _to_tree(getattr(value, one), buffers) for one in names}]}
+        fields = getattr(kind, "_fields", None) or [field.name for field in dataclasses.fields(value)]
+        return {"known": [name, {field: _to_tree(getattr(value, field), buffers) for field in fields}]}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         buffers.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
         return {"array": [value.dtype.str, value.shape, len(buffers) - 1]}
@@ -126,20 +141,21 @@ def _to_tree(value: Any, buffers: list[Any]) -> Any:
 
 
 def _from_tree(tree: Any, buffers: Sequence[pa.Buffer]) -> Any:
+    """Return the value that `_to_tree` represented as JSON values and buffers."""
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
     match kind:
         case "list":
-            return [_from_tree(one, buffers) for one in content]
+            return [_from_tree(item, buffers) for item in content]
         case "tuple":
-            return tuple(_from_tree(one, buffers) for one in content)
+            return tuple(_from_tree(item, buffers) for item in content)
         case "dict":
-            return {_from_tree(key, buffers): _from_tree(one, buffers) for key, one in content}
+            return {_from_tree(key, buffers): _from_tree(item, buffers) for key, item in content}
         case "known":
             if content[0] not in _checkpoint_types:
                 raise _NotCheckpointableError
-            return _checkpoint_types[content[0]](**{name: _from_tree(one, buffers) for name, one in content[1].items()})
+            return _checkpoint_types[content[0]](**{key: _from_tree(item, buffers) for key, item in content[1].items()})
         case "array":
             dtype, shape, buffer_index = content
             return np.frombuffer(buffers[buffer_index], np.dtype(dtype)).reshape(shape).copy()
@@ -149,9 +165,9 @@ def _from_tree(tree: Any, buffers: Sequence[pa.Buffer]) -> Any:
 
 @contextmanager
 def write_with_checksum(folder: Folder, name: str) -> Iterator[Any]:
-    """Write a file that ends with its checksum: whole or not at all, but not flushed to the disk.
+    """Yield a function that appends buffers to a new file, which ends with its checksum.
 
-    Gives a function that appends a buffer.
+    The file appears once the block ends without an error; it is not flushed to the disk.
     """
     checksum = 0
     with folder.writer(name, durable=False) as append:
@@ -166,7 +182,7 @@ def write_with_checksum(folder: Folder, name: str) -> Iterator[Any]:
 
 
 def is_intact(folder: Folder, name: str) -> bool:
-    """Tell whether a file that `write_with_checksum` wrote is there and whole, also after a loss of power."""
+    """Return whether a file that `write_with_checksum` wrote exists and is complete, also after a power failure."""
     if (size := folder.size(name)) is None or size < TRAILER_BYTES:
         return False
     data = folder.read_buffer(name)

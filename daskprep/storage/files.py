@@ -1,4 +1,4 @@
-"""A folder on any file system: files there are written whole or not at all."""
+"""Folders on any file system, with atomically written files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,20 @@ from daskprep.storage.urls import open_filesystem, path_text, redact_url
 
 @dataclass(frozen=True, repr=False)
 class Folder:
-    """A folder on any file system of fsspec, there already or not yet.
+    """A folder on any file system of fsspec, which need not exist yet.
 
-    Names of files are relative to the folder and may hold "/". Every method may be called from many threads and
-    processes at once, and a Folder may be pickled; with it goes what opens the file system, credentials included,
-    which neither `url` nor `repr` nor messages show.
+    Names of files are relative to the folder and may contain "/". All methods may be called from several threads and
+    processes concurrently. A Folder may be pickled. The pickle includes the storage options with their credentials,
+    which `url`, `repr` and messages never show.
+
+    Attributes
+    ----------
+    url : str
+        The path or URL without credentials, for messages.
+    path : str
+        The path in the file system.
+    files : LocalFiles or RemoteFiles
+        The file system.
 
     Examples
     --------
@@ -52,16 +61,16 @@ class Folder:
         *,
         follow_links: bool = False,
     ) -> Folder:
-        """Return the folder at a local path or a URL; nothing is looked up there yet.
+        """Return the folder at a local path or a URL, without accessing it.
 
-        The folder may be a link, but none below it is; with `follow_links`, files that are read may be.
+        The folder may be a link. Links below it are rejected; with `follow_links`, files that are read may be links.
         """
         text = path_text(path, "folder", "; where rows are passed too, they come first")
         protocol, separator, _ = text.partition("://")
         if not separator or "/" in protocol or protocol in {"file", "local"}:
             local: str = LocalFileSystem._strip_protocol(text)
             return cls(local, local, LocalFiles(local, follow_links))
-        # Other processes write here as well: a listing that was kept would miss their files.
+        # Other processes write to the folder as well: a cached listing would miss their files.
         attempts, options = pop_attempts({"use_listings_cache": False, **(storage_options or {})})
         filesystem, inner_path = open_filesystem(text, options)
         return cls(redact_url(text).rstrip("/"), inner_path.rstrip("/"), RemoteFiles(filesystem, attempts))
@@ -72,12 +81,12 @@ class Folder:
 
     @property
     def is_process_local(self) -> bool:
-        """Whether no other process sees what is written here."""
+        """Whether other processes cannot read the files, as in "memory://"."""
         return isinstance(self.files, RemoteFiles) and self.files.protocol == "memory"
 
     @property
     def filesystem(self) -> Any:
-        """The file system of fsspec that `path` is a path in, or None of a local folder."""
+        """The file system of fsspec, or None for a local folder."""
         return self.files.filesystem if isinstance(self.files, RemoteFiles) else None
 
     def __truediv__(self, name: str) -> Folder:
@@ -87,28 +96,28 @@ class Folder:
         return f'<Folder "{self.url}">'
 
     def write(self, name: str, *buffers: Buffer, durable: Durable = True) -> int:
-        """Write the concatenation of some buffers as one file, whole or not at all, and return its bytes.
+        """Write the concatenation of `buffers` as one file, atomically, and return its size in bytes.
 
-        A file of that name is replaced at once: readers see the old or the new one. With `durable`, a file that
-        was written outlives a loss of power; with "later" the disk begins to write it, and `sync` waits for that. Raise
-        StorageFullError where there is no room.
+        A file of that name is replaced: readers see the old or the new one. With `durable`, the file survives a power
+        failure; with "later", the disk starts to write it, and `sync` waits for that. Raise StorageFullError if the
+        disk is full.
         """
         with self.writer(name, durable=durable) as append:
             return sum(map(append, buffers))
 
     def lock(self) -> AbstractContextManager[None]:
-        """Keep others who ask for the same from the folder for a while, on local file systems; the folder is made."""
+        """Return a context manager that creates and locks a local folder; it does nothing on other file systems."""
         return self.files.lock(self.path, self.url)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Let files that were written with ``durable=False`` outlive a loss of power from now on."""
+        """Flush files that were written with ``durable=False``: from now on they survive a power failure."""
         self.files.sync([f"{self.path}/{name}" for name in names], self.path)
 
     @contextmanager
     def writer(self, name: str, *, durable: Durable = True) -> Iterator[Callable[[Buffer], int]]:
-        """Give a function that appends a buffer to a file and returns its bytes; `write` says what is promised.
+        """Yield a function that appends a buffer to a new file and returns the bytes of the buffer.
 
-        The file is there once the block ends, and not at all if it ends with an exception.
+        The file appears once the block ends, and not if it ends with an exception; `write` documents `durable`.
         """
         with self.files.writer(f"{self.path}/{name}", f"{self.url}/{name}", durable) as write:
 
@@ -120,19 +129,19 @@ class Folder:
             yield append
 
     def preallocate(self, name: str, size: int) -> PreallocatedFile | None:
-        """Return a file whose parts come in any order, which is there once it is finished; None where there is no such.
+        """Return a file of `size` bytes that is written in any order and appears once it is finished.
 
-        The folder that it lies in must be there.
+        None if the file system has no such files. The parent folder of the file must exist.
         """
         return self.files.preallocate(f"{self.path}/{name}", size) if isinstance(self.files, LocalFiles) else None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes of a file from `start` to `stop`, fewer where it ends before."""
+        """Return the bytes of a file from `start` to `stop`, fewer if it is shorter."""
         return self.files.read(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     @contextmanager
     def open_reader(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
-        """Give a function that fills a target with the bytes of a file from a start on; EOFError if it ends before."""
+        """Yield a function that fills a buffer with the bytes of a file from an offset; EOFError if it has fewer."""
         with self.files.open_reader(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
 
             def read_into(start: int, target: memoryview) -> None:
@@ -140,42 +149,42 @@ class Folder:
                 filled = fill(start, view)
                 if filled != len(view):
                     raise EOFError(
-                        f"{self.url}/{name} has {filled:,} bytes from byte {start:,} on, and {len(view):,} were "
-                        "expected: it was cut short or is another file; write it again"
+                        f"{self.url}/{name} has {filled:,} bytes from byte {start:,} on, not the expected "
+                        f"{len(view):,}: it was truncated or is another file; write it again"
                     )
 
             yield read_into
 
     def read_buffer(self, name: str, start: int = 0, stop: int | None = None) -> pa.Buffer:
-        """Return what `read` does without a copy; of local files, what is not looked at is not read."""
+        """Return the same bytes as `read` without a copy; a local file is memory-mapped."""
         return self.files.read_buffer(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of a file, or None if there is none of that name; NO_FILE of a link, a pipe or a device."""
+        """Return the size of a file in bytes; None if it does not exist, NOT_REGULAR_FILE for links, pipes, devices."""
         return self.files.size(f"{self.path}/{name}", f"{self.url}/{name}")
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of every file below by name, in the order of the names; of no folder, none.
+        """Return the sizes in bytes of all files below the folder, sorted by name; empty if the folder does not exist.
 
-        Links are not followed: they stand there as files, with NO_FILE, like all that is none.
+        Links are not followed: like pipes and devices, they have the size NOT_REGULAR_FILE.
         """
         return dict(sorted(self.files.sizes(self.path, self.url)))
 
     def children(self) -> list[str]:
-        """Return the names of the files and folders right below, in order."""
+        """Return the sorted names of the files and folders directly in the folder."""
         return sorted(self.files.children(self.path, self.url))
 
     def remove(self, *names: str) -> None:
-        """Remove some files; those that are not there are fine."""
+        """Remove files by name; missing files are ignored."""
         self.files.remove([f"{self.path}/{name}" for name in names], self.url)
 
     def remove_all(self) -> None:
-        """Remove the folder and all below it; a folder that is not there is fine."""
+        """Remove the folder with its content, if it exists."""
         self.files.remove_all(self.path, self.url)
 
 
 class CallbackWriter(io.RawIOBase):
-    """A file of what is given to a function."""
+    """A writable file object that passes its data to the function `append`."""
 
     def __init__(self, append: Callable[[Any], int]) -> None:
         self._append = append

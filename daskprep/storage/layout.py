@@ -1,4 +1,4 @@
-"""Which rows lie in which file of a dataset: arithmetic alone."""
+"""The layout of a dataset: the computation of the file and position of each row."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from daskprep.storage.checkpoint import checkpointable
 
 SPLITS = ("train", "validation", "test")
 FOLD_PREFIX = "fold-"
-"""What the folders of the datasets of a cross-validation begin with, before the number of the fold."""
+"""The prefix of the folders of a cross-validation's datasets, before the number of the fold."""
 CACHE_FOLDER = "cache"
-"""The folder of decoded media within a dataset, which is no part of the dataset and may be removed at any time."""
+"""The folder of decoded media within a dataset; it is not part of the dataset and may be removed at any time."""
 
 _ROW_ID_BYTES = 8
 _CHUNK_BYTES = 16_000_000
-# Of chunks in shards: the first batch waits for one of each stream, and a request for as much is worth its latency.
+# Chunks in shards are smaller: the first batch waits for one of each stream. Transferring 4 MB takes longer than the
+# latency of its request.
 _SHARD_CHUNK_BYTES = 4_000_000
 _PART_BYTES = 32_000_000
-# Enough blocks to mix rows by, and rows or bytes enough to be worth a file.
+# Shuffling needs many blocks, but a file should have at least this many rows or bytes.
 _TARGET_BLOCKS = 64
 _MIN_FILE_ROWS = 256
 _MIN_FILE_BYTES = 4_000_000
-# Who reads a row group reads what the table says of all of them.
+# Reading a row group requires the footer of the table, which describes all of them.
 MAX_PART_BLOCKS = 256
 _MAX_DEFAULT_BLOCK_ROWS = 1 << 20
 _MAX_BLOCK_ROWS = 1 << 24
@@ -39,19 +40,27 @@ _MAX_BLOCK_ROWS = 1 << 24
 @checkpointable
 @dataclass(frozen=True)
 class Layout:
-    """Where every row of every output lies.
+    """The assignment of the rows of all outputs to files.
 
     Block `b` of a split is rows ``[b * block_rows, (b + 1) * block_rows)``: one chunk of every array, and one row
     group of the table. A part is `part_blocks` blocks, which one task writes.
 
     Attributes
     ----------
+    outputs : tuple of Output
+        The encoded outputs.
     rows : mapping
-        Rows by split, of the splits that have any, in the order train, validation, test.
+        The number of rows by split, without empty splits, in the order train, validation, test.
+    block_rows : int
+        The number of rows of a block; the last block of a split may have fewer.
+    part_blocks : int
+        The number of blocks of a part; the last part of a split may have fewer.
+    compression : "lz4", "zstd" or "none"
+        The compression of chunks and tables.
     sharded : bool
-        Whether the chunks of a part of an array lie in one file.
+        Whether a file has the chunks of a part, as a shard, instead of one chunk.
     layouts : tuple of Layout
-        Those whose blocks follow each other here, each a part of its own; `block_rows` is then the most of a block.
+        The layouts that this one concatenates, if any. Each block is then a part, and `block_rows` the maximum.
     """
 
     outputs: tuple[Output, ...]
@@ -64,9 +73,9 @@ class Layout:
 
     @classmethod
     def concatenate(cls, layouts: Sequence[Layout]) -> Layout:
-        """Return the blocks of several layouts of the same outputs, one layout after the other."""
-        rows = _sort_splits({name: sum(one.rows.get(name, 0) for one in layouts) for name in SPLITS})
-        max_rows = max(one.block_rows for one in layouts)
+        """Return a layout with the blocks of several layouts of the same outputs in sequence."""
+        rows = _sort_splits({name: sum(layout.rows.get(name, 0) for layout in layouts) for name in SPLITS})
+        max_rows = max(layout.block_rows for layout in layouts)
         return cls(layouts[0].outputs, rows, max_rows, 1, layouts[0].compression, layouts=tuple(layouts))
 
     @classmethod
@@ -80,9 +89,10 @@ class Layout:
         carried_bytes: int = 0,
         sharded: bool = False,
     ) -> Layout:
-        """Return the layout for some outputs; without `block_rows`, chunks hold up to 16 MB, in shards 4 MB.
+        """Return a layout for outputs and the number of rows of each split.
 
-        `carried_bytes` are what a row brings to its part besides what is stored of it: files that are decoded there.
+        Without `block_rows`, chunks have up to 16 MB, in shards 4 MB. `carried_bytes` are the bytes of a row that the
+        task of a part receives in addition to the stored ones: media files, which it decodes.
         """
         outputs = tuple(outputs)
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in outputs)])
@@ -91,14 +101,14 @@ class Layout:
             target_rows = max(max(rows.values(), default=0) // _TARGET_BLOCKS, min_rows)
             chunk_bytes = _SHARD_CHUNK_BYTES if sharded else _CHUNK_BYTES
             max_rows = max(1, min(chunk_bytes // widest, target_rows, _MAX_DEFAULT_BLOCK_ROWS))
-            # Rounded down to three binary digits.
+            # Round down to three significant binary digits.
             unit = 1 << max(max_rows.bit_length() - 3, 0)
             block_rows = max_rows // unit * unit
         _check_block_rows(compression, block_rows, widest)
         block_rows = int(block_rows)
         row_bytes = sum(output.stored_bytes for output in outputs) + _ROW_ID_BYTES + carried_bytes
         part_blocks = max(1, min(MAX_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
-        if sharded:  # the index of each shard has room for as many
+        if sharded:  # the index of every shard has room for `part_blocks` chunks, also in a small dataset
             part_blocks = min(part_blocks, max(1, -(-max(rows.values(), default=0) // block_rows)))
         return cls(outputs, _sort_splits(rows), block_rows, part_blocks, compression, sharded)
 
@@ -108,28 +118,29 @@ class Layout:
 
     @property
     def matrices(self) -> tuple[Output, ...]:
+        """Outputs with several numbers per row, which are stored in arrays."""
         return tuple(output for output in self.outputs if not output.is_scalar and not output.stores_cells)
 
     @property
     def cells(self) -> tuple[Output, ...]:
-        """Media whose paths or files are stored, in the tables."""
+        """Media outputs, with paths or files stored in the tables."""
         return tuple(output for output in self.outputs if output.stores_cells)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row before compression, its number in the source included."""
+        """Bytes of a row before compression, including its row id."""
         return sum(output.stored_bytes for output in self.outputs) + _ROW_ID_BYTES
 
     def blocks(self, split: str) -> int:
-        """Return how many blocks a split has."""
+        """Return the number of blocks of a split."""
         if self.layouts:
             return len(self.starts(split)) - 1
         return -(-self.rows[split] // self.block_rows)
 
     def starts(self, split: str) -> npt.NDArray[np.int64]:
-        """Return the first row of each block of a split, and where the last one ends."""
+        """Return the first row of each block of a split, followed by the number of rows of the split."""
         if split not in self._starts:
-            layout_starts = [one.starts(split) for one in self.layouts if split in one.rows]
+            layout_starts = [layout.starts(split) for layout in self.layouts if split in layout.rows]
             joined_starts = np.concatenate(([0], *(np.diff(starts) for starts in layout_starts))).cumsum()
             regular_starts = np.arange(-(-self.rows[split] // self.block_rows) + 1) * self.block_rows
             self._starts[split] = joined_starts if layout_starts else np.minimum(regular_starts, self.rows[split])
@@ -140,27 +151,27 @@ class Layout:
         return {}
 
     def block_range(self, split: str, block: int) -> range:
-        """Return the rows of a block."""
+        """Return the rows of a block, as positions within the split."""
         return self._row_range(split, range(block, block + 1))
 
     def parts(self, split: str) -> int:
-        """Return how many parts a split has."""
+        """Return the number of parts of a split."""
         return -(-self.blocks(split) // self.part_blocks)
 
     def part_range(self, split: str, part: int) -> range:
-        """Return the rows of a part."""
+        """Return the rows of a part, as positions within the split."""
         return self._row_range(split, self.part_block_range(split, part))
 
     def part_block_range(self, split: str, part: int) -> range:
-        """Return the blocks of a part."""
+        """Return the blocks of a part, as numbers within the split."""
         if not 0 <= part < self.parts(split):
-            raise IndexError(f'part {part} of split "{split}", which has {self.parts(split)}')
+            raise IndexError(f'no part {part} in split "{split}", which has {self.parts(split)} parts')
         start = part * self.part_blocks
         return range(start, min(start + self.part_blocks, self.blocks(split)))
 
     def _row_range(self, split: str, blocks: range) -> range:
         if not 0 <= blocks.start < self.blocks(split):
-            raise IndexError(f'block {blocks.start} of split "{split}", which has {self.blocks(split)}')
+            raise IndexError(f'no block {blocks.start} in split "{split}", which has {self.blocks(split)} blocks')
         if self.layouts:
             return range(*self.starts(split)[[blocks.start, blocks.stop]].tolist())
         return range(blocks.start * self.block_rows, min(blocks.stop * self.block_rows, self.rows[split]))
@@ -170,7 +181,7 @@ class Layout:
         return f"{split}/table/part-{part:05d}.parquet"
 
     def part_files(self, split: str, part: int) -> dict[str, range]:
-        """Return the files of a part by name within the version folder, each with its rows within the split."""
+        """Return the rows, within the split, of each file of a part, by name within the version folder."""
         files = {self.table_file(split, part): self.part_range(split, part)}
         if self.sharded:
             rows = self.part_range(split, part)
@@ -186,7 +197,7 @@ class Layout:
         return f"{split}/arrays.zarr/{chunk_name(output, number)}"
 
     def metadata_files(self, split: str) -> dict[str, bytes]:
-        """Return the files of a split that hold no rows, by name within the version folder."""
+        """Return the bytes of the Zarr metadata files of a split, by name within the version folder."""
         shard_blocks = self.part_blocks if self.sharded else None
         metadata = group_metadata(self.matrices, self.rows[split], self.block_rows, self.compression, shard_blocks)
         return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}
@@ -203,7 +214,7 @@ class Layout:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Layout:
-        """Return the layout that `to_dict` described; ValueError if there can be none such."""
+        """Return the layout that `to_dict` described; ValueError or TypeError if the description is invalid."""
         layout = cls(
             tuple(map(Output.from_dict, state["outputs"])),
             _sort_splits({split: validate_count(rows) for split, rows in state["rows"].items()}),
@@ -215,8 +226,8 @@ class Layout:
         if not isinstance(layout.sharded, bool):
             raise TypeError(f"sharded={layout.sharded!r}")
         if len({output.name for output in layout.outputs}) < len(layout.outputs):
-            raise ValueError("two outputs of one name")
-        # As `choose` has them: who reads a block makes room for all of it.
+            raise ValueError("two outputs with the same name")
+        # The same bounds as in `choose`: a reader allocates memory for a full block.
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in layout.outputs)])
         _check_block_rows(layout.compression, layout.block_rows, widest)
         if not 1 <= layout.part_blocks <= MAX_PART_BLOCKS:
@@ -225,19 +236,21 @@ class Layout:
 
 
 def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:
+    """Raise ConfigError for an unknown compression, or if a block of `widest` bytes per row exceeds a chunk."""
     if compression not in get_args(Compression):
         raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
-    is_whole = isinstance(block_rows, numbers.Integral) and not isinstance(block_rows, bool)
-    if not is_whole or not 1 <= block_rows <= _MAX_BLOCK_ROWS:
+    is_integer = isinstance(block_rows, numbers.Integral) and not isinstance(block_rows, bool)
+    if not is_integer or not 1 <= block_rows <= _MAX_BLOCK_ROWS:
         raise ConfigError(f"block_rows={block_rows!r}: expected a whole number from 1 to {_MAX_BLOCK_ROWS:,}")
     if block_rows * widest > MAX_CHUNK_BYTES:
         raise ConfigError(
-            f"block_rows={block_rows:,}: the widest output has {widest:,} bytes per row, so that a block of it would "
-            f"have more than {MAX_CHUNK_BYTES:,}; give at most {MAX_CHUNK_BYTES // widest:,}"
+            f"block_rows={block_rows:,}: the widest output has {widest:,} bytes per row, so its blocks would have more "
+            f"than {MAX_CHUNK_BYTES:,} bytes; use at most {MAX_CHUNK_BYTES // widest:,} rows"
         )
 
 
 def _sort_splits(rows: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of rows by split in the order of SPLITS, without empty ones; ValueError for unknown splits."""
     if unknown := set(rows) - set(SPLITS):
         raise ValueError(f"unknown splits {sorted(unknown)}; the splits are {SPLITS}")
     return {split: rows[split] for split in SPLITS if rows.get(split, 0) > 0}

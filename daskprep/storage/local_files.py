@@ -1,4 +1,4 @@
-"""Files of this machine, by the calls of the operating system alone."""
+"""Local files, read and written with calls of the operating system alone."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from daskprep.errors import CorruptDatasetError, StorageError, StorageFullError,
 from daskprep.storage.threads import call_after_fork
 
 NOT_REGULAR_FILE = -1
-"""Stands for the bytes of what has the name of a file and is a link, a pipe or a device, none of which is read."""
+"""The size reported for a link, a pipe or a device: none of them is read."""
 
-# No room on the disk, in the quota, or below the largest size that the process may write.
+# The disk or the quota is full, or the file exceeds the largest size that the process may write.
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REMEDIES = {
     errno.EISDIR: "it is a folder, so add a name",
@@ -39,29 +39,29 @@ _REMEDIES = {
 _READ_BYTES = 1 << 30
 _OPEN_FILES = "/proc/self/fd"
 _LOCKS = Path("/proc/locks")
-_LOCK_WARNING_SECONDS = 10.0  # until it is said who is waited for
+_LOCK_WARNING_SECONDS = 10.0  # of waiting, until a warning names the process that holds the lock
 _NO_LOCKS_ERRNOS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-_PREALLOCATED_DIVISOR = 8  # of the files that a process may have open
-# The file system, or an old system, has no files without names; the folder is gone, or going; too many files are open.
+_PREALLOCATED_DIVISOR = 8  # preallocated files take at most 1/8 of the descriptors of a process
+# The system or its file system has no unnamed files, the folder was removed, or too many files are open.
 _NO_UNNAMED_FILES_ERRNOS = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.EPERM, errno.EMFILE, errno.ENFILE}
 )
 _NO_FOLDER_SYNC_ERRNOS = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
-_MAX_FOLDER_REMOVALS = 100  # of a folder by others, while something is made in it
+_MAX_FOLDER_REMOVALS = 100  # of a folder by other processes, while a file is created in it
 
 Durable: TypeAlias = bool | Literal["later"]
 
-# Windows opens, flushes and locks no folders. There a file beside the folder is locked: one inside would keep it from
-# being removed.
+# Windows cannot open, flush or lock folders. There a file next to the folder is locked: one inside would prevent the
+# removal of the folder.
 _OPENS_FOLDERS = os.name == "posix"
-# A pipe must not wait for its writer. Windows has neither pipes nor links in this sense, but changes line ends.
+# O_NONBLOCK: opening a pipe would wait for its writer. O_BINARY: Windows would translate line ends.
 READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 def load_c_function(name: str) -> Callable[..., object] | None:
-    """Return a function of the C library of the process; None where there is none of that name, as on Windows."""
+    """Return a function of the C library by name; None if the library does not have it, as on Windows."""
     try:
         function: Callable[..., object] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
@@ -69,19 +69,19 @@ def load_c_function(name: str) -> Callable[..., object] | None:
     return function
 
 
-# Starts to write a file to the disk; only Linux has it.
+# Starts to write a file to the disk without waiting; only Linux has it.
 _begin_flush = load_c_function("sync_file_range") or (lambda *_: None)
 _FLUSH_ALL_ARGUMENTS = (
     ctypes.c_int64(0),
     ctypes.c_int64(0),
     ctypes.c_uint(2),
-)  # SYNC_FILE_RANGE_WRITE is 2; 0 bytes from 0 are all
+)  # offset 0, 0 bytes (to the end of the file), SYNC_FILE_RANGE_WRITE
 
 _seek_lock = threading.Lock()
 
 
 def _seek_and_read(descriptor: int, size: int, start: int) -> bytes:
-    """Read from an offset where the system has no ``pread``: threads share the position of a descriptor."""
+    """Return up to `size` bytes from an offset, on systems without ``pread``: threads share a descriptor's position."""
     with _seek_lock:
         os.lseek(descriptor, start, os.SEEK_SET)
         return os.read(descriptor, size)
@@ -91,6 +91,7 @@ _pread: Callable[[int, int, int], bytes] = getattr(os, "pread", _seek_and_read)
 
 
 def _read_and_copy(descriptor: int, targets: Sequence[memoryview], start: int) -> int:
+    """Fill the only target from an offset and return the bytes read, on systems without ``preadv``."""
     data = _pread(descriptor, len(targets[0]), start)
     targets[0][: len(data)] = data
     return len(data)
@@ -101,14 +102,21 @@ _preadv: Callable[[int, Sequence[memoryview], int], int] = getattr(os, "preadv",
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """Reads and writes at absolute paths; `Folder` says what each method promises."""
+    """The storage operations of `Folder` on local files, at absolute paths; `Folder` documents the methods.
 
-    # Below it no folder is a link: nothing is written, listed or removed behind one. The root itself may be one.
+    Attributes
+    ----------
+    root : str
+        The top folder, which may be a link. Nothing is written, listed or removed through links below it.
+    follow_links : bool
+        Whether files below the root may be links when they are read.
+    """
+
     root: str = ""
-    follow_links: bool = False  # whether files below it may be links, to be read
+    follow_links: bool = False
 
     def _find_link(self, path: str) -> str | None:
-        """Return the first folder between the root and a path that is a link."""
+        """Return the first folder between the root and a path that is a link; None if none is."""
         end = path.find("/", len(self.root) + 1) if self.root else -1
         try:
             while end > 0:
@@ -120,14 +128,14 @@ class LocalFiles:
         return None
 
     def _check_folders(self, path: str) -> None:
-        """Raise CorruptDatasetError if the way to a path leads through a link."""
+        """Raise CorruptDatasetError if a folder between the root and a path is a link."""
         if link := self._find_link(path):
             raise _special_file_error(link, stat.S_IFLNK)
 
     def _check_file(self, path: str) -> None:
-        """Raise CorruptDatasetError for what is no file that may be read."""
+        """Raise CorruptDatasetError if a path leads through a link or is not a regular file; OSError for a folder."""
         self._check_folders(path)
-        status = os.stat(path, follow_symlinks=self.follow_links)  # noqa: PTH116 a Path takes as long as all the rest
+        status = os.stat(path, follow_symlinks=self.follow_links)  # noqa: PTH116 a Path would double the time
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
@@ -135,9 +143,9 @@ class LocalFiles:
 
     @contextmanager
     def _open_for_reading(self, path: str) -> Iterator[int]:
-        """Open a file to be read, and nothing else that may be there in its place."""
+        """Yield a descriptor for reading a regular file; raise CorruptDatasetError for links, pipes and devices."""
         self._check_file(path)
-        # It may have become a link or a pipe since.
+        # After the check, the file may have been replaced by a link or a pipe.
         descriptor = os.open(path, READ_FLAGS | (0 if self.follow_links else _NO_LINK))
         try:
             yield descriptor
@@ -146,7 +154,7 @@ class LocalFiles:
 
     @contextmanager
     def writer(self, path: str, url: str, durable: Durable) -> Iterator[Callable[[memoryview], None]]:
-        """Give a function that appends to the file, which is there once the block ends well."""
+        """Yield a function that appends bytes to a new file, which appears once the block ends without an error."""
         self._check_folders(path)
         target = Path(path)
         temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
@@ -178,7 +186,7 @@ class LocalFiles:
 
     @contextmanager
     def open_reader(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
-        """Give a function that fills a target from an offset on, and returns how many bytes it filled."""
+        """Yield a function that fills a buffer with the bytes from an offset and returns how many it filled."""
         with self._open_for_reading(path) as descriptor:
 
             def read_into(start: int, target: memoryview) -> int:
@@ -194,11 +202,9 @@ class LocalFiles:
         return PreallocatedFile.create(path, size)
 
     def sync(self, paths: Sequence[str], root: str) -> None:
-        """Flush files, and the folders from theirs up to `root`, each once."""
-        parent_folders = {Path(folder) for folder in {path.rpartition("/")[0] for path in paths}}
-        folders = {
-            str(folder) for one in parent_folders for folder in (one, *one.parents) if folder.is_relative_to(root)
-        }
+        """Flush files to the disk, and once each all their parent folders up to `root`."""
+        parents = {Path(folder) for folder in {path.rpartition("/")[0] for path in paths}}
+        folders = {str(folder) for one in parents for folder in (one, *one.parents) if folder.is_relative_to(root)}
         for path in [*paths, *folders]:
             _sync(path)
 
@@ -206,11 +212,11 @@ class LocalFiles:
         with self._open_for_reading(path) as descriptor:
             remaining = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
             chunks = []
-            # A call may give less than it was asked for, and never more than 2 GiB.
+            # A call may return fewer bytes than requested, and never more than 2 GiB.
             while remaining and (chunk := _pread(descriptor, min(remaining, _READ_BYTES), start)):
                 chunks.append(chunk)
                 start, remaining = start + len(chunk), remaining - len(chunk)
-            return b"".join(chunks)  # a single one without a copy
+            return b"".join(chunks)  # a single chunk is not copied
 
     def read_buffer(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
         self._check_file(path)
@@ -230,7 +236,7 @@ class LocalFiles:
         folders = [(path, "")] if self._is_folder(path) else []
         while folders:
             folder, prefix = folders.pop()
-            # Other processes write and rename meanwhile: what is gone when its turn comes is left out.
+            # Other processes may remove or rename entries meanwhile: these are skipped.
             try:
                 entries = list(os.scandir(folder))
             except (FileNotFoundError, NotADirectoryError):
@@ -244,7 +250,7 @@ class LocalFiles:
                     yield f"{prefix}{entry.name}", status.st_size if stat.S_ISREG(status.st_mode) else NOT_REGULAR_FILE
 
     def _is_folder(self, path: str) -> bool:
-        """Tell whether a path may be listed: what is a link holds nothing."""
+        """Return whether a path may be listed: links below the root are not followed."""
         return path == self.root or not (self._find_link(path) or os.path.islink(path))  # noqa: PTH114 as above
 
     def children(self, path: str, url: str) -> list[str]:
@@ -256,7 +262,7 @@ class LocalFiles:
 
     @contextmanager
     def lock(self, path: str, url: str) -> Iterator[None]:
-        """Wait until no other process or thread holds the folder, then hold it; death lets go of it."""
+        """Lock a folder for the block, after waiting for other processes and threads; a killed process unlocks it."""
         self._check_folders(f"{path}/")
         descriptor = _acquire_lock(Path(path))
         try:
@@ -274,7 +280,7 @@ class LocalFiles:
         if self._find_link(path):
             return
         while os.path.lexists(path):
-            # Others may remove the same folder, or write to it: what they were faster with is no error.
+            # Other processes may remove the same files, or add files to a folder: try again.
             try:
                 if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 as above
                     shutil.rmtree(path)
@@ -283,14 +289,14 @@ class LocalFiles:
             except FileNotFoundError:
                 pass
             except RecursionError as error:
-                raise CorruptDatasetError(f"{path}: its folders are nested too deeply: remove it by hand") from error
+                raise CorruptDatasetError(f"{path}: its folders are nested too deeply: remove it manually") from error
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise
 
 
 class PreallocatedFile:
-    """A file of a known size whose parts come in any order; until it is whole it has no name, and leaves nothing."""
+    """A file of known size, written in any order; it has no name, and leaves no trace, until `finish` is called."""
 
     def __init__(self, descriptor: int, path: str, size: int) -> None:
         self._descriptor = descriptor
@@ -301,7 +307,7 @@ class PreallocatedFile:
 
     @classmethod
     def create(cls, path: str, size: int) -> PreallocatedFile | None:
-        """Return a new file; None where the system has no files without names, or many are open."""
+        """Return a new file of `size` bytes; None if the system has no unnamed files, or too many are open."""
         flags = getattr(os, "O_TMPFILE", None)
         if flags is None or not os.path.isdir(_OPEN_FILES) or len(_preallocated) >= _max_preallocated():  # noqa: PTH112
             return None
@@ -313,7 +319,7 @@ class PreallocatedFile:
             raise
         file = cls(descriptor, path, size)
         try:
-            # A disk that is full is to be told of here, and not where a hole in the file is read.
+            # A full disk is reported here, rather than by a later write to a hole of the file.
             with file._error_context():
                 os.posix_fallocate(descriptor, 0, size)
         except BaseException as error:
@@ -324,40 +330,40 @@ class PreallocatedFile:
         return file
 
     def write(self, start: int, data: memoryview) -> None:
-        """Write a part."""
+        """Write `data` at the offset `start`."""
         with self._error_context():
             while data:
                 written = os.pwrite(self._descriptor, data, start)
                 data, start = data[written:], start + written
 
     def read_into(self, start: int, target: memoryview) -> None:
-        """Fill `target` with what was written; with zeros where nothing was."""
+        """Fill `target` with the bytes from the offset `start`: zeros where none were written yet."""
         while target:
             read = os.preadv(self._descriptor, [target], start)
             target, start = target[read:], start + read
 
     def finish(self) -> bool:
-        """Give the file its name, unless there is one of that name by now; FileNotFoundError if its folder is gone."""
+        """Name the file and return True, or False if a file has that name; FileNotFoundError if its folder is gone."""
         with self._error_context(), suppress(FileExistsError):
-            # Python follows links only if it is given a folder, which an absolute path makes no use of.
+            # Python follows links only if a folder is passed; the absolute path makes no use of it.
             os.link(f"{_OPEN_FILES}/{self._descriptor}", self._path, src_dir_fd=self._descriptor, follow_symlinks=True)
             return True
         return False
 
     def close(self) -> None:
-        """Let go of the file, which is no more if it has no name."""
+        """Close the file; if it has no name, it is removed."""
         self._close()
 
     def _error_context(self) -> AbstractContextManager[None]:
         return _write_error_context(self._path, lambda: self._size)
 
 
-# Descriptors, of which a process has only so many.
+# Their descriptors: the number that a process may have open is limited.
 _preallocated: set[int] = set()
 
 
 def _max_preallocated() -> int:
-    import resource  # noqa: PLC0415 Windows has none, and no files without names either
+    import resource  # noqa: PLC0415 not on Windows, which has no unnamed files either
 
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PREALLOCATED_DIVISOR
 
@@ -369,15 +375,15 @@ def _close_preallocated(descriptor: int) -> None:
 
 def _special_file_error(path: str, mode: int) -> CorruptDatasetError:
     if stat.S_ISLNK(mode):
-        description = "a link, which could lead anywhere: put what it leads to in its place"
+        description = "a link, which could lead anywhere: replace it by its target"
     else:
-        description = "no file, but a pipe, a socket or a device: remove it"
+        description = "not a file but a pipe, a socket or a device: remove it"
     return CorruptDatasetError(f"{path} is {description}")
 
 
 @contextmanager
 def _write_error_context(target: Path, size: Callable[[], int]) -> Iterator[None]:
-    """Turn the errors of a full disk, and of a path that cannot be written, into one that says what to do."""
+    """Replace errors of a full disk and of a path that cannot be written by a StorageError with a remedy."""
     try:
         yield
     except OSError as error:
@@ -393,12 +399,12 @@ def _write_error_context(target: Path, size: Callable[[], int]) -> Iterator[None
         ) from error
 
 
-# Descriptors of folders that this process holds, or waits for.
+# Descriptors of folders that this process has locked, or waits for.
 _lock_descriptors: set[int] = set()
 
 
 def _close_inherited_locks() -> None:
-    """Close what was inherited: a child that outlives its parent would hold the folder in its place."""
+    """Close inherited descriptors: a child that outlives its parent would keep the folder locked."""
     while _lock_descriptors:
         os.close(_lock_descriptors.pop())
 
@@ -407,7 +413,7 @@ call_after_fork(_close_inherited_locks)
 
 
 def _acquire_lock(folder: Path) -> int:
-    """Return the descriptor of a folder that no other has locked."""
+    """Lock a folder, creating it if necessary, and return its descriptor; wait while it is locked elsewhere."""
     lock_path = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
     while True:
         descriptor = _open_lock(folder, lock_path)
@@ -415,7 +421,7 @@ def _acquire_lock(folder: Path) -> int:
         try:
             with _ignore_missing_locks():
                 _wait_for_lock(descriptor, folder)
-            # Who held it may have removed it, and another made it anew.
+            # The previous holder may have removed the folder, and another process created it again.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), lock_path.stat()):
                     return descriptor
@@ -440,7 +446,7 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
 
 def _lock_blocking(descriptor: int) -> None:
     while True:
-        # Windows gives up after ten seconds.
+        # Windows stops waiting after ten seconds.
         with suppress(AlreadyLocked):
             portalocker.lock(descriptor, LockFlags.EXCLUSIVE)
             return
@@ -454,11 +460,11 @@ def _warn_of_waiting(descriptor: int, folder: Path) -> None:
         for lock in map(str.split, _LOCKS.read_text().splitlines()):
             if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}"):
                 holder = f"process {lock[4]}"
-    warn(f"{folder} is held by {holder}, which writes there: waiting until it is done; Ctrl-C stops")
+    warn(f"{folder} is locked by {holder}, which writes there: waiting until it is done; press Ctrl-C to stop")
 
 
 def _release_lock(descriptor: int) -> None:
-    if descriptor in _lock_descriptors:  # and not a forked process, which never held it
+    if descriptor in _lock_descriptors:  # not so in a forked process, which never held the lock
         with _ignore_missing_locks():
             portalocker.unlock(descriptor)
         _lock_descriptors.discard(descriptor)
@@ -467,7 +473,7 @@ def _release_lock(descriptor: int) -> None:
 
 @contextmanager
 def _ignore_missing_locks() -> Iterator[None]:
-    """Go on without a lock where the file system has none for folders, as some network ones."""
+    """Continue without a lock if the file system cannot lock folders, as some network file systems."""
     try:
         yield
     except (LockException, OSError) as error:
@@ -479,7 +485,7 @@ def _ignore_missing_locks() -> Iterator[None]:
 
 
 def make_folder(path: str | os.PathLike[str], parameter: str) -> Path:
-    """Make a folder unless it is there, and return its absolute path; StorageError names the parameter."""
+    """Create a folder unless it exists, and return its absolute path; StorageError names the `parameter`."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
         return Path(path).resolve()
@@ -502,16 +508,17 @@ def _open_lock(folder: Path, lock_path: Path) -> int:
 
 
 def _create_in_folder(folder: Path, create: Callable[[], int]) -> int:
-    """Make a folder and do something in it, again where others remove the folder meanwhile."""
+    """Create a folder and return the result of `create`; repeat if other processes remove the folder meanwhile."""
     for _ in range(_MAX_FOLDER_REMOVALS):
         with suppress(FileNotFoundError):
             _make_folder(folder)
             return create()
-    _make_folder(folder)  # where no folder can be made, as in /proc, this says so
+    _make_folder(folder)  # raises the reason where no folder can be created, as in /proc
     return create()
 
 
 def _make_folder(folder: Path) -> None:
+    """Create a folder and its parents, and flush their names to the disk."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -519,20 +526,20 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir()
     except FileExistsError:
         if folder.is_file() or folder.is_symlink():
-            raise  # else others made a folder, and may have removed it
-    # What is written there later may be durable.
+            raise  # otherwise another process created the folder, and may have removed it
+    # Files that are written there later may be durable.
     _sync(folder.parent)
 
 
 def _sync(path: str | Path) -> None:
-    """Make the bytes of a file, or the names of the files in a folder, outlive a loss of power."""
+    """Flush the bytes of a file, or the names in a folder, to the disk, so that they survive a power failure."""
     if not _OPENS_FOLDERS and os.path.isdir(path):  # noqa: PTH112 as above
         return
     descriptor = os.open(path, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems flush no folders.
+        # Some network file systems cannot flush folders.
         if error.errno not in _NO_FOLDER_SYNC_ERRNOS or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise
     finally:
@@ -540,6 +547,7 @@ def _sync(path: str | Path) -> None:
 
 
 def _remedy(error: OSError, folder: Path) -> str:
+    """Return a remedy for a full disk, with the number of bytes that are free on the disk of a folder."""
     if error.errno == errno.EFBIG:
         return "raise the limit on the size of files (ulimit -f), or write elsewhere"
     while not folder.exists():

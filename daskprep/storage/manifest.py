@@ -1,4 +1,4 @@
-"""The manifest: what a dataset is, and the bytes and checksum of every file of it."""
+"""The manifest: the description of a dataset, with the size and checksum of each of its files."""
 
 from __future__ import annotations
 
@@ -19,40 +19,49 @@ from daskprep.storage.shards import Span, chunk_spans, tail_bytes
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-"""Of datasets whose arrays are sharded; others are written in format 1."""
+"""The format of datasets with sharded arrays; others are written in format 1."""
 
 CHECKSUM_READ_BYTES = 8_000_000
-"""As much of a file as is compared with its checksum at once."""
+"""The bytes that are read at a time to compute the checksum of a file."""
 _MAX_MANIFEST_BYTES = 1 << 30
-_MAX_FOLDS = 255  # which are numbered by bytes
-_MAX_NAME_BYTES = 255  # of one folder or file, on all file systems
+_MAX_FOLDS = 255  # a row's fold is stored in a byte
+_MAX_NAME_BYTES = 255  # of a folder or file, on all file systems
 _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 FIRST_ROWS = 5
-"""Of each split, which reports and cards show."""
+"""The number of rows of each split that reports and cards show."""
 Gap: TypeAlias = tuple[str, int, str, str]
-"""A cell of the first rows: split, row in it, feature, and "missing" or "unreadable"."""
+"""A missing or unreadable cell of the first rows: split, row in it, feature, and "missing" or "unreadable"."""
 
 
 @checkpointable
 @dataclass(frozen=True)
 class FileEntry:
-    """What a file of a dataset must be: its bytes, their CRC-32C, and its rows where it has any.
+    """The size and checksum that a file of a dataset must have.
 
-    A chunk ends with the CRC-32C of the bytes before it. That makes the CRC-32C of the whole the same constant for
-    every chunk, which tells no two apart: of chunks, the one that they end with is meant. Of a shard it is that of the
-    checksums of its chunks and of its index, so that each chunk can be checked by itself.
+    Attributes
+    ----------
+    bytes : int
+        The size of the file.
+    crc32c : int
+        Of a chunk, the CRC-32C that it ends with: the CRC-32C of the full chunk would be the same for all chunks.
+        Of a shard, the CRC-32C of its index and the checksums of its chunks, so that each can be checked alone.
+        Of other files, the CRC-32C of their bytes.
+    rows : int or None
+        The number of rows; None of files without rows.
+    slots : int or None
+        The number of chunks that the index of a shard has room for; None of other files.
     """
 
     bytes: int
     crc32c: int
     rows: int | None = None
-    slots: int | None = None  # of a shard: how many chunks its index has room for
+    slots: int | None = None
 
     @classmethod
     def of(cls, name: str, data: Buffer, rows: int | None = None, slots: int | None = None) -> FileEntry:
-        """Return the entry of a file that was just made."""
+        """Return the entry of a new file with the bytes `data`."""
         view = byte_view(data)
         covered = view[:-CHECKSUM_BYTES] if is_chunk(name) else view
         if slots is not None:
@@ -60,12 +69,12 @@ class FileEntry:
         return cls(len(view), crc32c(covered), rows, slots)
 
     def matches(self, name: str, data: Buffer) -> bool:
-        """Tell whether these are the bytes of the file that the entry is of."""
+        """Return whether `data` has the size and the checksums of the entry; `name` is the name of the file."""
         view = byte_view(data)
         return len(view) == self.bytes and self.matches_checksums(name, lambda start, stop: view[start:stop])
 
     def matches_checksums(self, name: str, read: Callable[[int, int], Buffer]) -> bool:
-        """Tell whether the bytes of a file of the right length, from a start to a stop, are those of the entry."""
+        """Return whether a file of the right size has the checksums of the entry; `read(start, stop)` reads it."""
         try:
             spans = self.spans(name, lambda start: read(start, self.bytes))
         except CorruptDatasetError:
@@ -79,16 +88,16 @@ class FileEntry:
         return True
 
     def chunks(self, read_tail: Callable[[int], Buffer]) -> list[Span]:
-        """Return where the chunks of a shard or a chunk lie, each with the checksum that it ends with.
+        """Return the spans of the chunks of a shard or chunk file, each with the checksum that the chunk ends with.
 
-        `read_tail` gives the bytes of a shard from an offset on; CorruptDatasetError if they are damaged.
+        `read_tail(start)` reads a shard from an offset to its end; CorruptDatasetError if these bytes are damaged.
         """
         if self.slots is None:
             return [Span(0, self.bytes, self.crc32c)]
         return chunk_spans(read_tail(self.bytes - tail_bytes(self.slots)), self.bytes, self.crc32c)
 
     def spans(self, name: str, read_tail: Callable[[int], Buffer]) -> list[Span]:
-        """Return the pieces of the file, and the CRC-32C that each must have; those of a shard end before its tail."""
+        """Return the spans of a file with the CRC-32C that each must have; those in a shard end before its tail."""
         if not is_chunk(name):
             return [Span(0, self.bytes, self.crc32c)]
         file_spans = []
@@ -106,18 +115,31 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that makes a dataset: it is written last, and names every file."""
+    """The description of a dataset, which is written last and lists every file.
 
-    version: str  # the folder of the files
+    Attributes
+    ----------
+    version : str
+        The name of the version folder, with the files.
+    files : mapping
+        The entry of each file by its name in the version folder.
+    source : mapping or None
+        The source of the rows: files and their format.
+    settings : mapping
+        The parameters that the dataset was written with.
+    gaps : tuple of Gap or None
+        The missing and unreadable cells of the first rows of each split; None of datasets without this record.
+    """
+
+    version: str
     layout: Layout
-    files: Mapping[str, FileEntry]  # by name relative to that folder
-    source: Mapping[str, Any] | None  # what the rows were read from
-    settings: Mapping[str, Any]  # how they were turned into files
-    # Cells of the first rows of each split that were missing or unreadable; None of datasets that do not say so.
+    files: Mapping[str, FileEntry]
+    source: Mapping[str, Any] | None
+    settings: Mapping[str, Any]
     gaps: tuple[Gap, ...] | None = None
 
     def to_bytes(self) -> bytes:
-        """Return canonical JSON that holds its own checksum: one manifest has one text."""
+        """Return the manifest as canonical JSON with a checksum: equal manifests have the same bytes."""
         return _seal(
             "manifest",
             {
@@ -133,7 +155,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: Buffer, where: str) -> Manifest:
-        """Return what `to_bytes` wrote; of text that differs from it in a byte, CorruptDatasetError naming `where`."""
+        """Return the manifest that `to_bytes` wrote; CorruptDatasetError naming `where` if a byte was altered."""
         body = _unseal("manifest", data, where)
         with _error_context(where):
             manifest = cls(
@@ -154,7 +176,7 @@ class Manifest:
 
 
 def read_manifest(folder: Folder) -> Manifest | None:
-    """Return the manifest of the dataset in a folder, or None if there is none."""
+    """Return the manifest of the dataset in a folder, or None if the folder has no manifest."""
     where = f"{folder.url}/{MANIFEST}"
     size = folder.size(MANIFEST)
     if size is None:
@@ -166,22 +188,31 @@ def read_manifest(folder: Folder) -> Manifest | None:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What is kept of a part that was written, so that a rerun need not write it again."""
+    """A record of a written part, so that a resumed write need not write it again.
 
-    files: Mapping[str, FileEntry]  # those of the part, by name
-    # Row number, column and reason of each medium that could not be decoded, so that a fill value stands for it.
+    Attributes
+    ----------
+    files : mapping
+        The entry of each file of the part by name.
+    filled : sequence of tuple
+        Row number, column and reason of each medium that could not be decoded and got the fill value.
+    gaps : tuple of Gap
+        The missing and unreadable cells among the first rows of the split.
+    """
+
+    files: Mapping[str, FileEntry]
     filled: Sequence[tuple[int, str, str]] = ()
     gaps: tuple[Gap, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Return the text of the receipt, sealed by a checksum."""
+        """Return the receipt as JSON with a checksum."""
         filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
         gaps = {"gaps": list(map(list, self.gaps))} if self.gaps else {}
         return _seal("receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **gaps})
 
     @classmethod
     def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
-        """Return the receipt that `to_bytes` was called on; CorruptDatasetError if a byte differs."""
+        """Return the receipt that `to_bytes` wrote; CorruptDatasetError naming `where` if a byte was altered."""
         body = _unseal("receipt", data, where)
         with _error_context(where):
             filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
@@ -189,12 +220,13 @@ class Receipt:
 
 
 def _seal(kind: str, body: Mapping[str, Any]) -> bytes:
+    """Return canonical JSON of `body` under the key `kind`, with its checksum."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return b'{"checksum":"%08x","%s":%s}\n' % (crc32c(text), kind.encode(), text)
 
 
 def _unseal(kind: str, data: Buffer, where: str) -> dict[str, Any]:
-    """Return the JSON that `_seal` was given; an error if it is not the very text that it returns."""
+    """Return the body that `_seal` was called with; CorruptDatasetError unless the bytes are exactly its result."""
     text = bytes(byte_view(data))
     with _error_context(where):
         body = json.loads(text)[kind]
@@ -213,7 +245,7 @@ def _unseal(kind: str, data: Buffer, where: str) -> dict[str, Any]:
 
 @contextmanager
 def _error_context(where: str) -> Iterator[None]:
-    """Say of what cannot be read which file it is."""
+    """Raise errors of parsing as a CorruptDatasetError that names the file `where`."""
     try:
         yield
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
@@ -237,23 +269,23 @@ def _gaps_from_json(gaps: Sequence[Any]) -> tuple[Gap, ...]:
 
 
 def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:
-    """Raise ValueError if there are fewer files than the rows lie in: whoever reads would make room for them."""
+    """Raise ValueError if the files are too few for the rows of the layout: a reader would allocate memory for them."""
     for split in layout.rows:
         chunks = layout.parts(split) if layout.sharded else layout.blocks(split)
         if layout.parts(split) > len(files) or (layout.matrices and chunks > len(files)):
-            raise ValueError(f'the split "{split}" has {layout.rows[split]:,} rows, and the files are too few')
+            raise ValueError(f'the split "{split}" has {layout.rows[split]:,} rows, too many for its files')
         for part in range(layout.parts(split)):
             table, rows = layout.table_file(split, part), len(layout.part_range(split, part))
             if table in files and files[table].rows not in {None, rows}:
-                raise ValueError(f"{table} has {files[table].rows:,} rows, and {rows:,} lie there")
+                raise ValueError(f"{table} has {files[table].rows:,} rows, not the {rows:,} of the layout")
 
 
 def _check_origin(source: Any, settings: Any) -> None:
-    """Raise ValueError or TypeError for what tells of no files, and of no way that they were written."""
+    """Raise TypeError if the source or the settings of a manifest have values of unexpected types."""
     if not isinstance(source, dict | None) or not isinstance(settings, dict):
-        raise TypeError("the source or the settings are no mapping")
-    for one in (source or {}).get("splits", {}).values():
-        _check_origin(one, settings)
+        raise TypeError("the source or the settings are not a mapping")
+    for split_source in (source or {}).get("splits", {}).values():
+        _check_origin(split_source, settings)
     if source is not None and "files" in source:
         if not isinstance(source.get("format", ""), str) or not isinstance(source.get("settings", {}), dict):
             raise TypeError("the source has no format and settings")
@@ -268,7 +300,7 @@ def _check_origin(source: Any, settings: Any) -> None:
 
 
 def _validate_name(name: str) -> str:
-    # Files are removed and read by these names: none may lead out of the folder.
+    # Files are read and removed by these names, which must not lead out of the folder.
     if any(part in {"", ".", ".."} for part in name.split("/")) or "\\" in name or "\0" in name:
         raise ValueError(f"the file name {name!r} leads out of the folder")
     if any(len(part.encode()) > _MAX_NAME_BYTES for part in name.split("/")):
@@ -278,14 +310,14 @@ def _validate_name(name: str) -> str:
 
 def _validate_entry(name: str, entry: Any) -> FileEntry:
     if not isinstance(entry, list) or not 2 <= len(entry) <= (4 if is_chunk(name) else 3):
-        raise ValueError(f"{name}: {entry!r} is no size, checksum and number of rows")
+        raise ValueError(f"{name}: expected size, checksum and number of rows, not {entry!r}")
     try:
         file_entry = FileEntry(*map(validate_count, entry))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     if file_entry.crc32c >= 1 << 8 * CHECKSUM_BYTES:
         raise ValueError(f"{name}: the checksum {file_entry.crc32c:,} has more than {8 * CHECKSUM_BYTES} bits")
-    # Who opens a shard makes room for its index.
+    # A reader allocates memory for the index of a shard.
     if file_entry.slots is not None and not (
         file_entry.slots <= MAX_PART_BLOCKS and tail_bytes(file_entry.slots) <= file_entry.bytes
     ):

@@ -1,4 +1,4 @@
-"""Read files of a dataset and blocks of its outputs; nothing that the manifest does not list is used."""
+"""Readers of the files of a dataset and the blocks of its outputs; only files that the manifest lists are read."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ from daskprep.storage.shards import Span
 from daskprep.storage.tables import CELL_TYPE, column_ranges, column_types, decode_table, read_footer
 from daskprep.storage.threads import call_after_fork
 
-REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
+REMEDY = "verify() lists all damaged files; restore them from a copy, or write the dataset again with overwrite=True"
 
-_FOOTER_BYTES = 1_000_000  # as stored; in memory they take eight times as much
-_INDEX_BYTES = 4_000_000  # of shards, in memory
+_FOOTER_BYTES = 1_000_000  # limit of the cache, as stored; in memory footers take eight times as much
+_INDEX_BYTES = 4_000_000  # limit of the cache of indexes of shards, in memory
 _SPAN_BYTES = 250  # in memory
+
 # At the end of a Parquet file: the length of its footer, and "PAR1".
 _FOOTER_LENGTH_BYTES, _FOOTER_END_BYTES = 4, 8
-# Of a table in a store: what a request brings in little more time than it takes to be answered.
+# Transferring this many bytes from a store takes little time compared with the latency of the request.
 _REQUEST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """The files of one version of a dataset, by their names in the version folder."""
+    """The files of one version of a dataset: the version folder, and the manifest's entries by file name."""
 
     folder: Folder
     entries: Mapping[str, FileEntry]
 
     def entry(self, name: str) -> FileEntry:
-        """Return what the manifest says of a file."""
+        """Return the entry of a file in the manifest; CorruptDatasetError if it is not listed."""
         if name not in self.entries:
             raise CorruptDatasetError(f"{self.folder.url}/{name} is needed and the manifest does not list it; {REMEDY}")
         return self.entries[name]
 
     def read(self, name: str) -> bytes:
-        """Return a whole file after checking size and checksum."""
+        """Return the content of a file after checking its size and checksum."""
         entry = self.entry(name)
         data = read_exact(self.folder, name, entry.bytes)
         if not entry.matches(name, data):
@@ -56,13 +57,13 @@ class VersionFiles:
         return content
 
     def check_size(self, name: str) -> None:
-        """Raise CorruptDatasetError if a file is missing or not as long as it was."""
+        """Raise CorruptDatasetError if a file is missing or has another size than in the manifest."""
         size, expected = self.folder.size(name), self.entry(name).bytes
         if size != expected:
             raise _wrong_size_error(self.folder, name, size, expected)
 
     def check_sizes(self, folder: str) -> None:
-        """Raise CorruptDatasetError for the first file below a folder that is missing or not as long as it was."""
+        """Raise CorruptDatasetError for the first file below a folder that is missing or has another size."""
         listed = {name: entry for name, entry in self.entries.items() if name.startswith(f"{folder}/")}
         sizes = (self.folder / folder).sizes()
         for name, entry in listed.items():
@@ -72,7 +73,7 @@ class VersionFiles:
 
 
 def read_exact(folder: Folder, name: str, size: int) -> pa.Buffer:
-    """Return the bytes of a file, which must be `size` many."""
+    """Return the bytes of a file; CorruptDatasetError if it is missing or does not have `size` bytes."""
     try:
         data = folder.read_buffer(name)
     except OSError as error:
@@ -85,22 +86,23 @@ def read_exact(folder: Folder, name: str, size: int) -> pa.Buffer:
 
 
 def _altered_error(folder: Folder, name: str) -> CorruptDatasetError:
-    return CorruptDatasetError(f"{folder.url}/{name} was altered: its checksum is not that of the manifest; {REMEDY}")
+    return CorruptDatasetError(f"{folder.url}/{name} was altered: its checksum differs from the manifest; {REMEDY}")
 
 
 def _wrong_size_error(folder: Folder, name: str, size: int | None, expected: int) -> CorruptDatasetError:
+    """Return the error for a file of `size` bytes instead of `expected`; None: it does not exist."""
     if size == NOT_REGULAR_FILE:
         return CorruptDatasetError(f"{folder.url}/{name} is a link, a pipe or a device, not a file; {REMEDY}")
     if size is not None:
         return CorruptDatasetError(f"{folder.url}/{name} has {size:,} bytes, not {expected:,} as written; {REMEDY}")
     if _is_replaced(folder) or (not folder.children() and not folder.is_process_local):
         return CorruptDatasetError(f"{folder.url} is gone: the dataset was written again or removed; open it again")
-    hint = "; memory:// is seen by the process that wrote it alone" if folder.is_process_local else ""
+    hint = "; only the process that wrote to memory:// can read it" if folder.is_process_local else ""
     return CorruptDatasetError(f"{folder.url}/{name} is missing{hint}; {REMEDY}")
 
 
 def _is_replaced(version: Folder) -> bool:
-    """Tell whether another version was committed, whose writer removes this one file by file."""
+    """Return whether the dataset has a newer version, whose writer removes the files of this one."""
     url, path = (name.rpartition("/")[0] for name in (version.url, version.path))
     try:
         manifest = read_manifest(Folder(url, path, version.files))
@@ -111,7 +113,19 @@ def _is_replaced(version: Folder) -> bool:
 
 @dataclass(frozen=True)
 class BlockLocation:
-    """Where one block of one output lies: the chunk with a number in a file of chunks, or row groups of a table."""
+    """The location of one block of an output: a chunk in a file of chunks, or row groups of a table.
+
+    Attributes
+    ----------
+    file, entry : str, FileEntry
+        The name of the file in the version folder, and its entry in the manifest.
+    rows : int
+        The number of rows of the block.
+    groups : tuple of int
+        The numbers of the row groups of a table; empty for chunks.
+    chunk : int
+        The number of the chunk in its file; 0 unless that is a shard.
+    """
 
     file: str
     entry: FileEntry
@@ -122,7 +136,10 @@ class BlockLocation:
 
 @dataclass(frozen=True)
 class BlockReader:
-    """Read the blocks of one output; small, so that it may travel to workers."""
+    """The folder and format of the blocks of one output; `block_rows` are the rows of a full block.
+
+    It is small, so that it can be sent to workers.
+    """
 
     folder: Folder
     output: Output
@@ -131,12 +148,13 @@ class BlockReader:
 
 
 def read_block(reader: BlockReader, block: BlockLocation, out: np.ndarray | None = None) -> np.ndarray:
-    """Return the rows of one block of one output; they may lie in `out`, if it is as large as a whole block."""
+    """Return the rows of a block; `out`, an array of the shape of a full block, may be used as their memory."""
     if block.groups:
         return column_array(read_table(reader.folder, block, [reader.output]), reader.output)
     span = chunk_span(reader.folder, block)
     data = _read_range(reader.folder, block, span.start, span.stop)
-    # Decoding proves that the chunk fits the checksum at its end; that this is the manifest's tells it from others.
+    # Decoding checks the chunk against the checksum at its end. Comparing that with the manifest detects chunks of
+    # other datasets.
     if int.from_bytes(byte_view(data)[-CHECKSUM_BYTES:], "little") != span.crc32c:
         raise _altered_error(reader.folder, block.file)
     with _error_context(reader.folder, block.file):
@@ -144,13 +162,14 @@ def read_block(reader: BlockReader, block: BlockLocation, out: np.ndarray | None
 
 
 def chunk_span(folder: Folder, block: BlockLocation) -> Span:
-    """Return where the chunk of a block lies in its file, and the checksum that it ends with."""
+    """Return the span of the chunk of a block in its file, with the checksum that the chunk ends with."""
     key = folder.url, block.file, block.entry
     spans: list[Span] = _indexes.get(key) or []
     if not spans and block.entry.slots is None:
         spans = _read_chunk_spans(folder, block)
     elif not spans:
-        # Threads that start with blocks of one shard ask for its index once; a fork leaves the lock of another thread.
+        # Threads that start with blocks of the same shard read its index only once. The locks are per file and removed
+        # after use, because a forked process inherits those that other threads hold.
         try:
             with _index_locks.setdefault(key, threading.Lock()):
                 spans = _indexes.get(key) or _read_chunk_spans(folder, block)
@@ -168,7 +187,7 @@ def _read_chunk_spans(folder: Folder, block: BlockLocation) -> list[Span]:
 
 
 def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> Buffer:
-    """Return some bytes of the file of a block, which must be as long as the manifest says."""
+    """Return bytes `start` to `stop` of the file of a block; CorruptDatasetError if the file has the wrong size."""
     if folder.is_local or stop - start == block.entry.bytes:
         return read_exact(folder, block.file, block.entry.bytes)[start:stop]
     try:
@@ -181,13 +200,16 @@ def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> 
 
 
 def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) -> pa.Table:
-    """Return scalars and cells of row groups, as asked for, after checking that they are what the manifest says."""
+    """Return columns of the row groups of a block as a table, with a column per output, scalars or cells of media.
+
+    CorruptDatasetError if the table does not match the manifest and the outputs.
+    """
     requested = {
         output.name: CELL_TYPE if output.stores_cells else pa.from_numpy_dtype(np.dtype(output.dtype))
         for output in outputs
     }
     size = block.entry.bytes
-    # Of tables in stores, what is asked for is brought; small ones are as soon there whole.
+    # From large tables in stores, only the requested columns are read; a small one takes no longer to read in full.
     data = read_exact(folder, block.file, size) if folder.is_local or size <= _REQUEST_BYTES else None
     with _error_context(folder, block.file):
         key = folder.url, block.file, block.entry
@@ -196,7 +218,7 @@ def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) 
             footer = read_footer(_read_footer_bytes(folder, block) if data is None else data)
             cached = footer, column_types(footer)
         footer, types = cached
-        # A few bytes may stand for very many rows, or long texts: what the columns are comes first.
+        # A few bytes may encode a huge number of rows, or long texts: check the types before decoding.
         present_groups = [group for group in block.groups if group < footer.num_row_groups]
         _check_table(requested, block.rows, types, sum(footer.row_group(group).num_rows for group in present_groups))
         if data is None:
@@ -205,13 +227,13 @@ def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) 
         _check_table(requested, block.rows, {field.name: field.type for field in table.schema}, table.num_rows)
     if nulls := [name for name in requested if requested[name] != CELL_TYPE and table[name].null_count]:
         raise CorruptDatasetError(f"{folder.url}/{block.file} was altered: {nulls} hold nulls; {REMEDY}")
-    # It was proven right by reading with it.
+    # Only a footer that decoded the table without an error is cached.
     _footers.put(key, cached, footer.serialized_size)
     return table
 
 
 def _read_footer_bytes(folder: Folder, block: BlockLocation) -> Buffer:
-    """Return the end of a table in a store, with all of its footer."""
+    """Return the last bytes of a table in a store, with at least its footer."""
     size = block.entry.bytes
     tail = _read_range(folder, block, size - _REQUEST_BYTES, size)
     length = int.from_bytes(byte_view(tail)[-_FOOTER_END_BYTES:][:_FOOTER_LENGTH_BYTES], "little") + _FOOTER_END_BYTES
@@ -221,7 +243,8 @@ def _read_footer_bytes(folder: Folder, block: BlockLocation) -> Buffer:
 def _read_column_bytes(
     folder: Folder, block: BlockLocation, footer: pq.FileMetaData, requested: Collection[str]
 ) -> Buffer:
-    """Return a table in a store with the bytes of some columns where they lie; the rest are zeros, and no memory."""
+    """Return the bytes of a table in a store with only the requested columns, at their offsets; zeros elsewhere."""
+    # The operating system provides no memory for the zeros.
     data = np.zeros(block.entry.bytes, np.uint8)
     for start, stop in column_ranges(footer, block.groups, requested, len(data), max_gap=_REQUEST_BYTES):
         data[start:stop] = np.frombuffer(_read_range(folder, block, start, stop), np.uint8)
@@ -231,8 +254,8 @@ def _read_column_bytes(
 def _check_table(
     requested: Mapping[str, pa.DataType], rows: int, types: Mapping[str, pa.DataType], actual_rows: int
 ) -> None:
-    """Raise CorruptDatasetError unless there are so many rows of the columns wanted."""
-    # Parquet keeps no checksum of its footer, which says what the columns are.
+    """Raise CorruptDatasetError unless `types` has the requested columns, and `actual_rows` is `rows`."""
+    # Parquet has no checksum for its footer, with the types of the columns.
     actual_types = {name: types[name] for name in requested if name in types}
     if actual_types != requested or actual_rows != rows:
         raise CorruptDatasetError(
@@ -241,13 +264,13 @@ def _check_table(
 
 
 def column_array(table: pa.Table, output: Output) -> np.ndarray:
-    """Return a column of scalars as NumPy."""
+    """Return the column of a scalar output as a NumPy array."""
     values: np.ndarray = table[output.name].to_numpy()
     return values
 
 
 class _BoundedCache:
-    """What was read last of files, by what tells each from all others, up to a limit of bytes."""
+    """A thread-safe cache of parsed parts of files by a key; it is emptied when it exceeds `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._values: dict[object, Any] = {}
@@ -256,15 +279,15 @@ class _BoundedCache:
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        """Make a new lock: in a forked process nobody would let go of one that another thread held."""
+        """Replace the lock: a forked process may inherit one that another thread held, and would never release."""
         self._lock = threading.Lock()
 
     def get(self, key: object) -> Any:
-        """Return what is kept of a file, or None."""
+        """Return the cached value of a key, or None."""
         return self._values.get(key)
 
     def put(self, key: object, value: Any, nbytes: int) -> None:
-        """Keep something of a file, if there is room for it."""
+        """Cache a value of `nbytes` bytes, unless it exceeds the limit or the key is cached."""
         with self._lock:
             if key in self._values or nbytes > self._limit:
                 return
@@ -274,7 +297,7 @@ class _BoundedCache:
             self._bytes += nbytes
 
 
-# Parsing a footer takes longer than reading a small block, and in stores each takes a request.
+# Parsing a footer takes longer than reading a small block, and from stores it takes a request.
 _footers, _indexes = _BoundedCache(_FOOTER_BYTES), _BoundedCache(_INDEX_BYTES)
 _index_locks: dict[object, threading.Lock] = {}
 for _renew in (_index_locks.clear, _footers.renew_lock, _indexes.renew_lock):
@@ -283,6 +306,7 @@ for _renew in (_index_locks.clear, _footers.renew_lock, _indexes.renew_lock):
 
 @contextmanager
 def _error_context(folder: Folder, name: str) -> Iterator[None]:
+    """Add the name of a file, and a remedy, to the CorruptDatasetError of its content."""
     try:
         yield
     except CorruptDatasetError as error:

@@ -46,7 +46,7 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
             'split=DatetimeSplit("day"), or split: {type: datetime, column: day} in a configuration, tests',
             "split: {type: datetime, column: day} in the configuration, tests",
         ),
-        ("verify() names all that is damaged", "daskprep verify names all that is damaged"),
+        ("verify() lists all damaged files", "daskprep verify lists all damaged files"),
         ('Number: encoding="bins" has no NaN', 'Number: encoding="bins" has no NaN'),
         ('use Number(null_values=["?"]) or written=', 'use Number(null_values=["?"]) or written='),
     ],

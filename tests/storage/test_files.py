@@ -155,7 +155,7 @@ def test_read_into_fills_the_target(folder: Folder) -> None:
 @pytest.mark.parametrize(("start", "left"), [(7, 3), (10, 0), (12, 0)])
 def test_read_into_a_short_file_is_an_error(folder: Folder, start: int, left: int) -> None:
     folder.write("a", b"0123456789")
-    with pytest.raises(EOFError, match=f"/a has {left} bytes from byte {start} on, and 4 were expected"):
+    with pytest.raises(EOFError, match=f"/a has {left} bytes from byte {start} on, not the expected 4"):
         read_into(folder, "a", start, memoryview(bytearray(4)))
 
 
@@ -533,7 +533,7 @@ def test_who_waits_for_a_folder_is_told_for_whom(tmp_path: Path, monkeypatch: py
         holding.wait(60)
         with folder.lock():
             pass
-    assert re.search(f"{re.escape(str(tmp_path))} is held by process [0-9]+, .*Ctrl-C stops", said[0])
+    assert re.search(f"{re.escape(str(tmp_path))} is locked by process [0-9]+, .*Ctrl-C to stop", said[0])
 
 
 def test_a_folder_that_was_made_anew_while_it_was_waited_for_is_locked(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_block_rows_that_make_no_sense_are_an_error(wrong: object) -> None:
 
 def test_block_that_no_chunk_can_hold_is_an_error() -> None:
     outputs = [Output("photo", "uint8", (3, 224, 224))]
-    with pytest.raises(ConfigError, match=r"block_rows=100,000: .* give at most 14,2\d\d"):
+    with pytest.raises(ConfigError, match=r"block_rows=100,000: .* use at most 14,2\d\d"):
         Layout.choose(outputs, {"train": 5}, block_rows=100_000, compression="lz4")
 
 

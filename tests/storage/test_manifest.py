@@ -219,9 +219,9 @@ SOURCE = {"files": [["a.csv", 3, "x"]], "format": "csv", "settings": {}}
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"source": []}, "no mapping"),
-        ({"settings": []}, "no mapping"),
-        ({"source": None, "settings": None}, "no mapping"),
+        ({"source": []}, "not a mapping"),
+        ({"settings": []}, "not a mapping"),
+        ({"source": None, "settings": None}, "not a mapping"),
         ({"source": {**SOURCE, "format": 3}}, "no format and settings"),
         ({"source": {**SOURCE, "settings": []}}, "no format and settings"),
         ({"source": {"splits": {"train": {**SOURCE, "format": 3}}}}, "no format and settings"),
@@ -234,11 +234,11 @@ SOURCE = {"files": [["a.csv", 3, "x"]], "format": "csv", "settings": {}}
         ({"settings": {"folds": 256}}, "256 folds"),
         ({"settings": {"folds": 2.0}}, "2.0 folds"),
         ({"settings": {"folds": True}}, "True folds"),
-        ({"files": {}}, 'the split "train" has 2 rows, and the files are too few'),
+        ({"files": {}}, 'the split "train" has 2 rows, too many for its files'),
         ({"files": {"b" * 256: [3, 7], "metadata.json": [3, 7]}}, "is too long"),
         ({"files": {"a/" + "b" * 256: [3, 7], "metadata.json": [3, 7]}}, "is too long"),
-        ({"files": {"metadata.json": [3, 7, 2, 1]}}, "is no size, checksum and number of rows"),
-        ({"files": {"train/arrays.zarr/a/c.0.0": [3, 7, 2, 1, 1]}}, "is no size, checksum and number of rows"),
+        ({"files": {"metadata.json": [3, 7, 2, 1]}}, "expected size, checksum and number of rows"),
+        ({"files": {"train/arrays.zarr/a/c.0.0": [3, 7, 2, 1, 1]}}, "expected size, checksum and number of rows"),
         ({"files": {"train/arrays.zarr/a/c.0.0": [10**9, 7, 2, 10**9]}}, "a shard of 1,000,000,000 chunks in"),
         ({"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(257), 7, 2, 257]}}, "a shard of 257 chunks in"),
         ({"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(1) - 1, 7, 2, 1]}}, "a shard of 1 chunks in"),
@@ -277,7 +277,7 @@ def test_rows_of_tables_and_formats_must_be_those_of_the_layout() -> None:
         if fits:
             assert Manifest.from_bytes(text, "here").files[table].rows == 2
         else:
-            with pytest.raises(CorruptDatasetError, match="has 3 rows, and 2 lie there"):
+            with pytest.raises(CorruptDatasetError, match="has 3 rows, not the 2 of the layout"):
                 Manifest.from_bytes(text, "here")
     with pytest.raises(CorruptDatasetError, match="and shards are False"):
         Manifest.from_bytes(with_body(format=FORMAT), "here")
@@ -317,5 +317,5 @@ def test_files_are_at_least_as_many_as_tables_or_chunks(sharded: bool, shape: tu
         if count >= least:
             assert Manifest.from_bytes(text, "here").layout == layout
         else:
-            with pytest.raises(CorruptDatasetError, match="has 21 rows, and the files are too few"):
+            with pytest.raises(CorruptDatasetError, match="has 21 rows, too many for its files"):
                 Manifest.from_bytes(text, "here")

@@ -101,7 +101,7 @@ def test_chunks_that_changed_places_are_noticed(tmp_path: Path) -> None:
     folder.write("x", turned[:-tail] + shard[-tail:])
     assert not entry.matches(NAME, turned[:-tail] + shard[-tail:])
     for chunk in range(SLOTS):
-        with pytest.raises(CorruptDatasetError, match="checksum is not that of the manifest"):
+        with pytest.raises(CorruptDatasetError, match="checksum differs from the manifest"):
             read_block(BlockReader(folder, output, BLOCK, "none"), BlockLocation("x", entry, BLOCK, chunk=chunk))
 
 
