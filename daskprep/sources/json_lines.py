@@ -1,7 +1,7 @@
-"""JSON: one object a line or one array of them, cut between them, every column of one type over all files.
+"""JSON of one object a line, or of one array of objects, split between objects, with one type for each column.
 
-Types come from a pass over all rows when the source is made, piece by piece on threads, because a type that
-is guessed from a sample, or from one piece, fails or differs in another. That pass also counts the rows.
+The type of a column is the common type over all files, and so needs a pass over all rows when a source is created. A
+type inferred from a sample or one fragment could fail in another fragment. The pass also counts the rows.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NEWLINE = 10
 _UNMARKED_BYTES = bytes(sorted({*range(256)} - {*b"[{]}\n"}))
 
-# What an opening or closing bracket does to the number of those that are open.
+# Change of the nesting depth at each byte.
 _DEPTH_CHANGES = np.zeros(256, np.int8)
 _DEPTH_CHANGES[list(b"[{")], _DEPTH_CHANGES[list(b"]}")] = 1, -1
 _IS_MARK = np.isin(np.arange(256), list(b"[{]},\n"))
 
 
 class _ParsedRows:
-    """The rows of a piece as its survey parsed them: in this process, for who reads them first, or in a file."""
+    """The rows of a fragment that its survey parsed: in memory of this process for one read, or in a file.
+
+    `spool` keeps the folder of the file from being removed. Workers receive the path alone.
+    """
 
     def __init__(self, path: Path | None = None, spool: Any = None) -> None:
         self.table: pa.Table | None = None
@@ -56,7 +59,7 @@ class _ParsedRows:
         return _ParsedRows, (self.path,)
 
     def rows(self) -> pa.Table | None:
-        """Return the rows, of a table in memory once; None if there are none, or a worker does not see the file."""
+        """Return the parsed rows, a table in memory only once; None if none were kept or their file is not here."""
         table, self.table = self.table, None
         if self.path is not None and self.path.exists():
             with self.path.open("rb") as file:
@@ -66,9 +69,9 @@ class _ParsedRows:
 
 @dataclass(frozen=True)
 class JsonFragment(FileFragment):
-    """The lines between two positions of a file, or elements of the array that it holds.
+    """The lines, or elements of the array, between the positions `start` and `stop` of a file; `stop` None: its end.
 
-    `schema` has the types of all columns; those in `mixed` hold values of several kinds, read as text.
+    `schema` has the types of all columns; columns in `mixed` have values of several types, read as text.
     """
 
     text: TextFile
@@ -88,10 +91,10 @@ class JsonFragment(FileFragment):
         plain = pa.schema([self.schema.field(name) for name in columns if name not in self.mixed])
         try:
             table = self._parse_table(data, plain)
-            table.validate(full=True)  # Arrow's parser takes any bytes for UTF-8
+            table.validate(full=True)  # Arrow's parser does not check that strings are UTF-8
         except pa.ArrowInvalid as error:
             for _ in self._iterate_objects(data):
-                pass  # the first line that is at fault raises
+                pass  # raises at the first invalid line, with its number
             raise self._unreadable_error(error) from error
         mixed = [name for name in columns if name in self.mixed]
         if mixed:
@@ -102,7 +105,7 @@ class JsonFragment(FileFragment):
         return table.select(columns)
 
     def survey(self, keep: Spool | bool) -> tuple[int, dict[str, JsonType]]:
-        """Return how many rows there are, and the type of every column; keep the rows in files or memory if told."""
+        """Return the number of rows and the type of every column; `keep` parsed rows in a spool, or True: in memory."""
         data = self._read_lines()
         self._check_depth(data.to_pybytes())
         try:
@@ -115,7 +118,7 @@ class JsonFragment(FileFragment):
                 raise self._unreadable_error(error) from error
             return len(objects), types
         if keep:
-            with suppress(pa.ArrowInvalid, StorageFullError):  # rows that are not kept are parsed again
+            with suppress(pa.ArrowInvalid, StorageFullError):  # rows that cannot be kept are parsed again
                 table.validate(full=True)
                 if isinstance(keep, Spool):
                     self.parsed_rows.path, self.parsed_rows.spool = keep.write(f"{uuid.uuid4().hex}.arrow", table), keep
@@ -124,7 +127,7 @@ class JsonFragment(FileFragment):
         return table.num_rows, {name: (array_type(table[name]), False) for name in table.column_names}
 
     def _cast_parsed_rows(self, table: pa.Table, columns: list[str]) -> pa.Table | None:
-        """Return columns of the rows that were kept in the types of all pieces; None where values would change."""
+        """Return columns of the kept rows, cast to the schema; None if the cast could change values."""
         arrays = []
         for name in columns:
             kind = self.schema.field(name).type
@@ -135,11 +138,12 @@ class JsonFragment(FileFragment):
         return pa.table(arrays, columns) if columns else table_without_columns(table.num_rows)
 
     def _read_lines(self) -> pa.Buffer:
+        """Return the bytes of the fragment with one object a line."""
         data = self.text.read(self.start, self.stop)
         return pa.py_buffer(_split_elements(data.to_pybytes())) if self.is_array else data
 
     def _check_depth(self, text: bytes) -> None:
-        """Refuse what is nested very deeply: Arrow's parser calls itself for each level, until the process dies."""
+        """Raise RejectedValueError for deeply nested lines: Arrow's parser recurses, and could overflow the stack."""
         for number in _find_deep_lines(text):
             line = text.split(b"\n")[number]
             if len(_find_deep_lines(_STRINGS.sub(b"", line))):
@@ -159,14 +163,15 @@ class JsonFragment(FileFragment):
         return parse_in_blocks(parse, data, _PARSED_BYTES)
 
     def _iterate_objects(self, data: pa.Buffer) -> Iterator[dict[str, Any]]:
+        """Yield the objects parsed by Python, which is slower than Arrow, but reads values of several types."""
         for number, line in enumerate(data.to_pybytes().split(b"\n")):
             if not line.strip():
                 continue
             try:
-                # Of bytes, json would guess the encoding, and take halves of surrogate pairs.
+                # Decoded first, since json guesses the encoding of bytes, and accepts halves of surrogate pairs.
                 value = json.loads(line.decode(), object_pairs_hook=check_unique_keys)
                 if b"\\u" in line:
-                    json.dumps(value, ensure_ascii=False).encode()  # refuses those that are escaped
+                    json.dumps(value, ensure_ascii=False).encode()  # raises for escaped halves
             except (ValueError, RecursionError) as error:
                 raise self._bad_line_error(number, line, str(error)) from error
             if not isinstance(value, dict):
@@ -183,7 +188,7 @@ class JsonFragment(FileFragment):
         )
 
     def _line_number(self, number: int) -> int:
-        """Return the line of the file, counted from 1, that holds a line or element of the piece."""
+        """Return the line number in the file, counted from 1, of line or element `number` of the fragment."""
         if self.is_array:
             data = self.text.read(self.start, self.stop).to_pybytes()
             lines = _split_elements(data).split(b"\n")[: number + 1]
@@ -192,11 +197,11 @@ class JsonFragment(FileFragment):
 
 
 def _find_deep_lines(text: bytes) -> np.ndarray:
-    """Return the numbers of lines in which brackets, also those in strings, are open on too many levels."""
+    """Return the indices of lines nested too deeply, if brackets in strings count too."""
     marks = np.frombuffer(text.translate(None, _UNMARKED_BYTES), np.uint8)
     ends = np.append(np.flatnonzero(marks == _NEWLINE), len(marks))
     lengths = np.diff(ends, prepend=-1)
-    if lengths.max() <= _MAX_LEVELS:  # no line has so many brackets, and most files end here
+    if lengths.max() <= _MAX_LEVELS:  # no line has enough brackets: the common case
         return np.zeros(0, np.int64)
     depth = np.cumsum(_DEPTH_CHANGES[marks], dtype=np.int64)
     before = np.concatenate([[0], depth])[ends - lengths + 1]
@@ -206,18 +211,18 @@ def _find_deep_lines(text: bytes) -> np.ndarray:
 
 
 def plan_json(text: TextFile, partition_bytes: int) -> list[JsonFragment]:
-    """Cut a file between rows into pieces of about `partition_bytes`, of which no types are known yet."""
+    """Return fragments of about `partition_bytes` of a file, split between rows, still without types."""
     head, complete = text.head(_HEAD_BYTES)
     start = text.skip_byte_order_mark(head)
-    beginning = head[start:].lstrip()
+    first_text = head[start:].lstrip()
     size = text.file.size or 0
-    is_array = beginning.startswith(b"[")
+    is_array = first_text.startswith(b"[")
     bounds: list[tuple[int, int | None]] = [(start, None)]
     if is_array:
-        start = len(head) - len(beginning) + 1
+        start = len(head) - len(first_text) + 1
         bounds = [*_cut_elements(text, start, split_evenly(start, size, partition_bytes) if text.can_cut else [])]
     else:
-        _check_lines(text, beginning, complete=complete)
+        _check_lines(text, first_text, complete=complete)
         if text.can_cut:
             bounds = list(pairwise([start, *_line_starts(text, split_evenly(start, size, partition_bytes)), size]))
     blank = JsonFragment(text.file, None, 0, text, 0, None, pa.schema([]), frozenset(), is_array)
@@ -227,7 +232,7 @@ def plan_json(text: TextFile, partition_bytes: int) -> list[JsonFragment]:
 def assign_types(
     fragments: Sequence[JsonFragment], surveys: Sequence[tuple[int, dict[str, JsonType]]]
 ) -> list[JsonFragment]:
-    """Give all pieces the types that hold the values of all of them."""
+    """Return the fragments with row counts, and with the common types of the surveys of all fragments."""
     types = merge_fields(fragment_types for _, fragment_types in surveys)
     mixed = frozenset(name for name, (_, is_mixed) in types.items() if is_mixed)
     fields = {
@@ -241,7 +246,7 @@ def assign_types(
 
 
 def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
-    """Refuse JSON that is not in lines, which would read as rows by accident."""
+    """Raise ConfigError for JSON that is not in lines, which could be parsed as rows by accident."""
     first, newline, _ = head.partition(b"\n")
     first = first.strip()
     if not first:
@@ -252,13 +257,14 @@ def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
         is_object = False
     if not is_object:
         raise ConfigError(
-            f"{text.file.name}: its first line is not a JSON object; one object a line, or one array of objects is "
-            "needed: read it with pandas.read_json and pass the frame, or write it again with "
+            f"{text.file.name}: its first line is not a JSON object; expected one object a line, or one array of "
+            "objects: read it with pandas.read_json and pass the frame, or write it again with "
             "to_json(orient='records', lines=True)"
         )
 
 
 def _line_starts(text: TextFile, targets: Sequence[int]) -> list[int]:
+    """Return the first start of a line at or after each target position, without repetitions."""
     starts: list[int] = []
     size = text.file.size or 0
     for target in targets:
@@ -276,10 +282,9 @@ def _line_starts(text: TextFile, targets: Sequence[int]) -> list[int]:
 
 
 def _scan_structure(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Follow strings and brackets from where an element may begin.
+    """Yield blocks, and positions in each: of newlines outside of strings, commas between elements, and array ends.
 
-    Gives blocks, with the places in each of newlines outside of strings, of commas between elements, and of brackets
-    that close the array.
+    The first block starts between two elements of an array.
     """
     inside, depth = False, 0
     small_blocks = (block[i : i + BLOCK_BYTES] for block in blocks for i in range(0, len(block), BLOCK_BYTES))
@@ -287,7 +292,7 @@ def _scan_structure(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.nd
         view = np.frombuffer(block, np.uint8)
         quotes = np.flatnonzero(view == ord('"'))
         if b'\\"' in block:
-            # A quote after an odd number of backslashes is a part of its string.
+            # A backslash before a quote escapes it, unless another backslash escapes the first.
             last_others = np.maximum.accumulate(np.where(view == ord("\\"), -1, np.arange(len(view))))
             quotes = quotes[(quotes - np.where(quotes, last_others[quotes - 1], -1)) & 1 == 1]
         marks = np.flatnonzero(_IS_MARK[view])
@@ -300,7 +305,7 @@ def _scan_structure(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.nd
 
 
 def _cut_elements(text: TextFile, start: int, targets: Sequence[int]) -> list[tuple[int, int]]:
-    """Return where parts of an array begin and end: at the first comma at or after each target."""
+    """Return (start, stop) of parts of an array, split at the first comma at or after each target position."""
     cuts, waiting, position = [], list(targets)[::-1], start
     for view, _, commas, ends in _scan_structure(text.blocks(start)):
         last = int(ends[0]) if len(ends) else len(view)
@@ -312,14 +317,14 @@ def _cut_elements(text: TextFile, start: int, targets: Sequence[int]) -> list[tu
     if rest != b"]":
         problem = f"after its end comes {rest[1:9]!r}" if rest else "it is never closed"
         raise RejectedValueError(
-            f"{text.file.name}, line {text.line_number_at(position)}: not a JSON array: {problem}; correct the file, or write "
-            "one object a line"
+            f"{text.file.name}, line {text.line_number_at(position)}: not a JSON array: {problem}; correct the file, "
+            "or write one object a line"
         )
     return list(zip([start, *(cut + 1 for cut in cuts)], [*cuts, position], strict=True))
 
 
 def _split_elements(data: bytes) -> bytes:
-    """Return the elements of a part of an array, one in a line; whatever else is there stays in its place."""
+    """Return a part of an array with one element a line, by replacing commas and newlines in place."""
     element_lines = []
     for view, newlines, commas, _ in _scan_structure([data]):
         block = view.copy()

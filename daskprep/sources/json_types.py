@@ -1,6 +1,6 @@
-"""The types of JSON columns: found piece by piece and merged, so that no piece reads a column in its own way.
+"""Types of JSON columns, determined for each fragment and merged, so that all fragments read a column alike.
 
-A type is an Arrow type and a flag: True if values of several kinds were found, which are read as text.
+A type is an Arrow type and a flag: True for values of several types, which are read as text.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ JsonType = tuple[pa.DataType, bool]
 
 NULL_TYPE: JsonType = (pa.null(), False)
 _MIXED_TEXT: JsonType = (pa.string(), True)
-# Integers that 64 bits do not hold; Arrow would make floats of them, and different ids would become equal.
+# Integers beyond 64 bits; Arrow would convert them to floats, and different ids would become equal.
 _BIG_INTEGER = pa.decimal128(38, 0)
 _MIN_BIG_INTEGER, _MAX_BIG_INTEGER = 2.0**63, 1e38
-# Floats that are all whole, as 1.0: floats in the end, but together with big integers they are such.
-_WHOLE_FLOAT = pa.decimal128(37, 0)
+# Floats with integer values, such as 1.0: merged with big integers they become big integers, otherwise floats.
+_INTEGRAL_FLOAT = pa.decimal128(37, 0)
 
 
 def merge_types(one: JsonType, other: JsonType) -> JsonType:
-    """Return the type that holds the values of both; where there is none, text."""
+    """Return the common type of two types; mixed text if they have none."""
     (a, a_mixed), (b, b_mixed) = one, other
     common = common_type(a, b)
     return (common_type(a, b, pa.string()), True) if common is None else (common, a_mixed or b_mixed)
 
 
 def merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
-    """Merge types by name."""
+    """Return the merged type of each column over all fragments."""
     total: dict[str, JsonType] = {}
     for fields in fields_by_fragment:
         for name, kind in fields.items():
@@ -48,7 +48,7 @@ def merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str,
 
 
 def array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """Return the type for a column as Arrow read it: no dates, which JSON has not, and exact big integers."""
+    """Return the type of a column that Arrow parsed: text for the dates it infers, and exact big integers."""
     kind = array.type
     if pt.is_timestamp(kind):
         return pa.string()
@@ -68,11 +68,11 @@ def _float_type(values: np.ndarray) -> pa.DataType:
     largest = np.max(np.abs(values), initial=0)
     if largest >= _MAX_BIG_INTEGER or not bool((values == np.trunc(values)).all()):
         return pa.float64()
-    return _BIG_INTEGER if largest >= _MIN_BIG_INTEGER else _WHOLE_FLOAT
+    return _BIG_INTEGER if largest >= _MIN_BIG_INTEGER else _INTEGRAL_FLOAT
 
 
 def _integer_type(values: Sequence[int]) -> pa.DataType:
-    # As floats, because Arrow makes floats of all integers where it finds one float or one too big.
+    # Compared as floats, because Arrow converts all integers of a column with a float or a big integer to floats.
     largest = max(abs(float(value)) for value in values)
     if largest >= _MAX_BIG_INTEGER:
         return pa.float64()
@@ -80,21 +80,21 @@ def _integer_type(values: Sequence[int]) -> pa.DataType:
 
 
 def settle_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type to read a column in, once all of its values have been seen."""
+    """Return the type in which a column is read, from its merged type over all fragments."""
     if pt.is_list(kind):
         return pa.list_(_settle_inner_type(kind.value_type))
     if pt.is_struct(kind):
         return pa.struct([(field.name, _settle_inner_type(field.type)) for field in kind])
-    return pa.float64() if kind == _WHOLE_FLOAT else kind
+    return pa.float64() if kind == _INTEGRAL_FLOAT else kind
 
 
 def _settle_inner_type(kind: pa.DataType) -> pa.DataType:
-    # Arrow 26.0.1 makes arrays with wrong lengths of lists that are known to hold nulls alone.
+    # Arrow 26.0.1 returns arrays of wrong lengths for lists of the null type.
     return pa.string() if pt.is_null(kind) else settle_type(kind)
 
 
 def values_type(values: Iterable[Any]) -> JsonType:
-    """Return the type for parsed JSON values, as `array_type` would where they are of one kind."""
+    """Return the type of JSON values that Python parsed, the same as `array_type` for values of one type."""
     values = [value for value in values if value is not None]
     kinds = set(map(type, values))
     if not kinds:
@@ -118,11 +118,12 @@ def values_type(values: Iterable[Any]) -> JsonType:
 
 
 def json_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return parsed JSON values as an array; what is of another kind than the type says turns into text."""
+    """Return JSON values that Python parsed as an array of type `kind`; other types of values become text."""
     return mixed_cells(map(_nested_to_json, values)) if kind == MIXED else pa.array(_convert_values(values, kind), kind)
 
 
 def _convert_values(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
+    """Return values with nested values, texts and numbers converted to the Python types that Arrow needs."""
     if pt.is_string(kind):
         return cell_texts(map(_nested_to_json, values))
     if pt.is_list(kind):
@@ -136,7 +137,7 @@ def _convert_values(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
         rows = zip(*columns, strict=True) if columns else iter([()] * len(values))
         cells = zip(values, (dict(zip(names, row, strict=True)) for row in rows), strict=True)
         return [None if value is None else cell for value, cell in cells]
-    # Arrow refuses floats as decimals, and integers that a float does not hold.
+    # Arrow refuses to convert floats to decimals, and integers that no float represents exactly to floats.
     number = Decimal if pt.is_decimal(kind) else float if pt.is_floating(kind) else None
     return [value if value is None or number is None else number(value) for value in values]
 

@@ -1,4 +1,4 @@
-"""Find the files behind paths, globs, folders and URLs, and read their bytes."""
+"""Files of paths, globs, folders and URLs: listing them, and reading spans of their bytes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from daskprep.storage.urls import open_filesystem, redact_url
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 _HIDDEN = re.compile(r"(^|/)[._]")
-# Datasets are folders of a manifest and of a version each.
+# Folders of versions in a dataset of encoded rows.
 _VERSION_FOLDER = re.compile(r"/([0-9a-f]{16}(-[0-9]+)?)/")
-# What file systems call the mark of a version of a file, most telling first.
+# Names that file systems use for the version or modification time of a file, the most reliable first.
 _STAMP_KEYS = (
     "ETag", "etag", "md5Hash", "content_md5", "checksum", "version_id", "generation",
     "mtime", "LastModified", "last_modified", "modified", "updated", "created",
@@ -40,11 +40,24 @@ AnyFile = TypeVar("AnyFile", bound=Any)  # File, or TextFile
 
 @dataclass(frozen=True)
 class File:
-    """A file, local or behind a file system of fsspec, as it was when it was found.
+    """A file, local or in a file system of fsspec, in its state when it was listed.
 
-    `name` is what messages and fingerprints show: the path or URL without credentials. `size` are bytes, where the file
-    system tells, `stamp` the time of the last change, or the file system's own mark of the version, and `folders`
-    columns that the names of folders give: ``city=Rome/part-0.parquet`` has ("city", "Rome").
+    Attributes
+    ----------
+    name : str
+        Path or URL without credentials, for messages and fingerprints.
+    size : int or None
+        Size in bytes; None if the file system does not report it.
+    stamp : str
+        Modification time, or the file system's own version of the file; "" if the file system reports neither.
+    path : str
+        Path in the file system.
+    filesystem : fsspec file system or None
+        None for local files.
+    folders : tuple of pairs
+        Columns from names of folders: ``city=Rome/part-0.parquet`` has ("city", "Rome").
+    attempts : int
+        Maximum number of attempts for each request to remote storage.
     """
 
     name: str
@@ -60,7 +73,7 @@ class File:
         return self.filesystem is None
 
     def check_unchanged(self) -> None:
-        """Raise ConfigError if a local file is gone, or differs from the one that was found."""
+        """Raise ConfigError if a local file is absent, or has changed since it was listed."""
         if not self.is_local:
             return
         try:
@@ -72,19 +85,19 @@ class File:
             ) from error
         if (status.st_size, str(status.st_mtime_ns)) != (self.size, self.stamp):
             raise ConfigError(
-                f"{self.name}: changed since it was listed; create the source again (copies on several "
-                "machines need one time of change, as cp -p and rsync -t give them)"
+                f"{self.name}: changed since it was listed; create the source again (copies on several machines "
+                "need the same modification time: copy with cp -p or rsync -t)"
             )
 
     def open(self, **options: Any) -> Any:
-        """Open for reading anywhere in the file; `options` are those of fsspec for remote ones."""
+        """Return a seekable binary file opened for reading; `options` are for fsspec, and for remote files only."""
         if self.is_local:
             return pa.memory_map(self.path)
         handle = call_with_retries(lambda: self.filesystem.open(self.path, "rb", **options), self.attempts)
         return retry_fetches(handle, self.attempts)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
-        """Return a range of bytes of text; of local files without a copy."""
+        """Return the bytes from `start` to `stop`, or to the end; local files are memory-mapped, without a copy."""
         limits = {} if start == 0 and stop is None else {"start": start, "end": stop}
         with explain_read_errors(self, "text"):
             if self.is_local:
@@ -97,23 +110,23 @@ class File:
             return pa.py_buffer(data)
 
     def _check_length(self, data: bytes, start: int, stop: int | None) -> bytes:
-        """Return what was read; EOFError if it is less than there is."""
+        """Return the data; EOFError if it is shorter than the requested span of bytes."""
         last = self.size if stop is None else stop if self.size is None else min(stop, self.size)
         if last is not None and len(data) < last - start:
-            raise EOFError(f"{len(data):,} of {last - start:,} bytes came")
+            raise EOFError(f"received {len(data):,} of {last - start:,} bytes")
         return data
 
 
 @contextmanager
 def explain_read_errors(file: File, kind: str) -> Iterator[None]:
-    """Turn errors of Arrow and of the storage into one that names the file."""
+    """Replace errors of Arrow and of the storage by a ConfigError with the name of the file; `kind` is its format."""
     try:
         yield
     except DaskprepError:
         raise
     except MemoryError as error:
         raise ConfigError(
-            f"{file.name}: to be read as {kind}, it needs more memory than there is: {error}; it is damaged, or must "
+            f"{file.name}: reading it as {kind} needs more memory than available: {error}; it is damaged, or must "
             "be written in smaller parts"
         ) from error
     except Exception as error:
@@ -121,46 +134,47 @@ def explain_read_errors(file: File, kind: str) -> Iterator[None]:
             raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error
         if file.is_local:
             raise
-        # File systems have errors of their own, with no common base, whose text may hold the URL with its credentials.
+        # Errors of file systems have no common base class, and their text may contain a URL with credentials.
         raise ConfigError(f"{file.name}: cannot be read as {kind} {explain(error)}") from error
 
 
 def for_each_file(function: Callable[[AnyFile], T], files: Sequence[AnyFile]) -> list[T]:
-    """Call a function that waits for storage on every file, on threads, and return the results in order."""
+    """Call a function on every file, on threads since it waits for storage, and return the results in order."""
     return map_in_threads(function, files, local=all(file.is_local for file in files))
 
 
 def find_files(
     paths: Iterable[str], storage_options: Mapping[str, Any] | None, is_data: Callable[[str], bool]
 ) -> list[File]:
-    """Return the files that paths, globs, folders and URLs name.
+    """Return the files of paths, globs, folders and URLs.
 
-    Lists keep their order; the files of a folder or glob come in natural order (part-2 before part-10). Of
-    folders, files whose name or folder begins with "." or "_" are left out, and those that `is_data` refuses. Datasets
-    of encoded rows below a folder or in a glob are left out. No file may come twice.
+    Lists keep their order; the files of a folder or glob are in natural order (part-2 before part-10). From folders,
+    files are left out if the file name or a folder name starts with "." or "_", or if ``is_data(name)`` is False.
+    Datasets of encoded rows in a folder or glob are left out too. ConfigError for a file listed repeated_key.
     """
     attempts, options = pop_attempts(storage_options or {})
     files = [file for path in paths for file in _expand_path(path, options, attempts, is_data)]
     file_keys = [(os.path.normpath(file.path) if file.is_local else file.path, file.filesystem) for file in files]
     if len(set(file_keys)) < len(file_keys):
-        twice = next(file_key for file_key, times in Counter(file_keys).items() if times > 1)
-        name = files[file_keys.index(twice)].name
-        raise ConfigError(f"{name}: the paths name it twice, and its rows would count twice; remove one of them")
+        repeated_key = next(file_key for file_key, times in Counter(file_keys).items() if times > 1)
+        name = files[file_keys.index(repeated_key)].name
+        raise ConfigError(f"{name}: the paths contain it twice, and its rows would count twice; remove one of them")
     return [replace(file, attempts=attempts) for file in files]
 
 
 def _expand_path(
     user_path: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]
 ) -> list[File]:
+    """Return the files of one path, glob, folder or URL."""
     filesystem, root = open_filesystem(user_path, options)
-    filesystem.invalidate_cache()  # it keeps listings, also of files that have changed since
+    filesystem.invalidate_cache()  # fsspec caches listings, which may be stale
     info = _call_filesystem(user_path, attempts, lambda: filesystem.info(root))
     if info is not None and info["type"] != "directory":
         return [_make_file(filesystem, info, user_path, "")]
     if info is not None:
         return _list_folder(filesystem, root, user_path, attempts, is_data, root)
     if not _GLOB_CHARACTERS.search(root):
-        raise _not_found_error(filesystem, root, user_path)
+        raise _absent_path_error(filesystem, root, user_path)
     infos = _call_filesystem(user_path, attempts, lambda: filesystem.glob(root, detail=True)) or {}
     base = _GLOB_CHARACTERS.split(root, maxsplit=1)[0].rpartition("/")[0]
     files = []
@@ -177,25 +191,26 @@ def _expand_path(
 def _list_folder(
     filesystem: Any, root: str, user_path: str, attempts: int, is_data: Callable[[str], bool], base: str
 ) -> list[File]:
+    """Return the data files in a folder; the names of folders after `base` become columns."""
     infos = _call_filesystem(user_path, attempts, lambda: filesystem.find(root, detail=True)) or {}
     inner = {path: path[len(root) :].lstrip("/") for path in infos}
     if any(rest.startswith("_delta_log/") for rest in inner.values()):
         raise ConfigError(
-            f'the folder "{redact_url(user_path)}" is a table of Delta Lake, and has files of rows that were deleted or '
-            "replaced too: give deltalake.DeltaTable(path), or a glob of files"
+            f'the folder "{redact_url(user_path)}" is a Delta Lake table, and also contains files of deleted or '
+            "replaced rows: pass deltalake.DeltaTable(path), or a glob of files"
         )
     data_paths = [path for path, rest in inner.items() if is_data(rest) and not _HIDDEN.search(rest)]
     paths = _drop_datasets(filesystem, data_paths, base, attempts)
     if not data_paths or (not paths and root == base):
         raise ConfigError(
             f'the folder "{redact_url(user_path)}" has no file that can be read among its {len(infos)} files; '
-            "give a format by read_files(..., format=) together with a glob if the names tell none"
+            "if the names show no format, use a glob with read_files(..., format=)"
         )
     return [_make_file(filesystem, infos[path], user_path, base) for path in sorted(paths, key=_natural_sort_key)]
 
 
 def _drop_datasets(filesystem: Any, paths: list[str], base: str, attempts: int) -> list[str]:
-    """Return the paths that are not of a dataset below a folder, nor of one that is being written."""
+    """Return the paths outside of datasets of encoded rows in the folder `base`, also unfinished datasets."""
     matches = filter(None, (_VERSION_FOLDER.search(path, len(base) + 1) for path in paths))
     versions = {(match.string[: match.start()], match[1]) for match in matches}
     roots = set()
@@ -207,12 +222,12 @@ def _drop_datasets(filesystem: Any, paths: list[str], base: str, attempts: int) 
 
 
 def _natural_sort_key(path: str) -> list[Any]:
-    # Splitting by a group gives text and digits in turn, so that like is compared with like.
+    # Splitting by a group alternates text and digits, so that only equal types are compared.
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
 
 
 def _call_filesystem(user_path: str, attempts: int, call: Callable[[], Any]) -> Any:
-    """Ask a file system, None of what is not there, and wrap what goes wrong: each has errors of its own."""
+    """Return the result of a call to a file system; None if the path does not exist, ConfigError for other errors."""
     try:
         return call_with_retries(call, attempts)
     except FileNotFoundError:
@@ -221,13 +236,13 @@ def _call_filesystem(user_path: str, attempts: int, call: Callable[[], Any]) -> 
         raise ConfigError(f'"{redact_url(user_path)}" cannot be listed {explain(error)}') from error
 
 
-def _not_found_error(filesystem: Any, path: str, user_path: str) -> ConfigError:
+def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigError:
     parent, _, name = path.rstrip("/").rpartition("/")
     try:
-        siblings = [PurePosixPath(other).name for other in filesystem.ls(parent or "/", detail=False)]
+        siblings = [PurePosixPath(sibling).name for sibling in filesystem.ls(parent or "/", detail=False)]
     except OSError:
         siblings = []
-    return ConfigError(f'there is no file or folder "{redact_url(user_path)}".{did_you_mean(name, siblings)}')
+    return ConfigError(f'no file or folder "{redact_url(user_path)}".{did_you_mean(name, siblings)}')
 
 
 def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: str) -> File:
@@ -246,16 +261,18 @@ def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: s
 
 
 def _parse_folders(relative: str) -> tuple[tuple[str, str | None], ...]:
+    """Return names and values of the ``key=value`` folders in a path; None for Hive's null."""
     pairs = [part.partition("=") for part in relative.split("/")[:-1] if "=" in part]
     return tuple((unquote(key), None if value == _NULL_FOLDER else unquote(value)) for key, _, value in pairs)
 
 
 def _remote_name(filesystem: Any, path: str, user_path: str) -> str:
+    """Return the URL of a remote file without credentials."""
     url = filesystem.unstrip_protocol(path)
     host = urlsplit(user_path.partition("::")[0]).netloc.rpartition("@")[2]
     scheme, _, rest = url.partition("://")
     if host and rest.startswith("/"):
-        # FTP and its like keep the host in the file system: without it two hosts' files would look the same.
+        # FTP and similar file systems omit the host from paths: without it, files of two hosts would have equal names.
         url = f"{scheme}://{host}{rest}"
     chain = user_path.partition("::")[2]
     return redact_url(f"{url}::{chain}" if chain else url)

@@ -1,16 +1,16 @@
-"""Cells that are Python objects, as Arrow arrays.
+"""Conversion of cells that are Python objects to Arrow arrays.
 
 | cells of the column | result |
 |---|---|
-| text, whole numbers, floats, booleans, bytes, dates, times or decimals alone | that Arrow type |
-| whole numbers and floats | double |
-| scalars of several kinds, whole numbers beyond 64 bits, times of several zones or to the nanosecond | `MIXED` cells |
-| decimals that have more than 76 digits together | the same |
-| lists, tuples, sets, 1-D arrays | lists; sets are sorted, elements of several kinds are text |
-| pictures and sounds that are objects (see `daskprep.media.cells`), whatever is beside them | `CELL_TYPE` structs |
-| text beside bytes of files | the same |
+| text, integers, floats, booleans, bytes, dates, times or decimals alone | that Arrow type |
+| integers and floats | double |
+| scalars of several types, integers beyond 64 bits, times in several zones or with nanoseconds | `MIXED` cells |
+| decimals with more than 76 digits in total | `MIXED` cells |
+| lists, tuples, sets, 1-D arrays | lists; sets are sorted, elements of several types are text |
+| objects of images or audio (see `daskprep.media.cells`), also with other cells | `CELL_TYPE` structs |
+| text and bytes of files | `CELL_TYPE` structs |
 | None, NaN, NaT, pandas.NA | null |
-| other dicts and objects, lists beside scalars, lists beside arrays of several dimensions | ColumnError |
+| other dicts and objects, lists with scalars, lists with arrays of several dimensions | ColumnError |
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NUMBERS = (int, float, np.integer, np.floating)
 _SMALL_FLOATS = (np.float16, np.float32)
 _BYTES = (bytes, bytearray)
 _MEDIA: frozenset[str] = frozenset({"image", "audio"})
-# Kinds of scalars that make an Arrow type of their own (None: the one that Arrow finds), the narrower first.
+# Kinds of scalars with a separate Arrow type (None: the type that Arrow infers), narrower kinds first.
 _SCALAR_KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "text": ((str,), pa.string()),
     "boolean": (_BOOLEANS, pa.bool_()),
@@ -55,18 +55,19 @@ _SCALAR_KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "duration": ((dt.timedelta,), None),
 }
 _ZONE_TYPES = (dt.timezone, ZoneInfo)
-_MINUTE = dt.timedelta(minutes=1)  # of Arrow's offsets from UTC
-_MAX_DIGITS = 76  # of Arrow's decimals
-_NO_TRAPS = decimal.Context(traps=[])  # in which a signalling NaN is missing too, and no error
-# Bytes in which every format of pictures and sounds has a zero byte, and text in one byte a letter has none.
+_MINUTE = dt.timedelta(minutes=1)  # unit of Arrow's offsets from UTC
+_MAX_DIGITS = 76  # of decimal256
+_NO_TRAPS = decimal.Context(traps=[])  # a signaling NaN is a missing value, not an error
+
+# Every format of images and audio has a zero byte in its first bytes; text in single-byte encodings has none.
 _HEAD_BYTES = 8_000
 
 
 def cell_kind(cells: np.ndarray) -> str:
-    """Return of what kind the cells of a column are.
+    """Return the kind of the cells of a column, which determines its Arrow type.
 
-    One of the scalars that make a type of their own, "missing" (no cell), "list", "mixed" (scalars of several
-    kinds), "image" or "audio" (media that are objects, whatever is beside them) or "refused".
+    A kind of scalar, such as "text"; "missing" (only missing values), "list", "mixed" (scalars of several types),
+    "image" or "audio" (objects of media, also with other cells), or "refused".
     """
     present = cells[~_is_missing(cells)]
     types = set(map(type, present))
@@ -76,7 +77,7 @@ def cell_kind(cells: np.ndarray) -> str:
         if _are_all_of(types, accepted) and (kind == "boolean" or bool not in types):
             return _lossless_kind(kind, present, types)
     if _are_all_of(types, _LIST_TYPES):
-        # Of lists that can be read no cell is a medium, and so the first tells.
+        # In a readable column of lists no cell is media, so the first cell decides, except for arrays.
         return (_media_kind(present if types == {np.ndarray} else present[:1]) and _media_kind(present)) or "list"
     if _are_all_of(types, SCALARS):
         return "image" if _are_paths_and_files(present, types) else "mixed"
@@ -84,21 +85,22 @@ def cell_kind(cells: np.ndarray) -> str:
 
 
 def _is_missing(cells: np.ndarray) -> np.ndarray:
+    """Return a mask of missing values: None, NaN, NaT and pandas.NA."""
     with decimal.localcontext(_NO_TRAPS):
         return pd.isna(cells)
 
 
 def _media_kind(cells: np.ndarray) -> MediaKind | None:
-    """Return what the media among the cells are; None if none of them is one for certain."""
-    if any(map(_is_sound, cells)):
+    """Return the kind of media among the cells; None if no cell is certainly media."""
+    if any(map(_is_audio, cells)):
         return "audio"
     return "image" if any(map(_is_medium, cells)) else None
 
 
-def _is_sound(cell: object) -> bool:
+def _is_audio(cell: object) -> bool:
     if isinstance(cell, Mapping):
         return "array" in cell
-    # No list that can be read has a list first.
+    # A tuple of a list and a number is no readable list, so it is a pair of samples and rate.
     if not isinstance(cell, tuple) or len(cell) != 2 or not isinstance(cell[1], _NUMBERS):
         return False
     return isinstance(cell[0], list) or getattr(cell[0], "ndim", 0) in {1, 2}
@@ -113,7 +115,7 @@ def _is_medium(cell: Any) -> bool:
 
 
 def _are_paths_and_files(present: np.ndarray, types: set[type]) -> bool:
-    """Tell whether all could be paths or bytes, and some are bytes of a file, not of text in another encoding."""
+    """Return whether all cells are paths or bytes, and some are bytes of a file, not encoded text."""
     if not _are_all_of(types, (str, os.PathLike, *_BYTES)):
         return False
     return any(b"\0" in cell[:_HEAD_BYTES] and not _is_text(cell) for cell in present if isinstance(cell, _BYTES))
@@ -124,20 +126,20 @@ def _are_all_of(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
 
 
 def _lossless_kind(kind: str, present: np.ndarray, types: set[type]) -> str:
-    """Return "mixed" where Arrow would change values without a word."""
+    """Return `kind`, or "mixed" if Arrow's type for that kind would change values silently."""
     if kind == "decimal":
         return kind if all(map(Decimal.is_finite, present)) and _count_digits(present) <= _MAX_DIGITS else "mixed"
     if kind in ("float", "number") and not types.isdisjoint(_SMALL_FLOATS):
         return "mixed"
     if kind in ("datetime", "time"):
-        # Arrow keeps one zone for a column, by its name, and none for times of day.
+        # Arrow stores one zone for a column, by its name, and no zone for times of day.
         zone, zone_types = present[0].tzinfo, () if kind == "time" else _ZONE_TYPES
         if any(cell.tzinfo != zone for cell in present) or not (zone is None or isinstance(zone, zone_types)):
             return "mixed"
         if isinstance(zone, dt.timezone) and zone.utcoffset(None) % _MINUTE:
             return "mixed"
     if kind in ("datetime", "duration"):
-        # Arrow keeps microseconds of objects.
+        # Arrow converts Python objects to microseconds.
         nanosecond_field = "nanosecond" if kind == "datetime" else "nanoseconds"
         return "mixed" if any(getattr(cell, nanosecond_field, 0) for cell in present) else kind
     if kind == "date" and any(issubclass(one, dt.datetime) for one in types):
@@ -151,17 +153,25 @@ def _lossless_kind(kind: str, present: np.ndarray, types: set[type]) -> str:
 
 
 def _count_digits(present: np.ndarray) -> int:
-    """Return how many digits a type has that holds all of some decimals."""
+    """Return the number of digits of the narrowest type for all of these decimals."""
     fraction = max(-cast("int", cell.as_tuple().exponent) for cell in present)
     return max(max(map(Decimal.adjusted, present)) + 1, 0) + max(fraction, 0)
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Some cells of a column: what they are, and what errors say of where they are.
+    """Cells of a slice of a column, with the facts for error messages.
 
-    `kind` is that of the whole column, so that all its parts come out alike. `first_row` is None where
-    the row is not known, as in a Dask partition.
+    Attributes
+    ----------
+    values : numpy.ndarray of objects
+        The cells.
+    column : str
+        Name of the column.
+    kind : str
+        The `cell_kind` of all rows of the column, so that all slices have one type.
+    first_row : int or None
+        Row number of the first cell; None if unknown, as in a Dask partition.
     """
 
     values: np.ndarray
@@ -170,7 +180,7 @@ class Cells:
     first_row: int | None
 
     def to_arrow(self) -> pa.Array:
-        """Return the cells as an Arrow array."""
+        """Return the cells as an Arrow array; ColumnError or RejectedValueError for cells that cannot be read."""
         missing = _is_missing(self.values)
         try:
             return self._convert(missing)
@@ -203,9 +213,9 @@ class Cells:
         cells, unreadable = convert_media_objects(objects, kind)
         if unreadable:
             row, reason = unreadable[0].row, unreadable[0].reason.rstrip(".")
-            noun = "an image" if kind == "image" else "a sound"
+            noun = "an image" if kind == "image" else "audio"
             accepted = ACCEPTED_OBJECTS[kind]
-            raise self._error(row, f"{noun} cannot be made of this cell ({reason}); accepted are {accepted}")
+            raise self._error(row, f"this cell cannot be read as {noun} ({reason}); accepted are {accepted}")
         return cells
 
     def _convert_lists(self, values: list[Any]) -> pa.Array:
@@ -235,10 +245,10 @@ class Cells:
         return cell_texts(elements)
 
     def _refused_error(self, missing: np.ndarray) -> ColumnError:
-        """Name the first cell that cannot be read, or else one that cannot be in a column with the others."""
+        """Return the error of the first unreadable cell, or of the first scalar in a column of lists."""
         for i, cell in enumerate(self.values):
             if not missing[i] and not isinstance(cell, (*SCALARS, *_LIST_TYPES)):
-                remedy = "put what it holds in columns of their own" if isinstance(cell, dict) else "convert it first"
+                remedy = "put its values in separate columns" if isinstance(cell, dict) else "convert it first"
                 return self._error(
                     i, f"a cell of type {type(cell).__name__} cannot be read: {format_cell(cell)}; {remedy}"
                 )
@@ -262,7 +272,7 @@ class Cells:
 def _has_objects(kind: pa.DataType) -> bool:
     if pt.is_list(kind):
         return _has_objects(kind.value_type)
-    # Times, of which Arrow would drop zones and nanoseconds, are read as text alone.
+    # Times in lists are read as text, since Arrow would drop their zones and nanoseconds.
     return pt.is_struct(kind) or pt.is_temporal(kind) or isinstance(kind, pa.BaseExtensionType)
 
 
@@ -276,6 +286,6 @@ def _is_text(cell: Any) -> bool:
 
 
 def format_cell(cell: Any, max_length: int = 60) -> str:
-    """Return a cell as errors show it."""
+    """Return the representation of a cell for an error, truncated to `max_length` characters."""
     text = repr(cell)
     return text if len(text) <= max_length else f"{text[:max_length]}..."

@@ -46,9 +46,9 @@ def test_a_wrong_command_is_answered_by_the_closest_one(call):
         (["decode", "x"], 'there is no dataset "x": '),
         (["cache", "x"], 'there is no dataset "x": '),
         (["repair", "x"], 'there is no dataset "x": '),
-        (["infer", "a.csv"], 'there is no file or folder "a.csv"'),
-        (["preprocess", "a.yaml", "listings.dp"], 'there is no file or folder "a.yaml"'),
-        (["preprocess", "auto", "--train", "a.csv", "-o", "x"], 'there is no file or folder "a.csv"'),
+        (["infer", "a.csv"], 'no file or folder "a.csv"'),
+        (["preprocess", "a.yaml", "listings.dp"], 'no file or folder "a.yaml"'),
+        (["preprocess", "auto", "--train", "a.csv", "-o", "x"], 'no file or folder "a.csv"'),
     ],
 )
 def test_a_wrong_path_is_told_before_anything_heavy_is_imported(run_process, tmp_path, arguments, said):

@@ -382,7 +382,7 @@ def test_types_that_arrow_does_not_have_are_refused_unless_they_are_left_out(kin
 def test_folders_of_delta_lake_are_no_folders_of_files(tmp_path: Path) -> None:
     deltalake.write_deltalake(str(tmp_path), table())
     deltalake.DeltaTable(str(tmp_path)).delete("count < 10")
-    with pytest.raises(ConfigError, match=r"is a table of Delta Lake.* give deltalake\.DeltaTable\(path\)"):
+    with pytest.raises(ConfigError, match=r"is a Delta Lake table.* pass deltalake\.DeltaTable\(path\)"):
         as_source(tmp_path)
 
 

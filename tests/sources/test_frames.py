@@ -134,7 +134,7 @@ def test_slices_of_large_cells_are_short(cell: Any) -> None:
 def test_row_of_an_unreadable_medium_is_that_of_the_frame() -> None:
     cells = pd.Series([{"bytes": b"x"}] * 1_030, dtype=object)
     cells[1_025] = 7
-    with pytest.raises(ColumnError, match=r'column "c", row 1025: an image cannot be made of this cell \(int\)'):
+    with pytest.raises(ColumnError, match=r'column "c", row 1025: this cell cannot be read as an image \(int\)'):
         as_source(pd.DataFrame({"c": cells})).read(1, ["c"])
 
 

@@ -57,7 +57,7 @@ def test_lists_keep_their_order(tmp_path: Path) -> None:
 def test_files_that_a_list_names_twice_are_refused(again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     csv(tmp_path, "a.csv", "b.csv")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"/a\.csv: the paths name it twice, .* remove one"):
+    with pytest.raises(ConfigError, match=r"/a\.csv: the paths contain it twice, .* remove one"):
         read_files(["a.csv", again.format(tmp_path.name)])
     assert cells(read_files(["a.csv", "b.csv"])) == ["a", "b"]
 

@@ -168,11 +168,11 @@ def test_text_of_a_float_reads_back_as_it(value: float) -> None:
         ([[1], [object()]], "row 1: a object in a list cannot be read"),
         ([[1], np.zeros((2, 2))], "row 1: an array of 2 dimensions cannot be read"),
         ([{"k": 1}, {"k": 2}], "row 0: a cell of type dict cannot be read"),
-        ([PICTURE, "a.png", 3.5], r"row 2: an image cannot be made of this cell \(float\); accepted are text, bytes"),
-        ([PIXELS, np.zeros((1, 2, 3, 4))], r"row 1: an image cannot be made of this cell \(ndarray: .* of shape"),
-        ([{"bytes": b"x"}, {"k": 1}], r"row 1: an image cannot be made of this cell \(dict: it has k"),
-        ([(WAVE, 8000), PICTURE], r"row 1: a sound cannot be made of this cell \(\w+\); accepted are .*samples, rate"),
-        ([None, (WAVE, 8000.5)], r"row 1: a sound cannot be made of this cell \(tuple: a sampling rate of 8000.5"),
+        ([PICTURE, "a.png", 3.5], r"row 2: this cell cannot be read as an image \(float\); accepted are text, bytes"),
+        ([PIXELS, np.zeros((1, 2, 3, 4))], r"row 1: this cell cannot be read as an image \(ndarray: .* of shape"),
+        ([{"bytes": b"x"}, {"k": 1}], r"row 1: this cell cannot be read as an image \(dict: it has k"),
+        ([(WAVE, 8000), PICTURE], r"row 1: this cell cannot be read as audio \(\w+\); accepted are .*samples, rate"),
+        ([None, (WAVE, 8000.5)], r"row 1: this cell cannot be read as audio \(tuple: a sampling rate of 8000.5"),
     ],
 )
 def test_cells_that_cannot_be_read_are_named(values: list[Any], message: str) -> None:
