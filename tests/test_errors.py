@@ -74,7 +74,7 @@ def test_swapped_arguments_are_recognized(frame, prep, tmp_path):
     for write in (prep.fit_write, prep.fit(frame).write):
         with pytest.raises(ConfigError, match="expected the path or URL of a folder, not a DataFrame; where rows are"):
             write(tmp_path / "a.dp", frame)
-    with pytest.raises(ConfigError, match="not a DataFrame: give for example"):
+    with pytest.raises(ConfigError, match="not a DataFrame: use for example"):
         dp.Preprocessor(frame).fit(frame)
     for features in (prep, {"price": dp.Number()}):
         with pytest.raises(ConfigError, match="expected rows, not features"):

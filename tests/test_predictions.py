@@ -485,7 +485,7 @@ def test_batches_with_targets_are_decoded_each_by_itself(sort):
     rows = frame_of(["red", "blue"])
     inputs, targets = next(iter(sort.stream(rows, 2, shuffle=False)))
     assert sort.decode(inputs | {"y": targets})["y"].tolist() == ["red", "blue"]
-    with pytest.raises(ConfigError, match="as a mapping, not tuple: of a batch of inputs and targets, each by itself"):
+    with pytest.raises(ConfigError, match="a mapping by output, not tuple: decode the inputs"):
         sort.decode((inputs, targets))
     with pytest.raises(ColumnError, match=r"shape \(rows, 4\), .*; encoded rows are for `decode`"):
         sort.predictions(targets)
@@ -500,5 +500,5 @@ def test_pickles_are_no_larger_once_something_was_predicted(sort):
 
 
 def test_decoding_scores_points_to_predictions(sort):
-    with pytest.raises(ColumnError, match="`predictions` of a Preprocessor"):
+    with pytest.raises(ColumnError, match="Preprocessor.predictions"):
         sort.decode({"y": np.zeros((2, 4), np.float32)})

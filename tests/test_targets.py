@@ -90,7 +90,7 @@ def test_they_survive_clones_pickles_json_and_files(table, tmp_path, targets):
 
 @pytest.mark.parametrize("targets", ["sald", ["sold", "sald"]])
 def test_a_target_that_is_no_feature_is_refused_with_the_nearest(table, targets):
-    with pytest.raises(ConfigError, match=r'targets: there is no feature "sald"\. Did you mean "sold"\? Targets are'):
+    with pytest.raises(ConfigError, match=r'targets: no feature "sald"\. Did you mean "sold"\? Targets are'):
         make(targets).fit(table)
 
 

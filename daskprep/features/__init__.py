@@ -1,4 +1,4 @@
-"""Feature types, by the name that configurations use."""
+"""Feature types by their names in configurations."""
 
 from __future__ import annotations
 
@@ -24,6 +24,4 @@ _TYPES: tuple[type[Feature], ...] = (
     Weight,
 )  # fmt: skip
 FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}
-USER_KINDS = tuple(
-    kind for kind in FEATURES if kind != Weight.kind
-)  # what users name; weights have their own parameter
+USER_KINDS = tuple(kind for kind in FEATURES if kind != Weight.kind)  # weights have a parameter: Preprocessor(weight=)

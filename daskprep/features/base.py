@@ -26,17 +26,25 @@ from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
-# What cells hold, by which reports choose what they count and draw.
+# Kind of values in the cells: reports choose counts and plots by it.
 SemanticType = Literal[
     "numbers", "classes", "tokens", "sets", "bags", "series", "dates", "places", "images", "sounds", "others"
 ]
 
-
+# One number, or an array of numbers that broadcasts to a row.
 Bound: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 
 
 class Limits(NamedTuple):
-    """The least and the greatest number of rows to decode, and whether these may be longer or shorter than encoded."""
+    """Smallest and largest integers that `decode` accepts in the rows of one output.
+
+    Attributes
+    ----------
+    low, high : Bound
+        Inclusive bounds of each number of a row.
+    any_length : bool
+        Whether rows to decode may be shorter or longer than encoded rows.
+    """
 
     low: Bound
     high: Bound
@@ -48,15 +56,27 @@ Bounds: TypeAlias = tuple[Bound, Bound] | Limits
 
 @dataclass(frozen=True)
 class SideColumns:
-    """What is known of the rows of a parsed column besides its cells."""
+    """Columns, folds and weights of the rows of a parsed column, for features that learn from them.
 
-    table: pa.Table  # the columns of the source that are learned from besides
-    folds: np.ndarray | None = None  # the fold of each row, from 0 on, for a feature that cross-fits
-    weights: np.ndarray | None = None  # the weight of each row; None: 1
-    cache: dict[Any, Any] = field(default_factory=dict)  # what features made of the table for others, too
+    Attributes
+    ----------
+    table : Table
+        Columns of `Contract._learning_columns`, such as a target.
+    folds : ndarray or None
+        Fold of each row, from 0, for a feature that cross-fits.
+    weights : ndarray or None
+        Weight of each row; None: 1 for all.
+    cache : dict
+        Results that features computed from `table` and share with each other.
+    """
+
+    table: pa.Table
+    folds: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    cache: dict[Any, Any] = field(default_factory=dict)
 
     def take(self, rows: np.ndarray) -> SideColumns:
-        """Return what is known of some of the rows, given by their numbers."""
+        """Return the side columns of the rows with these row numbers, with an empty cache."""
         # A table without columns would lose its rows.
         table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
         folds, weights = (None if one is None else one[rows] for one in (self.folds, self.weights))
@@ -65,52 +85,62 @@ class SideColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What a feature learned from one column; its fields are its JSON."""
+    """Fitted state of a feature for one column; its fields become its JSON.
 
-    added_fields: ClassVar[
-        tuple[str, ...]
-    ] = ()  # fields that older states lack: left out where they have their default
+    Attributes
+    ----------
+    rows : int
+        Number of training rows, without dropped rows.
+    missing : int
+        Number of missing cells, unreadable cells and cells of dropped rows included.
+    invalid : int
+        Number of unreadable cells.
+    invalid_samples : tuple of str
+        First distinct unreadable cells.
+    fill_value : Any
+        Value that replaces missing cells. With "drop_row", "ffill" and "bfill": the fallback for new rows, which are
+        never dropped, and for cells without a neighbor. None if there was nothing to learn it from.
+    seen : int
+        Number of rows among which missing cells were counted if it differs from `rows`; otherwise 0. With "drop_row",
+        the number of all rows, because dropped rows belong to no split.
+    """
 
-    # Rows that were learned from, how many of their cells were missing, and how many of those could not be read. With
-    # "drop_row" the rows that were dropped are counted as missing, and not among `rows`.
+    # Fields that states saved by older versions lack: `to_state` omits them at their defaults.
+    added_fields: ClassVar[tuple[str, ...]] = ()
+
     rows: int = 0
     missing: int = 0
     invalid: int = 0
-    # The first few distinct cells that could not be read.
     invalid_samples: tuple[str, ...] = ()
-    # What a missing cell becomes. With "drop_row", "ffill" and "bfill" the fallback: what it becomes in new rows, of
-    # which none is dropped, and where there is no neighbour. None if there was nothing to learn it from.
     fill_value: Any = None
-    # Rows among which missing cells were counted, if these are not `rows`; else 0. A row that is dropped belongs to no
-    # split, so that with "drop_row" these are all rows.
     seen: int = 0
 
     def __init_subclass__(cls) -> None:
-        if cls.__module__.startswith("daskprep."):  # others may have another name in another process
+        if cls.__module__.startswith("daskprep."):  # a class of a script has another module name in another process
             checkpointable(cls)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Not what is kept beside the fields: it knows parameters, which may be functions.
+        # `memoize` stores results in underscored attributes; they refer to parameters, which may not be picklable.
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
+        """Return the state as JSON-ready values, vocabularies included."""
         return self.to_state()
 
     def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
-        """Turn cells that only what was learned shows to be unreadable into missing ones."""
+        """Return parsed cells with those missing that the fitted state shows to be unreadable."""
         return parsed
 
     def class_counts(self) -> Integers | None:
-        """Return how many rows of the fit each class has, by its id; None without classes, or counts of them."""
+        """Return the number of training rows of each class, by class id; None without classes or their counts."""
         return None
 
     def of_output(self, output: str) -> Learned:
-        """Return what was learned of one of several outputs, if that is a part of its own."""
+        """Return the state of one output of several, if it is a separate object; otherwise `self`."""
         return self
 
     def to_state(self) -> dict[str, Any]:
-        """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
+        """Return the same as `to_dict`, but with `Vocabulary` objects, which may have millions of tokens."""
         names = [field.name for field in dataclasses.fields(self)]
         left_out = [one for one in ("seen", *self.added_fields) if getattr(self, one) == getattr(type(self), one)]
         return {name: _to_json(getattr(self, name)) for name in names if name not in left_out}
@@ -122,7 +152,7 @@ class Learned:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild from what `to_dict` or `to_state` gave."""
+        """Rebuild a state from the result of `to_dict` or `to_state`; unknown keys are ignored."""
         fields = {field.name: str(field.type) for field in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in fields}
         for name, value in values.items():
@@ -138,14 +168,17 @@ def _to_json(value: object) -> object:
 
 
 if TYPE_CHECKING:
-    from torch import Tensor  # features import it from here, as imports of torch are few
+    from torch import Tensor  # other modules of features import it from here: one file imports torch
 else:
-    Tensor = Any  # features are made and fitted without torch
+    Tensor = Any  # features are created and fitted without torch
 LearnedT = TypeVar("LearnedT", bound=Learned, default=Any)
 
 
 class Contract(Generic[SummaryT, LearnedT]):
-    """What is asked of every type, and what all types share; `Feature` makes an estimator of it."""
+    """Methods and properties that every feature type has; `Feature` makes an estimator of them.
+
+    Learned state is passed to each method that needs it, so that one feature serves many columns.
+    """
 
     kind: ClassVar[str]
     semantic_type: ClassVar[SemanticType] = "others"
@@ -155,73 +188,73 @@ class Contract(Generic[SummaryT, LearnedT]):
     fill_value: Any
     invalid: Invalid
     column: str | None
-    # Cells that tell readers of text apart: odd forms, and what cannot be read.
+    # Unusual and unreadable texts, on which parsers would differ; golden rows include them.
     _edge_case_cells: ClassVar[tuple[str, ...]] = ("", "no such cell")
 
-    # -- from cells to rows, and back
+    # -- from cells to encoded rows, and back
 
     def reads(self, name: str) -> list[str]:
-        """Return the columns that a feature called `name` reads, its own first; `parse` is given all of them."""
+        """Return the columns that a feature with this name reads, its main column first: arguments of `parse`."""
         return [self.column or name]
 
     @abstractmethod
     def parse(self, column: pa.Array) -> pa.Array:
-        """Turn raw cells into typed ones; what cannot be read becomes null."""
+        """Convert raw cells to typed ones; unreadable cells become null."""
 
     @abstractmethod
     def summarize(self, parsed: pa.Array) -> SummaryT:
-        """Summarize the present cells of a parsed column."""
+        """Summarize the non-null cells of a parsed column."""
 
     @abstractmethod
     def learn(self, summary: SummaryT) -> LearnedT:
-        """Learn from the summary of all training rows."""
+        """Learn the fitted state from the summary of all training rows."""
 
     @abstractmethod
     def encode(self, parsed: pa.Array, learned: LearnedT) -> Encoded:
-        """Turn parsed cells into compact arrays with one row for each cell."""
+        """Encode parsed cells as compact arrays with one row per cell."""
 
     def expand(self, batch: Tensor, learned: LearnedT) -> Tensor:
-        """Turn a batch of encoded rows into what a model reads."""
+        """Expand a batch of encoded rows to the input of a model."""
         return batch
 
     @abstractmethod
     def decode(self, encoded: np.ndarray, learned: LearnedT) -> pa.Array:
-        """Turn encoded rows, by output if there are several, back into human-readable values."""
+        """Decode encoded rows to human-readable values; `encoded` is a dict by output if there are several."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Suffixes of the arrays that one column becomes: "" alone, or such as "_word" and "_char"."""
+        """Suffixes of the arrays that a column is encoded as: "" alone, or for example "_word" and "_char"."""
         return ("",)
 
     def limits(self, learned: LearnedT) -> Mapping[str, Bounds]:
-        """Return the least and the greatest number by output, where not all that its type holds can be decoded."""
+        """Return the limits of outputs whose dtype holds integers that cannot be decoded, by output."""
         return {}
 
-    # -- what else a type may say
+    # -- optional methods of a type
 
     def check(self) -> None:
         """Raise ConfigError where parameters contradict each other."""
 
     def fingerprint(self) -> str:
-        """Return a digest of what the result depends on besides rows and parameters, such as files; "" of nothing."""
+        """Return a digest of inputs in addition to rows and parameters, such as files; "" if there are none."""
         return ""
 
     def advice(self, learned: LearnedT) -> str | None:
-        """Return what a user should know of a column that was learned, if anything."""
+        """Return a warning about the fitted column for the user, or None."""
         return None
 
     @property
     def row_filter(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:
-        """What tells, of a parsed column and what was learned, which rows are left out though their cell is there."""
+        """Function of a parsed column and the fitted state: returns a mask of rows to drop whose cell is present."""
         return None
 
     @property
     def imputer(self) -> NeighbourImputer | None:
-        """What completes a column with the rows around, of other partitions too; None where each row stands alone."""
+        """Imputer that fills missing cells from neighboring rows, across partitions; None if rows are independent."""
         return NeighbourImputer.of(self.missing_value_strategy)
 
     def _remedy(self, learned: LearnedT) -> str:
-        """What a user can do about cells that cannot be read."""
+        """Return how a user can fix unreadable cells, as the end of a warning."""
         return "correct the data"
 
     @property
@@ -230,55 +263,55 @@ class Contract(Generic[SummaryT, LearnedT]):
         return type(self).expand is not Contract.expand
 
     def _sample_cells(self, learned: LearnedT) -> list[str | None]:
-        """Return some cells, by which who reads a saved file sees whether it encodes alike; none opens a file."""
+        """Return sample cells for golden rows, which check that a saved file still encodes alike; none opens a file."""
         return [None, *learned._sample_texts()[:5], *self._edge_case_cells]
 
-    # -- what only built-in types say: what they learn besides, from a target and by folds, and what a cell was
+    # -- methods of built-in types only: learning from other columns and by folds, and raw forms of cells
 
     def _mask_null_values(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
-        """Return cells without those of some texts, which mark missing ones."""
+        """Return cells as text with `texts`, which mark missing values, replaced by null."""
         return mask_texts(as_dictionary(one_array(column)), texts)
 
     def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
-        """Parse columns that may hold cells of several kinds, which `parse` is given as text."""
+        """Parse columns whose cells may have several Python types; `parse` receives those as text."""
         return self.parse(*map(one_array, columns))
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> SummaryT:
-        """Summarize a parsed column by what is known of its rows besides, if that matters to a type."""
+        """Summarize a parsed column together with the side columns of its rows, if the type uses them."""
         return self.summarize(parsed)
 
     def _summarize_subsets(
         self, parsed: pa.Array, side_columns: list[SideColumns], row_subsets: list[np.ndarray | None]
     ) -> list[SummaryT]:
-        """Summarize cuts of the rows of a parsed column, each apart; None is all rows."""
+        """Summarize subsets of the rows of a parsed column, each by its row numbers; None selects all rows."""
         parts = (parsed if rows is None else parsed.take(pa.array(rows)) for rows in row_subsets)
         return [self._summarize_rows(part, columns) for part, columns in zip(parts, side_columns, strict=True)]
 
     @property
     def _learning_columns(self) -> list[str]:
-        """The columns of the source that are learned from besides those of `reads`; new rows need not have them."""
+        """Columns of the source to learn from in addition to `reads`; new rows need not have them."""
         return []
 
     @property
     def _cross_fit(self) -> KFold | None:
-        """The folds by which training rows are encoded from the others; None if all rows are encoded alike."""
+        """Folds of the training rows, each encoded by the other folds; None if all rows are encoded alike."""
         return None
 
     def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
-        """Return a parsed column for `encode` that says the fold of each training row, from 1 on, and 0 of others."""
+        """Return a parsed column for `encode` with the fold of each row: from 1 for training rows, 0 for other rows."""
         return parsed
 
     def _check_learned(self, learned: LearnedT) -> None:
-        """Raise ValueError where what was learned, or comes from a file, does not go with the parameters."""
+        """Raise ValueError if a fitted state, which may come from a file, does not match the parameters."""
 
     def _to_raw_cell(self, value: Any) -> object:
-        """Return what a parsed cell, given as a Python value, was, for who reads about it."""
+        """Return the raw form of a parsed cell (a Python value), for display."""
         return value
 
-    # -- what fills gaps
+    # -- imputation
 
     def parse_fill(self, value: object) -> pa.Array:
-        """Return the parsed column of one cell that holds the fill value."""
+        """Return a parsed column of one cell with the fill value; raise ConfigError if it cannot be read."""
         parsed = self.parse(self._fill_cell(value))
         check_arrow(self, "parse", parsed, 1)
         if parsed.null_count:
@@ -288,7 +321,7 @@ class Contract(Generic[SummaryT, LearnedT]):
         return parsed
 
     def _fill_cell(self, value: object) -> pa.Array:
-        """Return a raw cell that holds the fill value."""
+        """Return a raw column of one cell with the fill value."""
         try:
             return pa.array([value])
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
@@ -298,31 +331,32 @@ class Contract(Generic[SummaryT, LearnedT]):
             ) from error
 
     def cells(self, parsed: pa.Array) -> pa.Array | None:
-        """Return one plain value for each cell, by which equal cells are counted; None if `summarize` does it."""
+        """Return one scalar per parsed cell, equal for equal cells, to count them; None if `summarize` counts them."""
         return parsed
 
     def learn_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return what fills gaps, as `parse_fill` reads it: the most frequent of the values that `cells` gave."""
+        """Return the fill value for `parse_fill`: the most frequent of the values from `cells`."""
         if summary.cells is None:
             raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
         return summary.cells.top()
 
     def learn_column(self, summary: ColumnSummary[SummaryT]) -> LearnedT:
-        """Learn from a column's summary: first what fills the gaps, then the rest, gaps counted as filled."""
+        """Learn a column from its summary: first the fill value, then the state, counting missing cells as filled."""
         fill = self._resolve_fill(summary)
         values = summary.values
         if fill is not None:
-            filled = self.parse_fill(fill)
-            values = values + self.summarize(filled) * summary.missing if summary.missing else values
+            fill_column = self.parse_fill(fill)
+            values = values + self.summarize(fill_column) * summary.missing if summary.missing else values
         elif not keeps_missing(self) and (drops_missing(self) or summary.rows > summary.missing):
             fill = self._learn_fallback(summary)
         return add_counts(self.learn(values), summary, fill)
 
     def _learn_fallback(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return what fills the gaps that the strategy leaves, in new rows and where there are no neighbours."""
+        """Return the fallback for missing cells that the strategy does not fill: in new rows, and without neighbors."""
         return default_of(type(self), "fill_value")
 
     def _resolve_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
+        """Return the value that fills all missing cells; None for strategies without one value for all."""
         strategy = self.missing_value_strategy
         if strategy == "fill_with_const":
             return self.fill_value
@@ -338,7 +372,7 @@ class Contract(Generic[SummaryT, LearnedT]):
 
 
 def add_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT:
-    """Return what was learned of a column with its counts, and what fills its gaps."""
+    """Return a fitted state with the counts of its column's summary and the fill value."""
     return dataclasses.replace(
         learned,
         rows=summary.rows,
@@ -353,55 +387,59 @@ def add_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT
 def add_deferred_rejects(
     feature: Contract, summary: ColumnSummary[SummaryT], n_unreadable: int, samples: Sequence[str], why: str
 ) -> ColumnSummary[SummaryT]:
-    """Count so many cells as unreadable that only all rows show to be so; RejectedValueError if these are refused."""
+    """Add cells to a summary that only a full pass shows to be unreadable; RejectedValueError for invalid="raise".
+
+    `n_unreadable` is the number of cells, `samples` are some of their texts, and `why` is the reason for the message.
+    """
     shown = [sample[:MAX_SAMPLE_CHARACTERS] for sample in samples[:MAX_SAMPLES]]
     if n_unreadable and feature.invalid == "raise":
         raise RejectedValueError(
             f'{shown[0]!r} {why} ({n_unreadable} such cells); correct the data, or use invalid="missing"'
         )
-    rejects = summary.rejects + Rejects(n_unreadable, tuple(enumerate(shown, 1 << 62)))  # behind those with a row
+    rejects = summary.rejects + Rejects(n_unreadable, tuple(enumerate(shown, 1 << 62)))  # after those with a row
     rows = summary.rows - n_unreadable * drops_missing(feature)
     return dataclasses.replace(summary, rows=rows, missing=summary.missing + n_unreadable, rejects=rejects)
 
 
 def kind_with_article(feature: Contract) -> str:
-    """Return the type with its article, as messages say it."""
+    """Return the feature's type with its article for messages, such as "an image"."""
     return f"{'an' if feature.kind[0] in 'aeiou' else 'a'} {feature.kind}"
 
 
 def all_outputs(feature: Contract) -> tuple[str, ...]:
-    """Return the outputs of a type, and "_missing" if missing cells are marked."""
+    """Return the outputs of a feature, and "_missing" if it has a missing indicator."""
     return (*feature.outputs, MISSING) if feature.missing_indicator else feature.outputs
 
 
 def check_arrow(feature: Contract, function: str, result: object, rows: int) -> None:
-    """Raise ColumnError unless a function of a type gave an Arrow array of so many rows."""
+    """Raise ColumnError unless the result of the named function of a feature is an Arrow array of `rows` rows."""
     if not isinstance(result, (pa.Array, pa.ChunkedArray)) or len(result) != rows:
         raise ColumnError(
-            f"{function} of {kind_with_article(feature)} gave {describe_result(result)}: expected an Arrow array of {rows:,} rows"
+            f"{function} of {kind_with_article(feature)} returned {describe_result(result)}: "
+            f"expected an Arrow array of {rows:,} rows"
         )
 
 
 def describe_result(result: object) -> str:
-    """Return what a function gave, as messages say it."""
+    """Return the type and shape of a function's result for messages."""
     if isinstance(result, pa.Array | pa.ChunkedArray):
         return f"{len(result):,} rows of {result.type}"
     return f"{result.dtype} of shape {result.shape}" if isinstance(result, np.ndarray) else f"{type(result).__name__}"
 
 
 def validate(feature: Contract) -> None:
-    """Raise ConfigError for a parameter of the wrong type, outside its choices, or at odds with others."""
+    """Raise ConfigError for a parameter of the wrong type, outside its choices, or in conflict with others."""
     check_parameters(feature)
     if feature.missing_value_strategy == "fill_with_const" and feature.fill_value is None:
         raise ConfigError(
             f'{type(feature).__name__}: missing_value_strategy "fill_with_const" needs a fill_value; '
-            'give one, or use "drop_row"'
+            'set one, or use "drop_row"'
         )
     feature.check()
 
 
 def drops_missing(feature: Contract) -> bool:
-    """Tell whether a row is left out when its cell is missing."""
+    """Return whether rows with a missing cell are dropped."""
     return feature.missing_value_strategy == "drop_row"
 
 
@@ -411,13 +449,13 @@ def keeps_missing(feature: Contract) -> bool:
 
 
 def fills_with_one_value(feature: Contract) -> bool:
-    """Tell whether one value takes the place of every missing cell, and counts in the statistics."""
+    """Return whether one value fills every missing cell and counts in the statistics."""
     strategy = feature.missing_value_strategy
     return not (drops_missing(feature) or keeps_missing(feature)) and neighbour_strategy(strategy) is None
 
 
 def fill_advice(feature: Contract, learned: Learned) -> str | None:
-    """Return a warning where the default strategy could learn nothing, or leaves a given `fill_value` unused."""
+    """Return a warning if the default strategy learned nothing or ignores the `fill_value` that was set, else None."""
     strategy, constant = (default_of(type(feature), name) for name in ("missing_value_strategy", "fill_value"))
     if feature.missing_value_strategy != strategy:
         return None
@@ -432,12 +470,12 @@ def fill_advice(feature: Contract, learned: Learned) -> str | None:
 
 
 def may_drop_rows(feature: Contract) -> bool:
-    """Tell whether encoding may leave rows out."""
+    """Return whether a write may drop rows because of this feature."""
     return drops_missing(feature) or feature.row_filter is not None
 
 
 def find_dropped_rows(feature: Contract, parsed: pa.Array, learned: Any) -> np.ndarray | None:
-    """Return which rows are left out (None: none)."""
+    """Return a mask of the rows to drop; None: no row."""
     missing = ~valid_mask(parsed) if drops_missing(feature) and parsed.null_count else None
     filtered = None if feature.row_filter is None else feature.row_filter(parsed, learned)
     return filtered if missing is None else missing if filtered is None else missing | filtered
@@ -454,22 +492,22 @@ def class_count(name: str, feature: Contract, learned: Learned) -> int:
 
 
 def rows_seen(feature: Contract, learned: Learned) -> int:
-    """Return among how many rows the missing cells of a column were counted."""
-    # Older states do not say it: without a split or other features that drop rows, this is the same.
+    """Return the number of rows among which the missing cells of a column were counted."""
+    # States saved by older versions lack `seen`; without a split or other dropping features, the sum is equal to it.
     return learned.seen or learned.rows + learned.missing * drops_missing(feature)
 
 
 class MediaContract:
-    """What is asked of images and sounds besides."""
+    """Additional methods of image and audio features."""
 
     @abstractmethod
     def with_base_folders(self, folders: tuple[str, ...]) -> Self:
-        """Return the feature for data in some folders, where relative paths in its cells may start."""
+        """Return a copy of the feature for data in these folders, to which relative paths in cells may refer."""
 
     @abstractmethod
     def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
-        """Parse the cells of a column of some name."""
+        """Parse the cells of the column with this name."""
 
     @abstractmethod
     def to_stored_cells(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]:
-        """Return what a write carries to its parts: cells as they are."""
+        """Return undecoded cells by output for a write, whose parts decode them."""

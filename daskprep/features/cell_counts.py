@@ -1,4 +1,4 @@
-"""Count what is missing, unreadable and unseen in rows that were not learned from."""
+"""Count missing, unreadable and unseen cells of new rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from daskprep.vocabulary import Vocabulary
 
 
 def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
-    """Return a row of counts for each feature, in one pass over the partitions of a source."""
+    """Return a frame with a row of counts for each feature, in one pass over the partitions of a source."""
     features = bind_features(features, source)
     parts = run_pass(PartitionReader(source), "cells", functools.partial(_count, features, dict(learned)), features)
     rows = sum(count for count, _ in parts)
@@ -35,7 +35,7 @@ def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], so
 def rows_by_kind(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, dict[str, list[int]]]:
-    """Return for each feature the numbers of the rows whose cells are missing, unreadable and unseen."""
+    """Return the row numbers with missing, unreadable and unseen cells of each feature, by kind."""
     parts = run_pass(
         PartitionReader(source), "cells", functools.partial(find_cell_masks, features, dict(learned)), features
     )
@@ -64,7 +64,7 @@ def find_cell_masks(
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, tuple[np.ndarray, ...]]:
-    """Return for each feature which cells of a partition are missing, unreadable and unseen."""
+    """Return for each feature the masks of missing, unreadable and unseen cells of a partition."""
     del context, table
     masks: dict[str, tuple[np.ndarray, ...]] = {}
     for name, feature in features.items():
@@ -80,6 +80,7 @@ def find_cell_masks(
 
 
 def _mask_unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.ndarray:
+    """Return a mask of the cells with a value or token that the vocabulary lacks; none with hashing."""
     unseen = np.zeros(len(parsed), bool)
     for output in feature.outputs:
         vocabulary = getattr(learned.of_output(output), "vocabulary", None)
@@ -92,6 +93,7 @@ def _mask_unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.nd
 
 
 def _rows_with_unseen(contains: Callable[[pa.Array], np.ndarray], parsed: pa.Array) -> np.ndarray:
+    """Return a mask of the cells with a token for which `contains` is False."""
     if pa.types.is_dictionary(parsed.type):
         return ~take_by_code(parsed, contains(parsed.dictionary), True)
     lists = token_lists(parsed)

@@ -1,4 +1,4 @@
-"""Read raw cells of any Arrow type as text or as numbers, the same whatever type a partition arrived in."""
+"""Read raw cells of any Arrow type as text or numbers, with the same result for each type that a partition may have."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from daskprep.tokenizers import lowercase_strings
 _NUMBER = f"^({NUMBER_PATTERN.pattern}|[+-]?(?i:nan|inf|infinity))$"
 _MAX_EXACT_INTEGER = 2**53
 _MAX_EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exactly
-_PROBES = 64
+_PROBES = 64  # cells that are cast to find out whether a column is text of plain numbers
 
 
 def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.Array:
-    """Return the column as one array with 32-bit offsets; `plain` makes text of cells of several kinds."""
+    """Return a column as one array with 32-bit offsets; with `plain`, cells of several Python types become text."""
     column = unwrap_mixed_column(narrow_column(column)) if plain else narrow_column(column)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
@@ -38,12 +38,12 @@ def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.A
 
 
 def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.DictionaryArray:
-    """Return cells as dictionary-encoded text, stripped (and lower-cased) on the distinct values only."""
+    """Return cells as dictionary-encoded text, stripped (and lower-cased) by distinct value."""
     distinct = pa.types.is_string(column.type)
     if not pa.types.is_dictionary(column.type):
         try:
             column = column.dictionary_encode()
-        except pa.ArrowNotImplementedError:  # of small decimals; of lists, which have no text
+        except pa.ArrowNotImplementedError:  # decimal32 and decimal64; lists, which `as_text` rejects
             column = as_text(column).dictionary_encode()
     indices, values = column.indices, as_text(column.dictionary)
     clean = pc.utf8_trim_whitespace(lowercase_strings(values) if lowercase else values)
@@ -56,7 +56,7 @@ def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.Dictionary
 
 
 def mask_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> pa.DictionaryArray:
-    """Return text that is dictionary-encoded with the cells of some texts missing."""
+    """Return dictionary-encoded text in which cells with one of `texts` are null."""
     matches = pc.is_in(parsed.dictionary, value_set=pa.array(texts, pa.string()))
     if not matches.true_count:
         return parsed
@@ -65,7 +65,7 @@ def mask_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> p
 
 
 def as_numbers(column: pa.Array) -> pa.Array:
-    """Return cells as finite doubles; what cannot be read, and infinities, become null."""
+    """Return cells as finite doubles; unreadable cells and infinities become null."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return as_numbers(column.dictionary).take(column.indices)
@@ -83,39 +83,39 @@ def as_numbers(column: pa.Array) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether cells of a type are text, or its bytes."""
+    """Return whether an Arrow type is string or binary, which is UTF-8 text."""
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def take_by_code(parsed: pa.DictionaryArray, table: np.ndarray, missing: Any) -> np.ndarray:
-    """Return for each cell what a table has for its distinct value, and something else where it is missing."""
+    """Return `table[code]` for each cell of a dictionary array, and `missing` for null cells."""
     codes = parsed.indices.fill_null(len(table)) if parsed.null_count else parsed.indices
     values: np.ndarray = np.append(table, table.dtype.type(missing)).take(codes.to_numpy(), mode="clip")
     return values
 
 
 def argsort_values(texts: pa.Array) -> np.ndarray:
-    """Return the places of texts in order: by number if all are numbers, else by UTF-8 bytes."""
+    """Return the sort order of texts: by number if all are numbers, else by UTF-8 bytes."""
     numbers = as_numbers(texts)
     return argsort_bytes(texts) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
 
 
 def parse_numbers_and_strip(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the numbers that texts are to `as_numbers`, and the texts without white space around."""
+    """Return the numbers of texts as `as_numbers` reads them, and the texts without surrounding white space."""
     with contextlib.suppress(pa.ArrowInvalid):
-        # Some cells first: Arrow 26.0.1 makes an error of each that it cannot cast, which takes longer than to read it.
+        # A sample first: Arrow 26.0.1 creates an error for each invalid cell, which takes longer than to parse it.
         texts[:: max(len(texts) // _PROBES, 1)].cast(pa.float64())
-        return _finite(texts.cast(pa.float64())), texts  # it casts none with white space
+        return _finite(texts.cast(pa.float64())), texts  # the cast fails for cells with white space
     texts = pc.utf8_trim_whitespace(texts)
     readable = pc.match_substring_regex(texts, _NUMBER)
     return _finite(only_where(readable, texts).cast(pa.float64())), texts
 
 
 def _from_decimals(column: pa.Array) -> pa.Array:
-    """Return the doubles nearest to decimals, which Arrow 26.0.1 misses by an error that depends on the scale."""
+    """Return the nearest doubles of decimals; Arrow's own cast (26.0.1) has an error that depends on the scale."""
     kind = column.type
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= _MAX_EXACT_POWER:
-        # Below 2**53, digits and power of ten are doubles both, and their quotient is rounded once.
+        # Below 2**53, digits and power of ten are exact doubles, and their quotient is rounded once.
         low, high = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset :][: len(column)].T
         if column.null_count:
             low, high = (np.where(column.is_valid().to_numpy(zero_copy_only=False), one, 0) for one in (low, high))

@@ -1,4 +1,4 @@
-"""Hold what the functions of a type are given and give to what was learned: as many rows, of one type and shape."""
+"""Check the results of feature methods: number of rows, type and shape must follow from the fitted state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daskprep.serving.base import MISSING
 from daskprep.serving.classes import convert_labels
 from daskprep.serving.predictions import as_array
 
-_MAX_EXACT_POWER = 22  # of ten, in a double
+_MAX_EXACT_POWER = 22  # greatest power of ten that a double holds exactly
 _MAX_EXACT_INTEGER = 2.0**53
 _NUMBERS = frozenset(np.dtype(kind).str for kind in ("?", *"bhilqBHILQefd"))
 _ARROW_TYPES = {"integer": pa.int64(), "boolean": pa.bool_(), "float": pa.float64(), "float32": pa.float32()}
@@ -28,42 +28,42 @@ Extra = TypeVarTuple("Extra")
 
 
 def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *Extra], Result]:
-    """Keep what is made of a feature and of what it learned beside the latter, as long as parameters are the same."""
-    key = f"_{make.__name__}"  # what begins like this is not pickled
+    """Cache the result of a function of a feature and its fitted state in the state, while parameters are the same."""
+    key = f"_{make.__name__}"  # underscored attributes are not pickled
 
     @functools.wraps(make)
-    def made(feature: Contract, learned: Any, *others: *Extra) -> Result:
+    def wrapper(feature: Contract, learned: Any, *others: *Extra) -> Result:
         parameters = [type(feature), *vars(feature).values(), *others]
         cached: tuple[list[Any], Result] | None = learned.__dict__.get(key)
-        # By identity: parameters may be anything, also what cannot be compared.
+        # By identity: parameters may be objects that cannot be compared, such as arrays.
         if cached is None or len(cached[0]) != len(parameters) or not all(map(operator.is_, cached[0], parameters)):
             cached = learned.__dict__[key] = parameters, make(feature, learned, *others)
         return cached[1]
 
-    return made
+    return wrapper
 
 
 def check_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
-    """Return encoded arrays by output, in order, or raise ColumnError for what is not that."""
+    """Return the arrays of `encode` by output, in order; raise ColumnError for wrong outputs, dtypes or row counts."""
     arrays = {"": encoded} if isinstance(encoded, np.ndarray) or not isinstance(encoded, Mapping) else dict(encoded)
     outputs = feature.outputs
     if len(arrays) != len(outputs) or any(output not in arrays for output in outputs):
         raise ColumnError(
-            f"encode of {kind_with_article(feature)} gave the outputs {list(arrays)}: expected those of its property outputs, "
-            f"{list(outputs)}"
+            f"encode of {kind_with_article(feature)} returned the outputs {list(arrays)}: "
+            f"expected {list(outputs)}, as in its property outputs"
         )
     for array in arrays.values():
         if not isinstance(array, np.ndarray) or array.dtype.str not in _NUMBERS or array.shape[:1] != (rows,):
             raise ColumnError(
-                f"encode of {kind_with_article(feature)} gave {describe_result(array)} for {rows:,} cells: expected a NumPy array of "
-                "numbers with one row for each"
+                f"encode of {kind_with_article(feature)} returned {describe_result(array)} for {rows:,} cells: "
+                "expected a NumPy array of numbers with one row for each"
             )
     return arrays if len(outputs) == 1 else {output: arrays[output] for output in outputs}
 
 
 @memoize
 def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
-    """Return each output for 0 rows, which tells its type and shape."""
+    """Return each output for 0 rows, with its type and shape."""
     no_cells = feature.parse(pa.nulls(0))
     if (imputer := feature.imputer) is not None:
         no_cells = imputer.complete(no_cells, None, learned)
@@ -71,25 +71,25 @@ def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray
 
 
 def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
-    """Return each output for 0 rows, with the one that marks missing cells, if there is one."""
+    """Return each output for 0 rows, "_missing" included if the feature marks missing cells; check the limits."""
     own = empty_arrays(feature, learned)
     for output, bounds in feature.limits(learned).items():
         shape = np.broadcast(*Limits(*bounds)[:2]).shape
         if output not in own:
             raise ColumnError(
-                f"limits of {kind_with_article(feature)} names the output {output!r}: expected some of {list(own)}"
+                f"limits of {kind_with_article(feature)} names the output {output!r}: expected one of {list(own)}"
             )
         if not _fits(shape, own[output].shape[1:]):
             expected = f"{('rows', *shape)}".replace("'rows'", "rows")
             raise ColumnError(
-                f"encode of {kind_with_article(feature)} gave {_describe_rows(own[output])}: expected shape {expected}, as its "
-                "limits have"
+                f"encode of {kind_with_article(feature)} returned {_describe_rows(own[output])}: "
+                f"expected shape {expected}, as its limits have"
             )
     return {**own, MISSING: np.zeros(0, np.uint8)} if feature.missing_indicator else own
 
 
 def _fits(bounds: tuple[int, ...], row: tuple[int, ...]) -> bool:
-    """Tell whether there is a bound for each number of a row, by NumPy's rules."""
+    """Return whether bounds of this shape broadcast to a row of that shape."""
     try:
         return np.broadcast_shapes(bounds, row) == row
     except ValueError:
@@ -98,7 +98,7 @@ def _fits(bounds: tuple[int, ...], row: tuple[int, ...]) -> bool:
 
 @memoize
 def encode_fill_value(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
-    """Return each output for one row, a missing cell that the fill value was put in."""
+    """Return each output for one row: a missing cell that is filled with the fill value."""
     row = check_outputs(feature, feature.encode(feature.parse_fill(learned.fill_value), learned), 1)
     check_same_layout(feature, "encode", row, empty_arrays(feature, learned))
     return row
@@ -107,18 +107,19 @@ def encode_fill_value(feature: Contract, learned: Learned) -> Mapping[str, np.nd
 def check_same_layout(
     feature: Contract, function: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]
 ) -> None:
-    """Raise ColumnError unless arrays are by output what they are for no cells at all, but for the number of rows."""
+    """Raise ColumnError unless the arrays have the types and row shapes of `like`, the outputs for 0 cells."""
     for output, empty in like.items():
         array = arrays.get(output)
         if not isinstance(array, np.ndarray) or (array.dtype, array.shape[1:]) != (empty.dtype, empty.shape[1:]):
             raise ColumnError(
-                f"{function} of {kind_with_article(feature)} gave {describe_result(array)}{f' as {output}' * bool(output)}, and for no "
-                f"cells {_describe_rows(empty)}: type and shape must follow from what was learned alone"
+                f"{function} of {kind_with_article(feature)} returned {describe_result(array)}"
+                f"{f' as {output}' * bool(output)}, and for no cells {_describe_rows(empty)}: type and shape must "
+                "follow from the fitted state alone"
             )
 
 
 def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
-    """Return rows as `encode` gives them; numbers may be of other types that hold them, tensors on any device."""
+    """Return rows in the dtypes of `encode`; they may be other numeric types, lists, or tensors on any device."""
     limits = {output: Limits(*bounds) for output, bounds in feature.limits(learned).items()} | {MISSING: Limits(0, 1)}
     arrays = {
         output: _check_decodable(feature, _to_array(encoded[output]), empty, limits.get(output))
@@ -132,10 +133,10 @@ def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned)
 
 
 def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> pa.Array:
-    """Decode rows by output, which may be batches or what a model gives, or raise ColumnError.
+    """Decode rows by output, from batches or from predictions of a model; raise ColumnError if they do not fit.
 
-    Cells that the missing indicator marks, if it is given, are missing again. Of the numbers that are encoded alike,
-    the one with the fewest digits is returned: 92.8 and not 92.800001, which is what rounding to float32 left of it.
+    Cells that the missing indicator marks, if it is passed, become missing again. Among the numbers that are encoded
+    alike, the one with the fewest digits is returned: 92.8 and not 92.800001, its value after rounding to float32.
     """
     arrays = _as_encoded(feature, encoded, learned)
     marks = arrays.pop(MISSING, None) if feature.missing_indicator else None
@@ -147,14 +148,14 @@ def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learne
         np.float32,
         pa.float64(),
     ):
-        with np.errstate(over="ignore"):  # beyond the largest float32
+        with np.errstate(over="ignore"):  # the neighbor of the largest float32 is infinite
             ends = [feature.decode(np.nextafter(to_decode, np.float32(end)), learned) for end in (-np.inf, np.inf)]
         decoded = _round_to_shortest(*(one.to_numpy(zero_copy_only=False) for one in (decoded, *ends)))
     return mask_missing(_restore_type(decoded, getattr(learned, "cell_type", None)), marks)
 
 
 def restorable_type(labels: pa.Array, cell_type: str) -> CellKind | None:
-    """Return the type of a column if its labels can be restored in it, and None if they are texts."""
+    """Return the type of a column if decoding can restore labels in it, and None if labels stay text."""
     if cell_type in ("integer", "float", "float32"):
         with contextlib.suppress(pa.ArrowInvalid):
             labels.cast(_ARROW_TYPES[cell_type])
@@ -167,13 +168,13 @@ def restorable_type(labels: pa.Array, cell_type: str) -> CellKind | None:
 
 
 def _restore_type(decoded: pa.Array, cell_type: str | None) -> pa.Array:
-    """Return decoded values in the type of the column; numbers are integers if all of them are whole."""
+    """Return decoded values in the column's cell type; floats become integers if all of them are integral."""
     if cell_type is None:
         return decoded
     if pa.types.is_floating(decoded.type):
         values = decoded.to_numpy(zero_copy_only=False)
-        are_whole = bool(((values == np.rint(values)) & (np.abs(values) < _MAX_EXACT_INTEGER)).all())
-        return pa.array(values.astype(np.int64)) if are_whole else decoded
+        are_integral = bool(((values == np.rint(values)) & (np.abs(values) < _MAX_EXACT_INTEGER)).all())
+        return pa.array(values.astype(np.int64)) if are_integral else decoded
     distinct = decoded.dictionary_encode()
     labels = convert_labels(distinct.dictionary.to_pylist(), cell_type)
     values = pa.array([None if label == "<UNK>" else label for label in labels], _ARROW_TYPES.get(cell_type))
@@ -181,31 +182,32 @@ def _restore_type(decoded: pa.Array, cell_type: str | None) -> pa.Array:
 
 
 def _round_to_shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray) -> pa.Array:
-    """Return numbers with as few digits as they may have to be nearer to themselves than to the next ones."""
+    """Return `values` with the fewest digits that keep each nearer to itself than to its neighbors below and above."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         room = np.minimum(np.abs(values - below), np.abs(above - values)) / 2
         digits = np.ceil(-np.log10(room))
-        # Beyond, powers of ten are not exact, and doubles have no more digits.
+        # Beyond these bounds, powers of ten are inexact, and doubles have no more digits.
         remaining = np.flatnonzero((np.abs(digits) <= _MAX_EXACT_POWER) & (room > 1e-15 * np.abs(values)))
     shortest, digits = values.copy(), digits[remaining]
     while len(remaining):
         power, numbers = 10.0 ** np.abs(digits), values[remaining]
         rounded = np.where(digits < 0, np.rint(numbers / power) * power, np.rint(numbers * power) / power)
         fits = (np.abs(rounded - numbers) < room[remaining]) & (digits >= -_MAX_EXACT_POWER)
-        shortest[remaining[fits]] = rounded[fits] + 0.0  # which makes 0 of -0
+        shortest[remaining[fits]] = rounded[fits] + 0.0  # turns -0 into 0
         fits &= rounded != 0
         remaining, digits = remaining[fits], digits[fits] - 1
     return pa.array(shortest, from_pandas=True) if np.isnan(shortest).any() else pa.array(shortest)
 
 
 def mask_missing(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:
-    """Return decoded cells without those that are marked."""
+    """Return decoded cells with the marked ones missing; `marks` is the missing indicator."""
     if marks is None or not marks.any():
         return decoded
     return decoded.take(pa.array(np.arange(len(decoded)), mask=marks.astype(bool)))
 
 
 def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
+    """Return an array in the dtype of `empty`; raise ColumnError for another shape, and numbers outside limits."""
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
     if array.dtype == np.bool_ and limits is not None and np.array_equal(limits[:2], (0, 1)):
@@ -215,9 +217,9 @@ def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, li
     if not same_shape or array.dtype.kind not in ("iuf" if empty.dtype.kind == "f" else "iu"):
         scores = array.dtype.kind == "f"
         raise ColumnError(
-            f"cannot decode {describe_result(array)}, since rows of {kind_with_article(feature)} are {_describe_rows(empty)}: give rows "
-            "as encode and Split.read return them, or batches of a loader with expand=False"
-            + "; of scores, the argmax, or to `predictions` of a Preprocessor what a model gives of its targets"
+            f"cannot decode {describe_result(array)}, since rows of {kind_with_article(feature)} are "
+            f"{_describe_rows(empty)}: pass rows from encode or Split.read, or batches of a loader with expand=False"
+            + "; pass the argmax of scores, or a model's output for targets to Preprocessor.predictions"
             * scores
         )
     if empty.dtype.kind == "f" or not array.size or (limits is None and array.dtype == empty.dtype):
@@ -228,8 +230,8 @@ def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, li
         row, *within = outside[0].tolist()
         lowest, highest = (np.broadcast_to(limit, array.shape[1:])[tuple(within)] for limit in (low, high))
         raise ColumnError(
-            f"cannot decode {array[(row, *within)]} in row {row:,}: {kind_with_article(feature)} has whole numbers from {lowest} "
-            f"to {highest} there, as it was learned; {len(outside):,} such numbers in all"
+            f"cannot decode {array[(row, *within)]} in row {row:,}: expected integers from {lowest} to {highest} for "
+            f"this fitted {feature.kind}; {len(outside):,} numbers are outside"
         )
     return array.astype(empty.dtype, copy=False)
 

@@ -1,4 +1,4 @@
-"""The base of every feature type: its contract, and the face of scikit-learn."""
+"""The base class of feature types: the contract as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ AnyFeature = TypeVar("AnyFeature", bound="Feature[Any, Any]")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=None):
-    """Base of every type.
+    """Base class of every feature type.
 
-    ``Feature[S, L]`` summarizes to `S` and learns `L`; a type checker then sees what goes from function to function.
-    A subclass stores its parameters in `__init__`, untouched, and gives pure functions of Arrow and NumPy arrays.
-    Missing cells are null in a parsed column; `encode` may write anything for them, since the base class puts the
-    learned fill value there.
+    ``Feature[S, L]`` summarizes to `S` and learns `L`, so that a type checker can follow values between its methods.
+    A subclass stores its parameters in `__init__`, unchanged, and implements pure functions of Arrow and NumPy arrays.
+    Missing cells are null in a parsed column. The base class fills them after `encode`, which may write any value.
 
     Parameters
     ----------
     missing_indicator : bool
-        Whether a second output, "_missing", tells which cells were missing or unreadable.
+        Whether a second output, "_missing", marks cells that were missing or unreadable.
     invalid : {"missing", "raise"}
         Whether a cell that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Attributes
     ----------
@@ -68,23 +67,23 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
             ):
                 cls.learned_type = type_argument
         if "kind" in vars(cls) and "semantic_type" not in vars(cls):
-            cls.semantic_type = "others"  # what a type of another name decodes to may be anything
+            cls.semantic_type = "others"  # a new type may decode to other values than the type that it extends
         if "__init__" in vars(cls):
             setattr(cls, "__init__", with_parameter_hints(cls.__init__))  # noqa: B010 mypy refuses the assignment
         _check_parameters(cls)
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit each column of a frame (pandas or Dask) or 2-D array."""
+        """Learn each column of a frame (pandas or Dask), Arrow table or 2-D array; `y` is ignored."""
         validate(self)
         if extra_columns := self._learning_columns:
             raise ConfigError(
                 f'{type(self).__name__} learns from the column "{extra_columns[0]}" too: use it in a Preprocessor, '
-                "since a transformer is not given this column"
+                "since a transformer does not receive this column"
             )
         if (read := self.reads("")[0]) != "":
             raise ConfigError(
                 f"{type(self).__name__}: column={read!r} is for features of a Preprocessor; "
-                "a transformer reads the columns that it is given"
+                "a transformer reads the columns that it receives"
             )
         X = _to_frame(X)
         source = as_source(as_frame(self, X))
@@ -97,7 +96,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         return self
 
     def transform(self, X: Any) -> Any:
-        """Encode the columns seen in `fit`: NumPy, a lazy Dask array for Dask frames, or as `set_output` says."""
+        """Encode the columns seen in `fit` as NumPy, a lazy Dask array for Dask frames, or as set by `set_output`."""
         check_is_fitted(self)
         X = _to_frame(X)
         table = tabulate_source(dict.fromkeys(self.learned_, self), self.learned_, self._make_source(X))
@@ -118,6 +117,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         return np.asarray([out for name, one in columns for out in column_names(self, name, one)], dtype=object)
 
     def _make_source(self, X: Any) -> Source:
+        """Return a source of the columns of `X` under their names in `fit`; raise ColumnError if they differ."""
         frame = as_frame(self, X)
         names = list(frame.columns)
         if len(names) != self.n_features_in_:
@@ -142,7 +142,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
 
 @typing.dataclass_transform(eq_default=False, kw_only_default=True)
 def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
-    """Make the annotated fields of a type the parameters of its `__init__`, after those that it inherits."""
+    """Turn the annotated fields of a class into keyword parameters of its `__init__`, after the inherited ones."""
     feature_type = dataclass(kw_only=True, eq=False, repr=False)(cls)
     _check_parameters(feature_type)
     setattr(feature_type, "__init__", with_parameter_hints(feature_type.__init__))  # noqa: B010 as above
@@ -150,15 +150,15 @@ def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
 
 
 def _check_parameters(cls: type[Feature]) -> None:
-    """Raise TypeError for a parameter of which the attribute would hide what the package calls."""
-    own = vars(Feature)["__dataclass_fields__"]
-    for name in (name for name in inspect.signature(cls.__init__).parameters if name not in own):
-        hook = inspect.getattr_static(cls, name, None)
-        if name == "kind" or hasattr(Feature, name) or inspect.isroutine(hook) or isinstance(hook, property):
+    """Raise TypeError for a parameter whose attribute would hide a method or attribute that daskprep uses."""
+    base_parameters = vars(Feature)["__dataclass_fields__"]
+    for name in (name for name in inspect.signature(cls.__init__).parameters if name not in base_parameters):
+        attribute = inspect.getattr_static(cls, name, None)
+        if name == "kind" or hasattr(Feature, name) or inspect.isroutine(attribute) or isinstance(attribute, property):
             owner = next((base for base in cls.__mro__ if name in vars(base) and base is not Contract), Feature)
             raise TypeError(
                 f'{cls.__name__}: the parameter "{name}" of __init__ hides {owner.__name__}.{name}, which daskprep '
-                "uses: give the parameter another name"
+                "uses: rename the parameter"
             )
 
 
@@ -168,7 +168,7 @@ def _to_frame(X: Any) -> Any:
 
 
 def as_frame(estimator: BaseEstimator, X: Any) -> Any:
-    """Return frames as they are, and arrays as a pandas frame with columns x0, x1, ..."""
+    """Return a frame unchanged, an array as a pandas frame; columns whose names are no strings become x0, x1, ..."""
     if is_frame(X):
         if any(isinstance(name, str) for name in X.columns) or not len(X.columns):
             return X if len(X.columns) else check_array(X, estimator=estimator)

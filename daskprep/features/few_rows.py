@@ -1,7 +1,7 @@
-"""A few rows of a frame, by the row encoders of `serving`: they give the same bytes, without what each column costs.
+"""Encode small frames with the row encoders of `serving`: the same bytes, without the overhead of each column.
 
-Arrow gives a column one type, which all of its cells decide; a row encoder sees one cell. Both agree on cells that are
-plain: of one type of Python, or of a dtype whose cells have such a type. All others are left to the columns.
+All cells of a column decide its Arrow type, whereas a row encoder sees one cell. Both agree on plain cells: all of one
+Python type, or of a dtype whose cells have such a type. Frames with other cells are left to column encoding.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from daskprep.sources import PandasSource, Source
 from daskprep.tokenizers import is_builtin_tokenizer
 from daskprep.vocabulary import LARGE_VOCABULARY
 
-MAX_ROWS = 128  # of more, columns are faster
-_MAX_ITEMS = 1_000  # of lists, likewise
+MAX_ROWS = 128  # column encoding is faster for more rows
+_MAX_ITEMS = 1_000  # items of all lists of a column; column encoding is faster for more
 _PLAIN_DTYPES = frozenset(map(np.dtype, ("float64", "int64", "int32", "int16", "int8", "bool")))
 _PLAIN = (str, float, int, bool)
 
@@ -35,7 +35,7 @@ _PLAIN = (str, float, int, bool)
 def encode_small_frame(
     features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source
 ) -> dict[str, np.ndarray] | None:
-    """Return the encoded arrays of a frame of a few rows by output; None of what is left to the columns."""
+    """Return the encoded arrays of a frame of up to MAX_ROWS rows by output; None if columns must encode it."""
     if not isinstance(source, PandasSource) or not 1 <= len(source.frame) <= MAX_ROWS:
         return None
     encoders: dict[str, RowEncoder] = {}
@@ -52,13 +52,13 @@ def encode_small_frame(
     try:
         encoded = [(name, encoder.encode(rows)) for name, encoder in encoders.items()]
     except DaskprepError:
-        return None  # columns say which cell is refused, as they do of many rows
+        return None  # column encoding raises the error, with the same message as for large frames
     return {name + output: array for name, arrays in encoded for output, array in arrays.items()}
 
 
 @memoize
 def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | None:
-    """Return what encodes rows as the feature does; None where it is of the user, or a dict of its tokens is large."""
+    """Return the row encoder of a feature; None for custom features and tokenizers, and large vocabularies."""
     params: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
     is_builtin = type(feature).__module__.startswith("daskprep.") and is_builtin_tokenizer(
         params.get("tokenizer", "space")
@@ -77,7 +77,7 @@ def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | 
 
 
 def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
-    """Return the cells of a column as values of Python, None unless they are plain."""
+    """Return the cells of a column as Python values, None unless they are plain."""
     dtype = column.dtype
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
         return pa.array(column.array).to_pylist()  # type: ignore[no-any-return] # pandas takes 8 times as long
@@ -86,17 +86,17 @@ def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
     if not isinstance(dtype, np.dtype):
         return None
     if dtype == np.float32:
-        return list(column.to_numpy())  # floats of Python are written with more digits
+        return list(column.to_numpy())  # as Python floats, they would have more digits as text
     cells = column.tolist()
     if dtype.kind == "O":
         return cells if _are_plain(cells) else None
-    # A cell that is missing does not say that the column is one of times, which some types refuse.
+    # A row encoder cannot see from NaT that the column has times, which some types reject.
     is_plain = pd.NaT not in cells if dtype.kind == "M" else dtype in _PLAIN_DTYPES
     return cells if is_plain else None
 
 
 def _are_plain(cells: Sequence[Any]) -> bool:
-    """Tell whether cells that are not missing are of one plain type, or lists whose items are."""
+    """Return whether the present cells are of one plain type, or are lists with items of one plain type."""
     present = [cell for cell in cells if cell is not None and not (type(cell) is float and math.isnan(cell))]
     types = set(map(type, present))
     if types == {list}:

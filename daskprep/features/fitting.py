@@ -1,4 +1,4 @@
-"""Learn and apply many features over a whole source."""
+"""Learn and apply many features over all partitions of a source."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ from daskprep.summaries import ColumnSummary, FoldedSummary
 from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS
 
 _NUMBERS = re.compile(r"-?[0-9][0-9,.e+-]*( numbers?)?")
-_MAX_COLUMNS = 5  # of which one warning shows the cells
-_MAX_SAMPLES = 1  # of each, if they are several
+_MAX_COLUMNS = 5  # columns with sample cells in one warning
+_MAX_SAMPLES = 1  # sample cells of each column, if there are several columns
 
 
 def bind_features(
     features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()
 ) -> dict[str, AnyFeature]:
-    """Return features that read what lies beside the files of a source; ColumnError for what the source does not have.
+    """Return the features, with media paths relative to the files of a source.
 
-    `columns` are read besides, by split and balance.
+    Raise ColumnError if the source lacks a column of a feature, or one of `columns`, which split and balance read.
     """
     for name, feature in features.items():
         for column in feature.reads(name):
@@ -79,7 +79,7 @@ def bind_features(
 
 
 def with_base_folders(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
-    """Return features that read relative paths where the files of a source lie, or else in the current folder."""
+    """Return the features, with media paths relative to the folders of a source's files, or to the current folder."""
     return {
         name: feature.with_base_folders(source.folders) if isinstance(feature, MediaContract) else feature
         for name, feature in features.items()
@@ -97,8 +97,8 @@ def learn_source(
 ) -> list[dict[str, Learned]]:
     """Learn every feature from the training rows of a source, in one pass over its partitions.
 
-    With folds, the first state is of all rows, and those that follow are each without a fold. What tasks gave that a
-    fit had finished before it was killed is taken from `checkpoint`.
+    Return the fitted states by feature: one dict of all training rows. With a split into folds, one more dict for each
+    fold follows, learned without that fold. `checkpoint` has the results of tasks that an interrupted fit finished.
     """
     columns = list(dict.fromkeys([*assignment_columns(split), *learning_columns(features)]))
     features, reader = bind_features(features, source, columns), PartitionReader(source)
@@ -120,10 +120,10 @@ def learn_partitions(
     checkpoint: Checkpoint | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> list[dict[str, Learned]]:
-    """Learn every feature from the summaries of all partitions, of which the split reads `columns`; see `learn_source`.
+    """Learn every feature from the summaries of all partitions; see `learn_source`.
 
-    `map_partition` gives something small and the summaries of the columns, in place of `_summarize`, and `advance` is called
-    with the small thing of each partition: the rows that were learned from.
+    The split reads `columns`. `map_partition` returns a small result and the summaries of one partition; by default,
+    the small result is the number of training rows. `advance` is called with each small result.
     """
     map_partition = map_partition or functools.partial(_summarize, dict(features))
     parent = None if scratch is None else make_folder(scratch, "scratch")
@@ -142,49 +142,52 @@ def learn_partitions(
 
 
 def _summarize(features: Mapping[str, Contract], *partition: Any) -> tuple[int, dict[str, ColumnSummary]]:
+    """Return the number of training rows of one partition, and the summaries of its columns."""
     columns = summarize_columns(features, *partition)
     return max((column.rows for column in columns.values()), default=0), columns
 
 
 def _merge(folder: str, summaries: Sequence[ColumnSummary]) -> ColumnSummary:
+    """Add summaries, which spill to files in `folder` beyond their memory limit."""
     return functools.reduce(operator.add, summaries).limit_memory(folder)
 
 
 def _learn(
     folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[ColumnSummary]
 ) -> list[Learned]:
+    """Return the states of one feature from the summaries of its column: of all rows, then without each fold."""
     column = functools.reduce(operator.add, summaries)
     if not column.rows:
-        raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or fit_on="all"')
+        raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or use fit_on="all"')
     with column_error_context(name):
         sums_per_fold = column.sums_per_fold(folder) if isinstance(column, FoldedSummary) else [column]
         return [features[name].learn_column(state.limit_memory(folder)) for state in sums_per_fold]
 
 
 def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> None:
-    """Warn once of all columns with one piece of advice, and once of all unreadable cells."""
+    """Warn once per advice, listing its columns, and once for the unreadable cells of all columns."""
     advised: dict[str, dict[str, str]] = {}
-    for name, one in learned.items():
-        if one.invalid < one.rows and (advice := features[name].advice(one)):
+    for name, state in learned.items():
+        if state.invalid < state.rows and (advice := features[name].advice(state)):
             advised.setdefault(_NUMBERS.sub("", advice), {})[f'"{name}"'] = advice
     for same_advice in advised.values():
-        (first, advice), *others = same_advice.items()
-        if others and len(set(same_advice.values())) == 1:
+        (first, advice), *other_columns = same_advice.items()
+        if other_columns and len(set(same_advice.values())) == 1:
             warn(f"each of the columns {join_names(list(same_advice), _MAX_COLUMNS)} {advice}")
         else:
-            more = f"; likewise {join_names([name for name, _ in others], _MAX_COLUMNS)}" if others else ""
+            more = f"; also {join_names([name for name, _ in other_columns], _MAX_COLUMNS)}" if other_columns else ""
             warn(f"column {first} {advice}{more}")
-    unreadable = {name: one for name, one in learned.items() if one.invalid}
+    unreadable = {name: state for name, state in learned.items() if state.invalid}
     if not unreadable:
         return
     limit = _MAX_SAMPLES if len(unreadable) > 1 else None
     columns = [
-        f'column "{name}": {one.invalid:,} of {rows_seen(features[name], one):,} cells cannot be read as '
-        f"{kind_with_article(features[name])}, such as {', '.join(map(_format_cell, one.invalid_samples[:limit]))}"
-        for name, one in unreadable.items()
+        f'column "{name}": {state.invalid:,} of {rows_seen(features[name], state):,} cells cannot be read as '
+        f"{kind_with_article(features[name])}, such as {', '.join(map(_format_cell, state.invalid_samples[:limit]))}"
+        for name, state in unreadable.items()
     ]
     more = f"; and {len(columns) - _MAX_COLUMNS:,} more columns" if len(columns) > _MAX_COLUMNS else ""
-    remedies = dict.fromkeys(features[name]._remedy(one) for name, one in unreadable.items())
+    remedies = dict.fromkeys(features[name]._remedy(state) for name, state in unreadable.items())
     warn(
         f"{'; '.join(columns[:_MAX_COLUMNS])}{more}, and counted as missing; {', '.join(remedies)}, or use "
         'invalid="raise" to stop at the first'
@@ -196,7 +199,7 @@ def _format_cell(cell: str) -> str:
 
 
 def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return one array of 0 rows for each output, which tells its type and shape."""
+    """Return an array of 0 rows for each output, with its type and shape."""
     arrays: dict[str, np.ndarray] = {}
     for name, feature in features.items():
         with column_error_context(name):
@@ -205,12 +208,12 @@ def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) 
 
 
 def encode_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
-    """Return the encoded arrays of a source by output: NumPy for data in memory, lazy Dask arrays for the rest."""
+    """Return the encoded arrays of a source by output: NumPy for data in memory, otherwise lazy Dask arrays."""
     return _apply(encode_columns, features, learned, source, empty_outputs)
 
 
 def tabulate_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> Any:
-    """Return all encoded features of a source side by side in one 2-D array, NumPy or lazy Dask."""
+    """Return all encoded features of a source as columns of one 2-D array, NumPy or lazy Dask."""
     return _apply(_tabulate, features, learned, source, _empty_table)["table"]
 
 
@@ -221,7 +224,11 @@ def tabulate_cross_fitted(
     source: Source,
     split: Splitter | None,
 ) -> Any:
-    """Return what `tabulate_source` does of some features, but of training rows what datasets hold of them."""
+    """Return the 2-D array of the features named by `inputs`, with training rows encoded as in datasets.
+
+    Features that cross-fit encode each training row by other folds, and imputers fill each split separately; `features`
+    are all features, because dropped rows decide splits.
+    """
     columns = [*assignment_columns(split), *fold_columns(features)]
     features, reader = bind_features(features, source, columns), PartitionReader(source)
     contexts = add_fold_assignments(reader, features, plan_contexts(reader, features, split))
@@ -233,8 +240,8 @@ def tabulate_cross_fitted(
         )
         border_contexts = exchange_borders(border_features, census)
         contexts = [
-            dataclasses.replace(one, border_values=border_context.border_values)
-            for one, border_context in zip(contexts, border_contexts, strict=True)
+            dataclasses.replace(context, border_values=border_context.border_values)
+            for context, border_context in zip(contexts, border_contexts, strict=True)
         ]
     input_features = {name: features[name] for name in inputs}
     map_partition = functools.partial(_tabulate_cross_fitted, input_features, features, dict(learned))
@@ -261,16 +268,16 @@ def _tabulate_cross_fitted(
 def tabulate(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """Put encoded arrays side by side in one 2-D array of the smallest type that holds them all.
+    """Concatenate encoded arrays as columns of one 2-D array, of the smallest type that holds all values.
 
-    A type may put something else there by a method `tabulate`, and give other names by `tabulated_names`.
+    A feature type may define its own columns in a method `tabulate`, and their names in `tabulated_names`.
     """
     tables: list[np.ndarray] = []
     for name, feature in features.items():
         with column_error_context(name):
             own_arrays = {output: arrays[name + output] for output in all_outputs(feature)}
-            if (own := getattr(feature, "tabulate", None)) is not None:
-                tables.append(own(own_arrays, learned[name]))
+            if (own_tabulate := getattr(feature, "tabulate", None)) is not None:
+                tables.append(own_tabulate(own_arrays, learned[name]))
             else:
                 tables += [
                     own_arrays[output].reshape(len(own_arrays[output]), _width(own_arrays[output]))
@@ -282,10 +289,10 @@ def tabulate(
 
 
 def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
-    """Return the names of the columns that `tabulate` makes of a feature."""
+    """Return the names of the columns that `tabulate` creates for a feature."""
     marks = [name + MISSING] * feature.missing_indicator
-    if (own := getattr(feature, "tabulated_names", None)) is not None:
-        return [*own(name, learned), *marks]
+    if (own_names := getattr(feature, "tabulated_names", None)) is not None:
+        return [*own_names(name, learned), *marks]
     names = []
     for output, array in empty_arrays(feature, learned).items():
         names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(_width(array))]
@@ -293,22 +300,23 @@ def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
 
 
 def _width(array: np.ndarray) -> int:
+    """Return the number of columns of an array's rows when flattened."""
     return int(np.prod(array.shape[1:]))
 
 
 def decode_arrays(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""
+    """Decode encoded arrays by output to a frame of human-readable values; features without arrays are omitted."""
     if not isinstance(arrays, Mapping):
         raise ConfigError(
-            f"arrays to decode must be given by output, as a mapping, not {type(arrays).__name__}: of a batch of "
-            "inputs and targets, each by itself"
+            f"arrays to decode must be a mapping by output, not {type(arrays).__name__}: decode the inputs and the "
+            "targets of a batch separately"
         )
     known = {name + output for name, feature in features.items() for output in all_outputs(feature)}
     for key in arrays:
         if key not in known:
-            raise ConfigError(f'there is no output "{key}" to decode.{did_you_mean(key, known)}')
+            raise ConfigError(f'no output "{key}" to decode.{did_you_mean(key, known)}')
     columns = {}
     for name, feature in features.items():
         own_arrays = {output: arrays[name + output] for output in all_outputs(feature) if name + output in arrays}
@@ -329,7 +337,7 @@ def _apply(
     source: Source,
     empty: Callable[..., dict[str, np.ndarray]],
 ) -> dict[str, Any]:
-    """Return what a function makes of every partition; `empty` makes arrays of the same types without rows."""
+    """Apply a function to every partition, and return its arrays; `empty` returns arrays of the same types."""
     features, reader = bind_features(features, source), PartitionReader(source)
     map_partition = functools.partial(function, features, dict(learned))
     work = reader.make_pass(map_partition, features, (), find_encoding_contexts(features, learned, reader))
@@ -339,7 +347,7 @@ def _apply(
 def find_encoding_contexts(
     features: Mapping[str, Contract], learned: Mapping[str, Any], reader: PartitionReader
 ) -> partitions.Arguments:
-    """Return what the task of each partition must know of the others to encode its rows."""
+    """Return the context of each partition for encoding: border values for imputers, from a census if there are any."""
     border_features = {name: feature for name, feature in features.items() if feature.imputer is not None}
     contexts = default_contexts(reader.source.npartitions)
     if not border_features:
@@ -359,6 +367,7 @@ def _collect_borders(
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, Any]:
+    """Return the border values of one partition, by split if it has an assignment."""
     return collect_borders(border_features, parsed, learned, _assign_splits(context, dropping, parsed, table))
 
 

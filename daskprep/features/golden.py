@@ -1,4 +1,4 @@
-"""Rows that some cells were seen to become when a Preprocessor was saved, and whether they still do."""
+"""Golden rows: sample cells and their encodings, saved with a Preprocessor to check that it still encodes alike."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskprep.sources import PandasSource
 
 _MAX_CELLS = 8
 _MAX_NUMBERS = 1 << 16  # of all golden rows of a feature; rows longer than this have none
-# What functions of a type of one's own may raise for text.
+# Errors that methods of a custom type may raise for text.
 _ENCODING_ERRORS = (
     DaskprepError,
     pa.ArrowException,
@@ -30,17 +30,18 @@ _ENCODING_ERRORS = (
 
 
 def make_golden_rows(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return for each feature some cells, as text, and what they encode to; none that it refuses."""
+    """Return the golden rows of each feature: sample cells as text, and their encodings; rejected cells are omitted."""
     return {name: _make_golden(name, feature, learned[name]) for name, feature in features.items()}
 
 
 def check_golden_rows(name: str, feature: Contract, learned: Learned, golden: Any) -> None:
-    """Raise CorruptDatasetError unless the golden rows of a feature are what it encodes."""
+    """Raise CorruptDatasetError unless a feature encodes its golden cells to the saved rows."""
     saved = {"type": feature.kind, "learned": learned.to_state(), "golden": golden}
     check_golden(name, saved, lambda cells: _encode(name, feature, learned, cells))
 
 
 def _make_golden(name: str, feature: Contract, learned: Learned) -> dict[str, Any]:
+    """Return the cells and encodings of one feature, as JSON-ready values."""
     cells = feature._sample_cells(learned)[:_MAX_CELLS] if len(feature.reads(name)) == 1 else []
     arrays = _try_encode(name, feature, learned, cells)
     if not arrays:
@@ -57,7 +58,7 @@ def _make_golden(name: str, feature: Contract, learned: Learned) -> dict[str, An
 
 
 def _try_encode(name: str, feature: Contract, learned: Learned, cells: Sequence[str | None]) -> dict[str, np.ndarray]:
-    """Return what cells encode to by output; nothing if they are refused, or give what JSON cannot hold."""
+    """Return the encodings of cells by output; empty if a cell is rejected, or if JSON cannot represent a value."""
     try:
         arrays = _encode(name, feature, learned, cells) if cells else {}
     except _ENCODING_ERRORS:

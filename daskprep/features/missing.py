@@ -1,8 +1,8 @@
-"""What happens to missing cells, for all types.
+"""Imputation of missing cells, for all feature types.
 
-Strategies that put one value everywhere leave parsed columns alone: the value is learned, its weight is added to the
-summary, and `encode` writes it. Only `ffill` and `bfill` look beyond the borders of a partition. Where they find no
-cell, and in new rows that a write would drop, a fallback is put, which was learned too and has no weight.
+Strategies with one value for all cells leave parsed columns unchanged: the value is learned, counts in the summary
+with its weight, and is written by `encode`. Only `ffill` and `bfill` need rows of other partitions. Without a neighbor,
+and in new rows that a write would drop, they use a learned fallback, which has no weight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Strategy = Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_
 
 @dataclass(frozen=True)
 class Border:
-    """First and last present cell of a partition, as Python values; both None where nothing is present."""
+    """First and last present cell of a partition, as Python values; both None if no cell is present."""
 
     first: Any = None
     last: Any = None
@@ -33,38 +33,37 @@ class Border:
 
 
 NeighbourStrategy = Literal["ffill", "bfill"]
-BorderValue = (
-    Any  # the cell, as a Python value, that fills what has no neighbour inside its partition; None if there is none
-)
+BorderValue = Any  # Python value that fills cells without a neighbor in their own partition; None if there is none
 
 
 class NeighbourImputer:
-    """Completes a column with the rows around, wherever partitions are cut.
+    """Fills missing cells from neighboring rows, independently of the partitioning.
 
-    Each partition tells its `edge`, `carries` turns the edges of all into what each of them is told, and `complete`
-    takes that. `learned` is None while learning.
+    `find_border` collects the border of each partition, `compute_border_values` turns the borders of all partitions
+    into one value per partition, and `complete` fills a column with it. `learned` is None during learning.
     """
 
-    used_in_fit: bool = True  # whether columns are completed already while learning
-    per_split: bool = False  # whether rows of other splits are no neighbours, where splits are known: `hide` hides them
+    used_in_fit: bool = True  # whether columns are also filled during learning
+    per_split: bool = False  # whether cells of other splits are hidden (`hide`), if splits are assigned
 
     def __init__(self, strategy: NeighbourStrategy) -> None:
         self._strategy = strategy
 
     @classmethod
     def of(cls, strategy: str | None) -> Self | None:
-        """Return what fills gaps by a strategy, if it is one of those by which a neighbour does."""
+        """Return the imputer of a strategy; None if the strategy does not use neighbors."""
         neighbour = neighbour_strategy(strategy)
         return None if neighbour is None else cls(neighbour)
 
     def find_border(self, parsed: pa.Array, learned: Any = None) -> Any:
+        """Return the cells of a parsed partition that other partitions may need."""
         return Border.of(parsed)
 
     def compute_border_values(self, borders: Sequence[Any]) -> list[Any]:
-        """Return for each partition the cell that fills its outermost gap.
+        """Return for each partition the value that fills its outermost missing cells.
 
-        `ffill` takes the last present cell of the partitions before, and where there is none the first one of the
-        frame; `bfill` is its mirror image.
+        `ffill` uses the last present cell of earlier partitions, or else the first present cell of the frame.
+        `bfill` is the mirror image.
         """
         if self._strategy == "bfill":
             return NeighbourImputer("ffill").compute_border_values(
@@ -78,11 +77,11 @@ class NeighbourImputer:
         return result
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
-        """Return a column without what the hidden cells hold; they keep their places."""
+        """Return a column with the masked cells replaced, so that they fill no cell; row positions stay the same."""
         raise NotImplementedError
 
     def complete(self, parsed: pa.Array, border_value: BorderValue, learned: Any = None) -> pa.Array:
-        """Fill every gap from the nearest present cell before (`ffill`) or after it, borders from `border_value`."""
+        """Fill missing cells from the nearest present cell before (`ffill`) or after (`bfill`) or `border_value`."""
         if not parsed.null_count:
             return parsed
         valid, rows, filler = valid_mask(parsed), np.arange(len(parsed)), pa.array([border_value], parsed.type)
@@ -94,12 +93,12 @@ class NeighbourImputer:
 
 
 def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
-    """Return a strategy if it is one of those by which a neighbour fills a gap."""
+    """Return the strategy if it fills missing cells from neighbors, else None."""
     return strategy if strategy in ("ffill", "bfill") else None  # type: ignore[return-value]
 
 
 def valid_mask(parsed: pa.Array) -> np.ndarray:
-    """Return which cells are present."""
+    """Return a mask of the present cells."""
     if not parsed.null_count:
         return np.ones(len(parsed), bool)
     valid: np.ndarray = parsed.is_valid().to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""What `transform` gives: an array, or the frame that `set_output` asks for."""
+"""Containers for the results of `transform`: an array, or the frame that `set_output` chose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage.tables import arrow_column
 
 Container = Literal["default", "pandas", "polars"]
-CONFIG = "_sklearn_output_config"  # where scikit-learn's `clone` looks for it
+CONFIG = "_sklearn_output_config"  # the attribute that scikit-learn's `clone` copies
 
 
 class EncodedArrays(UserDict[str, Any]):
@@ -28,7 +28,7 @@ class EncodedArrays(UserDict[str, Any]):
 
 
 class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
-    """Gives tables of numbers in the container that was asked for; scikit-learn's own wrapper would compute Dask's."""
+    """Mixin that returns tables in the container that `set_output` chose; scikit-learn's wrapper would compute Dask."""
 
     def set_output(self, *, transform: Container | None = None) -> Self:
         """Set the container that `transform` returns.
@@ -44,14 +44,14 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
         if transform is not None:
             if transform not in get_args(Container):
                 raise ConfigError(
-                    f'{type(self).__name__}: set_output(transform={transform!r}): give "default", "pandas" or "polars".'
+                    f'{type(self).__name__}: set_output(transform={transform!r}): use "default", "pandas" or "polars".'
                     + did_you_mean(transform, get_args(Container))
                 )
             setattr(self, CONFIG, {"transform": transform})
         return self
 
     def _wrap_output(self: Any, table: Any, rows: Any) -> Any:
-        """Return a table in the container that was asked for; `rows` are what it was made of."""
+        """Return a table in the chosen container; `rows` are the input, whose index a pandas frame keeps."""
         container = getattr(self, CONFIG, {}).get("transform") or get_config()["transform_output"]
         if container == "default":
             return table
@@ -60,7 +60,7 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
             if container == "polars":
                 raise ConfigError(
                     f'{type(self).__name__}: set_output(transform="polars") is for data in memory: use "pandas", which '
-                    "gives a lazy Dask frame"
+                    "returns a lazy Dask frame"
                 )
             return table.to_dask_dataframe(columns=names)
         if container == "pandas":

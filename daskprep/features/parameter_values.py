@@ -1,4 +1,4 @@
-"""Features as they are given, by name or as they are, made ready for use."""
+"""Turn features as users specify them, by name, type or object, into checked copies."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from daskprep.split import Splitter
 
 
 def make_features(feature_specs: Any, targets: Collection[str], weight: str | None = None) -> dict[str, Feature]:
-    """Return fresh features that were checked, with that of the weights under the name of their column.
+    """Return checked copies of features by name, including the weight feature under the name of its column.
 
-    ConfigError where one, an output, a target or the weight makes no sense.
+    Raise ConfigError for invalid features, outputs, targets or weights. `feature_specs` are objects, types or names.
     """
     if not isinstance(feature_specs, Mapping) or not feature_specs:
         if hasattr(feature_specs, "columns"):
             raise ConfigError(
                 f"Preprocessor: features must be a dict of features by name, not a {type(feature_specs).__name__}: "
-                'give for example Preprocessor({"price": "number"}), or "auto", and pass the rows to fit'
+                'use for example Preprocessor({"price": "number"}), or "auto", and pass the rows to fit'
             )
         raise ConfigError(
             f'Preprocessor: features must be a dict of at least one feature, or "auto", not {feature_specs!r}'
@@ -34,27 +34,27 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
     if weight is not None:
         if not isinstance(weight, str) or weight in features:
             raise ConfigError(
-                f"Preprocessor: weight={weight!r} must name a column, and no feature may have its name: give a "
-                'feature that reads it another one, as in {"pounds": Number(column="weight")}'
+                f"Preprocessor: weight={weight!r} must name a column, and no feature may have its name: rename a "
+                'feature that reads it, as in {"pounds": Number(column="weight")}'
             )
         features[weight] = Weight()
     for target in filter(features.__contains__, targets):
-        if isinstance(one := features[target], Category):
-            one.configure_as_target()
+        if isinstance(target_feature := features[target], Category):
+            target_feature.configure_as_target()
     outputs: dict[str, str] = {}
     for name, feature in features.items():
         with column_error_context(name):
             validate(feature)
         for output in all_outputs(feature):
             if name + output in outputs:
-                raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both give "{name + output}"')
+                raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both return "{name + output}"')
             outputs[name + output] = name
     _check_targets(targets, features)
     return features
 
 
 def match_folds_to_split(features: Mapping[str, Feature], split: Splitter | None) -> dict[str, Feature]:
-    """Return features to learn: those that follow a target have the folds that suit a split."""
+    """Return features for learning: features that cross-fit get folds that match the split, with warnings."""
     folded, names_by_warning = dict(features), dict[str, list[str]]()
     for name, feature in features.items():
         if isinstance(feature, TargetEncoding):
@@ -67,10 +67,11 @@ def match_folds_to_split(features: Mapping[str, Feature], split: Splitter | None
 
 
 def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) -> None:
+    """Raise ConfigError for targets that are no features or may have missing labels."""
     for name in targets:
         if name not in features:
             raise ConfigError(
-                f'Preprocessor: targets: there is no feature "{name}".{did_you_mean(name, features)} Targets '
+                f'Preprocessor: targets: no feature "{name}".{did_you_mean(name, features)} Targets '
                 "are features too: add it to features"
             )
         if keeps_missing(features[name]):
@@ -80,13 +81,13 @@ def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) ->
 
 
 def make_feature(name: str, feature: Any) -> Feature:
-    """Return a fresh feature for a feature, a feature type or the name of one."""
+    """Return a new feature from a feature, a feature type or the name of a type."""
     if not isinstance(name, str):
         raise ConfigError(f"Preprocessor: features are named by strings, not {name!r}: use {str(name)!r}")
     if isinstance(feature, str):
         if feature not in FEATURES:
             raise ConfigError(
-                f'feature "{name}": there is no type "{feature}".{did_you_mean(feature, USER_KINDS)} '
+                f'feature "{name}": no type "{feature}".{did_you_mean(feature, USER_KINDS)} '
                 f"Types are: {', '.join(USER_KINDS)}"
             )
         return FEATURES[feature]()
@@ -99,14 +100,14 @@ def make_feature(name: str, feature: Any) -> Feature:
 
 
 class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
-    """The part of a Preprocessor that scikit-learn asks: its parameters, and those of its features."""
+    """Parameters of a Preprocessor and its features, in scikit-learn's `get_params` and `set_params`."""
 
     features: Mapping[str, Any] | Literal["auto"]
     split: Any
     balance: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return parameters; with `deep` also those of the features, such as ``city__most_common``."""
+        """Return parameters; with `deep` also parameters of the features, such as ``city__most_common``."""
         params: dict[str, Any] = super().get_params(deep=False)  # type: ignore[no-untyped-call]
         if deep:
             nested = {**self._feature_specs, "split": self.split, "balance": self.balance}
@@ -122,7 +123,7 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
             owner, _, nested = key.rpartition("__")
             feature_specs = self._feature_specs
             if isinstance(feature_specs.get(owner), str):
-                # A type that was given by name has parameters of its own only once it is a feature.
+                # A type specified by name has parameters only after it is turned into a feature.
                 self.features = {**feature_specs, owner: make_feature(owner, feature_specs[owner])}
             known = self.get_params(deep=True)
             if key not in known and key not in feature_specs:
@@ -141,9 +142,10 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
             features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
         others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
         del others["features"]
-        copy = type(self)(features, **others)  # type: ignore[call-arg]  # of what derives from it
+        copy = type(self)(features, **others)  # type: ignore[call-arg]  # __init__ of the subclass
         return copy.set_output(**getattr(self, CONFIG, {}))
 
     @property
     def _feature_specs(self) -> dict[str, Any]:
+        """The features as specified by name; empty for "auto"."""
         return dict(self.features) if isinstance(self.features, Mapping) else {}

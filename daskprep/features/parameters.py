@@ -19,7 +19,7 @@ from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8
 
 @dataclass(frozen=True)
 class AtLeast:
-    """Smallest value that a number may have."""
+    """Inclusive lower bound of a number, for annotations."""
 
     bound: float
 
@@ -28,9 +28,9 @@ Count = Annotated[int, AtLeast(1)]
 NonNegative = Annotated[float, AtLeast(0)]
 Truncation = Literal["keep_start", "keep_end"]
 
-CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # of columns whose labels are not text
+CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # cell types of labels that are not text
 
-# Parameters that are saved under their former names.
+# Parameters that were renamed; saved files keep the former name.
 SAVED_AS = {"positive": "fallback_true_label"}
 
 
@@ -38,21 +38,21 @@ SAVED_AS = {"positive": "fallback_true_label"}
 def annotations_of(cls: type[Any]) -> dict[str, Any]:
     """Return the annotation of each constructor parameter, by name."""
     constructor = cls.__init__
-    # That of a dataclass has the parameters of its bases too, whose annotations are of the modules of these.
-    known = ChainMap(*(vars(sys.modules[one.__module__]) for one in cls.__mro__ if one.__module__ in sys.modules))
-    hints = typing.get_type_hints(constructor, localns=known, include_extras=True)
+    # A dataclass's __init__ also has the parameters of its bases, with annotations from the bases' modules.
+    namespaces = ChainMap(*(vars(sys.modules[one.__module__]) for one in cls.__mro__ if one.__module__ in sys.modules))
+    hints = typing.get_type_hints(constructor, localns=namespaces, include_extras=True)
     names = [name for name in inspect.signature(constructor).parameters if name != "self"]
     return {name: hints.get(name, Any) for name in names}
 
 
 def default_of(cls: type[Any], name: str) -> Any:
-    """Return the default of a constructor parameter, None if it has none."""
+    """Return the default of a constructor parameter of `cls`; None if it has none."""
     parameter = inspect.signature(cls.__init__).parameters.get(name)
     return None if parameter is None or parameter.default is inspect.Parameter.empty else parameter.default
 
 
 def check_parameters(owner: object) -> None:
-    """Raise ConfigError for the first parameter whose value does not fit its annotation."""
+    """Raise ConfigError for the first parameter of an object whose value does not fit its annotation."""
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
         value = getattr(owner, name)
         if not is_valid_utf8(value):
@@ -67,6 +67,7 @@ def check_parameters(owner: object) -> None:
 
 
 def _fits(value: Any, annotation: Any) -> bool:
+    """Return whether a parameter's value fits its annotation; bounds of numbers included."""
     origin = typing.get_origin(annotation)
     if origin in (Union, types.UnionType):
         return any(_fits(value, part) for part in typing.get_args(annotation))
@@ -94,7 +95,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 def _is_double(value: numbers.Real) -> bool:
     try:
         float(value)
-    except OverflowError:  # of a whole number
+    except OverflowError:  # an integer beyond the range of doubles
         return False
     return True
 
@@ -106,7 +107,7 @@ def _fields_of(cls: type[Any]) -> dict[str, Any]:
 
 
 def check_fields(learned: Any) -> None:
-    """Raise TypeError for a field of a dataclass that does not hold what its annotation says."""
+    """Raise TypeError for a field of a dataclass whose value does not fit its annotation."""
     for name, annotation in _fields_of(type(learned)).items():  # type: ignore[arg-type]
         value = getattr(learned, name)
         if not _is_of_type(value, annotation):
@@ -116,7 +117,7 @@ def check_fields(learned: Any) -> None:
 
 
 def _is_of_type(value: Any, annotation: Any) -> bool:
-    """Tell whether a value that came from JSON is of a type, with what it is made of; lists stand for tuples there."""
+    """Return whether a value read from JSON fits an annotation, nested values included; lists also fit tuples."""
     if dataclasses.is_dataclass(value):
         check_fields(value)
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
@@ -132,13 +133,14 @@ def _is_of_type(value: Any, annotation: Any) -> bool:
 
 
 def _all_of_type(values: Collection[Any], annotation: Any) -> bool:
-    # Of a vocabulary there may be very many.
+    # A vocabulary may have millions of values: collecting their types is faster than checking each.
     if annotation in (float, str):
         return set(map(type, values)) <= ({int, float} if annotation is float else {str})
     return all(_is_of_type(value, annotation) for value in values)
 
 
 def _describe(annotation: Any) -> str:
+    """Return an annotation in words, for messages: "a whole number or None"."""
     origin = typing.get_origin(annotation)
     if origin in (Union, types.UnionType):
         parts = typing.get_args(annotation)
@@ -166,6 +168,7 @@ def _describe(annotation: Any) -> str:
 
 
 def _suggestion(value: Any, annotation: Any) -> str:
+    """Return the end of a message about a wrong value: similar choices, or a hint about large integers."""
     if isinstance(value, numbers.Integral) and not _is_double(value):
         return " A 64-bit float cannot hold it."
     choices = [

@@ -1,8 +1,8 @@
-"""What each partition is told of the others, and the passes that find it out.
+"""Contexts of partitions, which carry information from other partitions, and the passes that collect it.
 
-A pass asks every partition one question, ``question(told, parsed, table)``: of raw cells, or of rows that were parsed
-before. Fitting, assigning, writing and streaming bring along how their partitions are read (`PartitionReader`), and what is done
-with the answers.
+A pass calls ``map_partition(context, parsed, table)`` for each partition, with parsed columns and the table of columns
+that split and balance read. Fitting, assigning, writing and streaming bring a `PartitionReader`, which reads raw cells
+or rows that were parsed before, and use the results.
 """
 
 from __future__ import annotations
@@ -46,24 +46,29 @@ ParsePartition = Callable[[Mapping[str, "Contract"], int, pa.Table], tuple[Parse
 
 
 def parse_raw(features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
-    """Parse what features read; split and balance find their columns in the table."""
+    """Parse the columns of features; the table is returned unchanged for split and balance."""
     return parse_columns(features, table), table
 
 
 @dataclass(frozen=True)
 class PartitionReader:
-    """The partitions of a source, and how they are read.
+    """Reads and parses the partitions of a source.
 
-    A task first calls ``parse(features, number, table)`` for what features read, parsed, and a table that has the
-    columns which split and balance read.
+    Attributes
+    ----------
+    source : Source
+        The partitions.
+    parse : callable
+        ``parse(features, number, table)`` returns the parsed columns of a partition, and a table with the columns of
+        split and balance.
     """
 
     source: Source
     parse: ParsePartition = parse_raw
 
     def columns_to_read(self, features: Mapping[str, Contract], columns: Iterable[str]) -> list[str]:
-        """Return what to read of the source for these features, and for what reads columns as they are."""
-        # A table without columns forgets its rows when it is pickled.
+        """Return the columns of the source to read for features, and `columns`, which are read unparsed."""
+        # A table without columns loses its number of rows when it is pickled.
         return source_columns(features, columns) or self.source.columns[:1]
 
     def make_pass(
@@ -73,7 +78,7 @@ class PartitionReader:
         columns: Iterable[str],
         contexts: partitions.Arguments,
     ) -> partitions.Pass:
-        """Return the pass that asks a question of what these features read, and of columns as they are."""
+        """Return the pass that calls `map_partition` with parsed features, and with `columns` unparsed."""
         shared = (self.parse, dict(features), map_partition, set(columns).intersection(source_columns(features)))
         return partitions.Pass(
             self.source, _apply_to_partition, self.columns_to_read(features, columns), shared, contexts
@@ -85,7 +90,7 @@ def _apply_to_partition(shared: tuple[Any, ...], context: PartitionContext, tabl
     for column_index, name in enumerate(table.column_names):
         kind = table[name].type
         if name in shared_columns and (pa.types.is_string(kind) or pa.types.is_dictionary(kind)):
-            # Features and split would each look the texts up.
+            # Otherwise features and split would each build a dictionary of the texts.
             table = table.set_column(column_index, name, one_array(table[name]).dictionary_encode())
     return map_partition(context, *parse(features, context.number, table))
 
@@ -101,9 +106,10 @@ def run_pass(
     checkpoint: Checkpoint | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> list[Any]:
-    """Ask every partition, and return the small answers in order; `advance` is called with each as it comes.
+    """Call `map_partition` for every partition, and return the small results in order.
 
-    A question about no column is answered without reading, where the numbers of rows are known.
+    `advance` is called with each result as it arrives. A pass without features and columns reads nothing if the row
+    counts of partitions are available. `contexts` default to partition numbers.
     """
     if contexts is None:
         contexts = default_contexts(reader.source.npartitions)
@@ -121,12 +127,12 @@ def _apply_without_reading(map_partition: MapPartition, partition: tuple[Partiti
 
 
 def make_columnless_rows(rows: int) -> tuple[Parsed, pa.Table]:
-    """Return so many rows without a column."""
+    """Return a parsed partition and a table of `rows` rows without columns."""
     return Parsed(rows, {}, {}), table_without_columns(rows)
 
 
 def default_contexts(count: int) -> list[PartitionContext]:
-    """Return what partitions know that are told nothing: their numbers."""
+    """Return contexts of `count` partitions that contain only their numbers."""
     return [PartitionContext(number) for number in range(count)]
 
 
@@ -137,11 +143,11 @@ def assignment_columns(split: Splitter | None, balance: Balance | None = None) -
 
 
 def select_dropping_features(features: Mapping[str, AnyFeature]) -> dict[str, AnyFeature]:
-    """Return the features that leave rows out before anything is learned."""
+    """Return the features with "drop_row", which drop rows before learning."""
     return {name: feature for name, feature in features.items() if drops_missing(feature)}
 
 
-# -- before rows are learned from, or assigned
+# -- contexts for learning and for assigning rows to splits
 
 
 def plan_contexts(
@@ -150,7 +156,7 @@ def plan_contexts(
     split: Splitter | None = None,
     progress: Progress | None = None,
 ) -> list[PartitionContext]:
-    """Take the census, if one is needed, and return what each partition must know of the others."""
+    """Return the context of each partition for learning, from a census of all partitions if one is needed."""
     if (contexts := contexts_without_census(reader.source, features, split)) is not None:
         return contexts
     census_features = select_census_features(features, split)
@@ -169,7 +175,7 @@ def plan_contexts(
 
 
 def select_census_features(features: Mapping[str, Contract], split: Splitter | None) -> dict[str, Contract]:
-    """Return the features that other partitions, or the split, must know of before learning."""
+    """Return the features on which other partitions or the split depend before learning."""
     return {
         name: feature
         for name, feature in features.items()
@@ -180,7 +186,7 @@ def select_census_features(features: Mapping[str, Contract], split: Splitter | N
 def contexts_without_census(
     source: Source, features: Mapping[str, Contract], split: Splitter | None
 ) -> list[PartitionContext] | None:
-    """Return what each partition must know of the others if no census is needed for it, else None."""
+    """Return the contexts of partitions if no census is needed, else None."""
     if select_census_features(features, split):
         return None
     if split is not None and (split.columns or (split.counts_rows and source.row_counts is None)):
@@ -189,7 +195,7 @@ def contexts_without_census(
 
 
 def contexts_from_row_counts(rows: Sequence[int], split: Splitter | None) -> list[PartitionContext]:
-    """Return what partitions of so many rows must know where no cell decides: the numbers of their rows say all."""
+    """Return the contexts of partitions with these numbers of rows, if no cell influences the split."""
     return contexts_from_census([PartitionCensus(count, {}, RowCounts(count, count)) for count in rows], {}, split)
 
 
@@ -199,14 +205,14 @@ def contexts_from_census(
     split: Splitter | None,
     reader: PartitionReader | None = None,
 ) -> list[PartitionContext]:
-    """Turn what the census found into what each partition must know; a split by time may read `reader` again."""
-    contexts = exchange_borders(features, [one.borders for one in census])
+    """Return the contexts of partitions from the census of each; a split by time may read `reader` again."""
+    contexts = exchange_borders(features, [context.borders for context in census])
     if split is None:
         return contexts
     assignments = plan_assignments(reader, split, select_dropping_features(features), census, "census")
     return [
-        PartitionContext(one.number, one.border_values, assignment, split.segments)
-        for one, assignment in zip(contexts, assignments, strict=True)
+        PartitionContext(context.number, context.border_values, assignment, split.segments)
+        for context, assignment in zip(contexts, assignments, strict=True)
     ]
 
 
@@ -217,7 +223,10 @@ def plan_assignments(
     census: Sequence[PartitionCensus],
     name: str,
 ) -> Sequence[PartitionAssignment]:
-    """Return what says the split of the rows of each partition; a split by time may read rows again."""
+    """Return the assignment of rows to splits of each partition; a split by time may read the `dropping` columns again.
+
+    `name` is the stage of the census, for the second pass.
+    """
 
     def read_again(function: Callable[..., Any]) -> list[Any]:
         assert reader is not None
@@ -239,11 +248,12 @@ def _call_with_kept_rows(
     parsed: Parsed,
     table: pa.Table,
 ) -> Any:
+    """Call `function` with the table of a partition and the mask of its kept rows."""
     return function(table, kept_rows(dropping, parsed.columns))
 
 
 def exchange_borders(features: Mapping[str, Contract], borders: Sequence[Mapping[str, Any]]) -> list[PartitionContext]:
-    """Turn what every partition said of its edges into what completes the columns of each."""
+    """Turn the borders of all partitions, by feature, into contexts with the border values for each partition."""
     border_values = {
         name: _compute_border_values_by_split(imputer, [one[name] for one in borders])
         for name, feature in features.items()
@@ -264,27 +274,27 @@ def _compute_border_values_by_split(imputer: NeighbourImputer, borders: Sequence
 
 
 def begin_stage(progress: Progress | None, stage: str, source: Source) -> Advance | None:
-    """Begin a stage, if it is to be shown: then, results of partitions travel one by one."""
+    """Start a stage of the progress bar and return its callback; None without a bar, to save the transfer."""
     if progress is None or not progress.enabled:
         return None
     return progress.stage(stage, total=source.npartitions, unit="partitions")
 
 
-# -- the folds by which features encode training rows from others: each row of a source is in one
+# -- cross-fitting: each row of a source is in one fold and is encoded by the other folds
 
 
 def fold_columns(features: Mapping[str, Contract]) -> list[str]:
-    """Return the columns that say in which fold a row is, each once."""
+    """Return the columns that determine the folds of rows, without duplicates."""
     return list(dict.fromkeys(column for folds in _folds_of(features).values() for column in folds.columns))
 
 
 def add_fold_assignments(
     reader: PartitionReader, features: Mapping[str, Contract], contexts: Sequence[PartitionContext]
 ) -> list[PartitionContext]:
-    """Tell every partition the folds of its rows, for each feature that cross-fits.
+    """Return the contexts with the fold assignment of each feature that cross-fits.
 
-    Which fold a row is in does not depend on its split, nor on features that drop rows: all rows of the source are in
-    one. Where the numbers of rows are known and no column decides, nothing is read.
+    The fold of a row depends neither on its split nor on features that drop rows: all rows of the source have one.
+    If row counts are available and no column determines the folds, nothing is read.
     """
     plans: dict[str, Any] = {}
     by_feature: dict[str, Any] = {}
@@ -298,15 +308,15 @@ def add_fold_assignments(
     if not plans:
         return list(contexts)
     return [
-        dataclasses.replace(one, cross_fit={name: plan[number] for name, plan in by_feature.items()})
-        for number, one in enumerate(contexts)
+        dataclasses.replace(context, cross_fit={name: plan[number] for name, plan in by_feature.items()})
+        for number, context in enumerate(contexts)
     ]
 
 
 def contexts_without_reading(
     reader: PartitionReader, features: Mapping[str, Contract], split: Splitter | None
 ) -> list[PartitionContext] | None:
-    """Return what each partition must know before learning if nothing need be read for it, else None."""
+    """Return the contexts of partitions for learning if no partition needs to be read for them, else None."""
     contexts = contexts_without_census(reader.source, features, split)
     if _folds_of(features) and (reader.source.row_counts is None or fold_columns(features)):
         return None
@@ -320,7 +330,7 @@ def add_fold_numbers(
     columns: dict[str, pa.Array],
     training: np.ndarray,
 ) -> None:
-    """Let completed columns say the fold of each training row, from 1 on, and 0 for rows that are not for training."""
+    """Add folds to the completed `columns` of features that cross-fit: from 1 for training rows, 0 for other rows."""
     for name, assignment in context.cross_fit.items():
         if name in columns:
             folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)

@@ -1,4 +1,4 @@
-"""Apply many features to one Arrow table: what a single task does."""
+"""Apply many features to the Arrow table of one partition: the work of a single task."""
 
 from __future__ import annotations
 
@@ -34,28 +34,54 @@ from daskprep.split.random import RandomAssignment
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, TokenCounts
 
-_PARTITION_BITS = 40  # orders rows by (partition, row) in one integer where global row numbers are not known
+_PARTITION_BITS = 40  # (partition, row) as one integer orders rows before the row counts of partitions are available
 
 
 @dataclass(frozen=True)
 class PartitionContext:
-    """What the task of one partition must know of the others."""
+    """Information from other partitions that the task of one partition needs.
+
+    Attributes
+    ----------
+    number : int
+        Number of the partition, from 0.
+    border_values : mapping
+        By feature, values of neighboring partitions from which its imputer fills cells at the borders.
+    assignment : PartitionAssignment or None
+        Assigns rows to splits; None: all rows are for training.
+    n_folds : int
+        Number of folds if `assignment` is cross-validation: rows are summarized by fold. Otherwise 0.
+    repeats : PartitionRepeats or None
+        Number of copies of each training row to write; None: one.
+    cross_fit : mapping
+        By feature, assignment of rows to the folds in which they are encoded.
+    sample : RandomAssignment or None
+        Selects the rows to use, as training rows; None: all rows.
+    """
 
     number: int = 0
-    border_values: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # by feature, what completes columns with rows of others
-    assignment: PartitionAssignment | None = None  # chooses the split of its rows; None: all are for training
-    n_folds: int = 0  # of cross-validation, where it chooses these: what is learned is summarized by fold
-    repeats: PartitionRepeats | None = None  # says how often its training rows are written; None: once
-    cross_fit: Mapping[str, PartitionAssignment] = field(default_factory=dict)  # by feature, folds to encode rows by
-    sample: RandomAssignment | None = None  # says which rows are used, as if these alone were for training; None: all
+    border_values: Mapping[str, Any] = field(default_factory=dict)
+    assignment: PartitionAssignment | None = None
+    n_folds: int = 0
+    repeats: PartitionRepeats | None = None
+    cross_fit: Mapping[str, PartitionAssignment] = field(default_factory=dict)
+    sample: RandomAssignment | None = None
 
 
 @checkpointable
 @dataclass(frozen=True)
 class PartitionCensus:
-    """What the other partitions must know of one."""
+    """Counts and borders of one partition, for planning the contexts of other partitions.
+
+    Attributes
+    ----------
+    rows : int
+        Number of rows.
+    borders : mapping
+        By feature, the result of `NeighbourImputer.find_border`.
+    split : Any
+        Result of `Splitter.census`; None without a split.
+    """
 
     rows: int
     borders: Mapping[str, Any]
@@ -64,31 +90,45 @@ class PartitionCensus:
 
 @dataclass(frozen=True)
 class UnreadableCells:
-    """Cells of one column that are there and cannot be read: their rows, ascending, and what they hold."""
+    """Present but unreadable cells of one column: their row numbers, ascending, and their texts."""
 
     rows: np.ndarray
     texts: pa.Array
 
     @classmethod
     def of(cls, column: pa.Array | pa.ChunkedArray, rows: np.ndarray) -> UnreadableCells:
+        """Collect the cells of a column at these row numbers."""
         cells = one_array(column.take(pa.array(rows)))
         if not pa.types.is_nested(cells.type):
             return cls(rows, as_text(cells))
         return cls(rows, pa.array([str(_replace_nan(cell)) for cell in cells.to_pylist()], pa.string()))
 
     def take(self, rows: np.ndarray) -> UnreadableCells:
+        """Return the unreadable cells of the rows with these row numbers."""
         kept = np.isin(self.rows, rows)
         return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
 
 
 def _replace_nan(cell: Any) -> Any:
-    """Return a cell with None for NaN, of which frames make nulls where they hold objects."""
+    """Return a cell, or a nested list, with None for NaN: pandas turns nulls in object columns into NaN."""
     return [_replace_nan(item) for item in cell] if isinstance(cell, list) else None if is_missing(cell) else cell
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """Parsed columns by feature, and the unreadable cells of those that have any."""
+    """Parsed columns of one partition by feature.
+
+    Attributes
+    ----------
+    rows : int
+        Number of rows.
+    columns : dict
+        Parsed columns by feature.
+    unreadable : dict
+        Unreadable cells by feature, for features that have any.
+    cell_types : dict
+        Cell type or declared order of the raw column, by feature.
+    """
 
     rows: int
     columns: dict[str, pa.Array]
@@ -97,14 +137,14 @@ class Parsed:
 
 
 def get_fit_imputer(feature: Contract) -> NeighbourImputer | None:
-    """Return what completes a column already while learning, if anything does."""
+    """Return a feature's imputer if it already fills cells during learning, else None."""
     imputer = feature.imputer
     return imputer if imputer is not None and imputer.used_in_fit else None
 
 
 @contextlib.contextmanager
 def column_error_context(name: str) -> Iterator[None]:
-    """Put the column's name in front of errors that come from reading it."""
+    """Prefix errors in the body with the column's name, and turn errors of Arrow and UTF-8 into ColumnError."""
     try:
         yield
     except DaskprepError as error:
@@ -116,18 +156,18 @@ def column_error_context(name: str) -> Iterator[None]:
 
 
 def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ()) -> list[str]:
-    """Return the columns that the features read, and others, each once."""
+    """Return the columns that the features read, followed by `others`, without duplicates."""
     columns = [column for name, feature in features.items() for column in feature.reads(name)]
     return list(dict.fromkeys([*columns, *others]))
 
 
 def learning_columns(features: Mapping[str, Contract]) -> list[str]:
-    """Return the columns that features learn from besides their own, each once."""
+    """Return the columns, such as targets, that features learn from in addition to their own, without duplicates."""
     return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
 
 
 def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
-    """Parse what every feature reads, and keep the cells that could not be read."""
+    """Parse the columns of every feature, and collect the unreadable cells."""
     columns, unreadable, cell_types = {}, {}, {}
     for name, feature in features.items():
         with column_error_context(name):
@@ -135,14 +175,14 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
             raw = [class_column(table, one) if feature.semantic_type == "classes" else table[one] for one in names]
             is_ranked = getattr(feature, "transform_to", "ids") != "ids"
             cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(raw[0].type)
-            if nulls := strip_null_values(vars(feature)):
-                raw = [pa.chunked_array([feature._mask_null_values(one, nulls)]) for one in raw]
+            if null_texts := strip_null_values(vars(feature)):
+                raw = [pa.chunked_array([feature._mask_null_values(one, null_texts)]) for one in raw]
             if isinstance(feature, MediaContract):
                 columns[name] = feature.read_cells(unwrap_mixed_column(raw[0]), names[0])
             else:
                 columns[name] = feature._parse_columns(*raw)
             check_arrow(feature, "parse", columns[name], table.num_rows)
-            # Of media, only an empty cell is unreadable here, and nothing to be warned of.
+            # Parsing media finds only empty cells unreadable, which deserve no warning.
             quiet = isinstance(feature, MediaContract) and feature.invalid == "missing"
             cells = None if quiet else _find_unreadable(raw[0], columns[name])
             if cells is not None:
@@ -154,14 +194,14 @@ def _find_unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells 
     if parsed.null_count == raw.null_count:
         return None
     present = raw.is_valid().to_numpy()
-    if pa.types.is_floating(raw.type):  # files may hold NaN where a number is missing
+    if pa.types.is_floating(raw.type):  # files may contain NaN for missing numbers
         present &= ~np.isnan(raw.to_numpy())
     rows = np.flatnonzero(present & ~valid_mask(parsed))
     return UnreadableCells.of(raw, rows) if len(rows) else None
 
 
 def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
-    """Return which rows stay, given the features that drop rows (None: all of them)."""
+    """Return a mask of the rows that features with "drop_row" keep; None: all rows."""
     keep = None
     for name, feature in features.items():
         if drops_missing(feature) and columns[name].null_count:
@@ -173,7 +213,7 @@ def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array])
 def take_census(
     features: Mapping[str, Contract], split: Splitter | None, context: PartitionContext, parsed: Parsed, table: pa.Table
 ) -> PartitionCensus:
-    """Look at what decides which rows count, and at what crosses partition borders while learning."""
+    """Collect what other partitions need to choose and impute training rows: the split's census, and borders."""
     split_census = None if split is None else split.census(table, kept_rows(features, parsed.columns))
     return PartitionCensus(parsed.rows, collect_borders(features, parsed), split_census)
 
@@ -184,9 +224,10 @@ def collect_borders(
     learned: Mapping[str, Any] | None = None,
     splits: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Return what the columns of other partitions must know of one, by feature: while learning, or with `learned`.
+    """Return the border values of one partition by feature, to fill cells of other partitions.
 
-    With `splits`, it is by split for neighbours that are apart.
+    They are for learning, or for encoding with the fitted states in `learned`. With `splits`, imputers that fill within
+    each split return borders by split.
     """
     borders = {}
     for name, feature in features.items():
@@ -207,15 +248,15 @@ def collect_borders(
 
 
 def _mask_other_splits(splits: np.ndarray, code: int) -> np.ndarray:
-    """Return which rows are in another split; those that are in none are not."""
-    others: np.ndarray = (splits != code) & (splits != DROPPED)
-    return others
+    """Return a mask of the rows in a split other than `code`; rows in no split are not masked."""
+    in_other_split: np.ndarray = (splits != code) & (splits != DROPPED)
+    return in_other_split
 
 
 def _complete_by_split(
     imputer: NeighbourImputer, known: pa.Array, border_values: Mapping[int, Any], learned: Any, splits: np.ndarray
 ) -> pa.Array:
-    """Complete the rows of each split as if the others held nothing."""
+    """Fill the missing cells of each split, with the cells of other splits hidden."""
     completed = [
         imputer.complete(imputer.hide(known, _mask_other_splits(splits, code)), border_values[code], learned).filter(
             splits == code
@@ -229,10 +270,10 @@ def _complete_by_split(
 def summarize_columns(
     features: Mapping[str, Contract], context: PartitionContext, parsed: Parsed, table: pa.Table
 ) -> dict[str, Any]:
-    """Summarize the rows that are learned from, by feature; `parsed` is used up, the split reads columns of `table`."""
+    """Summarize the training rows by feature; columns are removed from `parsed`, the split reads columns of `table`."""
     keep = kept_rows(features, parsed.columns)
     splits = None if context.assignment is None else context.assignment.assign(table, keep)
-    # Of all rows, or of each fold and, for what counts whichever fold is left out, of no row.
+    # One subset, or one per fold and an empty one: the last summary also counts rows that belong to no fold.
     row_subsets: list[np.ndarray | None]
     if splits is not None and context.n_folds:
         ends = np.cumsum(np.bincount(splits, minlength=context.n_folds))[: context.n_folds]
@@ -242,8 +283,8 @@ def summarize_columns(
         row_subsets = [None if mask is None or mask.all() else np.flatnonzero(mask)]
     columns: dict[str, Any] = {}
     weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one.kind == "weight"), None)
-    all_rows = SideColumns(table.select(learning_columns(features)), None, weights)
-    shared_side_columns = [all_rows if rows is None else all_rows.take(rows) for rows in row_subsets]
+    all_side_columns = SideColumns(table.select(learning_columns(features)), None, weights)
+    shared_side_columns = [all_side_columns if rows is None else all_side_columns.take(rows) for rows in row_subsets]
     for name, feature in features.items():
         column, unreadable = parsed.columns.pop(name), parsed.unreadable.get(name)
         completed = column
@@ -277,10 +318,10 @@ def _count_subsets(
     *,
     include_dropped: bool,
 ) -> list[tuple[int, int, UnreadableCells | None]]:
-    """Return of cuts of rows how many cells are looked at, how many of them are missing, and the unreadable ones.
+    """Return for each subset of rows the numbers of cells and of missing cells, and the unreadable cells.
 
-    With `include_dropped`, these are all cells in the last cut, and none in the others: rows that a feature drops belong to no
-    split.
+    With `include_dropped`, the last subset counts the cells of all rows and other subsets count none, because dropped
+    rows belong to no split.
     """
     if include_dropped or row_subsets[-1] is None:
         return [*[(0, 0, None)] * (len(row_subsets) - 1), (len(column), column.null_count, unreadable)]
@@ -301,6 +342,7 @@ def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -
 
 
 def _collect_rejects(feature: Contract, name: str, unreadable: UnreadableCells | None, partition: int) -> Rejects:
+    """Return unreadable cells as Rejects; raise RejectedValueError for invalid="raise"."""
     if unreadable is None or not len(unreadable.rows):
         return Rejects()
     if feature.invalid == "raise":
@@ -318,7 +360,7 @@ def encode_columns(
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, np.ndarray]:
-    """Encode every column; new rows are all kept, also those that a write would drop. `parsed` is used up."""
+    """Encode all rows of every column, also rows that a write would drop; columns are removed from `parsed`."""
     columns = completed_columns(features, learned, context, parsed, table)
     return dict(encoded_outputs(features, learned, columns, np.ones(parsed.rows, bool)))
 
@@ -332,10 +374,11 @@ def completed_columns(
     missing_codes: dict[str, np.ndarray] | None = None,
     splits: np.ndarray | None = None,
 ) -> dict[str, pa.Array]:
-    """Apply to parsed columns what only learning and other partitions can tell; `parsed` is used up.
+    """Return parsed columns with missing cells imputed from neighbors, by fitted state and context.
 
-    With `splits`, a column is completed apart in each of them, if its edges were taken so. Which cells are missing (1)
-    and unreadable (2) is added to `missing_codes`, for columns that have any.
+    Cells that the fitted state shows to be unreadable become missing. Columns are removed from `parsed`. With `splits`,
+    imputers fill each split separately if borders were collected by split. `missing_codes` is filled in: by feature, an
+    array with 1 for missing and 2 for unreadable cells, if there are any.
     """
     columns = {}
     for name, feature in features.items():
@@ -375,9 +418,9 @@ def encoded_outputs(
     *,
     keep_media_cells: bool = False,
 ) -> Iterator[tuple[str, Any]]:
-    """Encode the kept rows of completed columns, one feature after the other; `columns` is used up.
+    """Yield the encoded arrays of the kept rows by output, feature by feature; columns are removed from `columns`.
 
-    With `keep_media_cells`, they are what a write carries to its parts: the cells of media, which only parts decode.
+    With `keep_media_cells`, media are yielded as undecoded cells: a write decodes them in its parts.
     """
     rows = None if keep.all() else pa.array(keep)
     for name, feature in features.items():
@@ -397,6 +440,7 @@ def encoded_outputs(
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
+    """Encode a completed column, and fill its remaining missing cells with the encoded fill value."""
     keeps = keeps_missing(feature)
     if parsed.null_count and learned.fill_value is None and not keeps:
         raise RejectedValueError(

@@ -1,4 +1,4 @@
-"""Bins that follow a target: the leaves of a decision tree of one number, as in Gorishniy et al."""
+"""Bin edges learned from a target: the leaves of a decision tree on one number, as in Gorishniy et al. (2022)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ from daskprep.summaries.target_sums import Label, TargetSums, split_into_digits
 
 MIN_LEAF_ROWS = 64
 MAX_CLASSES = 100
-_MIN_GAIN = 1e-12  # of the squares that a split could save: less is rounding
+_MIN_GAIN = 1e-12  # as a share of the squared deviations: a smaller gain is a rounding error
 
 
 class TargetColumn(NamedTuple):
-    """A target: which of all rows have one (None: all), and of those `TargetSums.of` adds up."""
+    """Target values in the form that `TargetSums.of` adds up.
+
+    Attributes
+    ----------
+    present : ndarray or None
+        Mask of the rows with a target; None: all rows.
+    codes, labels, digits : ndarray, tuple, ndarray or None
+        Arguments of `TargetSums.of`, for rows with a target.
+    """
 
     present: np.ndarray | None
     codes: np.ndarray
@@ -28,7 +36,7 @@ class TargetColumn(NamedTuple):
 
     @classmethod
     def of(cls, target: pa.ChunkedArray, *, by_class: bool) -> TargetColumn:
-        """Read a target as classes or as numbers."""
+        """Read a target column as classes (`by_class`) or as numbers."""
         column = as_dictionary(one_array(target)) if by_class else as_numbers(one_array(target))
         present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         if not by_class:
@@ -38,33 +46,33 @@ class TargetColumn(NamedTuple):
 
 
 def sum_target(numbers: pa.Array, targets: TargetColumn) -> TargetSums:
-    """Sum up a target by the numbers beside it; rows that lack either are left out."""
+    """Sum the target by number; rows without a number or a target are omitted."""
     present, codes, labels, digits = targets
     values = numbers.to_numpy(zero_copy_only=False)
     if present is not None:
         values = values[present]
     if numbers.null_count:
-        has_number = values == values  # noqa: PLR0124 NaN is not
+        has_number = values == values  # noqa: PLR0124 False for NaN
         values, codes, digits = values[has_number], codes[has_number], None if digits is None else digits[has_number]
     return TargetSums.of(values, codes, labels, digits)
 
 
 def check_classes(classes: int) -> None:
-    """Raise ColumnError for more classes than are counted by bucket."""
+    """Raise ColumnError if there are more than MAX_CLASSES classes."""
     if classes > MAX_CLASSES:
         raise ColumnError(f'its target has more than {MAX_CLASSES} classes: use target_type="number", or fewer')
 
 
 def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
-    """Return the edges of up to so many bins: the ends of a range, and the thresholds of a tree between them.
+    """Return the edges of at most `bins` bins: the ends of a range, and the thresholds of a tree between them.
 
-    The tree grows where a split saves most squared error, or impurity of classes, as scikit-learn's with
-    `max_leaf_nodes`. Thresholds are in the middle between values, or between buckets.
+    The tree grows where a split reduces the squared error, or the impurity of classes, the most, as in scikit-learn
+    with `max_leaf_nodes`. Thresholds are midpoints between values, or between buckets.
     """
     check_classes(sum(isinstance(label, str) for label in sums.labels))
     if not len(sums.rows):
         raise ColumnError(
-            "has no plain numbers with a target beside them, so its bins cannot follow the target: "
+            "has no plain numbers in rows with a target, so its bins cannot follow the target: "
             'use target_type="class" if the target is text, bin_strategy="quantile", or written= for formatted numbers'
         )
     low, high = sums.buckets.edges()
@@ -75,7 +83,10 @@ def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
 
 
 class _Tree:
-    """Cuts buckets in order where that saves most."""
+    """Regression tree that splits sorted buckets where this reduces the squared error the most.
+
+    `rows` are the numbers of rows of buckets, and `targets` their sums of the target, with a column per class.
+    """
 
     def __init__(self, rows: np.ndarray, targets: np.ndarray) -> None:
         centered = targets - rows[:, None] * (targets.sum(axis=0) / rows.sum())
@@ -84,7 +95,7 @@ class _Tree:
         self._min_gain = _MIN_GAIN * float((centered**2 / rows[:, None]).sum())
 
     def grow(self, leaves: int) -> np.ndarray:
-        """Return the first buckets of all leaves but the first, in order."""
+        """Return the first bucket of every leaf except the first leaf, in order, for at most `leaves` leaves."""
         heap = [self._best_split(0, len(self._rows) - 1)]
         splits: list[int] = []
         while len(splits) < leaves - 1:
@@ -97,7 +108,7 @@ class _Tree:
         return np.array(sorted(splits), np.int64)
 
     def _best_split(self, start: int, stop: int) -> tuple[float, int, int, int]:
-        """Return the loss of the best split of some buckets, negative, and where it is."""
+        """Return the negative gain of the best split of buckets `start` to `stop`, its position, and both bounds."""
         rows, sums = self._rows[start : stop + 1], self._sums[start : stop + 1]
         first, last = rows.searchsorted([rows[0] + MIN_LEAF_ROWS, rows[-1] - MIN_LEAF_ROWS + 1]).tolist()
         if first >= last:

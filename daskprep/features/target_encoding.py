@@ -1,4 +1,4 @@
-"""Target, count and frequency encoding: a category as a number, for linear models and networks."""
+"""Target, count and frequency encoding: categories as numbers, for linear models and networks."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from daskprep.summaries.value_sums import DIGIT_BITS, SumTable, ValueSums
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 MAX_CLASSES = 256
-_CLASS = "class "  # what quantities of classes are called, before the name of the class
+_CLASS = "class "  # prefix of the names of sums by class
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
-_MAX_TARGET = 1e150  # whose square is a double
+_MAX_TARGET = 1e150  # the square of larger numbers may overflow a double
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTargetEncoding(LearnedTokens):
-    """The values of training rows, and what each is encoded as; id 0 is for values not seen in fit.
+    """The values of training rows and their encodings; id 0 is for values not seen in fit.
 
     Attributes
     ----------
     classes : tuple of str
-        The classes of the target in order; two of them make one column, that of the second.
+        The classes of the target in order. Two classes have one column, for the second class.
     encodings : ndarray
-        float32 of shape (1 + folds, values, columns): by all training rows, then by those outside each fold. In JSON,
-        base64 of the little-endian bytes.
+        float32 of shape (1 + folds, values, columns): by all training rows, then by the rows outside each fold. In
+        JSON, base64 of the little-endian bytes.
     """
 
     classes: tuple[str, ...] = ()
     encodings: np.ndarray
 
     def to_state(self) -> dict[str, Any]:
-        # One text: a list of as many numbers would take JSON ten times as long.
+        # As one string, because JSON takes ten times as long for a list of numbers.
         return super().to_state() | {"encodings": base64.b64encode(self.encodings.astype("<f4").tobytes()).decode()}
 
     @classmethod
@@ -70,11 +70,11 @@ class LearnedTargetEncoding(LearnedTokens):
 
 @with_parameters
 class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
-    """Encode a category by the mean of the target among its rows, smoothed; or by how often it occurs.
+    """Encode a category by the smoothed mean of the target among its rows, or by its frequency.
 
-    What datasets and streams hold of a training row follows from the training rows of other folds alone, so that no row
-    is encoded by its own target. All other rows, and what `encode` and `transform` return, follow from all training
-    rows. Values not seen in fit become the mean of the target.
+    In datasets and streams, a training row is encoded by the training rows of other folds only, so that its own target
+    does not leak (cross-fitting). All other rows, and the results of `encode` and `transform`, are encoded by all
+    training rows. Values not seen in fit become the mean of the target.
 
     Parameters
     ----------
@@ -85,31 +85,33 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         value. "frequency": their share. Counts and frequencies do not depend on the target and are the same for all
         rows.
     target_type : {"number", "class"}
-        Whether the target is a number (0 and 1, or False and True, too) or a class. Of two classes, the result is the
-        share of the second in order; of more, a column for each.
+        Whether the target is a number (also 0 and 1, or False and True) or a class. With two classes, the result is the
+        share of the second in order; with more, a column for each.
     smooth : "auto" or float
         How far the mean of a rare value is moved to the mean of all rows. "auto": empirical Bayes. A number m: as if
-        each value had m more rows with the mean of all. The same as for scikit-learn's TargetEncoder.
+        each value had m more rows with the mean of all. The same as in scikit-learn's TargetEncoder.
     folds : int
-        Number of folds, 2 to 255. Rows are put in folds by their number.
+        Number of folds, 2 to 255. Rows are assigned to folds by row number.
     fold_group : str, False or None
-        Column whose groups stay together in a fold. None: that of a split by groups, if there is one. False: none.
+        Column whose groups stay together in a fold. None: the column of a split by groups, if there is one. False: no
+        column.
     fold_time : str, False or None
-        Column of times: folds are in order of time. None: that of a split by time, if there is one. False: none.
+        Column of times: folds are in order of time. None: the column of a split by time, if there is one. False: no
+        column.
     lowercase : bool
         Whether to ignore case.
     null_values : list of str or None
         Texts that mark missing values, such as "?".
     missing_value_strategy : {"fill_with_const", "drop_row"}
-        Whether missing values are a category of their own, named `fill_value`, or drop the row.
+        Whether missing values are a separate category, named `fill_value`, or drop the row.
     fill_value : str
-        Value that missing values count as.
+        Name of the category of missing values.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------
@@ -139,7 +141,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     def check(self) -> None:
         if self.encoding == "target" and self.target is None:
             raise ConfigError(
-                'TargetEncoding: target is missing: name the column, as in TargetEncoding(target="price")'
+                'TargetEncoding: target is missing: pass its column, as in TargetEncoding(target="price")'
             )
         if self._cross_fit is not None:
             self._cross_fit.validate()
@@ -147,7 +149,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     def _check_learned(self, learned: LearnedTargetEncoding) -> None:
         learned_folds, folds = len(learned.encodings) - 1, 0 if self._cross_fit is None else self.folds
         if learned_folds != folds:
-            raise ValueError(f"there are encodings of {learned_folds} folds, and folds={folds}")
+            raise ValueError(f"the fitted state has {learned_folds} folds, but folds={folds}")
 
     @property
     def _cross_fit(self) -> KFold | None:
@@ -157,7 +159,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         return KFold(self.folds, group=group, time=time)
 
     def match_folds_to_split(self, split: Splitter | None) -> tuple[TargetEncoding, str | None]:
-        """Return the feature with the folds that suit a split, unless it names its own, and what to warn of."""
+        """Return the feature with folds that match the split unless it has a fold column, and a warning or None."""
         if (folds := self._cross_fit) is None:
             return self, None
         warning = None
@@ -166,8 +168,8 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         if (time or group) and self.fold_group is None and self.fold_time is None:
             if not isinstance(time, str | None) or getattr(split, "datetime_format", None) is not None:
                 warning = (
-                    "training rows are cross-fitted in folds at random, although the split is in order of time: name a "
-                    "column of timestamps as fold_time, or use fold_time=False"
+                    "training rows are cross-fitted in folds at random, although the split is in order of time: set "
+                    "fold_time to a column of timestamps, or to False"
                 )
             else:
                 folds = KFold(self.folds, group=group, time=time)
@@ -191,7 +193,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         return pa.StructArray.from_arrays([self._fill_missing(parsed), pa.array(folds)], ["value", "fold"])
 
     def _fill_missing(self, parsed: pa.DictionaryArray) -> pa.DictionaryArray:
-        """Return a column whose missing cells are the fill value, a value like others."""
+        """Return a column with missing cells replaced by the fill value, which is an ordinary value here."""
         if not parsed.null_count:
             return parsed
         values = pa.concat_arrays([parsed.dictionary, self.parse_fill(self.fill_value).dictionary]).dictionary_encode()
@@ -199,7 +201,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         return pa.DictionaryArray.from_arrays(indices, values.dictionary)
 
     def summarize(self, parsed: pa.Array) -> ValueSums:
-        return ValueSums()  # missing cells were counted with the others
+        return ValueSums()  # `_summarize_rows` also counts missing cells: a fill value adds nothing
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> ValueSums:
         values = self._fill_missing(parsed)
@@ -210,7 +212,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         return ValueSums.of(values, side_columns.folds, self.folds, rows | dict(self._iter_quantities(side_columns)))
 
     def _iter_quantities(self, side_columns: SideColumns) -> Iterator[tuple[str, np.ndarray]]:
-        """Give what is summed by value: weights, and sum and squares of the target, or the weights of each class."""
+        """Yield the quantities to sum by value: weights, target and its squares, or weights of each class."""
         column = one_array(side_columns.table[self.target])
         weights = np.ones(len(column)) if side_columns.weights is None else side_columns.weights
         if self.target_type == "class":
@@ -224,13 +226,13 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
             return
         numbers = as_numbers(column)
         unreadable = pc.and_(column.is_valid(), numbers.is_null())
-        if pa.types.is_floating(column.type):  # files may hold NaN where a number is missing
+        if pa.types.is_floating(column.type):  # files may contain NaN for missing numbers
             unreadable = pc.and_(unreadable, pc.is_inf(column))
         target = numbers.to_numpy(zero_copy_only=False)
         if unreadable.true_count or (np.abs(target) > _MAX_TARGET).any():
             shown = column.filter(unreadable)[0] if unreadable.true_count else np.nanmax(np.abs(target))
             raise ColumnError(
-                f'target "{self.target}" holds {str(shown)!r}, of which no mean can be told: correct the data, or use '
+                f'target "{self.target}" holds {str(shown)!r}, which cannot be averaged: correct the data, or use '
                 'target_type="class"'
             )
         yield "n", np.where(np.isnan(target), np.nan, weights)
@@ -240,13 +242,13 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
 
     def _too_many_classes(self) -> str:
         return (
-            f'target "{self.target}" has more than {MAX_CLASSES} classes, and each makes a column: use '
+            f'target "{self.target}" has more than {MAX_CLASSES} classes, and each adds a column: use '
             'target_type="number"'
         )
 
     def learn(self, summary: ValueSums) -> LearnedTargetEncoding:
         values, counts, digits = list[pa.Array](), list[np.ndarray](), np.zeros((), np.int64)
-        for part in summary.parts():  # which may not fit in memory together
+        for part in summary.parts():  # all parts together may not fit in memory
             values.append(part.values)
             counts.append(part.sums_by_fold("rows", 0)[:, 0])
             digits = digits + part.digits.sum(axis=0, keepdims=True)
@@ -273,7 +275,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         return LearnedTargetEncoding(vocabulary=vocabulary, classes=classes, encodings=table)
 
     def _encodings(self, part: SumTable, overall: SumTable, classes: tuple[str, ...]) -> np.ndarray:
-        """Return the values of a part encoded by all training rows, and by those outside each fold."""
+        """Return the encodings of a part's values by all training rows, then by the rows outside each fold."""
         if self.target_type == "class":
             names = [_CLASS + name for name in (classes[1:] if len(classes) == 2 else classes)] or ["sum"]
             columns = [self._smooth_means(part, overall, name, name, 0, 0) for name in names]
@@ -283,6 +285,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         return np.stack(columns, axis=-1).swapaxes(0, 1)
 
     def _smooth_means(self, part: SumTable, overall: SumTable, *quantity: Any) -> np.ndarray:
+        """Return the smoothed means of one quantity, as float32 of shape (values, 1 + folds)."""
         n, total, mean, deviations = _statistics(part, *quantity)
         all_n, _, all_mean, all_deviations = _statistics(overall, *quantity)
         with np.errstate(invalid="ignore"):
@@ -316,8 +319,8 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
 def _statistics(
     part: SumTable, sums: str, squares: str, unit: int, square_unit: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return weights, sums, means, and sums of squared deviations, of shape (values, 1 + folds), in units."""
+    """Return weights, sums, means and sums of squared deviations in units, each of shape (values, 1 + folds)."""
     n, total, square = part.sums_by_fold("n", 0), part.sums_by_fold(sums, unit), part.sums_by_fold(squares, square_unit)
     with np.errstate(invalid="ignore"):
-        # Where rounding matters to the difference, deviations are too small to change a mean that is a float32.
+        # Where the difference is dominated by rounding, deviations are too small to change a float32 mean.
         return n, total, total / n, np.maximum(square - total * total / n, 0.0)

@@ -1,4 +1,4 @@
-"""What the types made of tokens share: lists of dictionary codes, their summary, and their vocabulary."""
+"""Shared parts of the token types: lists of dictionary codes, their summary, and their vocabulary."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from daskprep.summaries.base import SummaryT
 from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, lowercase_strings
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
-UNKNOWN = "<UNK>"  # as a fill value: the unknown symbol, however it is spelled
+UNKNOWN = "<UNK>"  # as a fill value: the out-of-vocabulary symbol, whatever its spelling
 
 _CELL_SEPARATOR = "\x1f"
-_MAX_SAMPLE_CHARACTERS = 200  # characters of a token that a saved file shows again
+_MAX_SAMPLE_CHARACTERS = 200  # characters of a token in golden rows
 _MAX_SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter ones by comparing shifted copies
 
 
 def token_lists(parsed: pa.ListArray) -> TokenCodes:
-    """Take a parsed column apart; missing rows have no tokens."""
+    """Return a parsed column as offsets, codes and distinct tokens; missing rows have no tokens."""
     if parsed.null_count:
         flat = parsed.flatten()
         offsets = kernels.list_offsets(parsed)
@@ -44,7 +44,7 @@ def token_lists(parsed: pa.ListArray) -> TokenCodes:
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
-    """Return the tokens of raw cells; cells that are lists already hold their tokens."""
+    """Return the tokens of raw cells; list cells already contain tokens."""
     kind = column.type
     if pa.types.is_list(kind):
         return _from_lists(column, lowercase=lowercase)
@@ -54,6 +54,7 @@ def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.L
 
 
 def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
+    """Return lists of text as tokens; a list with a null item is missing."""
     tokens = as_text(column.flatten())
     if lowercase:
         distinct = tokens.dictionary_encode()
@@ -69,13 +70,13 @@ def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
 
 
 def to_list_array(lists: TokenCodes, like: pa.ListArray) -> pa.ListArray:
-    """Put a parsed column together again; rows are missing where they are in `like`."""
+    """Return token lists as a parsed column; rows are missing where they are missing in `like`."""
     values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.values)
     return kernels.make_list_array(lists.rows, values, kernels.null_mask(like))
 
 
 def drop_repeats(lists: TokenCodes) -> tuple[TokenCodes, np.ndarray]:
-    """Keep the first of equal tokens in each row; also return how often each one stood there."""
+    """Keep the first of equal tokens in each row; also return the count of each kept token in its row."""
     lengths = np.diff(lists.rows)
     rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     longest = int(lengths.max(initial=0))
@@ -95,7 +96,7 @@ def drop_repeats(lists: TokenCodes) -> tuple[TokenCodes, np.ndarray]:
 
 
 def rows_with_repeats(lists: TokenCodes) -> np.ndarray:
-    """Return which rows hold a token twice."""
+    """Return a mask of the rows that contain a token more than once."""
     return np.diff(drop_repeats(lists)[0].rows) < np.diff(lists.rows)
 
 
@@ -104,14 +105,14 @@ def _first_positions(codes: np.ndarray, rows: np.ndarray, longest: int) -> np.nd
     first = np.arange(len(codes), dtype=np.int64)
     for shift in range(1, longest):
         same = (codes[shift:] == codes[:-shift]) & (rows[shift:] == rows[:-shift])
-        at = np.flatnonzero(same)
-        first[at + shift] = at
+        repeated = np.flatnonzero(same)
+        first[repeated + shift] = repeated
     return first
 
 
 @dataclass(frozen=True)
 class TokenSummary(Summary):
-    """Counts of tokens, of rows by length, and, where asked for, of the rows that hold each token."""
+    """Counts of tokens, row lengths, and, on request, the number of rows that contain each token."""
 
     counts: TokenCounts
     lengths: Lengths
@@ -119,7 +120,7 @@ class TokenSummary(Summary):
 
     @classmethod
     def of(cls, parsed: pa.ListArray, *, documents: bool = False, distinct: bool = False) -> TokenSummary:
-        """Summarize the present rows of a parsed column; with `distinct`, a token counts once for a row's length."""
+        """Summarize the present rows of a parsed column; with `distinct`, row lengths count distinct tokens only."""
         lists = token_lists(parsed)
         sets = drop_repeats(lists)[0] if documents or distinct else lists
         sizes = np.diff((sets if distinct else lists).rows)
@@ -128,12 +129,12 @@ class TokenSummary(Summary):
 
     @classmethod
     def of_subsets(cls, parsed: pa.ListArray, row_subsets: list[np.ndarray]) -> list[TokenSummary]:
-        """Summarize cuts that share no row, apart: their tokens are counted all at once where these are often equal."""
+        """Summarize disjoint subsets of rows, by row numbers; tokens are counted in one pass if they often repeat."""
         lists, valid = token_lists(parsed), valid_mask(parsed) if parsed.null_count else None
         size = len(lists.values)
         if (len(row_subsets) + 1) * size >= len(lists.codes):
             return [cls.of(parsed.take(pa.array(rows))) for rows in row_subsets]
-        # There are fewer counts than tokens, and so 32 bits hold their places.
+        # Fewer counts than tokens: their positions fit into 32 bits.
         sizes, firsts = np.diff(lists.rows), np.full(len(parsed), len(row_subsets) * size, np.int32)
         for number, rows in enumerate(row_subsets):
             firsts[rows] = number * size
@@ -150,7 +151,7 @@ def _count_tokens(lists: TokenCodes) -> TokenCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTokens(Learned):
-    """A vocabulary; its JSON holds `idx2str`, `str2idx`, `str2freq` and `vocab_size`."""
+    """A vocabulary; its JSON has `idx2str`, `str2idx`, `str2freq` and `vocab_size`."""
 
     vocabulary: Vocabulary
 
@@ -166,18 +167,18 @@ class LearnedTokens(Learned):
         return super().from_dict(data)
 
     def _sample_texts(self) -> list[str]:
-        token_ids = [min(len(self.vocabulary.specials), len(self.vocabulary) - 1), len(self.vocabulary) // 2, -1]
-        first, middle, last = (self.vocabulary.tokens[at].as_py()[:_MAX_SAMPLE_CHARACTERS] for at in token_ids)
+        ids = [min(len(self.vocabulary.specials), len(self.vocabulary) - 1), len(self.vocabulary) // 2, -1]
+        first, middle, last = (self.vocabulary.tokens[index].as_py()[:_MAX_SAMPLE_CHARACTERS] for index in ids)
         return [first, middle, last, f"{last} {first} {last}", f" {middle.upper()}! "]
 
     @property
     def num_embeddings(self) -> int:
-        """Rows that an embedding of these ids needs."""
+        """Number of rows of an embedding of the ids."""
         return len(self.vocabulary)
 
 
 def _restore_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ...]) -> pa.ListArray:
-    """Let cells that are a special symbol be that symbol; a tokenizer might see three tokens in "<UNK>"."""
+    """Replace the tokens of cells that equal a special symbol by that symbol, since tokenizers may split "<UNK>"."""
     if not pa.types.is_string(column.type):
         return tokens
     longest = max(len(symbol.encode()) for symbol in symbols)
@@ -195,10 +196,10 @@ def _restore_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str,
 
 @with_parameters
 class TokenFeature(Feature[SummaryT, LearnedT]):
-    """A feature whose parsed cells are lists of tokens."""
+    """Base class of features whose parsed cells are lists of tokens."""
 
     reads_any_text_as: ClassVar[str] = "token"
-    learns_subwords: ClassVar[bool] = False  # of words, for tokenizers that need it
+    learns_subwords: ClassVar[bool] = False  # whether tokenizers that learn subwords in fit are supported
     tokenizer: str | Callable[..., Any] = "space"
     min_frequency: Count | None = None
     lowercase: bool = False
@@ -209,7 +210,7 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
     fill_value: str | None = "<UNK>"
 
     def make_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer that the parameters name."""
+        """Return the tokenizer that the parameters specify."""
         return get_tokenizer(
             self.tokenizer,
             lowercase=self.lowercase,
@@ -228,7 +229,7 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
         return self.make_tokenizer().digest()
 
     def _sample_cells(self, learned: LearnedT) -> list[str | None]:
-        # Those of other packages take seconds to import, and open what they name.
+        # Tokenizers of other packages take seconds to import, and open files.
         foreign = isinstance(self.tokenizer, str) and self.tokenizer.startswith(("hf_", "sentencepiece", "english_"))
         return [] if foreign else super()._sample_cells(learned)
 
@@ -251,11 +252,11 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
         return cell.split(_CELL_SEPARATOR) if cell else []
 
     def special_symbols_in_use(self) -> SpecialSymbols:
-        """Return the symbols that the vocabulary starts with."""
+        """Return the special symbols at the start of the vocabulary."""
         raise NotImplementedError
 
     def parse_fill(self, value: object) -> pa.Array:
-        # A special symbol is that symbol; a tokenizer might see three tokens in "<UNK>".
+        # A tokenizer might split "<UNK>" into three tokens.
         specials = self.special_symbols_in_use()
         if value == UNKNOWN:
             value = specials.symbol("unknown") or value
@@ -264,5 +265,5 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
         return super().parse_fill(value)
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
-        """Return what `parse` makes of a column of tokens."""
+        """Return the parsed column of a column of tokens."""
         return tokens

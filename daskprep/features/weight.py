@@ -1,4 +1,4 @@
-"""Weights of rows: how much each counts in statistics and losses."""
+"""Row weights for statistics and losses."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.summaries import Moments
 
 _MAX_WEIGHT = float(np.finfo(np.float32).max)  # losses are weighted in single precision
-_ROUNDED_TO_0 = 2.0**-150
+_ROUNDED_TO_0 = 2.0**-150  # greatest double that float32 rounds to 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedWeight(Learned):
-    """The sum of the weights of training rows."""
+    """Fitted state of the weights: `total` is the sum over training rows."""
 
     total: float
 
 
 @with_parameters
 class Weight(Feature[Moments, LearnedWeight]):
-    """The weight of each row, a number of at least 0: the feature that ``Preprocessor(weight=)`` makes.
+    """The weight of each row, a number of at least 0: the feature that ``Preprocessor(weight=)`` adds.
 
-    Weights are kept apart from the inputs. A weight that is missing, negative or no number raises `RejectedValueError`.
+    Weights are stored separately from the inputs. Missing, negative or non-numeric weights raise `RejectedValueError`.
 
     Parameters
     ----------
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
     """
 
     kind = "weight"
     semantic_type = "numbers"
-    # Each row has a weight, so that none is ever filled.
+    # `parse` rejects missing weights, so that none is ever filled.
     missing_value_strategy = "fill_with_const"
     fill_value = 1.0
     invalid: ClassVar[Invalid] = "raise"  # type: ignore[misc] # no parameter here
@@ -52,8 +52,8 @@ class Weight(Feature[Moments, LearnedWeight]):
             value = weights[first := int(np.argmax(is_rejected))]
             remedy = "multiply all weights by one number" if 0 < value < 1 else "correct the data"
             raise RejectedValueError(
-                f"{column[first].as_py()!r} is not a weight: each row needs 0, or a number from 1.4e-45 to 3.4e38, as "
-                f"float32 holds them; {remedy}"
+                f"{column[first].as_py()!r} is not a weight: each row needs 0, or a number from 1.4e-45 to 3.4e38, "
+                f"the range of float32; {remedy}"
             )
         return numbers
 
@@ -62,7 +62,7 @@ class Weight(Feature[Moments, LearnedWeight]):
 
     def learn(self, summary: Moments) -> LearnedWeight:
         if summary.count and not summary.total:
-            raise ColumnError("gives all training rows the weight 0: give at least one a weight above 0")
+            raise ColumnError("has the weight 0 in all training rows: at least one weight must be above 0")
         return LearnedWeight(total=summary.mean() * summary.count if summary.count else 0.0)
 
     def encode(self, parsed: pa.Array, learned: LearnedWeight) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Windows over the rows of one column, across partitions.
 
-All of this works on rows sorted by group, where NaN stands for what is missing, and `HIDDEN` for what rows of other
-splits hold: it fills no gap, and becomes NaN in a window.
+All functions work on rows sorted by group. NaN represents a missing number, and `HIDDEN` a number of another split: it
+fills no missing number, and becomes NaN in a window.
 """
 
 from __future__ import annotations
@@ -19,12 +19,24 @@ HIDDEN = float("inf")
 
 @dataclass(frozen=True)
 class WindowBorder:
-    """What the windows of other partitions must know of one, group by group."""
+    """Information about one partition that the windows of other partitions need, by group.
 
-    groups: pa.Array  # their names
-    sizes: np.ndarray  # their rows
-    nearest: np.ndarray  # the numbers at the border that windows reach across, outermost last; NaN: fewer
-    ends: np.ndarray  # the first and the last number that is not missing
+    Attributes
+    ----------
+    groups : Array
+        Names of the groups.
+    sizes : ndarray
+        Number of rows of each group.
+    nearest : ndarray
+        Numbers that windows of other partitions reach, outermost last; NaN: fewer rows. Shape (groups, reach).
+    ends : ndarray
+        First and last present number of each group. Shape (groups, 2).
+    """
+
+    groups: pa.Array
+    sizes: np.ndarray
+    nearest: np.ndarray
+    ends: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -32,18 +44,19 @@ class GroupedRows:
     """The numbers of a partition, sorted by group."""
 
     numbers: np.ndarray
-    order: np.ndarray | slice  # where the numbers come from
-    sizes: np.ndarray  # rows of each group
-    groups: pa.Array
+    order: np.ndarray | slice  # row numbers of the numbers before sorting
+    sizes: np.ndarray  # number of rows of each group
+    groups: pa.Array  # names of the groups
 
     @property
     def starts(self) -> np.ndarray:
+        """Position of the first row of each group."""
         starts: np.ndarray = np.cumsum(self.sizes) - self.sizes
         return starts
 
 
 def rows_by_group(parsed: pa.Array) -> GroupedRows:
-    """Sort the numbers of a column by group, each group in its order; without groups all are one."""
+    """Sort the numbers of a parsed column by group, stably; without groups, all rows are one group."""
     grouped = pa.types.is_struct(parsed.type)
     column = pc.if_else(parsed.is_valid(), parsed.field("number"), None) if grouped else parsed
     numbers = pc.fill_null(column, np.nan).to_numpy(zero_copy_only=False)
@@ -57,7 +70,7 @@ def rows_by_group(parsed: pa.Array) -> GroupedRows:
 
 
 def fill_in_groups(rows: GroupedRows, strategy: Literal["ffill", "bfill"], fills: np.ndarray | None) -> np.ndarray:
-    """Fill from the nearest number before or after in the same group, the outermost gaps from `fills`."""
+    """Fill missing numbers from the nearest number before or after in their group, or from `fills`, by group."""
     numbers, sizes, starts = np.where(np.isinf(rows.numbers), np.nan, rows.numbers), rows.sizes, rows.starts
     positions = np.arange(len(numbers))
     if strategy == "ffill":
@@ -71,7 +84,7 @@ def fill_in_groups(rows: GroupedRows, strategy: Literal["ffill", "bfill"], fills
 
 
 def group_ends(rows: GroupedRows) -> np.ndarray:
-    """Return the first and last number of each group that is not missing."""
+    """Return the first and the last present number of each group, as columns."""
     first = fill_in_groups(rows, "bfill", None)[rows.starts]
     last = fill_in_groups(rows, "ffill", None)[rows.starts + rows.sizes - 1]
     return np.stack([first, last], axis=1)
@@ -80,22 +93,22 @@ def group_ends(rows: GroupedRows) -> np.ndarray:
 def find_border_fills(
     borders: Sequence[WindowBorder], parts: Sequence[np.ndarray], groups: int, strategy: str | None
 ) -> list[np.ndarray]:
-    """Return for each partition what fills the outermost gap of each of its groups, NaN if nothing does.
+    """Return for each partition the number that fills the outermost missing numbers of each of its groups, or NaN.
 
-    `ffill` takes the last number of the partitions before, and where there is none the first one of all;
-    `bfill` is its mirror image. `parts` are the groups of each partition.
+    `parts` has the ids of each partition's groups, of `groups` in all. `ffill` uses the last number of earlier
+    partitions, or else the first number of all; `bfill` is the mirror image.
     """
     forward = list(range(len(borders)))
     near, far = 0, 1
     if strategy == "bfill":
         forward, near, far = forward[::-1], 1, 0
     latest = np.full(groups, np.nan, np.float32)
-    for i in reversed(forward):
-        latest[parts[i]] = _first_present(borders[i].ends[:, near], latest[parts[i]])
+    for partition in reversed(forward):
+        latest[parts[partition]] = _first_present(borders[partition].ends[:, near], latest[parts[partition]])
     fills: list[np.ndarray] = [latest] * len(borders)
-    for i in forward:
-        fills[i] = latest[parts[i]]
-        latest[parts[i]] = _first_present(borders[i].ends[:, far], fills[i])
+    for partition in forward:
+        fills[partition] = latest[parts[partition]]
+        latest[parts[partition]] = _first_present(borders[partition].ends[:, far], fills[partition])
     return fills
 
 
@@ -104,7 +117,10 @@ def _first_present(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def push_numbers(known: np.ndarray, nearest: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the newest of the numbers known so far and of those that follow them, the newest last."""
+    """Append the numbers of a partition, by group, to earlier numbers, and return the last `reach` ones.
+
+    `known` and `nearest` have shape (groups, reach); `sizes` is the number of rows of each group in the partition.
+    """
     reach = known.shape[1]
     column = np.arange(reach)
     older = column + np.minimum(sizes, reach)[:, None]
@@ -113,7 +129,10 @@ def push_numbers(known: np.ndarray, nearest: np.ndarray, sizes: np.ndarray) -> n
 
 
 def nearest_numbers(rows: GroupedRows, numbers: np.ndarray, reach: int, *, ahead: bool) -> np.ndarray:
-    """Return for each group the `reach` numbers at the border that windows reach across, the outermost last."""
+    """Return for each group the `reach` numbers at the border that windows reach across, outermost last.
+
+    With `ahead`, windows extend to later rows, and the border is the first row.
+    """
     empty = np.full((len(rows.groups), reach), np.nan, np.float32)
     extended, start = _extend_groups(rows, numbers, empty, ahead=ahead)
     first, column = (start, np.arange(reach)[::-1]) if ahead else (start + rows.sizes, np.arange(reach))
@@ -121,7 +140,7 @@ def nearest_numbers(rows: GroupedRows, numbers: np.ndarray, reach: int, *, ahead
 
 
 def cut_windows(rows: GroupedRows, numbers: np.ndarray, outer_numbers: np.ndarray, *, ahead: bool) -> np.ndarray:
-    """Return the window of each row, in the order that the rows had before they were sorted."""
+    """Return the window of each row, in the row order before sorting; `outer_numbers` are from other partitions."""
     reach = outer_numbers.shape[1]
     width = reach if ahead else reach + 1
     if not len(numbers):
@@ -137,7 +156,7 @@ def cut_windows(rows: GroupedRows, numbers: np.ndarray, outer_numbers: np.ndarra
 def _extend_groups(
     rows: GroupedRows, numbers: np.ndarray, outer_numbers: np.ndarray, *, ahead: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers with what lies around each group before it, or `ahead` behind it, and where each starts."""
+    """Insert `outer_numbers` before each group, or with `ahead` after it; return the numbers and the group starts."""
     reach = outer_numbers.shape[1]
     start = rows.starts + np.arange(len(rows.groups)) * reach
     extended = np.empty(len(numbers) + outer_numbers.size, np.float32)

@@ -78,18 +78,18 @@ def given(monkeypatch):
 
 
 ENCODED = [
-    (lambda x: x[:-1], r"gave float32 of shape \(2,\) for 3 cells"),
-    (lambda x: np.append(x, x), r"gave float32 of shape \(6,\) for 3 cells"),
-    (lambda x: x.tolist(), "gave list for 3 cells"),
-    (lambda x: x.astype(object), "gave object of shape"),
-    (lambda x: x.astype(str), "gave <U32 of shape"),
-    (lambda x: x.astype(complex), "gave complex128 of shape"),
-    (lambda x: x.astype("M8[s]"), r"gave datetime64\[s\] of shape"),
+    (lambda x: x[:-1], r"returned float32 of shape \(2,\) for 3 cells"),
+    (lambda x: np.append(x, x), r"returned float32 of shape \(6,\) for 3 cells"),
+    (lambda x: x.tolist(), "returned list for 3 cells"),
+    (lambda x: x.astype(object), "returned object of shape"),
+    (lambda x: x.astype(str), "returned <U32 of shape"),
+    (lambda x: x.astype(complex), "returned complex128 of shape"),
+    (lambda x: x.astype("M8[s]"), r"returned datetime64\[s\] of shape"),
     (lambda x: x.astype(">f4"), ">f4 of shape"),
-    (lambda x: x.sum(), "gave float32 for 3 cells"),
-    (lambda x: {"_a": x}, r"gave the outputs \['_a'\]"),
-    (lambda x: x.astype(np.float64), r"gave float64 of shape \(3,\), and for no cells float32 of shape \(rows,\)"),
-    (lambda x: x.astype(np.int32), "gave int32"),
+    (lambda x: x.sum(), "returned float32 for 3 cells"),
+    (lambda x: {"_a": x}, r"returned the outputs \['_a'\]"),
+    (lambda x: x.astype(np.float64), r"returned float64 of shape \(3,\), and for no cells float32 of shape \(rows,\)"),
+    (lambda x: x.astype(np.int32), "returned int32"),
     (lambda x: x[:, None], r"shape \(3, 1\), and for no cells"),
 ]
 
@@ -106,7 +106,7 @@ def test_what_encode_gives_is_held_to_rows_type_and_shape(given, tmp_path, wrong
 def test_what_stands_for_missing_cells_is_held_to_type_and_shape(given):
     frame = FRAME.assign(x=[1.0, None, 3.0])
     prep = given(encode=lambda x: x if len(x) == 3 else x.astype(np.int8)).fit(frame)
-    with pytest.raises(ColumnError, match='column "x": encode of a given gave int8'):
+    with pytest.raises(ColumnError, match='column "x": encode of a given returned int8'):
         prep.encode(frame)
 
 
@@ -115,9 +115,9 @@ def test_what_stands_for_missing_cells_is_held_to_type_and_shape(given):
     [
         (
             {"": (0, [3, 4, 5])},
-            r"encode of a given gave float32 of shape \(rows,\): expected shape \(rows, 3\), as its limits",
+            r"encode of a given returned float32 of shape \(rows,\): expected shape \(rows, 3\), as its limits",
         ),
-        ({"_x": (0, 3)}, r"limits of a given names the output '_x': expected some of \[''\]"),
+        ({"_x": (0, 3)}, r"limits of a given names the output '_x': expected one of \[''\]"),
     ],
 )
 def test_what_encode_gives_is_held_to_the_limits_that_are_declared(given, tmp_path, monkeypatch, limits, words):
@@ -137,14 +137,16 @@ def test_outputs_that_encode_does_not_give_are_named_with_the_column(given, tmp_
         lambda: given().fit_write(FRAME, tmp_path / "d"),
         lambda: next(iter(given().fit(FRAME).stream(FRAME, 2))),
     ):
-        with pytest.raises(ColumnError, match=r'column "x": encode of a given gave the outputs'):
+        with pytest.raises(ColumnError, match=r'column "x": encode of a given returned the outputs'):
             use()
 
 
 @pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.to_numpy(), lambda x: pa.concat_arrays([x, x])])
 def test_parse_gives_one_cell_for_each(given, tmp_path, wrong):
     for use in (lambda: given(parse=wrong).fit(FRAME), lambda: given(parse=wrong).fit_write(FRAME, tmp_path / "d")):
-        with pytest.raises(ColumnError, match='column "x": parse of a given gave .*expected an Arrow array of 3 rows'):
+        with pytest.raises(
+            ColumnError, match='column "x": parse of a given returned .*expected an Arrow array of 3 rows'
+        ):
             use()
 
 
@@ -159,7 +161,7 @@ def test_expand_gives_one_row_for_each(given, tmp_path, wrong):
 @pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.to_pylist()])
 def test_decode_gives_one_value_for_each(given, wrong):
     prep = given(decode=wrong).fit(FRAME)
-    with pytest.raises(ColumnError, match='column "x": decode of a given gave .*expected an Arrow array of 3 rows'):
+    with pytest.raises(ColumnError, match='column "x": decode of a given returned .*expected an Arrow array of 3 rows'):
         prep.decode(prep.encode(FRAME))
 
 
@@ -227,14 +229,14 @@ def test_batches_of_a_loader_decode_to_the_rows_or_not_at_all(dataset):
             r"float32 of shape \(2, 5\).*category are uint8 of shape \(rows,\).*argmax",
         ),
         ("city", [1.0, 2.7], "float64 of shape"),
-        ("city", [1, -1], "-1 in row 1: a category has whole numbers from 0 to 3"),
+        ("city", [1, -1], "-1 in row 1: expected integers from 0 to 3"),
         ("city", torch.tensor([1, 2, 4]), "4 in row 2"),
         ("city", [[1], [2]], r"int64 of shape \(2, 1\)"),
         ("city", [True, False], "bool of shape"),
         ("city", ["Rome"], "<U4 of shape"),
         ("city", 1, r"int64 of shape \(\)"),
         ("sold", [0.2, 0.9], "float64 of shape"),
-        ("sold", [2, 0], "2 in row 0: a binary has whole numbers from 0 to 1"),
+        ("sold", [2, 0], "2 in row 0: expected integers from 0 to 1"),
         ("price", [[1.0]], r"float64 of shape \(1, 1\)"),
         ("price", [True], "bool of shape"),
         ("steps", [[1], [2, 3]], "inhomogeneous"),
@@ -244,7 +246,7 @@ def test_batches_of_a_loader_decode_to_the_rows_or_not_at_all(dataset):
         ("words", [[[1, 1], [1, 70_000]]], "70000 in row 0.* from 0 to 65535"),
         ("curve", np.zeros((2, 4)), r"\(rows, 3\)"),
         ("point", np.zeros((2, 5)), r"\(rows, 2\)"),
-        ("day", [[2020, 13, 1, 0, 1, 0, 0, 0, 0]], "13 in row 0: a date has whole numbers from 1 to 12"),
+        ("day", [[2020, 13, 1, 0, 1, 0, 0, 0, 0]], "13 in row 0: expected integers from 1 to 12"),
         ("cell", np.full((1, 19), 200), "200 in row 0"),
         ("photo", np.zeros((1, 3, 2, 2)), r"rows of an image are uint8 of shape \(rows, 3, 2, 2\)"),
         ("photo", np.zeros((1, 2, 2, 3), np.uint8), r"uint8 of shape \(1, 2, 2, 3\)"),
@@ -278,7 +280,7 @@ def test_arrays_to_decode_come_by_name_with_as_many_rows(dataset):
         dataset.decode({"city": [1, 2], "price": [1.0]})
     with pytest.raises(ColumnError, match=r"different numbers of rows: \{'_word': 1, '_char': 2\}"):
         dataset.decode({"review_word": [[1]], "review_char": [[1], [1]]})
-    with pytest.raises(ConfigError, match="as a mapping, not tuple"):
+    with pytest.raises(ConfigError, match="a mapping by output, not tuple"):
         dataset.decode(({"city": [1]}, [1]))
 
 

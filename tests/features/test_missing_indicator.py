@@ -144,7 +144,7 @@ def test_an_indicator_is_saved_and_changes_no_state_without_one(frame, prep, tmp
 
 
 def test_an_output_of_that_name_cannot_be_another_feature():
-    with pytest.raises(ConfigError, match='both give "x_missing"'):
+    with pytest.raises(ConfigError, match='both return "x_missing"'):
         dp.Preprocessor({"x": dp.Number(missing_indicator=True), "x_missing": "binary"}).fit(pd.DataFrame({"x": [1]}))
 
 

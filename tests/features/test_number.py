@@ -295,4 +295,4 @@ def test_columns_beyond_float32_are_told_in_one_warning():
         dp.Preprocessor({name: dp.Number(normalization=None) for name in frame}).fit(frame)
     [message] = [str(one.message) for one in told]
     assert message.startswith('column "a" holds 1 number beyond float32')
-    assert message.endswith('; likewise "b", "c"')
+    assert message.endswith('; also "b", "c"')

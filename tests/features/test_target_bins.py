@@ -212,7 +212,7 @@ def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
 
 def test_what_no_bins_can_follow_is_refused():
     frame = pd.DataFrame({"x": ["1", "2"], "number": ["a", "b"], "class": ["a", "b"]})
-    with pytest.raises(ColumnError, match="no plain numbers with a target beside them"):
+    with pytest.raises(ColumnError, match="no plain numbers in rows with a target"):
         binned("number").fit(frame)
     with pytest.raises(ConfigError, match='bin_strategy "target" needs target'):
         dp.Preprocessor({"x": dp.Number(encoding="bins", bin_strategy="target")}).fit(frame)

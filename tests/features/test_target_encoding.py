@@ -134,7 +134,9 @@ def test_the_largest_targets_have_means_and_larger_ones_are_refused(smooth):
     found = fitted(["a", "b", "a", "c"], [1e150, -1e150, 1e150, None], smooth=smooth)
     assert encoded(found, "ab") == [largest, -largest]
     for target, shown in (([1.0, -2e150], "2e+150"), ([math.inf, None], "inf"), (["1", "x"], "x"), (["?", "x"], "[?]")):
-        with pytest.raises(ColumnError, match=f"target \"y\" holds '{shown}', of which no mean".replace("+", "[+]")):
+        with pytest.raises(
+            ColumnError, match=f"target \"y\" holds '{shown}', which cannot be averaged".replace("+", "[+]")
+        ):
             fitted(["a", "b"], target, smooth=smooth)
 
 
@@ -267,7 +269,7 @@ def test_folds_are_like_a_split_by_time_or_group_unless_told_otherwise(table, tm
 def test_random_folds_beside_times_that_are_not_timestamps_are_told(table, split):
     day = table["day"]
     frame = table.assign(year=day.dt.year, month=day.dt.month, text=day.dt.strftime("%d.%m.%Y %H"))
-    with pytest.warns(UserWarning, match="at random, although the split is in order of time: name a column"):
+    with pytest.warns(UserWarning, match="at random, although the split is in order of time: set fold_time"):
         prep = dp.Preprocessor({"x": encoding()}, split=split).fit(frame)
     assert prep.features_["x"].fold_time is None
     both = {"x": encoding(), "y": encoding()}
@@ -422,7 +424,7 @@ def test_altered_encodings_are_refused():
     learned = state["features"]["city"]["learned"]
     good = learned["encodings"]
     more = base64.b64encode(base64.b64decode(good) * 2).decode()
-    for encodings, message in (("", "encodings are empty"), (more, "5 folds, and folds=2"), (f"?{good}", "base64")):
+    for encodings, message in (("", "encodings are empty"), (more, "5 folds, but folds=2"), (f"?{good}", "base64")):
         learned["encodings"] = encodings
         with pytest.raises(CorruptDatasetError, match=message):
             dp.Preprocessor.from_dict(state)

@@ -209,7 +209,7 @@ def test_what_is_altered_is_told_when_it_is_read(
 def test_encodings_of_fewer_folds_than_the_parameter_says_are_refused(states: dict[str, State], name: str) -> None:
     folds = states[name]["features"][name]["params"]["folds"]
     for other in (folds + 1, 9):
-        with pytest.raises(CorruptDatasetError, match=f'"{name}".* encodings of {folds} folds, and folds={other}'):
+        with pytest.raises(CorruptDatasetError, match=f'"{name}".* state has {folds} folds, but folds={other}'):
             dp.Preprocessor.from_dict(put(states[name], ("features", name, "params", "folds"), other))
 
 
