@@ -1,4 +1,4 @@
-"""Files behind a file system of fsspec."""
+"""Files on a remote file system of fsspec."""
 
 from __future__ import annotations
 
@@ -16,29 +16,36 @@ from daskprep.storage.retries import ATTEMPTS, call_with_retries, disable_s3fs_r
 from daskprep.storage.s3_ranges import read_range
 from daskprep.storage.threads import map_in_threads
 
-# Names there hold no folders, and to make one could make a bucket.
+# Stores without folders, where makedirs could create a bucket.
 _WITHOUT_FOLDERS = frozenset({"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"})
 
 T = TypeVar("T")
 
 
 class RemoteFiles:
-    """Reads and writes at paths of one file system; `Folder` says what each method promises.
+    """The storage operations of `Folder` on a file system of fsspec; `Folder` documents the methods.
 
-    Paths are taken as they are, never as patterns: no method of fsspec that expands "*" is called.
+    Paths are never patterns: no method of fsspec that expands "*" is called.
+
+    Parameters
+    ----------
+    filesystem : fsspec.AbstractFileSystem
+        The file system.
+    attempts : int
+        The maximum number of attempts of a request that fails temporarily.
     """
 
     def __init__(self, filesystem: Any, attempts: int = ATTEMPTS) -> None:
         disable_s3fs_retries(filesystem)
         self._filesystem = filesystem
-        self.attempts = attempts  # how often a request is tried that fails in passing
+        self.attempts = attempts
         self._process = os.getpid()
         self._stores: dict[str, Any] = {}
 
     @property
     def filesystem(self) -> Any:
         if self._process != os.getpid():
-            # After a fork, the thread that the file system's event loop ran in is gone.
+            # After a fork, the thread with the event loop of the file system no longer exists.
             constructor, arguments = self._filesystem.__reduce__()[:2]
             self._filesystem, self._process = constructor(*arguments), os.getpid()
             disable_s3fs_retries(self._filesystem)
@@ -59,12 +66,12 @@ class RemoteFiles:
         return RemoteFiles, (self.filesystem, self.attempts)
 
     def _request(self, url: str, action: str, call: Callable[[], T]) -> T:
-        """Return what the file system answers, at the last attempt at the latest."""
+        """Return the result of `call`, with retries; errors name `url` and the `action` ("read")."""
         with storage_error_context(url, action):
             return call_with_retries(call, self.attempts)
 
     def _request_uncached(self, url: str, action: str, call: Callable[[Any], Any]) -> Any:
-        """Return what the file system answers without the listings that it keeps."""
+        """Return the result of `call` on the file system, with retries and without its cached listings."""
 
         def call_uncached() -> Any:
             self.filesystem.invalidate_cache()
@@ -74,10 +81,10 @@ class RemoteFiles:
 
     @contextmanager
     def writer(self, path: str, url: str, durable: object) -> Iterator[Callable[[memoryview], None]]:
-        """Give a function that appends to the file, which is put there once the block ends well."""
+        """Yield a function that appends bytes to a file, which is uploaded once the block ends without an error."""
         content: list[bytes] = []
         yield lambda view: content.append(bytes(view))
-        data = b"".join(content)  # a single one without a copy
+        data = b"".join(content)  # a single buffer is not copied
 
         def put() -> None:
             try:
@@ -92,11 +99,11 @@ class RemoteFiles:
 
     @contextmanager
     def lock(self, path: str, url: str) -> Iterator[None]:
-        """Do nothing: stores have no locks."""
+        """Do nothing: stores do not have locks."""
         yield
 
     def sync(self, paths: Sequence[str], root: str) -> None:
-        """Do nothing: what was put is kept."""
+        """Do nothing: uploaded files are durable."""
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
         return bytes(self._read_range(path, url, start, stop))
@@ -106,19 +113,19 @@ class RemoteFiles:
 
     def _read_range(self, path: str, url: str, start: int, stop: int | None) -> bytes | memoryview:
         if start == 0 and stop is None:
-            # s3fs would ask for the size first, and no reason is told of a request that fails there.
+            # s3fs would request the size first, and report no reason if that request fails.
             options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}
             return self._request(url, "read", lambda: bytes(self.filesystem.cat_file(path, **options)))
         if stop is None:
             stop = self.size(path, url)
         if stop is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
-        # Stores refuse a range that holds no byte.
+        # Stores reject empty ranges.
         return self._fetch_range(path, url, start, stop) if start < stop else b""
 
     @contextmanager
     def open_reader(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
-        """Give a function that fills a target from an offset on, and returns how many bytes it filled."""
+        """Yield a function that fills a buffer with the bytes from an offset and returns how many it filled."""
 
         def read_into(start: int, target: memoryview) -> int:
             if not target:
@@ -136,13 +143,13 @@ class RemoteFiles:
             except Exception as error:
                 if isinstance(error, FileNotFoundError) or is_transient(error) or hasattr(error, "response"):
                     raise
-                # Stores have errors of their own for a range behind the end of a file.
+                # Stores raise various errors for a range beyond the end of a file.
                 size = self.size(path, url)
                 if size is None or start < size:
                     raise
                 return memoryview(b"")
             if len(data) < stop - start and len(data) < min(stop, self.size(path, url) or 0) - start:
-                raise EOFError(f"{len(data):,} of {stop - start:,} bytes came")
+                raise EOFError(f"{len(data):,} of {stop - start:,} bytes were received")
             return data
 
         return self._request(url, "read", fetch_range)
@@ -160,7 +167,7 @@ class RemoteFiles:
     def children(self, path: str, url: str) -> list[str]:
         with suppress(FileNotFoundError):
             listing = self._request_uncached(url, "listed", lambda files: files.ls(path, detail=False))
-            # Of a path that is a file, `ls` gives the file.
+            # `ls` of a file returns the file itself.
             return [name.rstrip("/").rpartition("/")[2] for name in listing if name.rstrip("/") != path]
         return []
 
@@ -184,14 +191,17 @@ class RemoteFiles:
     def _find(self, path: str, url: str) -> dict[str, Any]:
         with suppress(FileNotFoundError):
             listing = self._request_uncached(url, "listed", lambda files: files.find(path, detail=True))
-            # Of a path that is a file, `find` gives the file.
+            # `find` of a file returns the file itself.
             return {name: info for name, info in listing.items() if name != path}
         return {}
 
 
 @contextmanager
 def storage_error_context(url: str, action: str) -> Iterator[None]:
-    """Name the file without credentials: each file system has errors of its own, with no common base."""
+    """Raise errors of any file system as a StorageError or FileNotFoundError that names `url`, without credentials.
+
+    `action` completes the message "cannot be ...". The errors of the file systems have no common base class.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

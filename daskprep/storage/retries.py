@@ -1,4 +1,4 @@
-"""Requests to storage that are tried again, and what is said of those that fail: reasons, never URLs or credentials."""
+"""Retries of requests to storage, and the reasons of failures for messages, without URLs and credentials."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from daskprep.storage.local_files import DISK_FULL_ERRNOS
 
 ATTEMPTS = 8
 _FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0  # seconds
-_MAX_RETRY_SECONDS = 60.0  # seconds after which nothing is begun again, but once: a connection may hang that long
+# After this time no attempt follows the second. The second always takes place: a connection may hang that long.
+_MAX_RETRY_SECONDS = 60.0
 _PERMANENT_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
-# Libraries of stores raise errors of their own.
+# The libraries of stores raise their own errors, which are not OSErrors.
 _NETWORK_MODULES = re.compile(r"(aiohttp|aiobotocore|botocore|gcsfs|google|azure|requests|urllib3|http|ssl)(\.|$)")
-RETRY_STATUSES = frozenset({408, 429})  # statuses of HTTP
+RETRY_STATUSES = frozenset({408, 429})  # HTTP: timeout and too many requests
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _CREDENTIAL_ERROR = re.compile(r"Token|Access|Signature|Credential|Forbid|Unauthorized|\b40[13]\b")
 
@@ -27,16 +28,19 @@ T = TypeVar("T")
 
 
 def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return how often a request is tried, and the options that are the file system's own."""
+    """Return the maximum number of attempts of a request, and the options without "attempts"."""
     filesystem_options = dict(options)
     attempts = filesystem_options.pop("attempts", ATTEMPTS)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-        raise ConfigError(f'storage_options: "attempts" is how often a request is tried, 1 or more, not {attempts!r}')
+        raise ConfigError(f'storage_options: "attempts" must be a whole number of at least 1, not {attempts!r}')
     return attempts, filesystem_options
 
 
 def call_with_retries(call: Callable[[], T], attempts: int) -> T:
-    """Return what a call gives that may fail in passing; the last error knows how often it was tried."""
+    """Return the result of `call`, repeated after temporary failures up to `attempts` times.
+
+    The final error gets the number of attempts as its attribute `attempts`.
+    """
     started, pause = time.monotonic(), _FIRST_PAUSE
     for attempt in range(1, attempts + 1):
         try:
@@ -46,27 +50,28 @@ def call_with_retries(call: Callable[[], T], attempts: int) -> T:
             if attempt == attempts or is_late or not is_transient(error):
                 error.attempts = attempt  # type: ignore[attr-defined]
                 raise
-        # Not all at once: who waits together would come together.
+        # At random, so that clients that failed at the same time do not retry at the same time.
         time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 no secret
         pause = min(2 * pause, _MAX_PAUSE)
     raise AssertionError
 
 
 def disable_botocore_retries(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options by which botocore asks S3 once: it, and s3fs twice, would multiply attempts."""
-    # fsspec gives the same file system for the same options, and no other program is to find its own asking once.
+    """Return options that disable the retries of botocore, which would multiply our attempts."""
+    # fsspec returns the same file system for the same options; the user agent keeps ours separate from those that other
+    # code in the process uses.
     config = {"retries": {"total_max_attempts": 1}, "user_agent_extra": "daskprep"}
     return {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
 
 
 def disable_s3fs_retries(filesystem: Any) -> None:
-    """Let s3fs ask once, too."""
+    """Disable the retries of s3fs, too."""
     if type(filesystem).__module__.startswith("s3fs"):
         filesystem.retries = 1
 
 
 def enable_filesystem_retries(filesystem: Any) -> Any:
-    """Return a file system that asks again by itself, for those who ask it once."""
+    """Return a file system with retries enabled, for callers that do not retry; S3 only, others are unchanged."""
     if not type(filesystem).__module__.startswith("s3fs"):
         return filesystem
     options = filesystem.storage_options
@@ -75,7 +80,7 @@ def enable_filesystem_retries(filesystem: Any) -> Any:
 
 
 def retry_fetches(file: Any, attempts: int) -> Any:
-    """Let an open file of fsspec try again to fetch what it does not hold yet."""
+    """Add retries to the fetches of an open fsspec file, and return it."""
     cache: Any = getattr(file, "cache", None)
     if (fetch := getattr(cache, "fetcher", None)) is not None:
         cache.fetcher = lambda start, end: call_with_retries(lambda: fetch(start, end), attempts)
@@ -83,10 +88,11 @@ def retry_fetches(file: Any, attempts: int) -> Any:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tell whether the same request may succeed a moment later."""
-    *_, root_cause = _chain(error)  # of web servers, fsspec says of all that fails that the file is not there
-    for one in _chain(error):
-        if (status := _parse_error(one)[1]) is not None:
+    """Return whether a repeated request may succeed."""
+    # For web servers, fsspec raises every failure as FileNotFoundError: only the first cause is reliable.
+    *_, root_cause = _chain(error)
+    for cause in _chain(error):
+        if (status := _parse_error(cause)[1]) is not None:
             return status >= 500 or status in RETRY_STATUSES
     if (
         isinstance(root_cause, _PERMANENT_ERRORS)
@@ -98,7 +104,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a request failed: its class, and the code that the store or the system gave."""
+    """Return the reason of a failed request: the class of the error, a code or status, and the number of attempts."""
     parsed_errors = list(map(_parse_error, _chain(error)))
     codes = (code for kind in zip(*parsed_errors, strict=True) for code in kind if code)
     tries = getattr(error, "attempts", 1)
@@ -109,32 +115,33 @@ def reason_of(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return why a request failed, and what to do."""
+    """Return the reason of a failed request, and a remedy."""
     reason = reason_of(error)
     if is_transient(error) and getattr(error, "attempts", 1) > 1:
         remedy = 'check the connection, try later, or raise "attempts" in storage_options'
     elif _CREDENTIAL_ERROR.search(reason):
-        remedy = "check the credentials in storage_options, and what they allow"
+        remedy = "check the credentials in storage_options, and their permissions"
     else:
         remedy = "check the connection, and the credentials in storage_options"
     return f"({reason}); {remedy}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes, the first cause last."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
 def _parse_error(error: BaseException) -> tuple[str | None, int | None, str | None]:
-    """Return what an error tells of: the code of a store, the status of HTTP, what the system says."""
-    response = getattr(error, "response", None)  # which botocore keeps of an answer
+    """Return the code of a store, the HTTP status and the message of the operating system; None for absent ones."""
+    response = getattr(error, "response", None)  # set by botocore
     fields: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
     code = str(fields.get("Error", {}).get("Code", ""))
-    # aiohttp has codes of its own, which are none.
+    # The attribute `code` is a status in gcsfs only, not in aiohttp.
     library_status = getattr(error, "code" if type(error).__module__.startswith("gcsfs") else "status", None)
     statuses = (fields.get("ResponseMetadata", {}).get("HTTPStatusCode"), library_status)
-    status = next((one for one in statuses if isinstance(one, int) and 400 <= one < 600), None)
+    status = next((value for value in statuses if isinstance(value, int) and 400 <= value < 600), None)
     number = error.errno if isinstance(error, OSError) else None
     message = os.strerror(number) if isinstance(number, int) else None
     return code if _CODE.fullmatch(code) else None, status, message

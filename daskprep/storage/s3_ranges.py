@@ -1,4 +1,4 @@
-"""Ranges of objects in S3, by obstore: s3fs, which says what opens the store, needs about twice the processor time."""
+"""Reads of byte ranges from S3 with obstore and the settings of s3fs, in about half the processor time of s3fs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from fsspec.asyn import sync
 
-# Whatever else is asked of s3fs, it alone does.
+# With other options of s3fs, s3fs itself reads.
 _SUPPORTED_OPTIONS = {
     "anon",
     "endpoint_url",
@@ -24,15 +24,19 @@ _SUPPORTED_OPTIONS = {
     "use_listings_cache",
 }
 _SUPPORTED_CLIENT_OPTIONS = {"endpoint_url", "region_name", "retries", "user_agent_extra"}
-_TIMEOUTS = {"connect_timeout": "60s", "read_timeout": "60s", "timeout": "1h"}  # those of s3fs; the last one of all
-_CREDENTIAL_LIFETIME = timedelta(minutes=10)  # then credentials are asked for again: s3fs may have renewed them
+_TIMEOUTS = {"connect_timeout": "60s", "read_timeout": "60s", "timeout": "1h"}  # as in s3fs; `timeout` is the total
+_CREDENTIAL_LIFETIME = timedelta(minutes=10)  # until credentials are read again: s3fs may have renewed them
 _ERROR_PATTERN = re.compile(r"status code: (\d{3})(?:.*?<Code>([^<]*)</Code>)?", re.DOTALL)
-_obstore_process: list[int] = []  # the process: a fork does not take obstore's threads along, and would wait for them
+# The first process that read with obstore: its forks do not inherit the threads of obstore and would wait forever.
+_obstore_process: list[int] = []
 _store_lock = threading.Lock()
 
 
 def read_range(filesystem: Any, path: str, start: int, stop: int, stores: dict[str, Any]) -> memoryview:
-    """Return some bytes of a file, fewer where it ends before; `stores` keeps what reads a bucket, or None for s3fs."""
+    """Return the bytes of a file from `start` to `stop`, fewer if it is shorter.
+
+    `stores` is a cache, filled here, of the obstore store of each bucket; None where s3fs reads.
+    """
     bucket, _, key = path.partition("/")
     store = None
     if type(filesystem).__module__.startswith("s3fs"):
@@ -44,7 +48,7 @@ def read_range(filesystem: Any, path: str, start: int, stop: int, stores: dict[s
                 )
     if store is None:
         return memoryview(filesystem.cat_file(path, start=start, end=stop))
-    from obstore import exceptions, get_range  # noqa: PLC0415 for S3 alone
+    from obstore import exceptions, get_range  # noqa: PLC0415 optional, only for S3
 
     try:
         return memoryview(get_range(store, key, start=start, end=stop))
@@ -55,7 +59,7 @@ def read_range(filesystem: Any, path: str, start: int, stop: int, stores: dict[s
 
 
 def _open_store(filesystem: Any, bucket: str) -> Any:
-    """Return what reads a bucket as s3fs would, or None."""
+    """Return the obstore store of a bucket with the settings of s3fs; None if it is not installed or supports fewer."""
     options, client_settings = dict(filesystem.storage_options), dict[str, Any]()
     for kind in ("client_kwargs", "config_kwargs"):
         client_settings |= options.pop(kind, None) or {}
@@ -65,7 +69,7 @@ def _open_store(filesystem: Any, bucket: str) -> Any:
         or client_settings.keys() - _SUPPORTED_CLIENT_OPTIONS
     ):
         return None
-    # s3fs knows which host it is, and whether the bucket is a part of its name.
+    # s3fs determines the host, and whether the bucket is part of its name.
     url, region = urlsplit(filesystem.url(f"{bucket}/any")), filesystem.s3.meta.region_name
     if url.scheme == "https" and filesystem.session.get_config_variable("ca_bundle"):
         return None
@@ -85,6 +89,7 @@ def _open_store(filesystem: Any, bucket: str) -> Any:
 
 
 async def _read_credentials(filesystem: Any) -> dict[str, Any]:
+    """Return the current credentials of an s3fs file system, in the format of obstore."""
     credentials = filesystem.key, filesystem.secret, filesystem.token
     if not filesystem.key:
         credentials = await (await filesystem.session.get_credentials()).get_frozen_credentials()
@@ -93,7 +98,7 @@ async def _read_credentials(filesystem: Any) -> dict[str, Any]:
 
 
 def _translate_error(error: Exception) -> Exception:
-    """Return an error that tells the status and the code of an answer as botocore's do, and none of its text."""
+    """Return an error of obstore with HTTP status and code in botocore's format, without its text."""
     kind = TimeoutError if "kind: Timeout" in str(error) else ConnectionError
     translated: Any = (FileNotFoundError if isinstance(error, FileNotFoundError) else kind)()
     if match := _ERROR_PATTERN.search(str(error)):

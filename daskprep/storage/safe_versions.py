@@ -1,6 +1,6 @@
-"""Versions of packages that close security holes, required where data from strangers enters.
+"""Versions of packages that fix security holes, required where untrusted data is read.
 
-Older versions work: `pyproject.toml` has the lowest ones that the code needs.
+Older versions work: `pyproject.toml` has the minimum versions that the code needs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import NamedTuple
 from daskprep.errors import MissingPackageError
 
 OVERRIDE_VARIABLE = "DASKPREP_UNSAFE_VERSIONS"
-"""Environment variable with the packages, separated by commas, whose older versions are accepted; "all" for all."""
+"""Environment variable with a comma-separated list of packages whose older versions are accepted; "all" for all."""
 
 
 class _SafeVersion(NamedTuple):
+    """The minimum safe version of a package, and the module and its attribute with the installed version."""
+
     module: str
     min_version: str
     vulnerability: str
@@ -41,7 +43,10 @@ _PROTOCOL_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"
 
 @functools.cache
 def require_safe(package: str, alternative: str = "") -> None:
-    """Raise MissingPackageError if the installed version of a package has a known hole; `alternative` is a remedy."""
+    """Raise MissingPackageError if the installed version of a package has a known security hole.
+
+    `alternative` is appended to the command for the upgrade in the message.
+    """
     accepted = os.environ.get(OVERRIDE_VARIABLE, "").replace(" ", "").split(",")
     if package in accepted or "all" in accepted:
         return
@@ -50,14 +55,14 @@ def require_safe(package: str, alternative: str = "") -> None:
     if not installed or _version_numbers(installed) >= _version_numbers(safe.min_version):
         return
     raise MissingPackageError(
-        f"{package} {installed} has a known security hole ({safe.vulnerability}), which data from a stranger could use. Upgrade it: "
-        f'pip install "{_INSTALLED_BY.get(package, f"{package}>={safe.min_version}")}"{alternative}. To accept the risk, set '
-        f"{OVERRIDE_VARIABLE}={package} in the environment"
+        f"{package} {installed} has a known security hole ({safe.vulnerability}), which untrusted data could exploit. "
+        f'Upgrade it: pip install "{_INSTALLED_BY.get(package, f"{package}>={safe.min_version}")}"{alternative}. '
+        f"To accept the risk, set {OVERRIDE_VARIABLE}={package} in the environment"
     )
 
 
 def require_safe_url(protocol: str, alternative: str = "") -> None:
-    """Require safe versions of the packages that open URLs of a protocol."""
+    """Raise MissingPackageError if a package that opens URLs of a protocol has a known security hole."""
     for package in ("fsspec", _PROTOCOL_PACKAGES.get(protocol, "")):
         if package:
             require_safe(package, alternative)

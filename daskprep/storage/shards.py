@@ -1,7 +1,7 @@
 """Shards: the chunks of a part of an array in one file, with Zarr's index at its end.
 
-Before the index stand the checksums of the chunks. The manifest has that of both, so that a chunk which is read by
-itself is known to be the one that was written; Zarr passes over bytes that its index does not name.
+The checksums of the chunks precede the index; Zarr ignores bytes that its index does not list. The manifest has a
+checksum of both, so that a chunk can be verified without reading the other chunks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
 
 _CHECKSUM_DTYPE, _NUMBER_DTYPE = np.dtype("<u4"), np.dtype("<u8")
 _SLOT_BYTES = _CHECKSUM_DTYPE.itemsize + 2 * _NUMBER_DTYPE.itemsize
-# Zarr's offset and size of a chunk that is not there: the last shard has fewer than the others.
+# Zarr's offset and size of an absent chunk: the last shard may have fewer chunks.
 _ABSENT = (1 << 64) - 1
 
 
 class Span(NamedTuple):
-    """Bytes of a file, from `start` to `stop`, and a CRC-32C."""
+    """A range of bytes of a file, from `start` to `stop`, with a CRC-32C."""
 
     start: int
     stop: int
@@ -30,12 +30,12 @@ class Span(NamedTuple):
 
 
 def tail_bytes(slots: int) -> int:
-    """Return how many bytes follow the chunks of a shard that has room for so many."""
+    """Return the number of bytes after the chunks of a shard, whose index has room for `slots` chunks."""
     return slots * _SLOT_BYTES + CHECKSUM_BYTES
 
 
 def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
-    """Return the shard of some chunks, with room for as many as every other shard of the array has."""
+    """Return a shard of encoded chunks, whose index has room for `slots` chunks, as all shards of an array."""
     checksums, index = np.zeros(slots, _CHECKSUM_DTYPE), np.full((slots, 2), _ABSENT, _NUMBER_DTYPE)
     sizes = list(map(len, chunks))
     index[: len(chunks)] = list(zip(accumulate(sizes[:-1], initial=0), sizes, strict=True))
@@ -45,23 +45,23 @@ def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
 
 
 def chunk_spans(tail: Buffer, nbytes: int, checksum: int) -> list[Span]:
-    """Return where the chunks of a shard lie, by its last bytes, and the checksum that each ends with.
+    """Return the spans of the chunks of a shard, each with the checksum that the chunk ends with.
 
-    `nbytes` and `checksum` are what the manifest says of the shard. CorruptDatasetError unless the chunks fill all the
-    rest of it, one after the other: nothing else is ever written, and nothing behind an offset is believed.
+    `tail` are the last `tail_bytes` bytes of the shard; `nbytes` and `checksum` are its size and checksum in the
+    manifest. CorruptDatasetError if the checksums differ, or unless the chunks fill the shard before its tail in order.
     """
     view = byte_view(tail)
     sealed, seal = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")
     slots = len(sealed) // _SLOT_BYTES
     index = sealed[slots * _CHECKSUM_DTYPE.itemsize :]
     if crc32c(sealed) != checksum or crc32c(index) != seal:
-        raise CorruptDatasetError("the index of a shard has another checksum than it was written with")
+        raise CorruptDatasetError("the index of a shard does not match its checksum")
     numbers = np.frombuffer(index, _NUMBER_DTYPE).reshape(slots, 2).tolist()
     chunk_sizes = [size for _, size in numbers if size != _ABSENT]
     stops = list(accumulate(chunk_sizes, initial=0))
     expected = [[start, size] for start, size in zip(stops, chunk_sizes, strict=False)]
     absent = [[_ABSENT, _ABSENT]] * (slots - len(chunk_sizes))
     if numbers != expected + absent or stops[-1] != nbytes - len(view) or min(chunk_sizes, default=0) < CHECKSUM_BYTES:
-        raise CorruptDatasetError("the index of a shard names other bytes than those of its chunks")
+        raise CorruptDatasetError("the index of a shard does not match its chunks")
     checksums = np.frombuffer(sealed, _CHECKSUM_DTYPE, len(chunk_sizes)).tolist()
-    return [Span(*one) for one in zip(stops, stops[1:], checksums, strict=False)]
+    return [Span(*fields) for fields in zip(stops, stops[1:], checksums, strict=False)]

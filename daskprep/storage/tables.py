@@ -1,4 +1,4 @@
-"""Columns of scalars as a Parquet file whose row groups are blocks."""
+"""Parquet files of scalars and media, with a row group per block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import Buffer
 
-# A few bytes can tell of very many: what decodes to more than both of these is refused.
+# A few bytes may decode to very many: a table is rejected if it decodes to more than both of these limits.
 _MIN_LIMIT_BYTES = 256 << 20
 _MAX_EXPANSION = 64
 
@@ -26,7 +26,7 @@ Columns: TypeAlias = Mapping[str, "np.ndarray | pa.Array"]
 
 
 REJECTS = "rejects.parquet"
-"""The file of the rows that could not be used, in the folder of a version."""
+"""The name of the file with the rejected rows, in the version folder."""
 
 REJECTS_SCHEMA = pa.schema(
     [
@@ -38,14 +38,13 @@ REJECTS_SCHEMA = pa.schema(
 
 
 CELL_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-"""The type of a column of media: the bytes of a file, or else its path, as Hugging Face stores them."""
+"""The type of a column of media: the bytes of a file, or its path, as in Hugging Face datasets."""
 
 
 def encode_table(column_batches: Iterable[Columns], block_rows: int, compression: Compression = "lz4") -> pa.Buffer:
-    """Return columns as the bytes of a Parquet file: the same columns give the same bytes.
+    """Return columns as the bytes of a Parquet file; equal columns result in equal bytes, however they are batched.
 
-    The columns come in pieces of whole blocks, but for the last; it makes no difference in which. Only the cells of
-    media may be missing.
+    Each batch but the last has a multiple of `block_rows` rows. Only cells of media may be null.
     """
     sink, tables = pa.BufferOutputStream(), map(_to_table, column_batches)
     table = next(tables)
@@ -70,12 +69,12 @@ def _to_table(columns: Columns) -> pa.Table:
     ]
     for field, array in zip(fields, arrays, strict=True):
         if array.null_count and not field.nullable:
-            raise ValueError(f'column "{field.name}" has {array.null_count} nulls, and a table of outputs has none')
+            raise ValueError(f'column "{field.name}" has {array.null_count} nulls, which outputs must not have')
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def arrow_column(array: np.ndarray) -> pa.Array:
-    """Return an array as a column, of lists of a fixed size where rows are no scalars; nothing is copied."""
+    """Return an array as an Arrow column without a copy; rows that are not scalars become fixed-size lists."""
     column = pa.array(array.reshape(-1))
     for axis in range(array.ndim - 1, 0, -1):
         kind = pa.list_(column.type, array.shape[axis])
@@ -84,17 +83,17 @@ def arrow_column(array: np.ndarray) -> pa.Array:
 
 
 def read_footer(data: Buffer) -> pq.FileMetaData:
-    """Return what the end of a Parquet file says of all its parts; CorruptDatasetError if the bytes are damaged."""
+    """Return the footer of a Parquet file, from at least its last bytes; CorruptDatasetError if it is damaged."""
     with _error_context():
         return pq.read_metadata(pa.BufferReader(pa.py_buffer(data)))
 
 
 def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
-    """Return the types of the columns of a table; CorruptDatasetError if some are no numbers and no cells."""
+    """Return the types of the columns of a table; CorruptDatasetError unless all are numbers or cells of media."""
     with _error_context():
         schema = footer.schema.to_arrow_schema()
     types = {field.name: field.type for field in schema}
-    # Arrow reads some columns that it was not asked for, and one text may stand in a few bytes for very many rows.
+    # Arrow reads some columns that were not requested, and the text of very many rows may be encoded in a few bytes.
     unexpected = [
         name
         for name, column_type in types.items()
@@ -108,14 +107,14 @@ def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
 def column_ranges(
     footer: pq.FileMetaData, groups: Iterable[int], columns: Collection[str], nbytes: int, *, max_gap: int
 ) -> list[tuple[int, int]]:
-    """Return where some columns of row groups lie in a file of so many bytes; CorruptDatasetError if it has not them.
+    """Return the byte ranges, start and stop, of columns of row groups in a file of `nbytes` bytes, sorted.
 
-    What lies no more than `max_gap` from the next is one range with it.
+    Ranges at most `max_gap` bytes apart are merged. CorruptDatasetError if a range exceeds the file.
     """
     ranges: list[tuple[int, int]] = []
     for row_group in map(footer.row_group, groups):
         for column in map(row_group.column, range(row_group.num_columns)):
-            # Asked for "a", Arrow reads "a.b" as well.
+            # For the column "a", Arrow reads "a.b" as well.
             if any(name in columns for name in accumulate(column.path_in_schema.split("."), "{}.{}".format)):
                 start = column.data_page_offset
                 if column.has_dictionary_page and column.dictionary_page_offset is not None:
@@ -124,7 +123,7 @@ def column_ranges(
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if not 0 <= start <= stop <= nbytes:
-            raise CorruptDatasetError(f"a column of a table lies at bytes {start:,} to {stop:,} of {nbytes:,}")
+            raise CorruptDatasetError(f"a column of a table is at bytes {start:,} to {stop:,} of {nbytes:,}")
         if merged and start <= merged[-1][1] + max_gap:
             merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
         else:
@@ -135,31 +134,31 @@ def column_ranges(
 def decode_table(
     data: Buffer, columns: Collection[str], row_groups: Iterable[int], footer: pq.FileMetaData
 ) -> pa.Table:
-    """Return columns of some row groups, in the order asked for; CorruptDatasetError if the bytes are damaged.
+    """Return columns of row groups, both in the requested order; CorruptDatasetError if the bytes are damaged.
 
-    It runs on the thread that calls it: callers have threads of their own.
+    Arrow starts no threads: callers use their own.
     """
     with _error_context():
-        # The bytes are in memory: there is nothing to fetch ahead.
+        # The bytes are in memory: there is nothing to prefetch.
         source = pa.BufferReader(pa.py_buffer(data))
         file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=False)
         table = file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
-    # Asked for "a", Arrow gives "a.b" as well.
+    # For the column "a", Arrow returns "a.b" as well.
     return table.select(list(columns))
 
 
 def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
-    """Return the whole of a table of this schema; CorruptDatasetError for another, or for far too much text."""
+    """Return a table after checking its schema and, before decoding, its size; CorruptDatasetError for other tables."""
     size = source.seek(0, os.SEEK_END)
     source.seek(0)
     limit = max(_MIN_LIMIT_BYTES, _MAX_EXPANSION * size)
     with _error_context():
         footer = pq.read_metadata(source)
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
-        # Equal numbers take next to nothing in the file, and eight bytes each in memory.
+        # Equal numbers take almost no bytes in the file, and eight bytes each in memory.
         rows_bytes = footer.num_rows * 8 * len(schema)
         _check_expansion(max(rows_bytes, sum(group.total_byte_size for group in groups)), limit)
-        # Kept as a dictionary, a text that stands in many rows takes no more memory than it does in the file.
+        # As a dictionary, a text that occurs in many rows takes no more memory than in the file.
         dictionary_columns = sorted(
             {
                 column.path_in_schema
@@ -181,17 +180,18 @@ def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return how many bytes a column of dictionaries takes when each row has its own text."""
-    if not pa.types.is_dictionary(column.type):  # no text at all: the cast will say so
+    """Return the number of bytes of text of a dictionary column after decoding."""
+    if not pa.types.is_dictionary(column.type):  # not text: the cast raises an error
         return 0
-    lengths = [pc.binary_length(one.dictionary).cast(pa.int64()).take(one.indices) for one in column.chunks]
-    return sum(pc.sum(one).as_py() or 0 for one in lengths)
+    lengths = [pc.binary_length(chunk.dictionary).cast(pa.int64()).take(chunk.indices) for chunk in column.chunks]
+    return sum(pc.sum(length).as_py() or 0 for length in lengths)
 
 
 def _check_expansion(needed: int, limit: int) -> None:
     if needed > limit:
         raise CorruptDatasetError(
-            f"it decodes to {needed >> 20:,} MB, more than {_MAX_EXPANSION} times its size and {_MIN_LIMIT_BYTES >> 20} MB"
+            f"it decodes to {needed >> 20:,} MB, more than {_MAX_EXPANSION} times its size and "
+            f"{_MIN_LIMIT_BYTES >> 20} MB"
         )
 
 

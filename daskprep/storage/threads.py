@@ -14,7 +14,10 @@ R = TypeVar("R")
 
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T], *, local: bool) -> list[R]:
-    """Call a function on every item, on threads, and return the results in order; files that it reads are `local`."""
+    """Return the results of a function for every item, in order, computed on threads.
+
+    `local` states whether the files that it reads are local: then the number of threads is the number of cores.
+    """
     items = list(items)
     threads = min((os.cpu_count() or 1) if local else _REMOTE_THREADS, len(items))
     if threads <= 1:
@@ -24,6 +27,6 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], *, local: boo
 
 
 def call_after_fork(function: Callable[[], object]) -> None:
-    """Call a function in every process forked from this one; Windows forks none."""
+    """Register a function that is called in every process forked from this one; Windows has no forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)

@@ -1,4 +1,4 @@
-"""What URLs may show, and the file systems behind them."""
+"""Checks of paths and URLs, their redaction for messages, and the file systems that open them."""
 
 from __future__ import annotations
 
@@ -28,33 +28,37 @@ _PACKAGES = {
 PROTOCOLS = frozenset(
     {"file", "local", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory", "hf"}
 )
-"""What URLs in data may begin with. Others of fsspec run what they are told to (ssh), read a program's state, or take
-their target apart (reference, zip, simplecache), so that one URL leads to any other."""
+"""The protocols of URLs that data may contain. Other protocols of fsspec run commands (ssh), read the state of a
+program, or contain other URLs (reference, zip, simplecache)."""
 
 _LOCAL_PROTOCOLS = frozenset({"file", "local", "memory"})
-# What is a name in these may hold "?".
+# In these protocols, "?" may be part of a file name.
 _PROTOCOLS_WITHOUT_QUERY = frozenset({"s3", "s3a", "gs", "gcs", "memory", "file", "local"})
-# A name alone is no secret: abfs has the container there. Behind a port there is no password, and one may hold "/".
+# A user name alone is not secret: in abfs it is the container. Digits after the colon are a port; else it is a
+# password, which may contain "/".
 _USER_AND_PASSWORD = re.compile(r"^[^/:@]*:(?![0-9]+(/|$)).*@")
 
 
-_MAX_NAME_BYTES = 255  # of a name, on the file systems of all operating systems
+_MAX_NAME_BYTES = 255  # of a folder or file, on all file systems
 
 
 class UntrustedPath(str):
-    """A path, a URL or a name that came with a dataset that nobody said to trust."""
+    """A path, URL or name from a dataset that was opened without ``trusted=True``; it is never opened."""
 
     __slots__ = ()
 
 
 class UntrustedModelName(str):
-    """The name of a model in a saved Preprocessor that is not trusted: it is not looked up on a network."""
+    """The name of a model in a saved Preprocessor that is not trusted: it is never downloaded."""
 
     __slots__ = ()
 
 
 def path_text(path: Any, noun: str, hint: str = "") -> str:
-    """Return a path or URL as text; ConfigError for one that no file can have."""
+    """Return a path or URL as text; ConfigError if it is invalid.
+
+    In the message, `noun` is the kind of file that is expected, and `hint` is appended.
+    """
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str) or not text:
         shown = repr(text) if isinstance(text, str | bytes | None) else f"a {type(text).__name__}"
@@ -73,16 +77,16 @@ def path_text(path: Any, noun: str, hint: str = "") -> str:
 
 
 def check_trusted_path(path: str | None, noun: str) -> None:
-    """Raise ConfigError if a path came with a dataset that is not trusted; `noun` it is of."""
+    """Raise ConfigError if a path is from a dataset that is not trusted; `noun` is the kind of file."""
     if isinstance(path, UntrustedPath):
         raise ConfigError(
             f'{noun} "{redact_url(path)}" is named by a dataset that is not trusted, and is not used: if you trust '
-            "who made the dataset, open it with trusted=True"
+            "the source of the dataset, open it with trusted=True"
         )
 
 
 def check_protocol(url: str) -> None:
-    """Raise ConfigError for a URL that data may not name, MissingPackageError if an old package would open it."""
+    """Raise ConfigError if data may not contain a URL, and MissingPackageError if an unsafe package would open it."""
     protocol, separator, rest = url.partition("://")
     if not separator or "/" in protocol:
         return
@@ -91,13 +95,13 @@ def check_protocol(url: str) -> None:
             require_safe_url(protocol)
         return
     raise ConfigError(
-        f'"{redact_url(url)}" is no URL that data may name: it must begin with one of '
-        f'{", ".join(sorted(PROTOCOLS))}, each with "://", and lead to a file without "::"'
+        f'"{redact_url(url)}" is not a URL that data may contain: it must start with one of '
+        f'{", ".join(sorted(PROTOCOLS))}, each with "://", and must not contain "::"'
     )
 
 
 def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the file system that a path or URL names, and the path there."""
+    """Return the fsspec file system of a path or URL, and the path in it; ConfigError if it cannot be opened."""
     protocol = url.partition("://")[0] if "://" in url else ""
     if protocol in {"s3", "s3a"}:
         options = disable_botocore_retries(options)
@@ -109,7 +113,7 @@ def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         raise ConfigError(f'"{redact_url(url)}": writing and reading "{protocol}" needs a package: {remedy}') from error
     except ValueError as error:
         if protocol in fsspec.available_protocols():
-            raise ConfigError(f'"{redact_url(url)}" cannot be opened: check how it is spelled') from error
+            raise ConfigError(f'"{redact_url(url)}" cannot be opened: check its spelling') from error
         suggestion = did_you_mean(protocol, fsspec.available_protocols())
         raise ConfigError(f'"{redact_url(url)}" cannot be opened: {error}.{suggestion}') from error
     disable_s3fs_retries(filesystem)
@@ -117,7 +121,7 @@ def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def redact_url(url: str) -> str:
-    """Return a URL without user, password and query; a few digits of its digest stand for the query."""
+    """Return a URL without user name, password and query; digits of a digest replace the query."""
     return "::".join(_remove_credentials(part) for part in url.split("::"))
 
 

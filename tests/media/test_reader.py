@@ -187,7 +187,7 @@ def test_what_is_wrong_with_a_remote_file_is_told(memory: str) -> None:
         reader.read("none.png")
     with pytest.raises(MediaError, match="a folder|no such file"):
         reader.read("deep")
-    with pytest.raises(MediaError, match='"nowhere://x" is no URL that data may name'):
+    with pytest.raises(MediaError, match='"nowhere://x" is not a URL that data may contain'):
         MediaReader().read("nowhere://x")
 
 

@@ -131,7 +131,7 @@ NONE = (1 << 64) - 1
 )
 def test_an_index_that_lies_is_an_error(slots: list[tuple[int, int]]) -> None:
     tail = sealed(slots, [1, 2])
-    with pytest.raises(CorruptDatasetError, match="names other bytes than those of its chunks"):
+    with pytest.raises(CorruptDatasetError, match="does not match its chunks"):
         chunk_spans(tail, 100 + len(tail), crc32c(tail[:-4]))
 
 

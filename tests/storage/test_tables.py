@@ -124,5 +124,5 @@ def test_ranges_are_those_of_the_columns_that_are_read() -> None:
         assert decode_table(sparse, columns, groups, footer).equals(decode_table(data, columns, groups, footer))
     assert len(column_ranges(footer, [0], ["a", "d"], data.size, max_gap=0)) == 2
     assert len(column_ranges(footer, [0], ["a", "d"], data.size, max_gap=2_000)) == 1
-    with pytest.raises(CorruptDatasetError, match="lies at bytes"):
+    with pytest.raises(CorruptDatasetError, match="is at bytes"):
         column_ranges(footer, [1], ["d"], data.size // 2, max_gap=0)
