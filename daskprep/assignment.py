@@ -1,4 +1,4 @@
-"""Say of every row which split it belongs to and how often it is written."""
+"""Assignment of every row to a split, and the number of times that a balance writes it."""
 
 from __future__ import annotations
 
@@ -43,21 +43,42 @@ RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], int]
 @checkpointable
 @dataclass(frozen=True)
 class PartitionCounts:
-    """What one partition gives."""
+    """Numbers of rows of one partition.
 
-    rows: int  # in the source
-    counts: tuple[int, ...]  # of train, validation and test, repeated rows as often as they are written
-    borders: Mapping[str, Any] = field(default_factory=dict)  # what columns of others must know of it, by feature
-    rejects: int = 0  # reasons for which rows are left out, if these are kept
-    left_out: int = 0  # rows that belong to no split, since a cell is missing or cannot be used
+    Attributes
+    ----------
+    rows : int
+        Rows in the source.
+    counts : tuple of int
+        Rows of train, validation and test; a repeated row counts once per copy.
+    borders : mapping of str to object
+        By feature, the values at the borders of the partition, which other partitions need for imputation.
+    rejects : int
+        Rejects stored: pairs of a dropped row and a reason.
+    left_out : int
+        Rows that belong to no split, such as rows dropped for a missing or unreadable value.
+    """
+
+    rows: int
+    counts: tuple[int, ...]
+    borders: Mapping[str, Any] = field(default_factory=dict)
+    rejects: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What decides which split a row belongs to, and how often it is written.
+    """The rules that assign each row to a split, and how often they write it.
 
-    With `learned`, rows that encoding leaves out besides those of missing cells (outliers, labels that were not seen)
-    are taken from their splits. The split itself is that of learning, over all rows whose cells can be read.
+    Attributes
+    ----------
+    features : mapping of str to Feature
+        All features; some drop rows.
+    split, balance : Splitter or None, Balance or None
+        As in Preprocessor.
+    learned : mapping of str to Learned, or None
+        Learned states, to also drop rows that only encoding drops: outliers and unseen labels. These rows still count
+        in the split, which is the same as during fitting.
     """
 
     features: Mapping[str, Feature]
@@ -66,7 +87,7 @@ class Assignment:
     learned: Mapping[str, Any] | None = None
 
     def bind_features(self, source: Source) -> Assignment:
-        """Return the assignment of a source that has all the columns that are read."""
+        """Return the assignment with its features bound to a source, which must have all columns that it reads."""
         return dataclasses.replace(self, features=bind_features(self.features, source, self.columns))
 
     @property
@@ -76,28 +97,26 @@ class Assignment:
 
     @functools.cached_property
     def dropping(self) -> dict[str, Feature]:
-        """The features that may leave rows out."""
+        """The features that may drop rows."""
         if self.learned is None:
             return select_dropping_features(self.features)
         return {name: feature for name, feature in self.features.items() if may_drop_rows(feature)}
 
     @property
     def needs_row_counts_only(self) -> bool:
-        """Whether the numbers of rows say all, and no cell is looked at."""
+        """Whether row counts determine the assignment, so that no cell is read."""
         return not (self.dropping or self.columns)
 
-    # -- for all partitions
-
     def make_contexts(self, rows: PartitionReader) -> list[PartitionContext]:
-        """Return what each partition must know to assign its rows, in as few passes as will do."""
+        """Return a context for each partition with its share of split and balance, in as few passes as possible."""
         return self.add_repeats(rows, plan_contexts(rows, select_dropping_features(self.features), self.split))
 
     def add_repeats(self, rows: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
-        """Return what each partition is told, and the repeats that the balance plans for it besides."""
+        """Return the contexts of partitions with the repeats that the balance plans; with a balance, in one pass."""
         if self.balance is None:
             return contexts
         plans = self.balance.plan(run_pass(rows, "balance", self._count_classes, self.dropping, self.columns, contexts))
-        return [dataclasses.replace(one, repeats=plan) for one, plan in zip(contexts, plans, strict=True)]
+        return [dataclasses.replace(context, repeats=plan) for context, plan in zip(contexts, plans, strict=True)]
 
     def count_partitions(
         self,
@@ -106,9 +125,11 @@ class Assignment:
         border_features: Mapping[str, Feature] | None = None,
         store_rejects: RejectWriter | None = None,
     ) -> tuple[list[PartitionContext], list[PartitionCounts]]:
-        """Count what each partition gives, and tell what completes the columns of features that look `border_features`.
+        """Count the rows of each partition by split; return the contexts and the counts of partitions.
 
-        ``store_rejects(told, parsed, splits, repeats)`` is called in the task of a partition and returns its number of rejects.
+        The contexts also get the border values from other partitions for `border_features`, which impute across
+        partitions. ``store_rejects(context, parsed, splits, repeats)`` is called in the task of each partition, and
+        returns the number of rejects that it stored.
         """
         border_features = border_features or {}
         count_partition = functools.partial(self.count, border_features, store_rejects)
@@ -117,15 +138,15 @@ class Assignment:
         )
         if not border_features:
             return list(contexts), partition_counts
-        borders = exchange_borders(border_features, [one.borders for one in partition_counts])
+        borders = exchange_borders(border_features, [counts.borders for counts in partition_counts])
         return [
             dataclasses.replace(a, border_values=b.border_values) for a, b in zip(contexts, borders, strict=True)
         ], partition_counts
 
     def arrays(self, source: Source, sample: float | None = None, seed: int = 0) -> dict[str, Any]:
-        """Return the arrays "split" (uint8) and "repeats" (int64): NumPy for data in memory, lazy Dask arrays else.
+        """Return the arrays "split" (uint8) and "repeats" (int64) with an item for each row of a source.
 
-        They have all rows of the source; those outside the sample are left out of all splits.
+        They are NumPy arrays for data in memory, and lazy Dask arrays otherwise. Rows outside the sample are `DROPPED`.
         """
         assignment, rows, row_samples = (
             self.bind_features(source),
@@ -134,16 +155,14 @@ class Assignment:
         )
         contexts = assignment.make_contexts(PartitionReader(_select_rows(source, row_samples)))
         contexts = [
-            dataclasses.replace(one, sample=row_sample) for one, row_sample in zip(contexts, row_samples, strict=True)
+            dataclasses.replace(context, sample=sample) for context, sample in zip(contexts, row_samples, strict=True)
         ]
         empty: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
         tasks = rows.make_pass(assignment._assign_as_dict, assignment.dropping, self.columns, contexts)
         return partitions.build_arrays(tasks, like=lambda: empty)
 
-    # -- for one partition
-
     def assign(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """Return of each row its split, and how often it is written."""
+        """Return the split of each row of a partition, and how often it is written."""
         splits = self._splits(context, parsed, table)
         if context.repeats is None:
             repeats = np.ones(len(splits), np.int64)
@@ -189,7 +208,7 @@ class Assignment:
         parsed: Parsed,
         table: pa.Table,
     ) -> PartitionCounts:
-        """Count what a partition gives."""
+        """Count the rows of a partition by split; the other parameters are as for `count_partitions`."""
         splits, repeats = self.assign(context, parsed, table)
         rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats)
         counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
@@ -199,15 +218,15 @@ class Assignment:
 
 
 def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: Any) -> None:
-    """Raise ConfigError where what a Preprocessor says of the use of rows makes no sense."""
+    """Raise ConfigError for invalid parameters of a Preprocessor about its rows."""
     if fit_on not in ("train", "all"):
         raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {fit_on!r}')
     size = to_json_value(sample)
     max_size = 1 if isinstance(size, float) else math.inf
     if size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size <= max_size):
-        raise ConfigError(f"Preprocessor: sample={sample!r}: give a share such as 0.1, or a number of rows")
+        raise ConfigError(f"Preprocessor: sample={sample!r}: pass a share such as 0.1, or a number of rows")
     if not is_integer(sample_seed):
-        raise ConfigError(f"Preprocessor: sample_seed={sample_seed!r}: expected a whole number")
+        raise ConfigError(f"Preprocessor: sample_seed={sample_seed!r}: expected an integer")
     parameters = (
         ("split", split, Splitter, "RandomSplit((0.7, 0.1, 0.2))"),
         ("balance", balance, Balance, 'Undersample("sold")'),
@@ -219,29 +238,32 @@ def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sam
             value.validate()
     if fit_on == "all" and split is not None and split.folds:
         raise ConfigError(
-            f'Preprocessor: {type(split).__name__} without a fold needs fit_on="train": use that, or give it fold=0'
+            f'Preprocessor: {type(split).__name__} without a fold needs fit_on="train": use that, or pass it fold=0'
         )
 
 
 def resolve_split(frame: Any, split: Splitter | None) -> Splitter | None:
-    """Return what says the split of rows: that which is given, or the splits by which the rows are given."""
+    """Return `split`, or for a dict of frames by split, or a source of them, the FixedSplit that its keys define."""
     frames = frame.values() if isinstance(frame, Mapping) else [frame]
-    if any(isinstance(one, BaseEstimator) for one in frames):
+    if any(isinstance(item, BaseEstimator) for item in frames):
         raise ConfigError("Preprocessor: expected rows, not features: pass features to Preprocessor(features)")
     if not get_splits(frame):
         return split
     column = FixedSplit(SPLIT)
-    # A configuration that says nothing of splits has the second.
+    # RandomSplit() is allowed, because it is the default of a configuration without a split.
     if split is not None and split.to_dict() not in (column.to_dict(), RandomSplit().to_dict()):
         raise ConfigError(
-            f"Preprocessor: the data is given by split, and {split!r} would split it again: leave it out "
-            "(split=None, in a configuration split: null), or give all rows as one source"
+            f"Preprocessor: the data is already split, and {split!r} would split it again: leave it out "
+            "(split=None, in a configuration split: null), or pass all rows as one source"
         )
     return column
 
 
 def take_sample(source: Source, sample: float | None, seed: int) -> Source:
-    """Return a source of a share of the rows, or of so many; they are counted first where that is not known."""
+    """Return a source of a random sample of the rows: a share (float), a number of rows (int), or all rows (None).
+
+    Sampling counts the rows first, in a pass if the source does not have their number.
+    """
     return _select_rows(source, _choose_samples(source, sample, seed))
 
 
@@ -249,11 +271,11 @@ def _choose_samples(source: Source, sample: float | None, seed: int) -> Sequence
     if sample is None:
         return [None] * source.npartitions
     _, partition_counts = Assignment({}).count_partitions(PartitionReader(source), default_contexts(source.npartitions))
-    return sample_rows([one.rows for one in partition_counts], to_json_value(sample), to_json_value(seed))
+    return sample_rows([counts.rows for counts in partition_counts], to_json_value(sample), to_json_value(seed))
 
 
 def _select_rows(source: Source, row_samples: Sequence[RandomAssignment | None]) -> Source:
-    masks = [one.is_train for one in row_samples if one is not None]
+    masks = [row_sample.is_train for row_sample in row_samples if row_sample is not None]
     return (
         select_rows(source, masks, partitions.run_tasks("count", _count_sampled_rows, None, row_samples))
         if masks

@@ -1,11 +1,11 @@
-"""Rows of rare classes more than once, or rows of frequent classes not at all: in the training rows only.
+"""Balancing of classes in the training rows: repeat rows of rare classes, or drop rows of frequent classes.
 
-The protocol is that of the splits: census, plan, and ``repeats(table, train_mask)`` of each `PartitionRepeats`.
+As for splits, the steps are ``census``, ``plan``, and ``repeats(table, train_mask)`` of each `PartitionRepeats`.
 
-A class with n training rows and m wanted has exactly m afterwards. Each row appears m // n times, and the m % n rows
-that a permutation of the class puts first appear once more. Which ones depends on seed, class and the rank of the row
-among the training rows of its class, never on the partitions. Memory, for each partition in the client: about 50 bytes
-and the text of each of its classes.
+A class with n training rows and a target of m rows has exactly m afterwards. Each row appears m // n times, and the
+m % n rows that a permutation of the class puts first appear once more. These depend on the seed, the class, and the
+rank of the row among the training rows of its class, never on partitioning. For each partition, the client needs
+about 50 bytes and the text of each class in it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Targets = Mapping[Any, int] | Sequence[tuple[Any, int]]
 
 @dataclass(frozen=True)
 class PartitionRepeats:
-    """A partition's share of the training classes, and how many rows each of them shall have in all."""
+    """The plan of a balance for one partition: its share of the training classes, and their target sizes."""
 
     share: ClassShare
-    targets: Integers
+    targets: Integers  # rows of each class of `share` after balancing, over all partitions
 
     def repeats(self, table: pa.Table, train_mask: Mask | None) -> Integers:
-        """Return how often each row appears; 0 drops it. Rows that are not for training appear once."""
+        """Return how often each row of a partition appears: 0 drops it. Rows outside `train_mask` appear once."""
         rows, classes, position = self.share.positions(table, train_mask)
         quotient, remainder = np.divmod(self.targets, self.share.totals)
         repeats = np.ones(table.num_rows, dtype=np.int64)
@@ -48,15 +48,17 @@ class PartitionRepeats:
 
 @with_parameters
 class Balance(Parametrized, ABC):
-    """What both ways to balance share. The module's docstring states the protocol.
+    """Base class of `Oversample` and `Undersample`; the module's docstring describes the steps.
 
-    `counts` wants a number of rows for each class value that it names, and leaves others alone. It is a
+    `counts` sets the target numbers of rows of the class values that it contains; other classes are unchanged. It is a
     mapping, or pairs of value and number (as in JSON, where keys are strings).
     """
 
-    bound: ClassVar[np.ufunc]  # of how many rows a class has, and how many it shall have, which one counts
-    rule: ClassVar[str]
-    other: ClassVar[str]
+    bound: ClassVar[
+        np.ufunc
+    ]  # of the rows of a class and their target: np.maximum never drops, np.minimum never repeats
+    rule: ClassVar[str]  # for messages
+    other: ClassVar[str]  # the opposite balance, for messages
 
     column: str
     ratio: float | None = None
@@ -83,7 +85,7 @@ class Balance(Parametrized, ABC):
         return count_classes(table, self.column, train_mask)
 
     def plan(self, censuses: Sequence[ClassCounts]) -> list[PartitionRepeats]:
-        """Return what each partition must know; `censuses` are in partition order."""
+        """Return the plan of each partition; `censuses` are in partition order."""
         totals, shares = share_classes(censuses, self.column, make_key(self.seed, self.type))
         targets = self.targets(totals)
         class_indices = (pc.index_in(share.classes, value_set=totals.classes) for share in shares)
@@ -91,7 +93,7 @@ class Balance(Parametrized, ABC):
         return [PartitionRepeats(share, targets[indices.to_numpy()]) for share, indices in pairs]
 
     def targets(self, totals: ClassCounts) -> Integers:
-        """Return how many rows each class shall have, given how many it has."""
+        """Return the target number of rows of each class in `totals`."""
         if self.ratio is None:
             return self._targets_from_counts(totals)
         # 0.35 means 35 / 100, not the binary fraction next to it.
@@ -106,7 +108,7 @@ class Balance(Parametrized, ABC):
 
     @abstractmethod
     def _bound_from_ratio(self, counts: Integers, ratio: Fraction) -> int:
-        """Return how many rows a class shall have at least, or at most."""
+        """Return the minimum (Oversample) or maximum (Undersample) number of rows of a class for a ratio."""
 
     def _targets_from_counts(self, totals: ClassCounts) -> Integers:
         requested = self._parse_counts()
@@ -117,8 +119,8 @@ class Balance(Parametrized, ABC):
                 raise self._unknown_class_error(name, totals)
             if self.bound(requested[name], totals.counts[class_index]) != requested[name]:
                 raise ConfigError(
-                    f'Column "{self.column}": class {_show_class(name)} has {totals.counts[class_index]} training rows, '
-                    f"{requested[name]} are wanted, but {self.rule}. Use {self.other}, or leave this class out."
+                    f'Column "{self.column}": class {_show_class(name)} has {totals.counts[class_index]} training rows '
+                    f"for a target of {requested[name]}, but {self.rule}. Use {self.other}, or leave this class out."
                 )
             targets[class_index] = requested[name]
         return targets
@@ -127,13 +129,13 @@ class Balance(Parametrized, ABC):
         try:
             pairs = [(class_names(pa.array([value]))[0].as_py(), rows) for value, rows in _as_pairs(self.counts or {})]
         except (TypeError, ValueError, pa.ArrowException):
-            raise self._error("counts", "numbers of rows by class", 'Give {"yes": 100}.') from None
+            raise self._error("counts", "numbers of rows by class", 'For example, use {"yes": 100}.') from None
         requested: dict[str | None, int] = {}
         for name, rows in pairs:
             if not is_integer(rows) or not 0 <= rows < 1 << 62:
-                raise self._error("counts", f"whole numbers of rows (class {_show_class(name)})", 'Give {"yes": 100}.')
+                raise self._error("counts", f"integers (class {_show_class(name)})", 'For example, use {"yes": 100}.')
             if name in requested:
-                raise self._error("counts", f"one number a class ({_show_class(name)} has two)", "Drop one.")
+                raise self._error("counts", f"one number per class ({_show_class(name)} has two)", "Drop one.")
             requested[name] = int(rows)
         return requested
 
@@ -149,7 +151,7 @@ class Balance(Parametrized, ABC):
 
 
 def balanced_weights(counts: Integers) -> NDArray[np.float32]:
-    """Return a weight for each class by which all that have rows count alike: rows / (classes * rows of the class)."""
+    """Return balanced class weights, rows / (classes * rows of the class), for numbers of rows; 0 without rows."""
     weights = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
     return np.where(counts > 0, weights, 0.0).astype(np.float32)
 
@@ -163,18 +165,19 @@ def _show_class(name: str | None) -> str:
 
 
 class Oversample(Balance):
-    """Repeat training rows of rare classes against class imbalance; no class gets fewer rows.
+    """Balance that repeats training rows of rare classes; no class gets fewer rows.
 
     Parameters
     ----------
     column
         Column of the classes, of any flat type.
     ratio
-        Every class below ratio * (rows of the largest class) gets round(that) rows; above 0, at most 1.
+        Every class smaller than ratio * (rows of the largest class) is repeated to that size (rounded). Above 0, at
+        most 1.
     counts
-        Alternative to `ratio`: number of rows by class value, at least as many as there are.
+        Alternative to `ratio`: target number of rows by class value, at least the current number.
     seed
-        Seed that chooses the repeated rows; any whole number.
+        Seed that chooses the repeated rows; any integer.
 
     Examples
     --------
@@ -194,18 +197,19 @@ class Oversample(Balance):
 
 
 class Undersample(Balance):
-    """Leave out training rows of frequent classes against class imbalance; no class gets more rows.
+    """Balance that drops training rows of frequent classes; no class gets more rows.
 
     Parameters
     ----------
     column
         Column of the classes, of any flat type.
     ratio
-        Every class above (rows of the smallest class) / ratio gets round(that) rows; above 0, at most 1.
+        Every class larger than (rows of the smallest class) / ratio is reduced to that size (rounded). Above 0, at
+        most 1.
     counts
-        Alternative to `ratio`: number of rows by class value, at most as many as there are.
+        Alternative to `ratio`: target number of rows by class value, at most the current number.
     seed
-        Seed that chooses the rows that are left out; any whole number.
+        Seed that chooses the dropped rows; any integer.
 
     Examples
     --------
@@ -229,5 +233,5 @@ BALANCES: dict[str, type[Balance]] = {"oversample": Oversample, "undersample": U
 
 
 def balance_from_dict(data: Mapping[str, Any] | None) -> Balance | None:
-    """Make the balance that `to_dict` described, None of None; unknown names are errors with a suggestion."""
+    """Return the balance for a result of `to_dict`; None for None. Raise ConfigError for unknown names."""
     return make_from_dict("balance", BALANCES, data)

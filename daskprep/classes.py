@@ -1,10 +1,9 @@
-"""The places of rows in their classes, and in the order of a column, found over partitions.
+"""Positions of rows within their classes, and ranks in a sorted column, computed over partitions.
 
-Splits and balance alike rest on these. A *class* is a cell in its string form (`class_names`), so that 1, 1.0
-and "1" are one class and partitions may differ in type; a missing cell is a class of its own. Each partition
-is counted (`count_classes`), the counts are added up in partition order (`share_classes`), and each partition
-gets a `ClassShare`, from which it knows the positions of its rows. For columns in order, `OrderedCounts` and
-`find_ranks` do the same: exact quantiles from bounded counts.
+Splits and balances use them. A *class* is a cell in its string form (`class_names`), so that 1, 1.0 and "1" are one
+class, and partitions may differ in type; missing cells are a separate class. `count_classes` counts each partition,
+and `share_classes` adds up the counts in partition order. It returns a `ClassShare` per partition, which computes the
+positions of its rows. For sorted columns, `OrderedCounts` and `find_ranks` compute exact quantiles from bounded counts.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ from daskprep.storage.checkpoint import checkpointable
 
 Mask = NDArray[np.bool_]
 
-# A class census is held for every partition at once in the client; 1,000,000 classes are about 30 MB each.
+# The client holds the class counts of all partitions in memory; 1,000,000 classes take about 30 MB per partition.
 MAX_CLASSES = 1_000_000
-# A pass over the data divides the width of a bucket by this much if numbers are spread evenly: two passes
-# find a rank among some 268 million distinct numbers.
+# A pass over the data divides the width of a bucket by this number if numbers are spread evenly: two passes find a
+# rank among about 268 million distinct numbers.
 MAX_BUCKETS = 16_384
-# Below this many rows per class, one call on per-row keys beats one call per class.
+# Below this number of rows per class, one call on per-row keys is faster than one call per class.
 _MIN_ROWS_PER_CALL = 2_000
 
 
 def find_column(table: pa.Table, column: str) -> pa.ChunkedArray:
-    """Return the only column of that name, or raise a `ColumnError` that names the column."""
+    """Return the column named `column`; raise `ColumnError` if it is missing or not unique."""
     indices = table.schema.get_all_field_indices(column)
     if not indices:
         hint = did_you_mean(column, table.column_names)
         names = ", ".join(map(str, table.column_names[:20])) + ", ..." * (table.num_columns > 20)
-        raise ColumnError(f'There is no column "{column}".{hint} The columns are: {names}.')
+        raise ColumnError(f'no column "{column}".{hint} The columns are: {names}.')
     if len(indices) > 1:
-        raise ColumnError(f'There are {len(indices)} columns named "{column}". Rename all but one of them.')
+        raise ColumnError(f'the data has {len(indices)} columns named "{column}". Rename all but one of them.')
     return unwrap_mixed_column(table.column(indices[0]))
 
 
 def data_changed_error(what: str) -> ColumnError:
-    """Return the error for `what` differing between two reads of one partition."""
+    """Return the error for a partition that changed between two reads; `what` starts the message."""
     return ColumnError(
-        f"{what} changed between two reads of the data. Make the source give the same rows each time, for "
+        f"{what} changed between two reads of the data. Make sure that the source returns the same rows each time, for "
         "instance by writing it to Parquet first."
     )
 
@@ -60,7 +59,7 @@ def data_changed_error(what: str) -> ColumnError:
 def rejected_rows_error(
     column: str, rows: int, examples: Sequence[tuple[int, str]], expected: str
 ) -> RejectedValueError:
-    """Return the error for rows without a `expected` value; `examples` are row numbers and values."""
+    """Return the error for a number of rows without an `expected` value; `examples` are row numbers and values."""
     shown = ", ".join(f"{value} in row {row}" for row, value in examples) + ", ..." * (rows > len(examples))
     return RejectedValueError(
         f'Split column "{column}": {rows} row(s) without {expected}: {shown}. Rows count from 0. Correct these '
@@ -69,16 +68,16 @@ def rejected_rows_error(
 
 
 def show_classes(names: pa.Array, indices: Integers) -> list[str]:
-    """Return how messages name classes: quoted, or as the class of missing values."""
+    """Return the names of classes for messages: quoted, or "(missing)"; `indices` are positions in `names`."""
     shown = names.take(pa.array(indices)).cast(pa.large_binary()).to_pylist()
     return ["(missing)" if name is None else f'"{name.decode(errors="replace")}"' for name in shown]
 
 
 def class_names(values: pa.Array) -> pa.Array:
-    """Map cells of any flat type to the strings that name their classes; missing values and NaN to null.
+    """Return the class name of each cell, a string, for cells of any flat type; null for missing values and NaN.
 
-    Whole floats read as integers (1.0 is "1"), decimals lose trailing zeros, booleans are "true" and "false",
-    timestamps are UTC to the microsecond, times of day and durations have microseconds too, bytes stay as they are.
+    Integral floats are named like integers (1.0 is "1"), decimals lose trailing zeros, and booleans are "true" and
+    "false". Timestamps are UTC in microseconds; times of day and durations also have microseconds. Bytes are unchanged.
     """
     kind = values.type
     if pa.types.is_floating(kind):
@@ -105,9 +104,9 @@ def _float_names(values: pa.Array) -> pa.Array:
 
 
 def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
-    """Return the class code of every row, and the names the codes stand for: distinct, null among them.
+    """Return the class code of every row, and the distinct class names by code; null names missing values.
 
-    Names without a row are possible. A row costs a dictionary lookup; names are made per distinct cell.
+    Some names may have no row. A row costs a dictionary lookup; names are computed per distinct cell.
     """
     cells = find_column(table, column)
     kind = cells.type
@@ -120,7 +119,7 @@ def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
     distinct = np.arange(len(classes))
     has_unique_names = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not (shares_dictionary and has_unique_names):
-        # Cells that differ may have one name: 0.0 and -0.0, or an entry of two chunks.
+        # Different cells may have the same name: 0.0 and -0.0, or a value in the dictionaries of two chunks.
         merged = classes.dictionary_encode(null_encoding="encode")
         classes, distinct = merged.dictionary, merged.indices.to_numpy().astype(np.int64)
     codes, first = list[Integers](), 1
@@ -136,7 +135,7 @@ def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
 @checkpointable
 @dataclass(frozen=True)
 class RowCounts:
-    """How many rows a partition has, and how many of them are kept."""
+    """Number of rows in a partition, and of the rows that are kept (not dropped)."""
 
     rows: int
     kept: int
@@ -145,18 +144,16 @@ class RowCounts:
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
-    """How many rows each class has: distinct names (null is the class of missing values), and rows above 0.
+    """Numbers of rows by class; each class takes 16 bytes and its text."""
 
-    Takes 16 bytes and the text for each class.
-    """
-
-    classes: pa.Array
-    counts: Integers
+    classes: pa.Array  # distinct names; null is the class of missing values
+    counts: Integers  # rows of each class, above 0
 
 
 def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
+    """Return the codes of the classes of each part, and the distinct class names by code."""
     names = pa.chunked_array([part.classes for part in parts], pa.large_string())
-    # Arrow leaves out empty chunks here: cut the codes by the lengths of the parts.
+    # Arrow drops empty chunks here, so the codes are split by the lengths of the parts.
     chunks = pc.dictionary_encode(names, null_encoding="encode").chunks
     codes = np.concatenate([np.zeros(0, dtype=np.int64), *(chunk.indices.to_numpy() for chunk in chunks)])
     ends = np.cumsum([len(part.classes) for part in parts])
@@ -164,7 +161,7 @@ def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
 
 
 def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCounts:
-    """Count the classes of the rows that `mask` marks (None marks all)."""
+    """Count the rows of each class in a column, among the rows that `mask` marks; None marks all rows."""
     codes, classes = encode_classes(table, column)
     counts = np.bincount(codes if mask is None else codes[mask])
     used = np.flatnonzero(counts)
@@ -182,9 +179,18 @@ def _check_class_count(column: str, classes: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClassShare:
-    """What one partition needs to know about its classes: the rows before it, and the rows in all.
+    """The classes of one partition, with their row counts in earlier partitions and in total.
 
-    Both are aligned with `classes`; only classes with rows in the partition are listed.
+    Attributes
+    ----------
+    column : str
+        Column of the classes.
+    key : int
+        Key of the permutation of each class.
+    classes : Array
+        Names of the classes with rows in the partition.
+    before, totals : array of int64
+        Rows of each of these classes in earlier partitions, and in all partitions.
     """
 
     column: str
@@ -194,10 +200,10 @@ class ClassShare:
     totals: Integers
 
     def positions(self, table: pa.Table, mask: Mask | None) -> tuple[Integers, Integers, Integers]:
-        """Return marked row numbers of `table`, their classes (places in `classes`), and their positions.
+        """Return the marked row numbers of `table`, their classes (indices in `classes`), and their positions.
 
-        Rows come sorted by class. The position of a row is where the permutation of its class, chosen by the
-        key and the name of the class, puts the rank of the row among all marked rows of that class.
+        Rows are sorted by class. The position of a row is its rank among all marked rows of its class, permuted. Key
+        and name of the class determine the permutation. Raise `ColumnError` for a class without counts.
         """
         codes = self._encode_rows(table, mask)
         order = _stable_order(codes, len(self.classes))
@@ -227,7 +233,7 @@ class ClassShare:
 
 
 def _stable_order(codes: Integers, classes: int) -> Integers:
-    """Sort by code, rows of one code in their order; NumPy's stable sort is linear for 16 bits only."""
+    """Return the stable order of rows by class code, from two 16-bit sorts: NumPy's are linear for 16 bits only."""
     order = np.argsort(codes.astype(np.uint16), kind="stable")
     if classes > 0x10000:
         order = order[np.argsort((codes >> 16)[order].astype(np.uint16), kind="stable")]
@@ -235,9 +241,9 @@ def _stable_order(codes: Integers, classes: int) -> Integers:
 
 
 def share_classes(parts: Sequence[ClassCounts], column: str, key: int) -> tuple[ClassCounts, list[ClassShare]]:
-    """Add the counts up in partition order; return the totals (see `ClassCounts`) and each partition's share.
+    """Return the total counts of classes, and the share of each partition; `parts` are in partition order.
 
-    Holds about 40 bytes and the text of every class of every partition.
+    Takes about 40 bytes and the text of every class of every partition.
     """
     codes, classes = _unify(parts)
     _check_class_count(column, len(classes))
@@ -256,19 +262,19 @@ def share_classes(parts: Sequence[ClassCounts], column: str, key: int) -> tuple[
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class OrderedCounts:
-    """How many rows lie at each integer, or if these are too many, in each bucket of 2**shift integers.
+    """Numbers of rows by integer, or by bucket of 2**shift integers if the column has too many distinct integers.
 
-    At most 16,384 buckets, 256 KiB. `shift` is the least that keeps to this limit for all rows counted so
-    far, so that `a + b` gives the same for every order of adding.
+    It has at most 16,384 buckets, 256 KiB. `shift` is the smallest that meets this limit for all rows counted so far,
+    so that sums do not depend on the order of addition.
     """
 
     shift: int
-    buckets: Integers
-    counts: Integers
+    buckets: Integers  # sorted numbers >> shift with rows
+    counts: Integers  # rows of each bucket
 
     @classmethod
     def of(cls, numbers: Integers, counts: Integers | None = None) -> OrderedCounts:
-        """Count whole numbers, each once or so often."""
+        """Count integers: each occurrence in `numbers`, or with `counts`, distinct numbers that often."""
         if counts is None:
             numbers, counts = np.unique(numbers, return_counts=True)
         return cls._coarsen(0, numbers, counts.astype(np.int64))
@@ -292,7 +298,7 @@ class OrderedCounts:
         return int(self.counts[self.buckets == bucket].sum())
 
     def find(self, rank: int) -> tuple[int, int]:
-        """Return the bucket of the row with that rank in order, and the number of rows in earlier buckets."""
+        """Return the bucket of the row with a rank (from 0) in order, and the number of rows in earlier buckets."""
         ends = np.cumsum(self.counts)
         index = int(np.searchsorted(ends, rank, side="right"))
         if rank < 0 or index == ends.size:
@@ -301,7 +307,7 @@ class OrderedCounts:
 
 
 def _min_shift(ordered: Integers) -> int:
-    # Neighbours stay apart until their highest differing bit is shifted out.
+    # Adjacent numbers are in different buckets until their highest differing bit is shifted out.
     bits = bit_lengths((ordered[1:] ^ ordered[:-1]).view(np.uint64)).astype(np.int64)
     at_least = np.cumsum(np.bincount(bits, minlength=65)[::-1])[::-1]
     return int(np.argmax(at_least[1:] < MAX_BUCKETS))
@@ -316,11 +322,12 @@ def find_ranks(
     parts: Sequence[OrderedCounts],
     recount: Callable[[Sequence[Window]], Sequence[Sequence[OrderedCounts]]],
 ) -> dict[int, list[tuple[int, int]]]:
-    """Find the number at each rank (from 0) of all rows in order, ties in partition order.
+    """Return the number at each rank (from 0) of all rows in order, with ties in partition order.
 
-    The result has a pair for each partition: that number, and how many of the partition's rows with it come
-    before the rank. If `parts` are too coarse, ``recount(windows)`` must count inside of each window, for
-    each partition in turn: one pass over the data for all ranks, and more only while windows stay too coarse.
+    By rank, the result has a pair for each partition: the number, and how many of the partition's rows with this
+    number precede the rank. `parts` are the counts of partitions. If they are too coarse, ``recount(windows)`` must
+    return, for each partition, the counts inside each window. It is called once for all ranks, and again only while
+    windows are too coarse.
     """
     result_by_rank = {}
     pending = dict.fromkeys(ranks, (0, list(parts)))
@@ -343,17 +350,18 @@ def find_ranks(
 
 
 def _share_ties(number: int, ties: int, parts: Sequence[OrderedCounts]) -> list[tuple[int, int]]:
+    """Return for each partition `number`, and how many of its rows are among the first `ties` rows with it."""
     tied_rows = np.array([part.rows_in(number) for part in parts])
     before = np.cumsum(tied_rows) - tied_rows
     return [(number, int(rows)) for rows in np.clip(ties - before, 0, tied_rows)]
 
 
 def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Integers:
-    """Share n rows out in proportion to `probabilities`; each share is within one row of n * probability.
+    """Return integer shares of `n` rows in proportion to `probabilities`, each within one row of n * probability.
 
-    Ties between remainders go to the earlier share. Probabilities are read as fractions: with denominators
-    up to 1,000 if that is what they are (0.7, 1/3), else to 9 digits. The arithmetic is whole-numbered, and
-    exact for n up to 2**62. `n` may be an array; shares are then the last axis.
+    The shares add up to `n`; ties between remainders favor the earlier share. Probabilities are read as fractions with
+    denominators up to 1,000 if they are equal to one (0.7, 1/3), otherwise with 9 digits. The arithmetic uses integers
+    and is exact for n up to 2**62. If `n` is an array, shares are the last axis.
     """
     weights = integer_weights(probabilities)
     total = int(weights.sum())
@@ -361,14 +369,14 @@ def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Inte
     shares = quotient * weights + remainder * weights // total
     remainders = remainder * weights % total
     left = quotient * total + remainder - shares.sum(axis=-1, keepdims=True)
-    # Twice argsort: the rank of each remainder, largest first, ties in order.
+    # argsort twice is the rank of each remainder, largest first, ties in order.
     rank = np.argsort(np.argsort(-remainders, kind="stable"))
     shares += rank < left
     return shares
 
 
 def integer_weights(probabilities: Sequence[float]) -> Integers:
-    """Return whole numbers in the proportions of `probabilities`; their sum is about 10**9 at most."""
+    """Return integers in the proportions of `probabilities`; their sum is at most about 10**9."""
     fractions = [Fraction(p).limit_denominator(1_000) for p in probabilities]
     if any(abs(float(f) - p) > 1e-12 for f, p in zip(fractions, probabilities, strict=True)):
         fractions = [Fraction(round(p * 10**9), 10**9) for p in probabilities]
@@ -377,7 +385,10 @@ def integer_weights(probabilities: Sequence[float]) -> Integers:
 
 
 def class_quotas(counts: Integers, probabilities: Sequence[float]) -> tuple[Integers, Mask]:
-    """Return the shares of each class, and which classes are too small; these go to the first as a whole."""
+    """Return the rows of each class (row) in each share (column), and a mask of the classes that are too small.
+
+    A class is too small if a share with a positive probability would have no row; all its rows are in the first share.
+    """
     quotas = largest_remainder(counts, probabilities)
     small = ((quotas == 0) & (integer_weights(probabilities) > 0)).any(axis=-1)
     quotas[small] = 0

@@ -228,7 +228,7 @@ def _parse(text: str, kind: str, source_name: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that refuses duplicate keys, where PyYAML keeps the last, and aliases that expand enormously."""
+    """A safe YAML loader that refuses aliases with too many values, and duplicate keys, where PyYAML keeps the last."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
@@ -297,7 +297,7 @@ def _read_type(entry: _Section) -> str:
     if isinstance(kind, str) and kind in FEATURES:
         return kind
     hint = did_you_mean(kind, USER_KINDS)
-    raise entry.error("type", f"there is no type {kind!r}.{hint} Types are: {', '.join(USER_KINDS)}")
+    raise entry.error("type", f"no type {kind!r}.{hint} Types are: {', '.join(USER_KINDS)}")
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:

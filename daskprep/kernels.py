@@ -41,7 +41,7 @@ BYTE_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(WORD_BYTES + 1)], u64)
 # Bytes that valid UTF-8 never contains: two mark keys by their first byte, one replaces NUL.
 LONG, EMPTY_SLOT, ESCAPED_NUL = 0xFE, 0xFC, 0xFD
 MAX_SLOT_BITS = 17  # 2**17 slots of 12 bytes; larger tables leave the L2 cache and are slower
-MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # of multiplicative hashing: not even, with well-mixed bits
+MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # `2 * n + 1` for multiplicative hashing, with well-mixed bits
 
 
 class Spans(NamedTuple):

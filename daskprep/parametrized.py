@@ -1,4 +1,4 @@
-"""Things that are what their parameters say: checked, kept as JSON, and made from it again."""
+"""Base class of splits and balances: objects defined by their parameters, with checks and conversion to JSON."""
 
 from __future__ import annotations
 
@@ -18,21 +18,27 @@ from daskprep.errors import ConfigError, did_you_mean, with_parameter_hints
 
 
 def to_json_value(value: Any, what: str = "the parameter") -> Any:
-    """Return a parameter as JSON and YAML have it, also what a search over `numpy.arange` sets."""
+    """Return a parameter as a JSON value; NumPy values, which a parameter search may set, become Python values.
+
+    `what` names the parameter in the error for a function.
+    """
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: to_json_value(one, what) for key, one in value.items()}
+        return {key: to_json_value(item, what) for key, item in value.items()}
     if callable(value):
         raise ConfigError(
-            f"{what}={value!r} is a Python function, which JSON and YAML cannot hold: "
-            "register it by name in daskprep.tokenizers.TOKENIZERS and give the name"
+            f"{what}={value!r} is a Python function, which JSON and YAML cannot represent: "
+            "register it by name in daskprep.tokenizers.TOKENIZERS and pass the name"
         )
     return value
 
 
 class Parametrized(EstimatorCard, BaseEstimator):
-    """Parameters stored untouched; a `column` is a name, and a `seed` a whole number."""
+    """Base class with parameters stored unchanged; `validate` checks that a `column` is a name and a `seed` an integer.
+
+    A subclass sets `type`, its name in JSON.
+    """
 
     type: ClassVar[str]
 
@@ -42,15 +48,15 @@ class Parametrized(EstimatorCard, BaseEstimator):
             setattr(cls, "__init__", with_parameter_hints(cls.__init__))  # noqa: B010 mypy refuses the assignment
 
     def validate(self) -> None:
-        """Raise `ConfigError` if the parameters make no sense."""
+        """Raise `ConfigError` for invalid parameters."""
         self._check_column()
         if not is_integer(getattr(self, "seed", 0)):
-            raise self._error("seed", "a whole number", "Give for instance seed=42.")
+            raise self._error("seed", "an integer", "For example, use seed=42.")
 
     def _check_column(self) -> None:
         column = getattr(self, "column", "x")
         if not isinstance(column, str) or not column:
-            raise self._error("column", "the name of a column", 'Give a string such as "label".')
+            raise self._error("column", "the name of a column", 'For example, use "label".')
 
     def to_dict(self) -> dict[str, Any]:
         """Return type and parameters as JSON values."""
@@ -71,26 +77,29 @@ T = TypeVar("T", bound=Parametrized)
 
 @typing.dataclass_transform(eq_default=False)
 def with_parameters(cls: type[T]) -> type[T]:
-    """Make the annotated fields of a class the parameters of its `__init__`."""
+    """Add an `__init__` with the annotated fields of a class as parameters; a class decorator."""
     decorated = dataclass(eq=False, repr=False)(cls)
     setattr(decorated, "__init__", with_parameter_hints(decorated.__init__))  # noqa: B010 mypy refuses the assignment
     return decorated
 
 
 def is_integer(number: object) -> bool:
-    """Tell whether something is a whole number, and not a truth."""
+    """Return whether a value is an integer and not a bool."""
     return isinstance(number, numbers.Integral) and not isinstance(number, bool)
 
 
 def make_from_dict(noun: str, types: Mapping[str, type[T]], data: Mapping[str, Any] | None) -> T | None:
-    """Make what `to_dict` described, None of None; unknown names are errors with a suggestion."""
+    """Return the object for `data`, a result of `to_dict`; None for None.
+
+    `types` maps names to classes, and `noun` names them in messages. Raise ConfigError for unknown names.
+    """
     if data is None:
         return None
     parameters = dict(data)
     name = parameters.pop("type", None)
     if not isinstance(name, str) or name not in types:
         hint = did_you_mean(name, types)
-        raise ConfigError(f"There is no {noun} of type {name!r}.{hint} The types are {', '.join(types)}.")
+        raise ConfigError(f"no {noun} of type {name!r}.{hint} The types are {', '.join(types)}.")
     what, known = f'{noun.capitalize()} "{name}"', inspect.signature(types[name]).parameters
     for unknown in sorted(parameters.keys() - known.keys()):
         hint = did_you_mean(unknown, known)
@@ -98,6 +107,6 @@ def make_from_dict(noun: str, types: Mapping[str, type[T]], data: Mapping[str, A
     try:
         instance = types[name](**parameters)
     except TypeError as error:
-        raise ConfigError(f"{what}: {error}. Give this parameter.") from None
+        raise ConfigError(f"{what}: {error}. Pass this parameter.") from None
     instance.validate()
     return instance

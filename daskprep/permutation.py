@@ -1,10 +1,10 @@
-"""Every random choice of daskprep: a keyed bijection and a keyed hash.
+"""The random choices of daskprep: a keyed permutation and a keyed hash.
 
-Nothing is drawn one after the other. A choice is a pure function of a key and a row number, so it needs no
-shuffle, gives exact counts, and is the same for 1 partition or 1,000, on threads or on a cluster.
+No generator of random numbers has a state: a choice is a pure function of a key and a row number. So it needs no shuffle,
+yields exact counts, and is the same for 1 partition or 1,000, on threads or on a cluster.
 
-The values of `make_key`, `permute` and `hash_strings` are promises: datasets, splits and loader orders that
-exist rest on them. Golden values in the tests hold them.
+The values of `make_key`, `permute` and `hash_strings` must never change, because existing datasets, splits and loader
+orders depend on them. Tests compare them with golden values.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _LENGTH_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
 
 
 def make_key(seed: int, *parts: str | int) -> int:
-    """Return 64 bits of the SHA-256 of `seed` and `parts`, the same in every process and platform."""
+    """Return 64 bits of the SHA-256 of `seed` and `parts` as a key, the same in every process and on every platform."""
     numbers_and_names = [part if isinstance(part, str) else int(part) for part in (seed, *parts)]
     text = json.dumps(numbers_and_names, ensure_ascii=True, separators=(",", ":"))
     return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "little")
 
 
 def hash_strings(strings: pa.Array, key: int) -> Uint64Array:
-    """Map strings to 64-bit hashes; a null has a hash of its own. Works in blocks of 512 KiB of text.
+    """Return the 64-bit hash of each string for a key; nulls have a separate hash. Works in blocks of 512 KiB of text.
 
-    A string is cut into 8-byte little-endian words, the last one padded with zeros. Each word is mixed with
-    its place, the results are added, and the sum is mixed with the length (-1 for a null).
+    A string is cut into 8-byte little-endian words, the last one padded with zeros. Each word is mixed with its
+    position, the results are added, and the sum is mixed with the length (-1 for a null).
     """
     sums = np.zeros(len(strings), dtype=np.uint64)
     if not sums.size:
@@ -60,10 +60,11 @@ def hash_strings(strings: pa.Array, key: int) -> Uint64Array:
 
 
 def _word_blocks(lengths: Integers) -> Iterator[slice]:
+    """Yield blocks of strings with about `_BLOCK_ROWS` words each, for the lengths of all strings in bytes."""
     ends = np.cumsum((lengths + 7) >> 3)
     start, words = 0, 0
     while start < lengths.size:
-        # Strings without words must not make a block endless, hence the second bound.
+        # The second bound limits blocks of empty strings, which have no words.
         stop = min(int(np.searchsorted(ends, words + _BLOCK_ROWS, side="right")), start + _BLOCK_ROWS)
         stop = max(stop, start + 1)
         yield slice(start, stop)
@@ -71,6 +72,7 @@ def _word_blocks(lengths: Integers) -> Iterator[slice]:
 
 
 def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, key: np.uint64) -> Uint64Array:
+    """Return the sum of the mixed words of each string, located in `cells` by `starts` and `lengths` in bytes."""
     words = (lengths + 7) >> 3
     ends = np.cumsum(words)
     string_index = np.repeat(np.arange(lengths.size), words)
@@ -102,7 +104,19 @@ def mix(words: Uint64Array) -> Uint64Array:
 
 
 class _Domain(NamedTuple):
-    """Sizes and keys of the bijections: one for all rows (arrays of length 1) or one for each row."""
+    """Sizes and keys of permutations: one for all rows (arrays of length 1), or one for each row.
+
+    Attributes
+    ----------
+    size : array of uint
+        Number of members.
+    mask : array of uint
+        2**b - 1, for b bits of size - 1.
+    shift : array of uint
+        Half of b, rounded up.
+    key : array of uint64
+        Key of the permutation.
+    """
 
     size: _AnyUintArray
     mask: _AnyUintArray
@@ -110,7 +124,7 @@ class _Domain(NamedTuple):
     key: Uint64Array
 
     def as_words(self, dtype: np.dtype[Any]) -> _Domain:
-        """Return the domain for words of a type that holds all its members; keys stay as they are."""
+        """Return the domain with sizes, masks and shifts as words of a dtype; keys remain uint64."""
         return _Domain(self.size.astype(dtype), self.mask.astype(dtype), self.shift.astype(dtype), self.key)
 
     def rows(self, rows: slice | Integers) -> _Domain:
@@ -118,12 +132,12 @@ class _Domain(NamedTuple):
 
 
 def permute(index: NDArray[np.integer], n: int | Integers, key: int | Uint64Array) -> Integers:
-    """Map each number in [0, n) to its position under the permutation of [0, n) that `key` chooses.
+    """Return the position of each number of `index`, in [0, n), under the permutation of [0, n) for a key.
 
-    Sizes, 0 to 2**62, and keys, see `make_key`, are those of all numbers, or one for each. With b the number of bits of
-    n - 1, eight rounds of "add, multiply by an odd number, fold the high half onto the low half" permute [0, 2**b);
-    numbers that land outside [0, n) go round again (cycle walking), which happens less than once per number on average.
-    Nothing depends on how the indices are batched.
+    `n`, 0 to 2**62, and `key`, as from `make_key`, are single values or arrays with a value per number. Results do not
+    depend on batching. Eight rounds permute [0, 2**b), for b bits of n - 1: add, multiply by ``2 * m + 1``, and fold
+    the high half onto the low half. Results outside [0, n) are permuted again (cycle walking), less than once per
+    number on average. Raise `IndexError` for numbers outside [0, n).
     """
     domain = _domain(n, key)
     if index.dtype.kind not in "iu":
@@ -133,7 +147,7 @@ def permute(index: NDArray[np.integer], n: int | Integers, key: int | Uint64Arra
     if outside.size:
         size = domain.rows(outside).size[0]
         raise IndexError(f"{index[outside[0]]} is outside the {size} members of the permutation.")
-    # Sums and products modulo a power of two depend on no higher bits: short words give the same, and faster.
+    # Sums and products modulo a power of two do not depend on higher bits: shorter words are exact, and faster.
     values = index.astype(np.min_scalar_type(int(domain.size.max(initial=0))))
     domain = domain.as_words(values.dtype)
     _permute_in_blocks(values, domain)
@@ -158,7 +172,7 @@ def _domain(n: int | Integers, key: int | Uint64Array) -> _Domain:
 
 
 def bit_lengths(numbers: Uint64Array) -> Uint64Array:
-    """Return the number of bits each number needs; 0 for 0."""
+    """Return the number of bits that each number needs; 0 for 0."""
     exponent = np.frexp(numbers.astype(np.float64))[1].astype(np.uint64)
     # Above 2**53 the float may have been rounded up to the next power of two.
     rounded_up = (exponent > 0) & ((numbers >> (np.maximum(exponent, np.uint64(1)) - np.uint64(1))) == 0)

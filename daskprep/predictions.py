@@ -223,9 +223,9 @@ class PredictionMixin:
         if dates and isinstance(split, RandomSplit | StratifiedSplit):
             column = self.features_[dates[0]].reads(dates[0])[0]
             warn(
-                f'rows look ordered by time in column "{column}": a random split may leak, as test rows fall between '
-                f'training rows; use split=DatetimeSplit("{column}"), or split: {{type: datetime, column: {column}}} in '
-                "a configuration, to test on the newest rows"
+                f'rows look ordered by time in column "{column}", so a random split may leak: test rows fall between '
+                f'training rows. To test on the newest rows, use split=DatetimeSplit("{column}"), or in a '
+                f"configuration, split: {{type: datetime, column: {column}}}"
             )
 
     def num_classes(self, name: str) -> int:
@@ -262,7 +262,7 @@ class PredictionMixin:
             warn(
                 f"feature{'s' * (len(mismatched) > 1)} {join_names(mismatched, 5)}: cross-fitted for other rows: "
                 f"{max(learned.values()):,} training rows were in the fit, and {rows:,} were written, some of them "
-                "encoded by their own target; write the rows of the fit in the same order, use fit_write, or name the "
+                "encoded by their own target. Write the rows of the fit in the same order, use fit_write, or name the "
                 'split of other rows, as in {"test": frame}'
             )
 

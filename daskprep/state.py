@@ -206,7 +206,7 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
     is_fitted = not unlearned
     if 0 < len(unlearned) < len(state["features"]):
         raise CorruptDatasetError(
-            f'feature "{unlearned[0]}" has no learned state, but others have one: the file was altered since it was saved'
+            f'feature "{unlearned[0]}" has no learned state, but others have one: it was altered since it was saved'
         )
     features, learned = {}, {}
     for name, sections in state["features"].items():

@@ -217,7 +217,7 @@ def test_parameters_survive_json_clone_and_set_params(balance):
         (Oversample("x", counts={"a": 1.5}), 'counts must be whole numbers of rows .class "a"'),
         (Oversample("x", counts={"a": -1}), "counts must be whole numbers"),
         (Oversample("x", counts={"a": True}), "counts must be whole numbers"),
-        (Oversample("x", counts={"a": 1, 1: 2, "1": 2}), 'one number a class .*"1" has two'),
+        (Oversample("x", counts={"a": 1, 1: 2, "1": 2}), 'one number per class .*"1" has two'),
         (Oversample("x", counts=5), "counts must be numbers of rows by class"),
         (Oversample("x", counts={object: 5}), "counts must be numbers of rows by class"),
     ],
@@ -256,9 +256,9 @@ def test_the_10_largest_classes_are_named(classes):
 
 def test_counts_against_the_direction_point_to_the_other_class():
     table = table_of(a=10)
-    with pytest.raises(ConfigError, match=r'"a" has 10 training rows, 9 are wanted.*never drops.*Use Undersample'):
+    with pytest.raises(ConfigError, match=r'"a" has 10 training rows for a target of 9.*never drops.*Use Undersample'):
         repeat(Oversample("x", counts={"a": 9}), [table])
-    with pytest.raises(ConfigError, match=r'"a" has 10 training rows, 11 are wanted.*never repeats.*Use Oversample'):
+    with pytest.raises(ConfigError, match=r'"a" has 10 training rows for a target of 11.*never repeats.*Use Oversample'):
         repeat(Undersample("x", counts={"a": 11}), [table])
 
 

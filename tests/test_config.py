@@ -464,7 +464,7 @@ def test_an_unknown_key_is_named_by_its_path(config, place, remedy):
             {"input_features": [{"name": 2020, "type": "set"}]},
             "input_features[0].name: must be a string, not 2020",
         ),
-        ({"input_features": [{"name": "x"}]}, 'input_features[0].type (feature "x"): there is no type None'),
+        ({"input_features": [{"name": "x"}]}, 'input_features[0].type (feature "x"): no type None'),
         (config_of("set") | {"defaults": []}, "defaults: must be a mapping"),
         (config_of("set") | {"preprocessing": {"split": "random"}}, "preprocessing.split: must be a mapping"),
         ({"model_type": "ecd"}, "the configuration has no features"),

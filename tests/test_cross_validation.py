@@ -99,5 +99,5 @@ def test_a_state_that_is_not_there_is_named():
     for number in (3, -1):
         with pytest.raises(ConfigError, match=f"no state without fold {number}: the folds are 0 to 2"):
             prep.fold(number)
-    with pytest.raises(ConfigError, match='fit_on="train": use that, or give it fold=0'):
+    with pytest.raises(ConfigError, match='fit_on="train": use that, or pass it fold=0'):
         dp.Preprocessor({"price": "number"}, split=dp.KFold(3), fit_on="all").fit(frame)

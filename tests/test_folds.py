@@ -78,7 +78,7 @@ def test_no_rows_and_no_partitions_are_legal(folds):
 def test_folds_of_rows_differ_by_one_row(rows, k, borders):
     table = pa.table({"x": range(rows)})
     if rows < k:
-        with pytest.raises(ColumnError, match=rf"KFold: {rows} rows are too few for {k} folds: give more rows"):
+        with pytest.raises(ColumnError, match=rf"KFold: {rows} rows are too few for {k} folds: add rows"):
             assign(KFold(k), [table])
         return
     found = sizes(assign(KFold(k), pieces(table, borders)), k)
@@ -260,7 +260,7 @@ def test_shares_of_many_small_groups_are_exact():
 
 
 def test_a_split_without_a_group_to_train_on_is_refused():
-    message = r'Column "y": 1 group\(s\) are too few for \(0.3, 0.7\).*Give more groups'
+    message = r'Column "y": 1 group\(s\) are too few for \(0.3, 0.7\).*Use more groups'
     with pytest.raises(ColumnError, match=message):
         assign(GroupSplit("y", (0.3, 0.7)), [pa.table({"y": [1, 1]})])
 
@@ -305,21 +305,21 @@ def test_times_that_cannot_be_read_are_named():
 @pytest.mark.parametrize(
     ("folds", "message"),
     [
-        (KFold(1), "k must be a whole number of folds, 2 to 255, not 1. Give for instance k=5"),
-        (KFold(256), "2 to 255, not 256"),
+        (KFold(1), "k must be an integer from 2 to 255, not 1. For example, use k=5"),
+        (KFold(256), "from 2 to 255, not 256"),
         (KFold(True), "not True"),
         (KFold(2.0), "not 2.0"),
         (KFold(3, fold=3), "fold must be the number of a fold, 0 to 2, or None, not 3. Folds count from 0"),
         (KFold(3, fold=-1), "0 to 2, or None, not -1"),
         (KFold(3, fold=False), "0 to 2, or None, not False"),
-        (KFold(group=3), 'group must be the name of a column or None, not 3. Give for instance group="label"'),
+        (KFold(group=3), 'group must be the name of a column or None, not 3. For example, use group="label"'),
         (KFold(stratify=""), "stratify must be the name of a column"),
         (KFold(time=["t"]), "time must be the name of a column"),
         (KFold(time="t", group="y"), "leave out time"),
         (KFold(time="t", stratify="y"), "leave out time"),
-        (KFold(seed=0.5), "seed must be a whole number"),
+        (KFold(seed=0.5), "seed must be an integer"),
         (GroupSplit("y", stratify=""), "stratify must be the name of a column or None"),
-        (GroupSplit("y", stratify=3), 'not 3. Give for instance stratify="label"'),
+        (GroupSplit("y", stratify=3), 'not 3. For example, use stratify="label"'),
     ],
 )
 def test_impossible_parameters_are_refused(folds, message):

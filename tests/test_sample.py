@@ -49,7 +49,7 @@ def test_a_share_is_a_decimal_and_the_choice_is_golden() -> None:
 
 
 def test_a_sample_of_some_rows_is_never_none() -> None:
-    with pytest.raises(ColumnError, match=r"sample=0\.05 of 10 rows is none: give a larger share"):
+    with pytest.raises(ColumnError, match=r"sample=0\.05 of 10 rows is none: use a larger share"):
         sample_rows([4, 6, 0], 0.05, 1)
     assert [taken(0, sample).tolist() for sample in (0.5, 3)] == [[], []]
 
@@ -188,7 +188,7 @@ def test_numbers_of_numpy_are_samples_as_those_of_python(table, tmp_path, sample
 
 
 def test_a_share_of_too_few_rows_is_an_error(table, tmp_path) -> None:
-    with pytest.raises(ColumnError, match="sample=0.001 of 230 rows is none: give a larger share"):
+    with pytest.raises(ColumnError, match="sample=0.001 of 230 rows is none: use a larger share"):
         dp.Preprocessor(FEATURES, sample=0.001).fit(table)
     with pytest.raises(ColumnError, match="no rows: there is nothing to write"):
         dp.Preprocessor(FEATURES, sample=0.5).fit_write(table[:0], tmp_path / "a")

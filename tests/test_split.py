@@ -179,8 +179,8 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities):
         HashSplit("x", probabilities),
         DatetimeSplit("x", probabilities),
     ):
-        message = r"3 shares \(or 2\), none below 0, that are 1 in sum, that of train above 0"
-        remedy = r"Give shares of train, validation, test, as \(0.7, 0.1, 0.2\), or of train, test\.$"
+        message = r"3 shares \(or 2\) of at least 0 with a sum of 1, and a train share above 0"
+        remedy = r"Use shares of train, validation, test, such as \(0.7, 0.1, 0.2\), or of train, test\.$"
         with pytest.raises(
             ConfigError, match=f"{type(split).__name__}: probabilities must be {message}, not .*{remedy}"
         ):
@@ -190,15 +190,15 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities):
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        (RandomSplit(seed=1.5), "seed must be a whole number, not 1.5"),
-        (RandomSplit(seed=True), "seed must be a whole number"),
+        (RandomSplit(seed=1.5), "seed must be an integer, not 1.5"),
+        (RandomSplit(seed=True), "seed must be an integer"),
         (FixedSplit(3), "column must be the name of a column, not 3"),
         (HashSplit(""), "column must be the name of a column"),
-        (GroupSplit("x", stratify=3), 'stratify must be the name of a column or None, not 3. Give .*stratify="label"'),
+        (GroupSplit("x", stratify=3), 'stratify must be the name of a column or None, not 3. For .*stratify="label"'),
         (GroupSplit("x", stratify=""), "stratify must be the name of a column"),
         (GroupSplit(""), "column must be the name of a column"),
         (StratifiedSplit("x", on_small="drop"), 'on_small must be "error" or "train"'),
-        (DatetimeSplit("x", gap="5"), 'gap must be a duration that is not negative, or None, not .5.. Give .*"7 days"'),
+        (DatetimeSplit("x", gap="5"), 'gap must be a duration that is not negative, or None, not .5.. For .*"7 days"'),
         (DatetimeSplit("x", gap=5), "gap must be a duration"),
         (DatetimeSplit("x", gap="-1 day"), "gap must be a duration that is not negative"),
         (DatetimeSplit("x", gap="7 dais"), "gap must be a duration"),
@@ -654,7 +654,7 @@ def test_datetime_takes_years_as_numbers_with_a_gap_and_their_format():
     assert assign(DatetimeSplit("year", (0.5, 0.5)), [table]).tolist() == [0, 2, 0, 2]
     split = DatetimeSplit("year", (0.5, 0.5), datetime_format="%Y", gap="400 days")
     assert assign(split, [table]).tolist() == [0, 2, 0, DROPPED]
-    with pytest.raises(ConfigError, match='a gap needs datetime_format, such as "%Y"'):
+    with pytest.raises(ConfigError, match='set datetime_format, such as "%Y"'):
         assign(DatetimeSplit("year", gap="400 days"), [table])
 
 
@@ -662,14 +662,14 @@ def test_datetime_names_the_parts_that_are_no_time():
     table = pa.table({"year": [2021, 2021], "month": ["2", "2"], "day": [28, 30]})
     with pytest.raises(RejectedValueError, match=r'"year, month, day".*"2021", "2", "30" in row 1'):
         assign(DatetimeSplit(["year", "month", "day"]), [table])
-    with pytest.raises(ConfigError, match="Give columns of year, month, day"):
+    with pytest.raises(ConfigError, match="Use columns of year, month, day"):
         DatetimeSplit(["year"]).validate()
 
 
 def test_datetime_refuses_columns_that_are_no_times():
-    with pytest.raises(ColumnError, match=r'column "x" holds bool, which is not a time'):
+    with pytest.raises(ColumnError, match=r'column "x" has type bool, which is not a time'):
         assign(DatetimeSplit("x"), [pa.table({"x": [True]})])
-    remedy = r'Use the codes of strptime, for instance "%d/%m/%Y %H:%M"\.$'
+    remedy = r'Use the codes of strptime, such as "%d/%m/%Y %H:%M"\.$'
     with pytest.raises(ConfigError, match=f"datetime_format '%d/%Q'.*{remedy}"):
         assign(DatetimeSplit("x", datetime_format="%d/%Q"), [pa.table({"x": ["1/2"]})])
     mixed = [pa.table({"x": pa.array([dt.datetime(2020, 1, 1)], pa.timestamp(unit))}) for unit in ("us", "ns")]

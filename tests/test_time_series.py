@@ -79,9 +79,9 @@ def test_a_saved_fold_assigns_the_same_rows(tmp_path):
 
 
 def test_impossible_time_series_folds_are_refused():
-    with pytest.raises(ConfigError, match="k must be a whole number of folds, 2 to 80"):
+    with pytest.raises(ConfigError, match="k must be an integer from 2 to 80"):
         TimeSeriesSplit("day", 81).validate()
-    with pytest.raises(ConfigError, match="window must be longer than the gap"):
+    with pytest.raises(ConfigError, match="window must be longer than `gap`"):
         TimeSeriesSplit("day", gap="3 days", window="2 days").validate()
     with pytest.raises(ColumnError, match="3 rows are too few for 3 folds"):
         assign(TimeSeriesSplit("day", 3), [pa.table({"day": days(3)})])

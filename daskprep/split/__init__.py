@@ -1,4 +1,4 @@
-"""Which rows are for training, which for validation, which for testing: one class for each way to choose."""
+"""Splits of rows into training, validation and test sets, or into folds; see `daskprep.split.base` for the protocol."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ SPLITS: dict[str, type[Splitter]] = {
 
 
 def split_from_dict(data: Mapping[str, Any] | None) -> Splitter | None:
-    """Make the split that `to_dict` described, None of None; unknown names are errors with a suggestion."""
+    """Return the split for a result of `to_dict`; None for None. Raise ConfigError for unknown names."""
     return make_from_dict("split", SPLITS, data)

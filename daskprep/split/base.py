@@ -1,24 +1,24 @@
-"""Which rows are for training, which for validation, which for testing.
+"""Base class of splits, and the protocol by which partitioned rows are split.
 
-A split is a scikit-learn style object (parameters stored untouched, `clone` works) and three pure functions
-over Arrow tables. Whoever owns the partitions calls ``split.validate()``, and then these in turn:
+A split is a scikit-learn style object (parameters stored unchanged, `clone` works) with pure functions over Arrow
+tables. Call ``split.validate()``, and then in turn:
 
-1. ``split.census(table, keep)`` for each partition, anywhere, in any order, gives a small picklable summary.
-   `table` needs the columns ``split.columns``; `keep` marks the rows that are not dropped, None means all. If
-   ``split.columns`` is empty, row counts are enough: ``RowCounts(rows, kept)`` may be made without a table
-   (and should be: a table without columns forgets its rows when it is pickled).
-2. ``split.plan(censuses, read_again)`` once, in the client, censuses in partition order, gives a small
+1. ``split.census(table, keep)`` for each partition, on any worker and in any order, returns a small picklable summary.
+   `table` needs the columns ``split.columns``; `keep` marks the rows that are not dropped, None marks all rows. If
+   ``split.columns`` is empty, row counts are enough: create ``RowCounts(rows, kept)`` without a table, because a
+   table without columns loses its number of rows when it is pickled.
+2. ``split.plan(censuses, read_again)`` once, in the client, with the censuses in partition order, returns a small
    picklable `PartitionAssignment` for each partition. ``read_again(function)`` returns the small results of
-   ``function(table, keep)`` on every partition, in order, of the same rows, `keep` and columns. Only `DatetimeSplit`
-   calls it, if there are more distinct times than a census may hold: once as a rule, twice beyond some 268 million.
+   ``function(table, keep)`` on every partition, in order, with the same rows, `keep` and columns. Only splits by time
+   call it, if the data has more distinct times than a census may hold: usually once, twice beyond about 268 million.
 3. ``assignment.assign(table, keep)`` for each partition, with its own assignment and at least the columns
-   ``split.assign_columns``, gives uint8 for each row: `TRAIN`, `VALIDATION`, `TEST`, or `DROPPED`.
+   ``split.assign_columns``, returns a uint8 for each row: `TRAIN`, `VALIDATION`, `TEST`, or `DROPPED`.
 
-Rows are shared out exactly, by `largest_remainder`; `StratifiedSplit` does so for each class. Which rows go where
-depends on seed, class and rank of the row, never on partitions.
+Numbers of rows are exact, by `largest_remainder`; with `StratifiedSplit`, also for each class. The split of a row
+depends on the seed and on the class and rank of the row, never on partitioning.
 
-Memory, for each partition in the client: 16 bytes (random, fixed, hash), about 40 bytes and the text of each
-of its classes (stratify), 256 KiB at most (datetime). No step holds anything the size of the data.
+For each partition, the client needs 16 bytes (random, fixed, hash), about 40 bytes and the text of each class in the
+partition (stratify), or at most 256 KiB (datetime). Memory never grows with the number of rows.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ ReadAgain = Callable[[Callable[[pa.Table, Mask | None], Any]], Sequence[Any]] | 
 TRAIN, VALIDATION, TEST, DROPPED = 0, 1, 2, 255
 DEFAULT_SHARES = (0.7, 0.1, 0.2)
 MAX_EXAMPLES = 3
-# Parameters that are columns, where a split has them and they are not None.
+# Parameters of splits that are optional columns.
 _OPTIONAL_COLUMNS = ("stratify", "group", "time")
 
 
 class PartitionAssignment(Protocol):
-    """What one partition must know to assign its rows; small and picklable."""
+    """The plan of a split for one partition, small and picklable."""
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return `TRAIN`, `VALIDATION`, `TEST` or `DROPPED` (where `keep` is False) for every row."""
+        """Return `TRAIN`, `VALIDATION`, `TEST` or `DROPPED` for every row; `DROPPED` where `keep` is False."""
 
 
 class Splitter(Parametrized, ABC):
-    """What every split shares: parameters, checks, JSON. The module's docstring states the protocol.
+    """Base class of splits: parameters, checks, JSON. The module's docstring describes the protocol.
 
-    `probabilities` are the shares of train, validation and test, or of train and test. Another `seed`, a
-    whole number, gives another choice.
+    `probabilities` are the shares of train, validation and test, or of train and test. `seed`, an integer, changes the
+    random choice.
     """
 
-    counts_rows: ClassVar[bool] = True
-    counts_column: ClassVar[bool] = False
+    counts_rows: ClassVar[bool] = True  # whether `plan` needs the row counts of partitions
+    counts_column: ClassVar[bool] = False  # whether `census` reads `assign_columns`
     column: str
     probabilities: Shares
     seed: int
@@ -76,22 +76,22 @@ class Splitter(Parametrized, ABC):
     def assign_columns(self) -> list[str]:
         """Columns that `PartitionAssignment.assign` reads."""
         values = (getattr(self, parameter, None) for parameter in ("column", *_OPTIONAL_COLUMNS))
-        names = [name for one in values for name in ([one] if isinstance(one, str | None) else one)]
+        names = [name for value in values for name in ([value] if isinstance(value, str | None) else value)]
         return list(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def folds(self) -> int:
-        """How many folds there are, if numbers stand for these: each is left out of a state of its own."""
+        """The number of folds, if `assign` returns fold numbers and a separate state is learned without each fold."""
         return 0
 
     @property
     def segments(self) -> int:
-        """In how many pieces rows are summarized to learn the states of all folds; `folds`, if these are the pieces."""
+        """The number of segments of rows that are summarized separately to learn the states of all folds."""
         return self.folds
 
     @property
     def exclusion_reason(self) -> str | None:
-        """Why the split leaves out kept rows, if it does."""
+        """The reason for which the split drops kept rows; None if it never does."""
         return None
 
     def validate(self) -> None:
@@ -101,10 +101,10 @@ class Splitter(Parametrized, ABC):
         for name in _OPTIONAL_COLUMNS:
             column = getattr(self, name, None)
             if column is not None and not (isinstance(column, str) and column):
-                raise self._error(name, "the name of a column or None", f'Give for instance {name}="label".')
+                raise self._error(name, "the name of a column or None", f'For example, use {name}="label".')
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
-        """Summarize the kept rows of one partition."""
+        """Return the summary of the kept rows of one partition that `plan` needs."""
         return RowCounts(table.num_rows, table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     @abstractmethod
@@ -122,30 +122,30 @@ class Splitter(Parametrized, ABC):
             shares = []
         adds_up = abs(sum(shares) - 1) <= 1e-6  # false of NaN, too
         if not (len(shares) in (2, 3) and adds_up and min(shares) >= 0 and shares[0] > 1e-9):
-            expected = "3 shares (or 2), none below 0, that are 1 in sum, that of train above 0"
-            remedy = "Give shares of train, validation, test, as (0.7, 0.1, 0.2), or of train, test."
+            expected = "3 shares (or 2) of at least 0 with a sum of 1, and a train share above 0"
+            remedy = "Use shares of train, validation, test, such as (0.7, 0.1, 0.2), or of train, test."
             raise self._error("probabilities", expected, remedy)
         return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
 
     def _ends(self, rows: int) -> tuple[int, int]:
-        """Return where train ends and where validation ends among `rows` rows in order."""
+        """Return the ends of train and validation among `rows` rows in order."""
         train, validation, _ = largest_remainder(rows, self._shares()).tolist()
         if rows and not train:
             raise ColumnError(
                 f"{type(self).__name__}: {rows} rows are too few for {self.probabilities}: none would be "
-                "left to train on. Give more rows, or a larger share to train."
+                "left to train on. Use more rows, or a larger share of train."
             )
         return train, train + validation
 
 
 def split_positions(position: NDArray[Any], train_end: Any, validation_end: Any) -> SplitArray:
-    """Return the split of each position, from where train and validation end."""
+    """Return the split of each position, for the positions where train and validation end."""
     splits: SplitArray = (position >= train_end).astype(np.uint8) + (position >= validation_end)
     return splits
 
 
 def scatter_splits(table: pa.Table, kept: Mask | Integers | None, splits: SplitArray) -> SplitArray:
-    """Put the splits of the kept rows in their places, `DROPPED` elsewhere."""
+    """Return the split of every row of a table: `splits` for the kept rows (a mask or row numbers), else `DROPPED`."""
     if kept is None:
         return splits
     assigned = np.full(table.num_rows, DROPPED, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Splits that follow from one cell alone: what it says, or its hash."""
+"""Splits by the value of one column: by its name of a split, or by its hash."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from daskprep.split.base import (
 
 @with_parameters
 class FixedSplit(Splitter):
-    """Split rows by a column that holds 0, 1, 2, or train, validation (val, valid), test in any case.
+    """Split by a column with 0, 1, 2, or train, validation (val, valid), test in any case.
 
-    Any other value, or a missing one, raises `RejectedValueError` with the values and rows.
+    Any other value, and a missing value, raises `RejectedValueError` with the values and rows.
 
     Parameters
     ----------
     column : str
-        Column that holds the split of each row.
+        Column with the split of each row.
 
     Examples
     --------
@@ -62,10 +62,10 @@ _SPLIT_NAMES |= dict.fromkeys(("validation", "valid", "val"), VALIDATION)
 
 @dataclass(frozen=True)
 class FixedAssignment:
-    """The column that says the split, and the number of the partition's first row, for messages."""
+    """The plan of `FixedSplit` for one partition."""
 
     column: str
-    first_row: int
+    first_row: int  # row number of the partition's first row, for messages
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         codes, names = encode_classes(table, self.column)
@@ -83,11 +83,11 @@ class FixedAssignment:
 
 @with_parameters
 class HashSplit(Splitter):
-    """Split rows by the hash of a column's value, so that a row stays in its split when the data grows.
+    """Split by the hash of a column's value, so that a row stays in its split when the data grows.
 
-    Rows with the same value, such as those of one customer, stay together, which avoids leakage between splits. The
-    value counts in its string form: 1, 1.0 and "1" are the same value, and so are all missing values. Shares are met on
-    average over values, not exactly.
+    Rows with the same value, such as the rows of one customer, stay together, which avoids leakage between splits.
+    Values are compared as strings: 1, 1.0 and "1" are the same value, and so are all missing values. Shares are met
+    on average over values, not exactly.
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ class HashSplit(Splitter):
     >>> import pyarrow as pa
     >>> split = HashSplit("user", (0.5, 0.5))
     >>> tables = pa.table({"user": [1, 2, 3, 4]}), pa.table({"user": ["4", "3", "2", "1"]})
-    >>> one, other = split.plan([split.census(table) for table in tables])
-    >>> one.assign(tables[0], None).tolist() == other.assign(tables[1], None).tolist()[::-1]
+    >>> first, second = split.plan([split.census(table) for table in tables])
+    >>> first.assign(tables[0], None).tolist() == second.assign(tables[1], None).tolist()[::-1]
     True
     """
 
@@ -123,11 +123,11 @@ class HashSplit(Splitter):
 
 @dataclass(frozen=True)
 class HashAssignment:
-    """Where train and validation end among the upper 53 bits of the hashes."""
+    """The plan of `HashSplit`, the same for all partitions."""
 
     column: str
-    ends: tuple[int, int]
-    key: int
+    ends: tuple[int, int]  # of train and validation, among the upper 53 bits of the hashes
+    key: int  # of the hashes
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         codes, names = encode_classes(table, self.column)

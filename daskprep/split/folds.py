@@ -1,4 +1,4 @@
-"""Folds for cross-validation: every row in one of k, of sizes that differ by one row at most where groups allow it."""
+"""Folds for cross-validation: every row is in one of k folds, whose sizes differ by at most one row without groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from daskprep.split.groups import GroupAssignment, GroupUnits, count_groups
 from daskprep.split.random import RandomAssignment, assign_ranks
 from daskprep.split.times import DatetimeSplit, cut_times
 
-# Folds are bytes, and the last one says that a row is in none.
+# Fold numbers are bytes, and 255 means that a row is in no fold.
 MAX_FOLDS = 255
 
 
@@ -37,8 +37,8 @@ class KFold(Splitter):
     """Cross-validation: put every row in one of k folds, at random, by class, by group, or in order of time.
 
     `fit` and `fit_write` learn k states in one pass, each without one of the folds, which is then for validation:
-    see `Preprocessor.fold` and `FoldedDataset`. Sizes of folds differ by one row at most, with `stratify` also those of
-    each class. With `group` they are as near as whole groups allow.
+    see `Preprocessor.fold` and `FoldedDataset`. Fold sizes differ by at most one row, and with `stratify`, so do the
+    sizes of each class. With `group`, they are as equal as undivided groups allow.
 
     Parameters
     ----------
@@ -49,10 +49,11 @@ class KFold(Splitter):
     group : str or None
         Column whose groups stay together: all rows of one value are in one fold.
     time : str or None
-        Column of times: folds are periods, the oldest rows are fold 0. Each is validated by a model of all other
-        periods, also of later ones; `TimeSeriesSplit` trains on the past alone. Not with `stratify` or `group`.
+        Column of times: folds are periods, and the oldest rows are fold 0. Each fold is validated by a model trained on
+        all other periods, including later ones; `TimeSeriesSplit` trains on the past only. Not with `stratify` or
+        `group`.
     fold : int or None
-        The fold for validation, 0 to k - 1; the others are for training. None: each in turn.
+        The fold for validation, 0 to k - 1; the other folds are for training. None: each in turn.
     seed : int
         Seed of the random choice; it does not matter with `time`.
 
@@ -85,11 +86,11 @@ class KFold(Splitter):
     def validate(self) -> None:
         super().validate()
         if not (is_integer(self.k) and 2 <= self.k <= MAX_FOLDS):
-            raise self._error("k", f"a whole number of folds, 2 to {MAX_FOLDS}", "Give for instance k=5.")
+            raise self._error("k", f"an integer from 2 to {MAX_FOLDS}", "For example, use k=5.")
         if self.fold is not None and not (is_integer(self.fold) and 0 <= self.fold < self.k):
             raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
         if self.time is not None and (self.stratify or self.group):
-            raise ConfigError("KFold: folds in order of time have no classes or groups: leave out time, or the others.")
+            raise ConfigError("KFold: time cannot be combined with stratify or group: leave out time, or these two.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
         if self.group is not None:
@@ -100,7 +101,7 @@ class KFold(Splitter):
 
     def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
         assignments = self._plan(censuses, read_again)
-        return assignments if self.fold is None else [HeldOutFold(one, self.fold) for one in assignments]
+        return assignments if self.fold is None else [HeldOutFold(folds, self.fold) for folds in assignments]
 
     def _plan(self, censuses: Sequence[Any], read_again: ReadAgain) -> Sequence[PartitionAssignment]:
         if self.group is not None:
@@ -140,15 +141,15 @@ class KFold(Splitter):
 
     def _check_enough(self, count: int, noun: str) -> None:
         if 0 < count < self.k:
-            raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: give more rows, or fewer folds.")
+            raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: add rows, or use fewer folds.")
 
 
 @dataclass(frozen=True)
 class HeldOutFold:
-    """One fold is for validation, the others are for training."""
+    """The plan for one partition with one fold for validation and the other folds for training."""
 
     folds: PartitionAssignment
-    fold: int
+    fold: int  # for validation
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         fold_numbers = self.folds.assign(table, keep)
@@ -159,10 +160,10 @@ class HeldOutFold:
 
 @dataclass(frozen=True)
 class RowFolds:
-    """Rows in the order of the permutation are dealt out to the folds in turn."""
+    """The plan of a random KFold for one partition: permuted rows go to the folds in turn."""
 
     k: int
-    rows: RandomAssignment
+    rows: RandomAssignment  # the permutation
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         positions = self.rows.positions(table, keep)
@@ -172,11 +173,11 @@ class RowFolds:
 
 @dataclass(frozen=True, eq=False)
 class ClassFolds:
-    """Rows are dealt out to the folds in turn, one class after the other; `before` counts the rows of earlier ones."""
+    """The plan of a stratified KFold for one partition: class by class, permuted rows go to the folds in turn."""
 
     k: int
     share: ClassShare
-    before: Integers
+    before: Integers  # for each class of `share`, the rows of all earlier classes
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         rows, classes, positions = self.share.positions(table, keep)

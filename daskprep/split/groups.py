@@ -1,14 +1,14 @@
-"""The split by groups: all rows of a group in one split, and the shares as near as whole groups allow.
+"""The split by groups: all rows of a group are in one split, and shares are as exact as undivided groups allow.
 
-Groups are counted by the keyed hash of their names, so that no name is held and two groups of one hash merely stay
-together. Beyond some 16,384 groups (`OrderedCounts`), those whose hashes begin alike are one *unit*. What follows of
-groups holds for units then, which are so small that shares are met to about a ten-thousandth.
+Groups are counted by the keyed hash of their names, so that no names are stored; two groups with the same hash merely
+stay together. Beyond about 16,384 groups (`OrderedCounts`), groups whose hashes have the same leading bits form a
+*unit*. Units are then assigned instead of groups; they are so small that shares are exact to about 0.0001.
 
-Let v(g) be the shares of the rows that a unit has: of all rows and, stratified, of each class. A split s should have
-the share p(s) of each, and lacks d(s). Units go, largest first, to the split that lacks most of what they have, where
-v.d(s) is largest; then units move one by one while that lowers the sum of all d(s)**2. Where no such move is left,
-that sum is at most the sum of v(g)**2, and without classes no split lacks more rows than another by more than the
-smallest unit of the other has.
+The algorithm: for a unit g, v(g) is a vector of shares of rows, of all rows and, if stratified, of each class. A split
+s has the target p(s) for each share, and lacks d(s). Units, largest first, are assigned to the split where the
+product v(g)·d(s) is largest. Then single units are moved while a move lowers the sum of all d(s)**2. At the end, this
+sum is at most the sum of all v(g)**2. Without classes, the rows that any two splits lack differ by at most the rows
+of a unit: the smallest unit in the split that lacks fewer rows.
 """
 
 from __future__ import annotations
@@ -31,29 +31,28 @@ from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, ReadAgain, Share
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries.multiset import count_keys
 
-# The counts of all units, by class, are one array in the client: 128 MB at most.
+# Bounds the array of the counts of all units by class in the client to 128 MB.
 MAX_STRATA = 1_000
-_MIN_GAIN = 1e-12
+_MIN_GAIN = 1e-12  # above rounding errors, so that moves end
 
 
 @with_parameters
 class GroupSplit(Splitter):
-    """Split groups of rows, such as those of one customer, so that no group is in two splits.
+    """Split groups of rows, such as the rows of one customer, so that no group is in two splits.
 
-    The shares of the rows, with `stratify` also those of each class, are as near to the probabilities as whole groups
-    allow. Another number of rows may move groups; `HashSplit` keeps them where they are.
+    The shares of rows, and with `stratify` of each class, are as close to the probabilities as undivided groups allow.
+    Added rows may move groups to another split; `HashSplit` never moves them.
 
     Parameters
     ----------
     column : str
-        Column whose value names the group, of any flat type; 1, 1.0 and "1" are one group, and so are all missing
-        values.
+        Column of group names, of any flat type; 1, 1.0 and "1" are one group, and so are all missing values.
     probabilities : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     seed : int
         Seed of the choice among groups of the same size.
     stratify : str or None
-        Column whose classes have these shares too, 1,000 classes at most.
+        Column with at most 1,000 classes; each class is split in the same shares.
 
     Examples
     --------
@@ -80,8 +79,8 @@ class GroupSplit(Splitter):
         unit_splits = group_units.assign_units(self._shares())
         if unit_splits.size and TRAIN not in unit_splits:
             raise ColumnError(
-                f'Column "{self.column}": {unit_splits.size} group(s) are too few for {self.probabilities}: none would be '
-                "left to train on. Give more groups, or a larger share to train."
+                f'Column "{self.column}": {unit_splits.size} group(s) are too few for {self.probabilities}: none would '
+                "be left to train on. Use more groups, or a larger share of train."
             )
         return [GroupAssignment(self.column, self._key, group_units.shift, group_units.units, unit_splits)] * len(
             censuses
@@ -91,14 +90,14 @@ class GroupSplit(Splitter):
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class GroupCounts:
-    """How many rows of a partition each group has, by class; a single class (null) where there are none."""
+    """Numbers of rows of a partition by class and group."""
 
-    classes: pa.Array
-    counts: tuple[OrderedCounts, ...]
+    classes: pa.Array  # without stratify, a single class, null
+    counts: tuple[OrderedCounts, ...]  # of each class, by the hash of the group
 
 
 def count_groups(table: pa.Table, column: str, stratify: str | None, key: int, keep: Mask | None) -> GroupCounts:
-    """Count the groups of the kept rows of one partition."""
+    """Count the kept rows of one partition by group, and with `stratify` by class; `key` is the key of the hash."""
     groups, names = encode_classes(table, column)
     pairs, classes = groups, pa.nulls(1, pa.large_string())
     if stratify is not None:
@@ -118,11 +117,11 @@ def _hashes(names: pa.Array, key: int) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class GroupUnits:
-    """The units of all partitions, ascending, and their rows: in all, and of each class if there are several."""
+    """The units of groups of all partitions, with their row counts."""
 
-    shift: int
-    units: Integers
-    rows: Integers
+    shift: int  # units are hashes >> shift
+    units: Integers  # ascending
+    rows: Integers  # (1 + classes, units): all rows, and if stratified, rows of each class
 
     @classmethod
     def of(cls, censuses: Sequence[GroupCounts], stratify: str | None) -> GroupUnits:
@@ -138,19 +137,19 @@ class GroupUnits:
         counts = [OrderedCounts.of(np.zeros(0, np.int64))] * len(classes)
         for census in censuses:
             class_indices = pc.index_in(census.classes, value_set=classes).to_pylist()
-            for class_index, one in zip(class_indices, census.counts, strict=True):
-                counts[class_index] += one
+            for class_index, class_counts in zip(class_indices, census.counts, strict=True):
+                counts[class_index] += class_counts
         total = reduce(add, counts, OrderedCounts.of(np.zeros(0, np.int64)))
         rows = np.zeros((1 + len(classes) * (stratify is not None), total.buckets.size), np.int64)
         rows[0] = total.counts
-        for row, one in zip(rows[1:], counts, strict=False):
-            np.add.at(row, np.searchsorted(total.buckets, one.buckets >> (total.shift - one.shift)), one.counts)
+        for row, part in zip(rows[1:], counts, strict=False):
+            np.add.at(row, np.searchsorted(total.buckets, part.buckets >> (total.shift - part.shift)), part.counts)
         return cls(total.shift, total.buckets, rows)
 
     def assign_units(self, shares: Sequence[float]) -> NDArray[np.uint8]:
-        """Return the split of each unit; the module's docstring says how they are chosen."""
+        """Return the split of each unit, for the shares of all splits; the module's docstring has the algorithm."""
         totals = self.rows.sum(axis=1, keepdims=True)
-        # Sums over the first axis add one row after the other, on every machine.
+        # The trailing axis makes NumPy add the classes in sequence, with the same rounding on every machine.
         weights = np.ascontiguousarray((self.rows / totals).T)[:, :, None]
         squares = (weights * weights).sum(axis=1)[:, 0]
         order = np.argsort(-squares, kind="stable").tolist()
@@ -177,9 +176,9 @@ class GroupUnits:
 
 
 def _assign_unstratified(weights: Sequence[float], shares: Sequence[float]) -> list[int]:
-    """Return the split of units of one share each, largest first: seven times as fast as in arrays of one.
+    """Return the split of each unit without classes, largest first; seven times as fast as on arrays of length 1.
 
-    None could move: the smallest of a split, which came last, went where most was lacking.
+    No unit needs to move: the last unit of a split is its smallest, and was assigned where most was lacking.
     """
     lacking, unit_splits = list(shares), list[int]()
     for weight in weights:
@@ -191,13 +190,13 @@ def _assign_unstratified(weights: Sequence[float], shares: Sequence[float]) -> l
 
 @dataclass(frozen=True, eq=False)
 class GroupAssignment:
-    """The split of each unit of groups, which all partitions share."""
+    """The plan of `GroupSplit`, the same for all partitions."""
 
     column: str
-    key: int
-    shift: int
-    units: Integers
-    unit_splits: NDArray[np.uint8]
+    key: int  # of the hashes
+    shift: int  # units are hashes >> shift
+    units: Integers  # ascending
+    unit_splits: NDArray[np.uint8]  # of each unit
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         codes, names = encode_classes(table, self.column)

@@ -1,4 +1,4 @@
-"""Splits that choose rows at random: of all rows, or of each class."""
+"""Random splits, over all rows or within each class, and random samples."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OnSmall = Literal["error", "train"]
 
 @with_parameters
 class RandomSplit(Splitter):
-    """Split rows at random into train, validation and test, in exact numbers.
+    """Split rows at random into train, validation and test, with exact numbers of rows.
 
     Parameters
     ----------
@@ -73,7 +73,19 @@ class RandomSplit(Splitter):
 
 @dataclass(frozen=True)
 class RandomAssignment:
-    """Ranks of a partition's kept rows, how many are kept in all, and where train and validation end."""
+    """The plan of a random split for one partition.
+
+    Attributes
+    ----------
+    ranks : range
+        Row numbers of the partition's kept rows among all kept rows.
+    total : int
+        Number of kept rows in all partitions.
+    ends : tuple of int
+        Positions where train and validation end in the permutation of all kept rows.
+    key : int
+        Key of the permutation.
+    """
 
     ranks: range
     total: int
@@ -84,11 +96,11 @@ class RandomAssignment:
         return scatter_splits(table, keep, split_positions(self.positions(table, keep), *self.ends))
 
     def positions(self, table: pa.Table, keep: Mask | None) -> Integers:
-        """Return where the permutation puts each kept row."""
+        """Return the position of each kept row in the permutation of all kept rows."""
         return self._positions(table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     def is_train(self, rows: int) -> Mask:
-        """Tell of each of so many rows, all that there are, whether it is for training."""
+        """Return a mask of the training rows, for a partition of `rows` rows that are all kept."""
         return self._positions(rows) < self.ends[TRAIN]
 
     def _positions(self, rows: int) -> Integers:
@@ -98,27 +110,28 @@ class RandomAssignment:
 
 
 def assign_ranks(rows: Sequence[int], ends: tuple[int, int], key: int) -> list[RandomAssignment]:
-    """Return the assignment of partitions of so many kept rows each."""
+    """Return the assignment of each partition, for the number of kept rows in each; see `RandomAssignment`."""
     first = list(accumulate(rows, initial=0))
     return [RandomAssignment(range(*span), first[-1], ends, key) for span in pairwise(first)]
 
 
 def sample_rows(rows: Sequence[int], sample: float, seed: int) -> list[RandomAssignment]:
-    """Return which rows of each partition, of so many in each, are in a sample: those that are for training.
+    """Return for each partition the assignment whose training rows are a random sample.
 
-    A larger sample of the same rows has all those of a smaller one.
+    `rows` are the numbers of rows of the partitions, and `sample` is a share (float) or a number of rows (int). A
+    larger sample of the same rows contains every smaller one.
     """
     total = sum(rows)
     # 0.35 means 35 / 100, not the binary fraction next to it.
     size = sample if isinstance(sample, int) else round(total * Fraction(str(float(sample))))
     if total and not size:
-        raise ColumnError(f"sample={sample} of {total} rows is none: give a larger share, or a number of rows")
+        raise ColumnError(f"sample={sample} of {total} rows is none: use a larger share, or a number of rows")
     return assign_ranks(rows, (size, size), make_key(seed, "sample"))
 
 
 @with_parameters
 class StratifiedSplit(Splitter):
-    """Split every class of a column at random in the same proportions, in exact numbers.
+    """Split every class of a column at random in the same proportions, with exact numbers of rows.
 
     Parameters
     ----------
@@ -152,7 +165,7 @@ class StratifiedSplit(Splitter):
     def validate(self) -> None:
         super().validate()
         if self.on_small not in ("error", "train"):
-            raise self._error("on_small", '"error" or "train"', "With train, such classes are not split.")
+            raise self._error("on_small", '"error" or "train"', "With train, small classes are not split.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> ClassCounts:
         return count_classes(table, self.column, keep)
@@ -174,13 +187,13 @@ class StratifiedSplit(Splitter):
             f"{', ...' * (small.size > 5)}. {min_rows} rows are always enough."
         )
         if self.on_small == "error":
-            raise ColumnError(f'{message} Merge rare classes, or give on_small="train" to train on them.')
+            raise ColumnError(f'{message} Merge rare classes, or use on_small="train" to train on them.')
         warn(f"{message} All rows of these classes are used for training.")
 
 
 @dataclass(frozen=True)
 class ClassAssignment:
-    """A partition's share of the classes; quotas follow from the class totals."""
+    """The plan of `StratifiedSplit` for one partition; the class totals determine the rows of each split."""
 
     share: ClassShare
     probabilities: tuple[float, float, float]

@@ -1,4 +1,4 @@
-"""The split by time: the past for training, what came next for validation and testing."""
+"""The split by time: the oldest rows for training, later rows for validation and testing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from daskprep.split.base import (
 )
 from daskprep.storage.checkpoint import checkpointable
 
-# Of what several columns hold: the least and the largest number.
+# Fields of a time that several columns contain, with their minimum and maximum.
 _FIELD_RANGES = {
     "year": (1, 9999),
     "month": (1, 12),
@@ -47,7 +47,7 @@ _FIELD_RANGES = {
 
 
 class TimeSplitter(Splitter):
-    """What splits in order of time share."""
+    """Base class of splits in order of time: the census of a column of times, and checks of its parameters."""
 
     counts_column = True
 
@@ -61,34 +61,32 @@ class TimeSplitter(Splitter):
             return super()._check_column()
         if not (isinstance(names, list) and 2 <= len(names) <= len(_FIELD_RANGES) and all(map(_is_name, names))):
             field_names = ", ".join(_FIELD_RANGES)
-            raise self._error(
-                "column", "the name of a column, or those of two to six", f"Give columns of {field_names}."
-            )
+            raise self._error("column", "the name of a column, or two to six names", f"Use columns of {field_names}.")
         if self.datetime_format is not None:
-            raise ConfigError(f"{type(self).__name__}: several columns hold numbers: leave out datetime_format.")
+            raise ConfigError(f"{type(self).__name__}: several columns contain numbers: leave out datetime_format.")
         return None
 
     def validate(self) -> None:
         super().validate()
         time_format = self.datetime_format
         if time_format is not None and not (isinstance(time_format, str) and "%" in time_format):
-            raise self._error("datetime_format", "None or a format", 'Give for instance "%d/%m/%Y %H:%M".')
+            raise self._error("datetime_format", "None or a format", 'For example, use "%d/%m/%Y %H:%M".')
         self._nanoseconds("gap")
 
     def _nanoseconds(self, parameter: str) -> int:
         gap = getattr(self, parameter)
         with suppress(TypeError, ValueError):
-            # pandas takes a number without a unit for nanoseconds.
+            # pandas reads a number without a unit as nanoseconds.
             if gap is None or isinstance(gap, timedelta | np.timedelta64) or re.search("[A-Za-z:]", gap):
                 nanoseconds = 0 if gap is None else pd.Timedelta(gap).as_unit("ns").value
                 if nanoseconds >= 0:
                     return int(nanoseconds)
-        raise self._error(parameter, "a duration that is not negative, or None", 'Give for instance "7 days".')
+        raise self._error(parameter, "a duration that is not negative, or None", 'For example, use "7 days".')
 
     def _parameters(self) -> dict[str, Any]:
         parameters = super()._parameters()
         for name in {"gap", "window"} & parameters.keys():
-            if parameters[name] is None:  # as in splits from before there was one
+            if parameters[name] is None:  # as in splits saved before the parameter existed
                 del parameters[name]
             elif not isinstance(parameters[name], str):
                 parameters[name] = str(pd.Timedelta(parameters[name]))
@@ -101,20 +99,20 @@ class TimeSplitter(Splitter):
         cells = [find_column(table, name) for name in reader.names]
         if self.gap is not None and self.datetime_format is None and len(cells) == 1 and _is_number(cells[0].type):
             self._check_unit(keys[~bad])
-        examples = ((row, ", ".join(_format_cell(one[row]) for one in cells)) for row in rows[:MAX_EXAMPLES].tolist())
+        examples = ((row, ", ".join(_format_cell(part[row]) for part in cells)) for row in rows[:MAX_EXAMPLES].tolist())
         return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
 
     def _check_unit(self, keys: Integers) -> None:
         if keys.size and np.abs(keys).max() < 86_400 * 1_000_000:
             raise ConfigError(
-                f'{type(self).__name__}: the numbers of column "{self.column}" are times of one day, 1970-01-01, if '
-                'they count seconds: a gap needs datetime_format, such as "%Y", if they are something else'
+                f'{type(self).__name__}: read as seconds, the numbers of column "{self.column}" are times on one day, '
+                '1970-01-01. If they are not seconds, set datetime_format, such as "%Y"'
             )
 
 
 @with_parameters
 class DatetimeSplit(TimeSplitter):
-    """Split rows by time: train on the oldest, validate on the next, test on the newest, in exact numbers.
+    """Split by time, with exact numbers of rows: train on the oldest, validate on later, test on the newest rows.
 
     Rows of the same time are ordered by row number. A time that is missing or cannot be read raises
     `RejectedValueError` with the values and rows.
@@ -122,16 +120,16 @@ class DatetimeSplit(TimeSplitter):
     Parameters
     ----------
     column : str or list of str
-        Column of timestamps, dates, strings or numbers. Times without a zone are UTC; strings count to the microsecond.
+        Column of timestamps, dates, strings or numbers. Times without a zone are UTC; strings are read in microseconds.
         Numbers count seconds since 1970, or milliseconds to nanoseconds by their size, as for `Date`. Several columns
-        hold year, month, day, hour, minute and second as numbers, or the first two to five of these.
+        contain year, month, day, hour, minute and second as numbers, or the first two to five of these.
     probabilities : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     datetime_format : str or None
         Format of strings in the codes of `strptime`. None: ISO 8601. Numbers are then read as text: "%Y" reads 2021.
     gap : str, timedelta or None
-        Rows less than this after the last training row, or after the last validation row, belong to no split. Text has
-        a unit, such as "7 days" or "12h". Shares are those before rows are left out.
+        Rows less than this duration after the last training row, or after the last validation row, are dropped. A
+        string has a unit, such as "7 days" or "12h". Shares apply before rows are dropped.
 
     Examples
     --------
@@ -164,9 +162,10 @@ def cut_times(
     read_again: ReadAgain,
     gap: int = 0,
 ) -> list[TimeAssignment]:
-    """Cut the rows of all partitions in order of time, where ``ends_of(rows)`` says.
+    """Return the assignments that cut the rows of all partitions, in order of time, at the ranks ``ends_of(rows)``.
 
-    Rows less than `gap` nanoseconds behind the last one before a cut are in no piece.
+    `rows` is their number, and `censuses` are in partition order. Rows less than `gap` nanoseconds after the last row
+    before a cut are dropped.
     """
     ends: Sequence[int] = ()
 
@@ -186,9 +185,9 @@ def cut_times(
 def find_times(
     split: TimeSplitter, censuses: Sequence[TimeCounts], ranks_of: Callable[[int], set[int]], read_again: ReadAgain
 ) -> tuple[_TimeReader, str, int, dict[int, list[tuple[int, int]]]]:
-    """Return how times are read, their unit, the number of rows, and where the ranks lie that ``ranks_of(rows)`` names.
+    """Return a reader of the times, their unit, the number of rows, and the times at the ranks ``ranks_of(rows)``.
 
-    Raise an error for times that cannot be read.
+    The times are in the format of `find_ranks`. Raise `RejectedValueError` for times that cannot be read.
     """
     total = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
     reader = _TimeReader(split.column, split.datetime_format)
@@ -202,7 +201,7 @@ def find_times(
         raise ColumnError(f'Column "{reader.name}" has nanoseconds in some partitions: use one type.')
     rows = int(total.counts.counts.sum())
     counts = [census.counts for census in censuses]
-    reread: Any = read_again  # there if a census may not hold all times
+    reread: Any = read_again  # not None if a census may be too coarse
     cuts = find_ranks(ranks_of(rows), counts, lambda windows: reread(partial(_recount, reader, windows)))
     return reader, total.unit, rows, cuts
 
@@ -210,7 +209,21 @@ def find_times(
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class TimeCounts:
-    """The times of a partition's kept rows, and the rows whose time cannot be read; `+` in row order."""
+    """Counts of the times of a partition's kept rows, and of unreadable times; add them in partition order.
+
+    Attributes
+    ----------
+    rows : int
+        Number of rows, including dropped rows.
+    unit : str
+        Unit of the times, "us" or "ns"; "" without times.
+    counts : OrderedCounts
+        Rows by time.
+    bad : int
+        Rows with a missing or unreadable time.
+    examples : tuple of (int, str)
+        Row numbers and values of the first of these.
+    """
 
     rows: int
     unit: str
@@ -227,7 +240,7 @@ class TimeCounts:
 
 @dataclass(frozen=True)
 class _TimeReader:
-    """Reads the times of a column as integers: nanoseconds for timestamp[ns], else microseconds."""
+    """A reader of times as integers since 1970: nanoseconds for timestamp[ns], otherwise microseconds."""
 
     column: str | list[str]
     datetime_format: str | None
@@ -241,7 +254,7 @@ class _TimeReader:
         return ", ".join(self.names)
 
     def read(self, table: pa.Table, keep: Mask | None) -> tuple[Integers, Mask, str]:
-        """Return the times of the kept rows, which cannot be read, and the unit ("" without times)."""
+        """Return the times of the kept rows, a mask of the unreadable ones, and the unit ("" without times)."""
         columns = [find_column(table, name) for name in self.names]
         cells = columns[0] if len(columns) == 1 else pa.chunked_array([_from_parts(columns)])
         # Arrow 26 cannot filter string views.
@@ -268,31 +281,31 @@ class _TimeReader:
             integers = cells if pa.types.is_integer(kind) else cells.cast(pa.float64()).cast(pa.int64(), safe=False)
             return self._parse(integers.cast(pa.large_string()))
         raise ColumnError(
-            f'column "{self.name}" holds {kind}, which is not a time. Convert the column to timestamps, '
+            f'column "{self.name}" has type {kind}, which is not a time. Convert the column to timestamps, '
             "dates, numbers or strings first."
         )
 
     def _parse(self, text: pa.Array) -> pa.Array:
         time_format = self.datetime_format or "ISO8601"
         for zone in (None, "UTC") if time_format == "ISO8601" else ():
-            # Arrow reads a column as a whole or not at all; a mixed one is left to pandas.
+            # Arrow parses either all strings of a column or none; pandas parses mixed ones.
             with suppress(pa.ArrowInvalid):
                 return text.cast(pa.timestamp("us", zone))
         if not set(re.findall("%.", time_format)) <= {"%Y", "%m", "%d", "%H", "%M", "%S"} or time_format == "ISO8601":
             return self._parse_strictly(text, time_format)
         timestamps = pc.strptime(text, format=time_format, unit="us", error_is_null=True)
-        # Arrow takes 31 February for 2 March, and "20" for the year 20: have these read again.
+        # Arrow reads 31 February as 2 March, and "20" as the year 20: parse these again.
         ambiguous = pc.or_(pc.less(pc.day(timestamps), 4), pc.less(pc.year(timestamps), 1000)).fill_null(True)
         return pc.replace_with_mask(timestamps, ambiguous, self._parse_strictly(text.filter(ambiguous), time_format))
 
     def _parse_strictly(self, text: pa.Array, time_format: str) -> pa.Array:
         encoded = text.dictionary_encode()
-        # pandas takes "now" and "today" for times, and loses early years if one time has nanoseconds.
+        # pandas reads "now" and "today" as times, and loses early years if one time has nanoseconds.
         distinct = only_where(pc.match_substring_regex(encoded.dictionary, r"\d"), encoded.dictionary)
         if time_format == "ISO8601" or "%f" in time_format:
             distinct = pc.replace_substring_regex(distinct, r"(\.\d{6})\d+", r"\1")
         try:
-            # pandas reads names by the locale of the process.
+            # pandas reads names of months and weekdays in the locale of the process.
             if time_format != "ISO8601" and (numeric := numeric_format(time_format)) is not None:
                 distinct, time_format = (
                     pa.array(map(numeric.translate, distinct.to_pylist()), pa.string()),
@@ -300,7 +313,7 @@ class _TimeReader:
                 )
             times = pd.to_datetime(pd.Series(distinct.to_pandas()), format=time_format, errors="coerce", utc=True)
         except ValueError as error:
-            remedy = 'Use the codes of strptime, for instance "%d/%m/%Y %H:%M".'
+            remedy = 'Use the codes of strptime, such as "%d/%m/%Y %H:%M".'
             raise ConfigError(f'Column "{self.name}": datetime_format {time_format!r}: {error}. {remedy}') from error
         return pa.array(times.dt.as_unit("us")).cast(pa.timestamp("us")).take(encoded.indices)
 
@@ -314,7 +327,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _from_epochs(cells: pa.Array) -> pa.Array:
-    """Return the times that numbers count since 1970, null where they are beyond 64 bits."""
+    """Return timestamps for numbers of seconds to nanoseconds since 1970; null for numbers outside 64 bits."""
     is_integral = pa.types.is_integer(cells.type)
     numbers = cells if is_integral else cells.cast(pa.float64())
     with np.errstate(invalid="ignore"):
@@ -325,7 +338,7 @@ def _from_epochs(cells: pa.Array) -> pa.Array:
 
 
 def _from_parts(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
-    """Return the times whose year, month, day, hour, minute and second are in columns; null where there is none."""
+    """Return timestamps from columns of year, month, day, hour, minute and second; null for an invalid time."""
     fields = [pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float, na_value=np.nan) for column in columns]
     bad = np.any([(field != np.rint(field)) | ~np.isfinite(field) for field in fields], axis=0)
     for field, (low, high) in zip(fields, _FIELD_RANGES.values(), strict=False):
@@ -343,12 +356,12 @@ def _from_parts(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
 def _format_cell(cell: pa.Scalar) -> str:
     try:
         return "(missing)" if (value := cell.as_py()) is None else f'"{value}"'
-    except (OverflowError, ValueError):  # beyond the times of Python
+    except (OverflowError, ValueError):  # outside the range of datetime
         return f"{cell.value:,} of {cell.type}"
 
 
 def _in_microseconds(cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return times in microseconds, null where they are beyond 64 bits."""
+    """Return times in microseconds; null for times outside 64 bits."""
     try:
         return cells.cast(kind)
     except pa.ArrowInvalid:
@@ -360,15 +373,25 @@ def _in_microseconds(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _recount(reader: _TimeReader, windows: Any, table: pa.Table, keep: Mask | None) -> list[OrderedCounts]:
+    """Count the times of the kept rows inside each window, for `find_ranks`."""
     keys = reader.read(table, keep)[0]
     return [OrderedCounts.of(keys[keys >> shift == bucket]) for shift, bucket in windows]
 
 
 @dataclass(frozen=True)
 class TimeAssignment:
-    """Cuts, None at the end: a time, and how many of the partition's rows of that time come before.
+    """The plan of a split by time for one partition.
 
-    With a gap, `starts` are the first times behind each cut that are not left out.
+    Attributes
+    ----------
+    reader : _TimeReader
+        Reader of the times.
+    unit : str
+        Unit of the times.
+    cuts : tuple of (int, int) or None
+        A time, and how many of the partition's rows with this time precede the cut. None: a cut at the end.
+    starts : tuple of int or None
+        The first time after each cut that is not dropped for `gap`. None: no time is dropped.
     """
 
     reader: _TimeReader

@@ -125,7 +125,7 @@ def test_memory_holds_for_every_split(make, mixed, tmp_path) -> None:
 
 
 def test_a_split_of_the_preprocessor_beside_separate_ones_is_refused(make, tables) -> None:
-    with pytest.raises(ConfigError, match=r"given by split, and HashSplit\(column='city'\).*split=None"):
+    with pytest.raises(ConfigError, match=r"already split, and HashSplit\(column='city'\).*split=None"):
         make(split=dp.HashSplit("city")).fit(tables)
     for same in (dp.FixedSplit(), dp.RandomSplit()):  # the column itself, and what says nothing in a configuration
         assert make(split=same).fit(tables).learned_ == make().fit(tables).learned_
