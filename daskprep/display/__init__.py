@@ -1,1 +1,1 @@
-"""What people read: numbers and names in words, HTML that is safe, and tables."""
+"""Human-readable output: numbers and names as text, safe HTML, and tables."""

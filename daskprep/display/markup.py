@@ -1,4 +1,4 @@
-"""HTML that is safe because of how it is made: whatever is no `Markup` is escaped."""
+"""Safe HTML: every string that is not `Markup` is escaped."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _VOID = frozenset({"br", "img", "input", "link", "meta"})
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """String that is already HTML."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
-    """Return an element; attributes that are None are left out, and "class_" stands for "class".
+    """Return an HTML element; attributes that are None are omitted, and `class_` becomes "class".
 
     Examples
     --------
@@ -33,5 +33,5 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def join(children: Iterable[str]) -> Markup:
-    """Return what stands one after the other."""
+    """Concatenate strings as HTML."""
     return Markup("".join(child if isinstance(child, Markup) else html.escape(child) for child in children))

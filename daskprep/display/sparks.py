@@ -1,4 +1,4 @@
-"""Charts as small as words, in a colour that is seen on white and on black."""
+"""Charts as small as words, in a color that is visible on white and on black."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 from daskprep.display.markup import Markup, element
 
-_COLOUR = "#4f8bd0"
+_COLOR = "#4f8bd0"
 _WIDTH, _HEIGHT = 72.0, 18.0
 
 
 def bar_chart(heights: Sequence[float]) -> Markup:
-    """Return upright bars, the highest as high as the chart."""
+    """Return upright bars, scaled so that the highest one has the height of the chart."""
     top, step = max([*heights, 0]), min(10.0, _WIDTH / max(len(heights), 1))
     if not top:
         return Markup()
     shapes = []
-    for index, one in enumerate(heights):
-        # A bar that is there is seen.
-        height = max(one / top * _HEIGHT, 1.0 * bool(one))
+    for index, bar in enumerate(heights):
+        # Heights above 0 remain visible.
+        height = max(bar / top * _HEIGHT, 1.0 * bool(bar))
         shapes.append(_rect(index * step, _HEIGHT - height, step * 0.85, height))
     return _chart(shapes)
 
 
 def range_chart(low: float, mean: float, high: float, spread: float) -> Markup:
-    """Return a line from the smallest to the largest value, and on it a box of one deviation around the mean."""
-    width = high / 2 - low / 2  # halves: all of the doubles are wider than a double
+    """Return a line from the smallest to the largest value with a box of one standard deviation around the mean."""
+    width = high / 2 - low / 2  # halves, because the range of all doubles overflows
     if not width > 0:
         return Markup()
 
@@ -39,9 +39,10 @@ def range_chart(low: float, mean: float, high: float, spread: float) -> Markup:
 
 def _chart(shapes: Sequence[Markup]) -> Markup:
     style = f"flex:none;width:{_WIDTH:g}px;height:{_HEIGHT:g}px"
-    return element("svg", *shapes, viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", fill=_COLOUR, style=style, aria_hidden="true")
+    return element("svg", *shapes, viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", fill=_COLOR, style=style, aria_hidden="true")
 
 
 def _rect(x: float, y: float, width: float, height: float, opacity: float | None = None) -> Markup:
+    """Return a rectangle, with positions and sizes in pixels."""
     sizes = {"x": x, "y": y, "width": width, "height": height}
     return element("rect", **{name: f"{one:.1f}" for name, one in sizes.items()}, opacity=opacity)

@@ -1,4 +1,4 @@
-"""What describes an object: lines and tables, as text for terminals and as a card for notebooks."""
+"""Descriptions of objects: lines and tables, as text for terminals and as a card for notebooks."""
 
 from __future__ import annotations
 
@@ -16,30 +16,41 @@ from daskprep.display.words import format_count, join_names, truncate
 Row = tuple[str, ...]
 
 _MAX_TEXT_ROWS, _MAX_HTML_ROWS = 60, 200
-_MAX_VALUE_CHARACTERS = 200  # of a parameter
-_MIN_CHARACTERS = 6  # of a column
-_MAX_TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
-# Longer cells of cards wrap between words, so that all columns are seen at the usual width of a notebook.
+_MAX_VALUE_CHARACTERS = 200  # parameter values.
+_MIN_CHARACTERS = 6  # width of a narrowed column.
+_MAX_TEXT_CELL_CHARACTERS = 48  # all cells except the last of a row.
+# Longer cells of cards wrap between words, so that all columns are visible at the usual width of a notebook.
 _MAX_LINE_CHARACTERS, _MAX_LAST_CHARACTERS = 12, 20
 _NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
 
-# A grey that is seen on white and on black; all other colours are those of the page, which notebooks choose.
+# A gray that is visible on white and on black; all other colors are inherited from the page.
 _CARD = (
     "box-sizing:border-box;width:fit-content;max-width:100%;max-height:60em;overflow:auto;margin:2px 0;"
     "padding:8px 12px;border:1px solid rgba(128,128,128,.4);border-radius:6px;font-variant-numeric:tabular-nums"
 )
-# Notebooks give all columns one width, which breaks words.
+# Notebooks set a fixed layout with columns of equal width, which breaks words.
 _TABLE = "table-layout:auto;border-collapse:collapse;color:inherit;margin:8px 0 0"
 _ROW = "background:transparent;border-bottom:1px solid rgba(128,128,128,.3)"
-_FLEX_ROW = "display:flex;flex-wrap:wrap;gap:0 8px;align-items:flex-start"  # below each other where it is narrow
+_FLEX_ROW = "display:flex;flex-wrap:wrap;gap:0 8px;align-items:flex-start"  # stacked in narrow cells
 _CELL = "vertical-align:top;padding:2px 0 2px 10px;overflow-wrap:normal;text-align:"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Things with a row of text for each, made when it is shown, and what more of them are called.
+    """Items with a row of text each, which is created when it is displayed.
 
-    `chart` returns what cards show before the text of the last cell, if anything.
+    Attributes
+    ----------
+    header : tuple of str
+        Names of the columns.
+    items : collection
+        The items.
+    row : callable
+        Returns the row of an item.
+    noun : str
+        Singular noun for further items that are not displayed.
+    chart : callable or None
+        Returns the chart that cards show before the text of an item's last cell.
     """
 
     header: Row
@@ -49,13 +60,13 @@ class Table:
     chart: Callable[[Any], Markup] | None = None
 
     def rows(self, max_rows: int) -> list[Row]:
-        """Return the names of the columns and the first rows, and how many more there are."""
+        """Return the header and the rows of the first `max_rows` items, and a row with the number of other items."""
         rows = [self.header, *map(self.row, islice(self.items, max_rows))]
         more = len(self.items) - max_rows
         return [*rows, (f"and {format_count(more, f'more {self.noun}')}",)] if more > 0 else rows
 
     def html(self) -> Markup:
-        """Return a table whose columns of numbers are aligned to the right; a row of a single cell spans all."""
+        """Return an HTML table with right-aligned columns of numbers; a row of a single cell spans all columns."""
         header, *body = self.rows(_MAX_HTML_ROWS)
         sides = ["right" if _are_numbers(column) else "left" for column in list(zip_longest(*body, fillvalue=""))]
         charts = chain(map(self.chart or (lambda _: Markup()), self.items), [""])
@@ -66,13 +77,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Description:
-    """Lines of text, and tables below them."""
+    """Lines of text followed by tables."""
 
     lines: Sequence[str]
     tables: Sequence[Table]
 
     def text(self, width: int | None = None) -> str:
-        """Return all as plain text, in columns; with a width, long cells are wrapped to fit."""
+        """Return plain text with aligned columns; with a width in characters, long cells are wrapped to fit."""
         lines = list(self.lines)
         for table in self.tables:
             rows = table.rows(_MAX_TEXT_ROWS)
@@ -81,22 +92,22 @@ class Description:
         return "\n".join(lines)
 
     def html(self) -> Markup:
-        """Return a card that needs nothing else: styles are inline, and every value is escaped."""
+        """Return a self-contained HTML card: styles are inline, and every value is escaped."""
         first, *others = (element("div", line) for line in self.lines)
         title = element("div", first, style="font-weight:600")
         return element("div", title, *others, *(table.html() for table in self.tables), style=_CARD)
 
 
 def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
-    """Return a line for each row, with cells below each other; a row of a single cell may be as wide as it likes.
+    """Return the lines of rows with aligned columns; a row of a single cell may exceed the width of the columns.
 
-    With a width, the widest columns are narrowed until a line fits, and their cells take several lines.
+    With a width, the widest columns are narrowed until a line fits, and their cells wrap to several lines.
 
     Examples
     --------
-    >>> aligned([["split", "rows"], ["validation", "7"], ["and so on, and so on"]])
-    ['split       rows', 'validation  7', 'and so on, and so on']
-    >>> aligned([["feature", "learned"], ["city", "vocabulary of 4"]], width=20)
+    >>> align_columns([["split", "rows"], ["validation", "7"], ["and many more splits"]])
+    ['split       rows', 'validation  7', 'and many more splits']
+    >>> align_columns([["feature", "learned"], ["city", "vocabulary of 4"]], width=20)
     ['feature  learned', 'city     vocabulary', '         of 4']
     """
     columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
@@ -113,12 +124,12 @@ def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> li
 
 
 def settings_card(settings: Mapping[str, str], title: str) -> Markup:
-    """Return a card of settings by name."""
+    """Return an HTML card of settings by name."""
     return Description([title], [Table(("setting", "value"), list(settings.items()), tuple, "setting")]).html()
 
 
 class EstimatorCard:
-    """Shows the parameters of an estimator, for which scikit-learn shows a diagram that loads a script."""
+    """Mixin that displays the parameters of an estimator; scikit-learn's diagram loads a script."""
 
     def _repr_html_(self) -> str:
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
@@ -129,23 +140,25 @@ class EstimatorCard:
         )
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        # Notebooks call this first, and scikit-learn's returns its diagram.
+        # Notebooks call this method first, and scikit-learn's version returns the diagram.
         del kwargs
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:
+    """Return whether all cells with text are numbers, and there is one."""
     return any(cells) and all(_NUMBER.fullmatch(cell) for cell in cells if cell)
 
 
 def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, chart: str = "") -> Markup:
+    """Return an HTML row of cells aligned to `sides`; `chart` precedes the text of the last cell."""
     span = None if len(cells) >= len(sides) else len(sides)
     elements = []
     for column_index, (text, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):
         is_last = column_index == len(cells) - 1
         limit, min_width = (_MAX_LAST_CHARACTERS, 9) if is_last else (_MAX_LINE_CHARACTERS, 5)
         wraps = f"normal;min-width:{min_width}em" if len(text) > limit else "nowrap"
-        # Long parameters may wrap behind "=", and no percent sign stands alone.
+        # Long parameters may wrap after "=", but a percent sign stays with its number.
         cell = Markup(html.escape(text).replace("=", "=<wbr>").replace(" %", "\u00a0%"))
         if chart and is_last:
             cell = element("span", chart, element("span", cell, style="flex:1 1 10em"), style=_FLEX_ROW)

@@ -1,4 +1,4 @@
-"""Numbers, sizes and names as people read them, of bounded length."""
+"""Numbers, sizes and names as human-readable text of bounded length."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ YEARS = (1500, 2200)
 
 
 def format_count(amount: int, noun: str, plural: str | None = None) -> str:
-    """Return an amount with its noun.
+    """Return an amount with its noun in the singular or plural.
 
-    >>> count(1, "row"), count(2000, "row"), count(2, "process", "processes")
+    >>> format_count(1, "row"), format_count(2000, "row"), format_count(2, "process", "processes")
     ('1 row', '2,000 rows', '2 processes')
     """
     return f"{amount:,} {noun if amount == 1 else plural or f'{noun}s'}"
 
 
 def format_bytes(amount: float) -> str:
-    """Return bytes in the unit that makes a short number of them.
+    """Return a number of bytes in the unit with the shortest number.
 
-    >>> size(1), size(1_234_000)
+    >>> format_bytes(1), format_bytes(1_234_000)
     ('1 byte', '1.2 MB')
     """
     power = 0
@@ -34,9 +34,9 @@ def format_bytes(amount: float) -> str:
 
 
 def format_share(part: float, total: float) -> str:
-    """Return a part of a whole in percent; what is there is never called 0.
+    """Return the share of a part in a total in percent; only an empty part is 0 %, and only a full one 100 %.
 
-    >>> share(1, 8), share(1, 10_000), share(0, 0)
+    >>> format_share(1, 8), format_share(1, 10_000), format_share(0, 0)
     ('12.5 %', '<0.1 %', '0 %')
     """
     if not part:
@@ -46,9 +46,9 @@ def format_share(part: float, total: float) -> str:
 
 
 def format_number(value: float) -> str:
-    """Return a number with about four digits that tell.
+    """Return a number with about four significant digits.
 
-    >>> number(1234567.0), number(0.000123), number(3.0), number(2.34567)
+    >>> format_number(1234567.0), format_number(0.000123), format_number(3.0), format_number(2.34567)
     ('1,234,567', '0.000123', '3', '2.346')
     """
     if not math.isfinite(value):
@@ -61,19 +61,19 @@ def format_number(value: float) -> str:
 
 
 def truncate(text: str, limit: int = _MAX_NAME_CHARACTERS) -> str:
-    """Return text that is no longer than `limit`, and can be printed."""
+    """Return printable text of at most `limit` characters, cut with an ellipsis."""
     return escape_unprintable(text if len(text) <= limit else f"{text[: limit - 1]}…")
 
 
 def quote(text: str, limit: int) -> str:
-    """Return text that is no longer than `limit` between quotes, as Python writes it."""
+    """Return the Python literal of a text, cut to `limit` characters."""
     return repr(text if len(text) <= limit else f"{text[: limit - 1]}…")
 
 
 def join_names(names: Sequence[str], max_names: int) -> str:
-    """Return the first names, each cut, and how many more there are.
+    """Return the first names, each truncated, and the number of further names.
 
-    >>> listed(["a", "b", "c"], 2)
+    >>> join_names(["a", "b", "c"], 2)
     'a, b, and 1 more'
     """
     more = [f"and {len(names) - max_names:,} more"] if len(names) > max_names else []
@@ -81,21 +81,23 @@ def join_names(names: Sequence[str], max_names: int) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Return text with what cannot be seen, or turns text around, written as Python writes it."""
+    """Return text with unprintable characters, and those that change the text direction, as Python escapes."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def format_value(value: object, limit: int) -> str:
-    """Return one value of a table: whole numbers as such, others with six digits, times without needless zeros.
+    """Return one value of a table: floats with six digits, times without needless zeros, at most `limit` characters.
 
-    >>> value_text(1994.0000002, 9), value_text(0.1 + 0.2, 9), value_text(1e-7, 9), value_text(["a", "b"], 9)
-    ('1994', '0.3', '1e-07', 'a b')
+    >>> format_value(1994.0000002, 9), format_value(0.1 + 0.2, 9), format_value(1e-7, 9)
+    ('1994', '0.3', '1e-07')
+    >>> format_value(["a", "b"], 9)
+    'a b'
     """
     if isinstance(value, float):
         if not math.isfinite(value):
             return "" if math.isnan(value) else str(value)
-        is_whole = abs(value) < 1e15 and abs(value - round(value)) <= 1e-7 * abs(value)
-        return str(round(value)) if is_whole else f"{value:.6g}"
+        is_integral = abs(value) < 1e15 and abs(value - round(value)) <= 1e-7 * abs(value)
+        return str(round(value)) if is_integral else f"{value:.6g}"
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return truncate(" ".join(format_value(one, limit) for one in islice(value, limit)), limit)
     return "" if value is None else truncate(str(value).removesuffix(" 00:00:00"), limit)

@@ -1,4 +1,4 @@
-"""The data of a training run as one object: loaders for training, validation, test and prediction, by name."""
+"""The loaders of a training run, by name, for training, validation, test and prediction."""
 
 from daskprep.training.batches import Batches
 from daskprep.training.datamodule import DataModule

@@ -1,4 +1,4 @@
-"""What lies between a source of batches and the one who asks for them: processors, and the place to go on from."""
+"""Batches of a source after processors, with a checkpoint that matches the batches that the trainer has consumed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from daskprep.errors import ConfigError
 
-# A trainer holds the batch that it works on, and one ahead if it cannot ask how many there are.
+# A trainer holds the batch it works on, and prefetches one if the number of batches is unknown.
 _MAX_SNAPSHOTS = 3
 
 
@@ -23,7 +23,7 @@ class _Stateful(Protocol):
 
 @runtime_checkable
 class BatchSource(_Stateful, Protocol):
-    """What a loader is to those who iterate over it: one iteration is one epoch, the next one after the last."""
+    """A loader or stream: each iteration is the next epoch."""
 
     epoch: int
 
@@ -33,35 +33,35 @@ class BatchSource(_Stateful, Protocol):
 
 
 class _Snapshot(NamedTuple):
-    """Where things stood when a batch was given: `worked_count` is what the trainer had worked on by then."""
+    """State when a batch was yielded, and the number of batches that the trainer had consumed by then."""
 
     state: dict[str, Any]
     worked_count: int
 
 
 class Batches:
-    """Batches of a source, each through the processors, then over all groups, then collated.
+    """Batches of a source after the processors, the group processors and `collate`, in this order.
 
-    An iteration begins with its first batch, not with `iter`: trainers make iterators that they ask for nothing.
+    An iteration starts with its first batch and not with `iter`, because trainers create iterators that they never use.
 
     Parameters
     ----------
     source : BatchSource
-        What gives batches: a loader, or a stream.
+        A loader or a stream.
     processors : sequence of callable
-        Each from a batch to a batch.
+        Functions from a batch to a batch.
     groups : sequence of callable
-        Each from an iterator of batches to an iterator of batches.
+        Functions from an iterator of batches to an iterator of batches.
     collate : callable or None
-        From a batch to what is given.
+        Function from a batch to the value to yield.
     epoch : int or None
-        The epoch of the source that each iteration gives; None: one after the other.
+        Epoch of the source that every iteration yields; None: the next epoch each time.
     limit : int or None
-        Batches of an iteration.
+        Number of batches in an iteration.
     keep_groups : bool
-        Whether the states of groups are part of a state.
+        Whether states include the states of group processors.
     counter : callable or None
-        Tells how many batches a trainer has worked on so far; None: all that were given.
+        Returns the number of batches that a trainer has consumed so far; None: all yielded batches count as consumed.
     """
 
     def __init__(
@@ -87,18 +87,19 @@ class Batches:
         self._begin(0)
 
     def _begin(self, yielded: int) -> None:
-        # Batches given of this iteration: in all, and since it began or went on.
+        """Start an iteration that has already yielded this number of batches before a checkpoint."""
+        # Batches that this iteration has yielded: in all, and since it started or resumed.
         self._yielded, self._yielded_since_resume = yielded, 0
         self._is_over = False
         self._snapshots: deque[_Snapshot] = deque(maxlen=_MAX_SNAPSHOTS)
 
     @property
     def epoch(self) -> int:
-        """The epoch of the source that is given, or comes next."""
+        """The current epoch of the source, or the next one between iterations."""
         return self.source.epoch
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch; a TypeError if it is not known."""
+        """Return the number of batches of an epoch; raise TypeError if it is unknown."""
         if self._groups:
             raise TypeError("the number of batches is not known in advance, because group processors may change it")
         length = len(self.source)  # type: ignore[arg-type]
@@ -110,7 +111,7 @@ class Batches:
             and self._counter is not None
             and self._counter() == self._snapshots[-1].worked_count
         ):
-            # Lightning may fetch a batch to see that there is one, and begin again without a use of it.
+            # Lightning may fetch a batch to check that there is one, and restart without having used it.
             self.load_state_dict(self._snapshots[0].state)
         elif self._yielded_since_resume:
             self._begin(0)
@@ -120,13 +121,13 @@ class Batches:
         snapshots = self._snapshots
         snapshots.append(self._take_snapshot())
         for batch in islice(batches, None if self._limit is None else self._limit - self._yielded):
-            # An iteration that was left for another one says no more where things stand.
+            # An abandoned iteration must not change the state of the one that replaced it.
             if snapshots is self._snapshots:
                 self._yielded, self._yielded_since_resume = self._yielded + 1, self._yielded_since_resume + 1
                 snapshots.append(self._take_snapshot())
             yield batch if self._collate is None else self._collate(batch)
         if snapshots is self._snapshots:
-            # Groups may have left out what came last.
+            # Group processors may drop the last batches, so that `_yielded` does not show the end.
             self._is_over = True
 
     def _apply_processors(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -137,29 +138,30 @@ class Batches:
         return batches
 
     def _take_snapshot(self) -> _Snapshot:
+        """Return the current state of the source and the group processors."""
         state: dict[str, Any] = {"source": self.source.state_dict()}
         if self._limit is not None:
             state["given"] = self._yielded
         if self._stateful_groups:
-            # What they hold changes, and an earlier state may be asked for.
+            # Group processors change their state in place, and an earlier one may be requested.
             state["groups"] = [copy.deepcopy(group.state_dict()) for group in self._stateful_groups]
         return _Snapshot(state, 0 if self._counter is None else self._counter())
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration give this epoch: from its beginning, or from where a state was loaded in it."""
+        """Set the epoch of the next iteration, which starts at the beginning or at the position of a loaded state."""
         if epoch != self.epoch or self._yielded_since_resume:
             self._begin(0)
         self.source.set_epoch(epoch)
 
     def state_dict(self, *, ended: bool = False, ahead: int = 0) -> dict[str, Any]:
-        """Return what to go on from: behind the last batch that was worked on, not behind those that were fetched.
+        """Return the state to resume after the last batch that the trainer consumed, without prefetched batches.
 
         Parameters
         ----------
         ended : bool
-            Whether a trainer takes no more of this iteration: then the next epoch follows, if all was worked on.
+            Whether a trainer has ended this iteration: then the next epoch follows if all batches were consumed.
         ahead : int
-            Batches that a trainer fetches ahead of the one that it works on.
+            Number of batches that a trainer prefetches.
         """
         if not self._yielded_since_resume:
             return self._take_snapshot().state
@@ -169,10 +171,10 @@ class Batches:
         return {**state, "next_epoch": self.epoch + 1} if ended and not pending else state
 
     def _count_pending(self, ahead: int) -> int:
-        """Return how many of the batches that were given a trainer has not worked on.
+        """Return the number of yielded batches that the trainer has not consumed.
 
-        Lightning's own count goes on from that of a checkpoint, which may be loaded after it has fetched a batch; so it
-        is asked when a batch is given, and only what was added since then is used.
+        Lightning's counter continues from a checkpoint, which may be loaded after a batch was fetched. So it is read
+        when a batch is yielded, and only the increase since then is used.
         """
         if self._counter is None:
             return 0
@@ -180,14 +182,14 @@ class Batches:
         return max(0, min(pending, len(self._snapshots) - 1))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken."""
+        """Resume from a state: the next iteration continues after its last consumed batch."""
         if not isinstance(state, Mapping) or "source" not in state:
             raise ConfigError(f"not a state of a Manager's batches: {str(state)[:200]}")
         states = state.get("groups", [])
         if len(states) != len(self._stateful_groups):
             raise ConfigError(
-                f"the state was saved with {len(states)} stateful group processors, but there are {len(self._stateful_groups)}: "
-                "use the same group_processors on one rank, or restart the epoch"
+                f"the state was saved with {len(states)} stateful group processors, but there are "
+                f"{len(self._stateful_groups)}: use the same group_processors on one rank, or restart the epoch"
             )
         self.source.load_state_dict(state["source"])
         yielded = state.get("given", 0) if self._limit is not None else 0
@@ -197,12 +199,12 @@ class Batches:
             self.source.set_epoch(next_epoch)
             self._begin(0)
             return
-        for group, one in zip(self._stateful_groups, states, strict=True):
-            group.load_state_dict(one)
+        for group, group_state in zip(self._stateful_groups, states, strict=True):
+            group.load_state_dict(group_state)
         self._begin(yielded)
 
 
 def _apply_each(processor: Callable[[Any], Any], batches: Iterator[Any]) -> Iterator[Any]:
-    # Not map: a StopIteration of a processor would end the epoch, and no one would know.
+    # Not `map`: a StopIteration in a processor would end the epoch silently.
     for batch in batches:
         yield processor(batch)

@@ -1,4 +1,4 @@
-"""Managers as YAML says them: data by name, functions from those that a program allows, packing as a mapping."""
+"""Managers of a configuration: data by name, functions from an allowlist, packing as a mapping."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from daskprep.loader import Packing
 from daskprep.preprocessor import Preprocessor
 from daskprep.sources import as_source, prepared
 
-# What `datasets.load_dataset` is told; code of others is none of it.
+# Allowed arguments of `datasets.load_dataset`; `trust_remote_code` is not among them.
 _HUGGING_FACE_OPTIONS = ("name", "split", "revision", "data_files", "data_dir")
 _WRITE_OPTIONS = ("preprocessor", "prepare", "version")
 _OPTIONS = {"dataset": (), "files": _WRITE_OPTIONS, "huggingface": (*_WRITE_OPTIONS, *_HUGGING_FACE_OPTIONS)}
 
 
-def configured(config: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
-    """Return managers as a DataModule takes them; nothing is opened, and nothing imported that is not allowed."""
-    data_functions: dict[str, Callable[[], Any]] = {}  # managers that say the same data share what is written
+def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
+    """Return managers as arguments of a DataModule; no data is opened, and only allowed functions are imported."""
+    data_functions: dict[str, Callable[[], Any]] = {}  # managers with equal data share its dataset
 
-    def build_manager(one: Any) -> Any:
-        if not isinstance(one, Mapping):
-            return one
-        options = dict(one)
+    def build_manager(spec: Any) -> Any:
+        if not isinstance(spec, Mapping):
+            return spec
+        options = dict(spec)
         if isinstance(options.get("data"), Mapping):
             key = _key(options["data"])
             options["data"] = data_functions.setdefault(key, _build_data(options["data"], key, allowed, folder))
@@ -50,7 +50,7 @@ def configured(config: Mapping[str, Any], allowed: Iterable[str], folder: str | 
 
 
 def _build(option: str, spec: Any, allowed: Iterable[str]) -> Any:
-    """Return what a mapping stands for: a Packing, or a function with arguments."""
+    """Build a Packing or a function with arguments from a mapping; other values are returned unchanged."""
     if not isinstance(spec, Mapping):
         return spec
     if list(spec) == ["packing"]:
@@ -67,11 +67,12 @@ def _build(option: str, spec: Any, allowed: Iterable[str]) -> Any:
     except TypeError as error:
         raise ConfigError(f'{option}: "{spec["function"]}" does not accept these arguments: {error}') from error
     except ValueError:
-        pass  # what is written in C tells no parameters
+        pass  # functions in C may have no signature
     return functools.partial(function, **arguments)
 
 
 def _key(data: Mapping[Any, Any]) -> str:
+    """Return the JSON of a mapping, by which equal data is recognized."""
     try:
         return json.dumps(data, sort_keys=True, default=str)
     except TypeError as error:
@@ -85,7 +86,7 @@ def _digest(text: str) -> str:
 def _build_data(
     spec: Mapping[str, Any], key: str, allowed: Iterable[str], folder: str | os.PathLike[str] | None
 ) -> Callable[[], Any]:
-    """Return the function that finds or writes the dataset that a mapping names."""
+    """Return a function that finds or writes the dataset that a mapping specifies, in a subfolder of `folder`."""
     if "function" in spec:
         return cast("Callable[[], Any]", _build("data", spec, allowed))
     kind = next((name for name in spec if name in _OPTIONS), "")
@@ -94,7 +95,7 @@ def _build_data(
         if not kind or name not in known:
             raise ConfigError(f'data: unknown key "{name}".{did_you_mean(name, known)} Keys are: {", ".join(known)}')
     if not kind:
-        raise ConfigError(f"data is empty: give one of {', '.join(known)}")
+        raise ConfigError(f"data is empty: set one of {', '.join(known)}")
     if kind == "huggingface" and not isinstance(spec[kind], str):
         raise ConfigError(f"data: huggingface: {spec[kind]!r}: expected the name or the folder of a dataset")
     if kind == "dataset":
@@ -105,13 +106,13 @@ def _build_data(
     if function is not None:
         function = resolve("data: prepare", _build("data: prepare", function, allowed), allowed)
     elif "version" in spec:
-        raise ConfigError('data: "version" names the version of a "prepare" function, and there is none: remove it')
+        raise ConfigError('data: "version" names the version of a "prepare" function, which is missing: remove it')
     path = Path(folder) / _digest(key)
     return functools.partial(_write_dataset, dict(spec), path, function)
 
 
 def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., Any] | None) -> Dataset:
-    """Write the rows of files or of a dataset of Hugging Face, unless they were written before, and open them."""
+    """Write the rows of files or a Hugging Face dataset unless this version is already written, and open them."""
     rows, version = spec.get("files"), None
     if rows is None:
         try:
@@ -125,7 +126,7 @@ def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., 
         version = getattr(rows, "_fingerprint", None)
     if function is not None:
         record, declared_version = as_source(rows).record, spec.get("version")
-        # Nothing tells whether a function has changed, so without a version its rows are written by each run.
+        # A change of the function cannot be detected: without a version, each run writes its rows.
         version = (
             None
             if record is None or declared_version is None
@@ -138,21 +139,21 @@ def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., 
     try:
         return write(rows, path, version=version)
     except DatasetExistsError:
-        # The folder is named by the configuration, and so holds its rows as they were before, and nothing else.
+        # The folder name is a digest of the configuration: it contains only older rows of the same data.
         return write(rows, path, version=version, overwrite=True)
 
 
 def check_callables(option: str, value: Any, allowed: Iterable[str]) -> None:
-    """Refuse what can neither be called nor is the name of something that is allowed; nothing is imported."""
-    for one in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
-        if isinstance(one, str):
-            _check_name(option, one, tuple(allowed))
-        elif not callable(one):
-            raise ConfigError(f"{option}={one!r}: expected a callable or its dotted name")
+    """Raise ConfigError for values that are neither callable nor an allowed dotted name; nothing is imported."""
+    for function in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
+        if isinstance(function, str):
+            _check_name(option, function, tuple(allowed))
+        elif not callable(function):
+            raise ConfigError(f"{option}={function!r}: expected a callable or its dotted name")
 
 
 def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., Any]:
-    """Return what a dotted name such as ``"mypackage.steps.lower"`` stands for, if it is allowed; callables stay."""
+    """Import the function with a dotted name such as ``"mypackage.steps.lower"`` if it is allowed; return callables."""
     check_callables(option, [value], allowed)
     function: Callable[..., Any] = value
     if not isinstance(value, str):
@@ -168,9 +169,10 @@ def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., An
 
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
+    """Raise ConfigError for an invalid dotted name, or one that is not allowed."""
     if not all(part.isidentifier() for part in name.split(".")) or "." not in name:
         raise ConfigError(f'{option}: "{name}" is not the dotted name of a function, such as "mypackage.steps.lower"')
-    if not any(name.startswith(one) if one.endswith(".") else name == one for one in allowed):
+    if not any(name.startswith(prefix) if prefix.endswith(".") else name == prefix for prefix in allowed):
         raise ConfigError(
             f'{option}: "{name}" may not be imported (allowed: {", ".join(map(repr, allowed)) or "none"}): pass the '
             f'function itself, or allow it, as in DataModule(..., allowed=["{name.partition(".")[0]}."])'

@@ -1,4 +1,4 @@
-"""The loaders of a training run by name, opened for each stage, and the state of the one that trains."""
+"""The loaders of a training run by name, opened for each stage, and the state of the training loader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader.ranks import Ranks, check_count
 from daskprep.training.batches import Batches, BatchSource
-from daskprep.training.configured import configured, resolve
+from daskprep.training.configured import configure_managers, resolve
 from daskprep.training.examples import Examples, process_examples
 from daskprep.training.manager import Manager
 from daskprep.training.prepared import PreparedData, run_on_first_rank
@@ -35,8 +35,8 @@ class DataModule:
         ``{"train": {"lm": manager}, "val": {"lm": ..., "other": ...}, "test": ..., "predict": ...}``: a `Manager`, a
         dict of its parameters, or only its data.
     allowed : str or iterable of str
-        Functions that may be given by name: dotted names, or prefixes that end with a dot, ``"mypackage."``. Nothing
-        else is imported.
+        Functions that may be specified by name: dotted names, or prefixes that end with a dot, ``"mypackage."``.
+        Nothing else is imported.
     overfit_batches : int or None
         Yield only this many batches in each epoch, unshuffled, in training and validation, to check that a model can
         overfit them.
@@ -106,9 +106,9 @@ class DataModule:
         config : mapping, str or path
             The configuration, YAML text, or the path of a YAML or JSON file.
         allowed : str or iterable of str
-            Functions that it may name; nothing else is imported, and nothing is evaluated.
+            Functions that the configuration may name; nothing else is imported, and nothing is evaluated.
         folder : str, path or None
-            Folder where datasets are written for the files and Hugging Face datasets that it names.
+            Folder for the datasets written from files and Hugging Face datasets in the configuration.
         **ranks
             `rank` and `world_size`.
         """
@@ -118,13 +118,14 @@ class DataModule:
         managers = {role: by_name for role, by_name in loaded.items() if role != "overfit_batches"}
         names = (allowed,) if isinstance(allowed, str) else tuple(allowed)
         overfit = loaded.get("overfit_batches")
-        return cls(configured(managers, names, folder), allowed=names, overfit_batches=overfit, **ranks)
+        return cls(configure_managers(managers, names, folder), allowed=names, overfit_batches=overfit, **ranks)
 
     def _check_shared(self, role: str, manager: Manager) -> None:
-        trained = next(iter(self.managers["train"].values())).data
-        if role != "train" and isinstance(trained, BatchSource) and manager.data is trained:
+        """Raise ConfigError if a manager for evaluation shares its stream with training."""
+        training_data = next(iter(self.managers["train"].values())).data
+        if role != "train" and isinstance(training_data, BatchSource) and manager.data is training_data:
             raise ConfigError(
-                f"{trained!r} is also used for training, which evaluation would interrupt: pass a function that "
+                f"{training_data!r} is also used for training, which evaluation would interrupt: pass a function that "
                 "creates a separate one"
             )
 
@@ -137,7 +138,7 @@ class DataModule:
                 yield role, name, manager
 
     def _managers_of(self, role: str) -> dict[str, Manager]:
-        """Return what the loaders of a role are made of, in the stage that it was set up for."""
+        """Return the managers of a role by name, for the stage that it was set up for."""
         return (
             self.managers["train"]
             if role == "train"
@@ -145,7 +146,7 @@ class DataModule:
         )
 
     def _evaluation_managers(self, stage: str) -> dict[str, Manager]:
-        """Return what is not for training, and opened in a stage, wherever it stands."""
+        """Return the managers, other than for training, that are opened in a stage, under any role."""
         managers: dict[str, Manager] = {}
         for role, name, manager in self._iterate_managers():
             if role == "train" or stage not in (manager.stages or STAGES_BY_ROLE[role]):
@@ -161,7 +162,7 @@ class DataModule:
         return LoaderNames({role: list(self._managers_of(role)) for role in ROLES})
 
     def prepare_data(self) -> None:
-        """Call the functions that write or find datasets, on the first rank only; the others wait."""
+        """Call the functions that write or find datasets on the first rank, while other ranks wait."""
         run_on_first_rank(self._prepare)
 
     def _prepare(self) -> None:
@@ -186,18 +187,19 @@ class DataModule:
             self._state = None
 
     def _open(self, role: str, name: str, manager: Manager) -> Batches:
+        """Return the batches of a manager on this rank."""
         overfit = role in {"train", "val"} and self._is_overfitting()
         ranks = self._ranks()
         with _add_error_note(role, name):
             source, to_remove = manager.open(role, self._prepared, ranks, overfit=overfit)
             example_processors = [
-                resolve("example_processors", one, self.allowed) for one in manager.example_processors
+                resolve("example_processors", processor, self.allowed) for processor in manager.example_processors
             ]
-            processors = [resolve("processors", one, self.allowed) for one in manager.processors]
+            processors = [resolve("processors", processor, self.allowed) for processor in manager.processors]
             if example_processors or isinstance(source, Examples):
                 as_list = isinstance(source, Examples) and manager.collate is not None
                 processors.insert(0, partial(process_examples, example_processors, as_list=as_list))
-            groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping]
+            groups = [resolve("group_processors", processor, self.allowed) for processor in manager.grouping]
             collate = None if manager.collate is None else resolve("collate", manager.collate, self.allowed)
             world_size = getattr(source, "world_size", ranks.world_size)
         return Batches(
@@ -207,7 +209,7 @@ class DataModule:
             collate,
             epoch=None if role == "train" and not overfit else 0,
             limit=self.overfit_batches if overfit else None,
-            # What a group of one rank holds is of no use to the others.
+            # The state of a group processor is of no use on another rank.
             keep_groups=world_size in {None, 1},
             counter=self._counter() if role == "train" else None,
         )
@@ -227,9 +229,11 @@ class DataModule:
         return self.overfit_batches is not None
 
     def _counter(self) -> Callable[[], int] | None:
+        """Return a function that counts consumed batches, for subclasses with a trainer; None: count yielded ones."""
         return None
 
     def _progress(self) -> dict[str, Any]:
+        """Return the arguments of `Batches.state_dict`, for subclasses with a trainer."""
         return {}
 
     @property
@@ -237,6 +241,7 @@ class DataModule:
         return next(iter(self._opened_batches("train").values()))
 
     def _opened_batches(self, role: str) -> dict[str, Batches]:
+        """Return the batches of a role by name; raise ConfigError if they are not open."""
         if role not in self._opened:
             stages = " or ".join(f'setup("{stage}")' for stage in STAGES_BY_ROLE[role])
             raise ConfigError(f'the loaders of "{role}" are not open: call {stages} first')
@@ -259,7 +264,7 @@ class DataModule:
         return list(self._opened_batches("predict").values())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the training loader; the state of one rank is valid for any number of ranks."""
+        """Return the position of the training loader; a state of one rank is valid for any number of ranks."""
         state = self._train_batches.state_dict(**self._progress()) if "train" in self._opened else self._state
         return {} if state is None else {"train": {next(iter(self.managers["train"])): state}}
 
@@ -279,7 +284,7 @@ class DataModule:
 
 
 def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
-    """Take columns out of a batch that are not known by name before there is one."""
+    """Remove columns from a batch of a source whose columns are not available before its first batch."""
     if isinstance(batch, tuple):
         return (_remove_columns(names, batch[0]), *batch[1:])
     for name in names:
@@ -289,28 +294,30 @@ def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
 
 
 def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
+    """Return managers by role and name; raise ConfigError for invalid ones."""
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
         raise ConfigError(f'managers={managers!r}: expected {{"train": {{"lm": Manager(...)}}, "val": ...}}')
-    for spelled, by_name in managers.items():
-        role = parse_role(spelled)
+    for role_name, by_name in managers.items():
+        role = parse_role(role_name)
         if not isinstance(by_name, Mapping):
             raise ConfigError(
-                f'"{spelled}": {by_name!r}: expected managers by name, as in {{"{spelled}": {{"lm": ...}}}}'
+                f'"{role_name}": {by_name!r}: expected managers by name, as in {{"{role_name}": {{"lm": ...}}}}'
             )
         if parsed[role]:
-            raise ConfigError(f'"{spelled}" means "{role}", which is already given: merge their managers')
-        for name, one in by_name.items():
+            raise ConfigError(f'"{role_name}" means "{role}", which is already used: merge their managers')
+        for name, options in by_name.items():
             with _add_error_note(role, name):
-                parsed[role][name] = Manager.of(one)
+                parsed[role][name] = Manager.of(options)
     if len(parsed["train"]) != 1:
         names = ", ".join(parsed["train"]) or "none"
-        raise ConfigError(f'"train" has {len(parsed["train"])} managers ({names}): give exactly one')
+        raise ConfigError(f'"train" has {len(parsed["train"])} managers ({names}): use exactly one')
     return parsed
 
 
 @contextmanager
 def _add_error_note(role: str, name: str) -> Iterator[None]:
+    """Add the manager's role and name to errors in the body."""
     try:
         yield
     except Exception as error:

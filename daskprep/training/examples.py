@@ -1,4 +1,4 @@
-"""Examples that are no rows of a dataset, such as prompts or a dataset of torch, and functions of single examples."""
+"""Batches of examples that are not rows of a dataset, such as prompts or a torch dataset; functions of one example."""
 
 from __future__ import annotations
 
@@ -19,13 +19,26 @@ from daskprep.sources.frames import is_instance_of
 from daskprep.training.batches import BatchSource
 
 _FORMAT = 1
-_CHUNK_ROWS = 65_536  # numbers of rows that are permuted together
+_CHUNK_ROWS = 65_536  # number of row numbers that are permuted in one call
 
 
 class Examples:
-    """A source of batches: lists of the examples that an iterable, or a dataset of torch, gives.
+    """Source of batches: lists of examples of an iterable or a torch dataset.
 
-    Ranks share batches as those of a dataset: all ranks have the same number, and none is empty.
+    Ranks share batches in the same way as for datasets: all ranks have the same number of batches, and none is empty.
+
+    Parameters
+    ----------
+    data : iterable, or object with a length and rows by number
+        The examples.
+    batch_size : int
+        Number of examples of a batch over all ranks together.
+    ranks : Ranks
+        Rank and world size; None: from torch.distributed.
+    seed : int
+        Seed of the order with `shuffle`.
+    shuffle : bool
+        Whether each epoch has a different order.
     """
 
     def __init__(self, data: Any, batch_size: int, ranks: Ranks, *, seed: int = 0, shuffle: bool = False) -> None:
@@ -41,6 +54,7 @@ class Examples:
         self._go_to(0)
 
     def _go_to(self, epoch: int, rows_yielded: int = 0) -> None:
+        """Move to a position in an epoch: after this number of rows."""
         self.epoch, self._rows_yielded = epoch, rows_yielded
         self._begun = self._is_over = False
 
@@ -58,12 +72,12 @@ class Examples:
         batch = list(islice(rows, self._batch_size))
         while batch:
             ahead = list(islice(rows, self.world_size))
-            # Every rank must have a row of the last batch: fewer rows than ranks join the one before it.
+            # Every rank needs a row of the last batch: fewer rows than ranks are added to the batch before.
             is_last = len(ahead) < self.world_size
             share = self._take_share(batch) + self._take_share(ahead if is_last else [])
             if not share or len(batch) < self.world_size:
                 raise ConfigError(
-                    f"{len(batch)} examples are too few for {self.world_size} ranks: some would have none; add "
+                    f"{len(batch)} examples are too few for {self.world_size} ranks, because each needs one: add "
                     "examples, or use fewer ranks"
                 )
             rows_yielded += len(batch) + len(ahead) * is_last
@@ -72,17 +86,19 @@ class Examples:
             batch = [] if is_last else ahead + list(islice(rows, self._batch_size - len(ahead)))
 
     def _take_share(self, rows: list[Any]) -> list[Any]:
+        """Return the part of a batch for this rank."""
         return rows[slice(*rank_bounds(len(rows), self.rank, self.world_size))]
 
     def _iterate_indices(self, first: int) -> Iterator[int]:
-        """Yield the numbers of the rows of this epoch in order, from a position on."""
+        """Yield the row numbers of this epoch in order, from the position `first`."""
         rows, key = len(self._data), make_key(self.seed, "examples", self.epoch)
         for start in range(first, rows, _CHUNK_ROWS):
             indices = np.arange(start, min(start + _CHUNK_ROWS, rows))
             yield from (permute(indices, rows, key) if self.shuffle else indices).tolist()
 
     def _read(self, indices: list[int]) -> list[Any]:
-        # What torch's DataLoader asks a dataset for, if it has it.
+        """Return the examples with these row numbers."""
+        # torch's DataLoader also prefers `__getitems__` if a dataset has it.
         getitems = getattr(self._data, "__getitems__", None)
         return [self._data[index] for index in indices] if getitems is None else list(getitems(indices))
 
@@ -109,24 +125,24 @@ class Examples:
 
 
 def is_indexable(data: Any) -> bool:
-    """Tell whether examples can be read by number: those of a list, or of a dataset of torch that is no iterable."""
+    """Return whether examples can be read by number, as in a list or a map-style torch dataset."""
     # A torch IterableDataset inherits a method that raises.
     is_iterable = isinstance(data, IterableDataset) or is_instance_of(data, "datasets", "IterableDataset")
     return not is_iterable and hasattr(data, "__getitem__") and hasattr(data, "__len__")
 
 
 def is_stream(data: Any) -> bool:
-    """Tell whether something gives batches; streamed datasets of Hugging Face have the methods, but give examples."""
+    """Return whether data is a source of batches; streamed Hugging Face datasets look like one but yield examples."""
     return isinstance(data, BatchSource) and not is_instance_of(data, "datasets", "IterableDataset")
 
 
 def is_encoded(data: Any) -> bool:
-    """Tell whether something is a dataset, where one is, or a stream, rather than examples."""
+    """Return whether data is a dataset, a path of one, or a stream, rather than examples."""
     return isinstance(data, Dataset | Split | str | os.PathLike) or is_stream(data)
 
 
 def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
-    """Put each example of a batch through functions, and return what torch makes of them, or a list."""
+    """Apply functions to each example of a batch; return a list with `as_list`, else the batch that torch collates."""
     examples = batch if isinstance(batch, list) else [_select_row(batch, row) for row in range(_count_rows(batch))]
     for processor in processors:
         examples = [processor(example) for example in examples]
@@ -134,7 +150,7 @@ def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, 
 
 
 def check_examples(data: Any, prefix: str = "data=") -> None:
-    """Raise ConfigError for what gives no examples, or gives them only once."""
+    """Raise ConfigError for data that is no collection of examples, or can be read only once."""
     if isinstance(data, Iterator):
         raise ConfigError(f"{prefix}{data!r} is an iterator, which yields its examples only once: pass a list")
     if isinstance(data, DataLoader):
@@ -155,12 +171,14 @@ def _is_dataset(example: Any) -> bool:
 
 
 def _select_row(batch: Any, row: int) -> Any:
+    """Return one row of a batch, as a dict or tuple of values if the batch is one of arrays."""
     if isinstance(batch, Mapping):
         return {name: _select_row(value, row) for name, value in batch.items()}
     return tuple(_select_row(value, row) for value in batch) if isinstance(batch, tuple) else batch[row]
 
 
 def _count_rows(batch: Any) -> int:
+    """Return the number of rows of a batch, from its first array."""
     while isinstance(batch, Mapping | tuple):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch)

@@ -1,4 +1,4 @@
-"""What one loader of a training run is made of."""
+"""The definition of one loader of a training run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskprep.training.examples import Examples, check_examples, is_encoded, is_
 from daskprep.training.prepared import PreparedData
 from daskprep.training.stages import parse_stages
 
-# Where rows for a role are, if nothing is said; rows to predict are in no split by nature.
+# The default split of each role; prediction has none.
 _SPLIT_BY_ROLE = {"train": "train", "val": "validation", "test": "test"}
 _OPTIONS_ELSEWHERE = {
     "rank": "DataModule(rank=..., world_size=...)",
@@ -35,20 +35,20 @@ class Manager:
     Parameters
     ----------
     data : Split, Dataset, str, path, callable, stream, dataset of torch or iterable
-        The data. A split; a dataset, or its path or URL, with `split`; a function without arguments that writes or
-        finds a dataset and returns it or its path; a stream, or a function that creates one and receives `rank` and
-        `world_size` if it has such parameters. Any object with the methods of a loader is a stream. Also an iterable of
-        examples, such as a list of prompts, or a dataset of torch.
+        The data: a split, or a dataset, its path or URL, with `split`. A function without arguments that writes or
+        finds a dataset and returns it or its path. A stream, or a function that creates one and receives `rank` and
+        `world_size` if it has these parameters; any object with the methods of a loader is a stream. An iterable of
+        examples, such as a list of prompts, or a torch dataset.
     batch_size : int or None
         Rows of a batch over all ranks together. None: 1024.
     split : str or None
         Split of a dataset. None: "train", "validation" or "test", according to the role of the manager; for prediction,
         the only split of the dataset.
     stages : str, iterable of str or None
-        Stages in which it is opened: "fit", "validate", "test", "predict". None: according to its role; "val" stands
-        for "fit" and "validate".
+        Stages in which it is opened: "fit", "validate", "test", "predict". None: according to its role; "val" means
+        "fit" and "validate".
     columns_to_remove : iterable of str
-        Outputs to remove from batches. Those of a dataset are not read.
+        Outputs to remove from batches. Removed outputs of a dataset are not read.
     example_processors : iterable of callable or str
         Functions from one example, a dict of its values, to an example that torch collates.
     processors : iterable of callable or str
@@ -57,9 +57,9 @@ class Manager:
         Functions from an iterator of batches to an iterator of batches. `Packing` works on documents, and comes first.
     collate : callable, str or None
         Function from a finished batch to the input of a model. For an iterable, it receives a list of examples. None:
-        torch's `default_collate` for those.
+        torch's `default_collate` for examples.
     **options : Any
-        Options of a loader: `seed`, `targets`, `device`, `prefetch_size`, `balance`, `augment`, and so on.
+        Options of a loader, such as `seed`, `targets`, `device`, `prefetch_size`, `balance` and `augment`.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Manager:
 
     @classmethod
     def of(cls, value: Any) -> Manager:
-        """Return a manager of what one may be given as: itself, its parameters, or its data."""
+        """Return a manager from a manager, a dict of its parameters, or its data."""
         if isinstance(value, Manager):
             return value
         if not isinstance(value, Mapping):
@@ -119,7 +119,7 @@ class Manager:
         return f"Manager({', '.join([repr(self.data), *(f'{name}={value!r}' for name, value in options.items())])})"
 
     def check(self, role: str, allowed: Collection[str]) -> None:
-        """Refuse what makes no sense for a role, before anything is opened or imported."""
+        """Raise ConfigError for options that do not suit a role, before any data is opened or function imported."""
         if role != "train" and self.options.get("shuffle"):
             raise ConfigError("shuffle=True is for training only: remove it")
         check_callables("example_processors", self.example_processors, allowed)
@@ -129,10 +129,10 @@ class Manager:
             check_callables("collate", self.collate, allowed)
 
     def _split_packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
-        """Return what packs documents, and the group processors that work on batches."""
+        """Return the Packing of group_processors, or None, and the group processors that work on batches."""
         first, rest = self.group_processors[:1], self.group_processors[1:]
         if any(isinstance(one, Packing) for one in rest):
-            raise ConfigError("group_processors: Packing works on documents: give it once, before all others")
+            raise ConfigError("group_processors: Packing works on documents: use it once, before all others")
         if not first or not isinstance(first[0], Packing):
             return None, self.group_processors
         if self.options.get("pack") is not None:
@@ -142,7 +142,7 @@ class Manager:
     def open(
         self, role: str, prepared: PreparedData, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
-        """Return what gives batches, and which of `columns_to_remove` must be taken out of them."""
+        """Return the source of batches, and the columns to remove from its batches, because it reads them."""
         data = prepared.result(self.data, ranks)
         if not is_encoded(data):
             return self._make_examples(data, role, ranks, overfit=overfit), ()
@@ -152,9 +152,10 @@ class Manager:
         return self._make_loader(self._select_split(role, data), role, ranks, overfit=overfit)
 
     def _make_examples(self, data: Any, role: str, ranks: Ranks, *, overfit: bool) -> Examples:
+        """Return the source of batches for examples; raise ConfigError for options that only datasets have."""
         options = dict(self.options)
         seed, shuffle = options.pop("seed", 0), options.pop("shuffle", role == "train" and is_indexable(data))
-        # Gradients are averaged as if all shares were equal; nothing else depends on it.
+        # Only training needs equal shares of ranks: its gradients are averaged with equal weights.
         uneven = options.pop("uneven", False) or role != "train"
         rejected = {"split": self.split, "columns_to_remove": self.columns_to_remove or None, **options}
         self._refuse(rejected, "is for datasets only", data)
@@ -163,6 +164,7 @@ class Manager:
         return Examples(data, size, ranks, seed=seed, shuffle=shuffle and not overfit)
 
     def _select_split(self, role: str, data: Any) -> Split:
+        """Return the split of a dataset for a role."""
         if isinstance(data, Split):
             if self.split not in (None, data.name):
                 raise ConfigError(
@@ -175,15 +177,16 @@ class Manager:
             name = next(iter(dataset.splits))
         if name not in dataset.splits:
             names = ", ".join(dataset.splits)
-            reason = "split is needed" if name is None else f'there is no split "{name}"'
+            reason = "split is needed" if name is None else f'no split "{name}"'
             raise ConfigError(
-                f"{reason}: {dataset.url} has {names}.{did_you_mean(name, dataset.splits)} Give split=..."
+                f"{reason}: {dataset.url} has {names}.{did_you_mean(name, dataset.splits)} Pass split=..."
             )
         return dataset.splits[name]
 
     def _make_loader(
         self, split: Split, role: str, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
+        """Return the loader of a split, and the columns to remove from its batches, because packing reads them."""
         options = dict(self.options)
         options.setdefault("shuffle", role == "train")
         options["shuffle"] = options["shuffle"] and not overfit
@@ -198,26 +201,27 @@ class Manager:
         return loader, tuple(removed) if options.get("pack") is not None else ()
 
     def _select_columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
+        """Return the columns of a split to read; raise ConfigError for removed columns that are unknown or targets."""
         if self.options.get("columns") is not None:
             raise ConfigError("columns and columns_to_remove exclude each other: remove one")
-        targets = _as_tuple(self.options.get("targets") or ())  # those of the dataset may be removed
+        targets = _as_tuple(self.options.get("targets") or ())  # targets of the dataset may be removed
         for name in removed:
             if name not in split.columns:
                 raise ConfigError(
-                    f'columns_to_remove: there is no output "{name}" in {split.dataset.url}.'
-                    f"{did_you_mean(name, split.columns)}"
+                    f'columns_to_remove: no output "{name}" in {split.dataset.url}.{did_you_mean(name, split.columns)}'
                 )
             if name in targets:
                 raise ConfigError(f'columns_to_remove: "{name}" is also in targets: remove it from one of them')
         return [name for name in split.columns if name not in removed]
 
     def _refuse(self, options: Mapping[str, Any], reason: str, data: Any) -> None:
-        """Raise ConfigError for the first option that is given, or for Packing."""
-        useless = [name for name, value in {**options, "Packing": self._packing}.items() if value is not None]
-        if useless:
-            raise ConfigError(f"{useless[0]} {reason}: data={data!r:.200}")
+        """Raise ConfigError for the first option, Packing included, that is set; `reason` follows its name."""
+        set_options = [name for name, value in {**options, "Packing": self._packing}.items() if value is not None]
+        if set_options:
+            raise ConfigError(f"{set_options[0]} {reason}: data={data!r:.200}")
 
     def _check_stream(self, stream: BatchSource, role: str, world_size: int | None) -> None:
+        """Raise ConfigError for options that a stream must have been created with."""
         rejected = {"batch_size": self.batch_size, "split": self.split, **self.options}
         self._refuse(rejected, "must be set when the stream is created, not on its Manager", stream)
         if role != "train" and getattr(stream, "shuffle", False):
@@ -231,10 +235,12 @@ class Manager:
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return one function, name or Packing as a tuple, and an iterable of them as a tuple."""
     return (value,) if isinstance(value, str) or callable(value) or isinstance(value, Packing) else tuple(value)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for options that loaders do not have."""
     known = list(inspect.signature(Loader).parameters)
     own = [name for name in inspect.signature(Manager).parameters if name != "options"]
     for name in options:

@@ -1,4 +1,4 @@
-"""What the functions return that find, write or stream the rows of managers."""
+"""Results of the functions that write, find or stream the data of managers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from daskprep.training.examples import check_examples, is_encoded, is_stream
 
 
 class PreparedData:
-    """Calls each function that writes or finds rows once, however many managers share it, on the first rank alone.
+    """Calls each function that writes or finds data once, for all managers that share it, on the first rank only.
 
-    A frame in memory is written anew by each call, and a dataset that is written anew takes the place of the one that
-    other ranks have open.
+    Each call writes a frame in memory again, and the new dataset would replace the one that other ranks have open.
     """
 
     def __init__(self) -> None:
-        # The function is kept, so that no other one gets its id. None instead of a stream: each manager of each rank
-        # goes through one of its own. So do ranks with a dataset of torch, which may not be sent to other processes.
+        # Keeping the function prevents another one from getting its id. None replaces a stream, because each manager
+        # of each rank needs a separate one, and a torch dataset on several ranks, because it may not be picklable.
         self._results: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def call(self, all_data: Iterable[Any]) -> None:
-        """Call the functions among the data of managers, on whichever rank this is."""
+        """Call the functions among the data of managers on this rank, except functions of a rank."""
         for data in all_data:
             if _is_function(data) and not _rank_parameters(data):
                 self._call_once(data)
 
     def result(self, data: Any, ranks: Ranks) -> Any:
-        """Return what a manager's data stands for: what it returns, if it is a function, or itself."""
+        """Return the data of a manager: the result of a function, or the data itself."""
         if not _is_function(data):
             return data
         rank_parameters = _rank_parameters(data)
@@ -41,15 +40,15 @@ class PreparedData:
             result = _check_result(data, data(**{name: getattr(ranks, name) for name in rank_parameters}))
             if not is_encoded(result):
                 raise ConfigError(
-                    f"data: {data!r} takes {rank_parameters[0]} and returned examples, which ranks share: return all of them, "
-                    f"without {rank_parameters[0]}"
+                    f"data: {data!r} takes {rank_parameters[0]} and returned examples, which ranks share: return all "
+                    f"of them, without {rank_parameters[0]}"
                 )
             return result
         result = run_on_first_rank(lambda: self._call_once(data))
         return _check_result(data, data()) if result is None else result
 
     def _call_once(self, function: Callable[[], Any]) -> Any:
-        # Each look at a method of an object makes another one.
+        # Each access to a bound method creates a new object, with another id.
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
             result = _check_result(function, function())
@@ -58,12 +57,12 @@ class PreparedData:
         return self._results[key][1]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Another process has other ids.
+        # Ids are valid in one process only.
         return {"_results": {}}
 
 
 def run_on_first_rank(make: Callable[[], Any]) -> Any:
-    """Return what the first rank makes, on all of them if torch.distributed runs; an error there is one everywhere."""
+    """Call a function on the first rank and return its result on all ranks; its error is raised on all of them, too."""
     if not is_distributed():
         return make()
     sent: list[Any] = [None, None]
@@ -74,7 +73,7 @@ def run_on_first_rank(make: Callable[[], Any]) -> Any:
         sent[1] = f"{type(error).__name__}: {error}"
         raise
     finally:
-        # Those who wait are told, rather than left waiting.
+        # Also after an error, because other ranks wait for the broadcast.
         torch.distributed.broadcast_object_list(sent, src=0)
     if sent[1] is not None:
         raise DaskprepError(f"rank 0 failed to prepare the data: {sent[1]}")
@@ -86,7 +85,7 @@ def _is_function(data: Any) -> bool:
 
 
 def _rank_parameters(function: Callable[..., Any]) -> list[str]:
-    """Return which of rank and world_size a function asks for: then what it makes is for one rank."""
+    """Return the parameters `rank` and `world_size` that a function has: then its result is for one rank."""
     parameters = inspect.signature(function).parameters
     return [name for name in ("rank", "world_size") if name in parameters]
 

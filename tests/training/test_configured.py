@@ -143,7 +143,7 @@ REFUSED = [
     ("{files: a.csv, preprocessor: p.json}", "needs a .preprocessor., and from_config needs folder="),
     ("{huggingface: squad, trust_remote_code: true}", 'unknown key "trust_remote_code"'),
     ("!!python/name:os.system", "is not valid YAML"),
-    ("{}", "data is empty: give one of dataset, files, huggingface"),
+    ("{}", "data is empty: set one of dataset, files, huggingface"),
     ("{files: a.csv, 3: x}", "keys must be strings"),
     ("{files: a.csv, preprocessor: {1: x, a: y}}", "keys must be strings"),
     ("{huggingface: 3, preprocessor: p.json}", "huggingface: 3: expected the name"),

@@ -153,13 +153,13 @@ def test_functions_are_called_once_for_all_managers_and_stages(dataset):
 
 
 REFUSED = [
-    ({}, r'"train" has 0 managers \(none\): give exactly one'),
+    ({}, r'"train" has 0 managers \(none\): use exactly one'),
     ({"train": {"a": "a.dp", "b": "a.dp"}}, r'"train" has 2 managers \(a, b\)'),
     ({"trian": {"a": "a.dp"}}, 'no role "trian". Did you mean "train"'),
     ({"train": "a.dp"}, "expected managers by name"),
     (
         {"train": {"a": "a.dp"}, "val": {"a": "a.dp"}, "validate": {"b": "a.dp"}},
-        '"validate" means "val", which is already given',
+        '"validate" means "val", which is already used',
     ),
     ({"train": {"a": {"data": "a.dp", "stages": "test"}}}, '"train" runs in stage "fit" only'),
     (

@@ -34,7 +34,7 @@ def test_rows_are_those_of_the_split_of_the_place(dataset, path, place, split):
 
 
 def test_what_is_predicted_has_no_split_of_its_own(dataset):
-    with pytest.raises(ConfigError, match=r"split is needed: .* has train, validation, test. Give split="):
+    with pytest.raises(ConfigError, match=r"split is needed: .* has train, validation, test. Pass split="):
         opened(dp.Manager(dataset), "predict")
     assert opened(dp.Manager(dataset, split="test"), "predict").source.split.name == "test"
 
