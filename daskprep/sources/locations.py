@@ -150,7 +150,7 @@ def find_files(
 
     Lists keep their order; the files of a folder or glob are in natural order (part-2 before part-10). From folders,
     files are left out if the file name or a folder name starts with "." or "_", or if ``is_data(name)`` is False.
-    Datasets of encoded rows in a folder or glob are left out too. ConfigError for a file listed repeated_key.
+    Datasets of encoded rows in a folder or glob are left out too. ConfigError for a file listed twice.
     """
     attempts, options = pop_attempts(storage_options or {})
     files = [file for path in paths for file in _expand_path(path, options, attempts, is_data)]

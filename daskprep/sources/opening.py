@@ -1,4 +1,4 @@
-"""Turn whatever `fit` is given into a source."""
+"""Conversion of all accepted kinds of data, such as frames, Arrow data and paths, to sources."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from daskprep.sources.frames import (
 from daskprep.sources.streams import open_stream
 
 _ACCEPTED = (
-    "a pandas or Dask DataFrame, tables, streams and datasets of Arrow and whatever offers __arrow_c_stream__, such as "
-    "those of polars, DuckDB, Delta Lake and Lance, a Hugging Face dataset, a dict of columns, a list of dicts, a "
-    "Source, or paths, globs, folders or URLs of Parquet, CSV, TSV, JSON lines, Feather, Arrow IPC or ORC files, one "
-    "or a list of them, or a dict of all these by split"
+    "a pandas or Dask DataFrame, Arrow tables, streams and datasets, objects with __arrow_c_stream__, such as frames "
+    "and tables of polars, DuckDB, Delta Lake and Lance, a Hugging Face dataset, a dict of columns, a list of dicts, "
+    "a Source, a path, glob, folder or URL of Parquet, CSV, TSV, JSON lines, Feather, Arrow IPC or ORC files, a list "
+    "of these, or a dict of any of these by split"
 )
 
 
@@ -43,25 +43,25 @@ def as_source(
     scratch: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Source:
-    """Return the source of the rows of a frame or of files; a source is returned as it is.
+    """Return a source of the rows of a frame or of files; a source is returned unchanged.
 
     Parameters
     ----------
     frame : DataFrame, Dask DataFrame, Arrow data, Hugging Face dataset, dict, list of dicts, Source, path or paths
-        Where the rows are. The options of `read_files` are for files alone. A stream is read to its end at once. Of a
-        dict of these by split, "split" is a column too.
+        The rows. The options of `read_files` are for files only. A stream is read to its end in this call. A dict of
+        these by split has an additional column "split".
     columns : iterable of str, optional
-        The columns that will be read. The others may then be anything, and do not count towards
+        The columns that will be read. Other columns may then have any type, and do not count towards
         `partition_bytes`.
     partition_bytes : int
-        Of all but frames: bytes of rows in memory that a partition holds at most, of a stream two fifths of it, unless
-        one row group or record holds more.
+        Maximum bytes of a partition in memory, two fifths of that for a stream, unless a single row group or record is
+        larger. Frames ignore it.
     partitions : int, optional
-        Of files and Hugging Face datasets: in how many partitions they are read at least.
+        Minimum number of partitions of files and Hugging Face datasets.
     scratch : str or path, optional
-        The folder for the rows of a stream, by default the system's temporary folder, and for parsed rows of JSON.
+        Folder for the rows of a stream and for parsed rows of JSON, by default the system's temporary folder.
     **options
-        Of files: what `read_files` takes besides.
+        Other parameters of `read_files`, for files.
 
     Examples
     --------
@@ -108,20 +108,21 @@ def as_source(
 
 
 def wrap_single_row(data: Any) -> Any:
-    """Return rows as `as_source` takes them; a single row may be a dict of cells, as a service has it."""
+    """Return rows for `as_source`: a dict of cells, such as a request to a service, becomes a list of one row."""
     is_row = isinstance(data, Mapping) and not get_splits(data) and any(map(is_cell, data.values()))
     return [data] if is_row else data
 
 
 def _is_encoded(frame: Any) -> bool:
+    """Return whether an object is a class of this package, such as a split or a loader."""
     return type(frame).__module__.startswith("daskprep.")
 
 
 def _open_arrow(
     data: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> Source | None:
-    """Return the source of tables, datasets and streams of Arrow; None for anything else."""
-    if _is_encoded(data) or hasattr(data, "to_frame"):  # the latter is a column
+    """Return the source of Arrow tables, datasets and streams; None for other objects."""
+    if _is_encoded(data) or hasattr(data, "to_frame"):  # to_frame: a single column
         return None
     if (table := arrow_table(data, wanted)) is not None:
         return TableSource.from_table(table, wanted, partition_bytes)
@@ -143,6 +144,7 @@ def _describe_type(frame: Any) -> str:
 
 
 def _remedy(frame: Any) -> str:
+    """Return how to convert an object to rows, as the end of a message; "" if unknown."""
     if type(frame).__module__.startswith("pyspark."):
         return "; write it as Parquet and give the path: frame.write.parquet(path)"
     if hasattr(frame, "to_frame"):

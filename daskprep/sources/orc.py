@@ -1,4 +1,4 @@
-"""ORC files: stripes are the pieces, and only the columns asked for are decoded."""
+"""ORC files: fragments are stripes, and only the requested columns are decoded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OrcFragment(BatchFragment):
         with explain_read_errors(file, OrcFragment.kind), file.open() as handle:
             orc = _open_orc(handle)
             check_types(orc.schema)
-            if orc.nstripes <= 1:  # the footer has the rows of all stripes together
+            if orc.nstripes <= 1:  # the footer has only the total number of rows
                 return orc.schema, [orc.nrows] * orc.nstripes
             names = [orc.schema[i].name for i in cheapest_column(orc.schema)]
             return orc.schema, [orc.read_stripe(i, names).num_rows for i in range(orc.nstripes)]

@@ -1,4 +1,4 @@
-"""Parquet: footers are read once, row groups are the pieces, and only the columns asked for are decoded."""
+"""Parquet: footers are read once, fragments are row groups, and only the requested columns are decoded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from daskprep.sources.base import FileFragment, Fragment, group_fragments, join_
 from daskprep.sources.columnar import CommonSchema, check_types, decoded_nbytes, validate_and_cast
 from daskprep.sources.locations import File, explain_read_errors, for_each_file
 
-# Milliseconds to read 125,000 cells as codes and as strings, by distinct values (bytes of a cell in a file):
+# Milliseconds to read 125,000 cells as codes and as strings, by number of distinct values (stored bytes per cell).
 # 10 (0.5): 1.0, 4.9; 1,000 (1.4): 1.8, 5.2; 27,000 (4.8): 4.2, 6.5; 81,000 (9.8): 16.5, 8.2; texts: 69, 39.
-# A fit that reads one such column, of 6 to 7 bytes, takes 0.75 to 0.88 of the time: categories, sets and texts.
+# With codes of 6 to 7 bytes, a fit of a category, set or text takes 0.75 to 0.88 of the time.
 _CODES_BELOW_BYTES = 8.0
-# Rows, and bytes read at once, that tell how large the texts behind codes are.
+# Rows in the sample for the size of decoded texts, and bytes of one read for it.
 _FIRST_ROWS = 4_096
 _BUFFER_BYTES = 1 << 20
 _MAX_FILE_BYTES = 2**63 - 1
@@ -37,7 +37,10 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 
 @dataclass(frozen=True)
 class _ColumnSize:
-    """Of one column in one row group: its values, its bytes in the file, about its bytes in memory, or of its codes."""
+    """The size of a column in a row group: number of values, uncompressed bytes stored, and bytes in memory.
+
+    With `has_codes`, a text column is dictionary-encoded, and `memory` is the size of its codes.
+    """
 
     name: str
     values: int
@@ -48,6 +51,8 @@ class _ColumnSize:
 
 @dataclass(frozen=True)
 class _Footer:
+    """The schema of a file, the number of rows of each row group, and the column sizes of the largest row group."""
+
     schema: pa.Schema
     rows: tuple[int, ...]
     sizes: tuple[_ColumnSize, ...]
@@ -55,7 +60,19 @@ class _Footer:
 
 @dataclass(frozen=True)
 class ParquetFragment(FileFragment):
-    """Rows of one file that follow each other, from `skipped` on in some row groups, of which the rows are known."""
+    """Consecutive rows of one file.
+
+    Attributes
+    ----------
+    row_groups : tuple of pairs
+        Number of each row group to read, and its number of rows.
+    skipped : int
+        Number of rows to skip in the first row group.
+    dictionary_columns : tuple of str
+        Text columns to read as dictionary codes.
+    casts : tuple of pairs
+        Columns to cast to the common type of all files, with that type.
+    """
 
     row_groups: tuple[tuple[int, int], ...]
     skipped: int
@@ -77,10 +94,10 @@ class ParquetFragment(FileFragment):
 def plan_parquet(
     files: Sequence[File], columns: Collection[str] | None, partition_bytes: int, partitions: int | None = None
 ) -> tuple[CommonSchema, list[Fragment]]:
-    """Read the footers of all files, and make pieces of about `partition_bytes` of the columns asked for.
+    """Return the common schema of all files, and fragments of about `partition_bytes` of the requested columns.
 
-    Text columns that repeat their values are read as dictionary codes, which is faster. They count as the texts that
-    the codes stand for, as these are what a task makes tokens of.
+    Text columns with repeated values are read as dictionary codes, which is faster. Their size is the size of the
+    decoded texts, because tasks decode them to tokenize them.
     """
     footers = for_each_file(_read_footer, files)
     dictionary_columns = _choose_dictionary_columns(footers)
@@ -102,7 +119,11 @@ def plan_parquet(
 def _split_row_group(
     rows: int, delivered_width: float, decoded_width: float, partition_bytes: int
 ) -> list[tuple[int, int, int]]:
-    """Cut a row group that is small enough as codes, but not as the texts they stand for; each part reads all codes."""
+    """Return (start, stop, bytes) of the slices of a row group, more than one if only its decoded texts are too large.
+
+    `delivered_width` and `decoded_width` are bytes of a row as delivered and with decoded texts. Each slice reads the
+    codes of the complete row group.
+    """
     slice_count, room = 1, partition_bytes - rows * delivered_width
     if rows * decoded_width > partition_bytes and room >= partition_bytes / 2:
         slice_count = min(rows, math.ceil(rows * (decoded_width - delivered_width) / room))
@@ -123,9 +144,9 @@ def _join(fragments: list[ParquetFragment]) -> Fragment:
 def _open_parquet(
     file: File, dictionary_columns: Sequence[str] = (), metadata: Any = None, buffer_bytes: int = 0
 ) -> Generator[pq.ParquetFile, None, None]:
-    # One row group of 18 columns, local: 122 ms mapped, 149 read into buffers, 137 mapped and buffered ahead.
-    # Dates before 1678 or after 2262 overflow in the nanoseconds that INT96 is read in by default.
-    # The reader asks for exactly the ranges that it needs, of which nothing is to be cached.
+    # A local row group of 18 columns: 122 ms memory-mapped, 149 ms with buffers, 137 ms memory-mapped with pre_buffer.
+    # By default INT96 is read in nanoseconds, in which dates before 1678 or after 2262 overflow.
+    # cache_type: the reader requests exactly the spans that it needs, so a cache would never be hit.
     with (
         file.open(cache_type="none") as handle,
         pq.ParquetFile(
@@ -156,7 +177,7 @@ def _read_footer(file: File) -> _Footer:
 
 
 def _estimate_sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize, ...]:
-    """Return the sizes of the columns in the largest row group; to look at all would take long for many."""
+    """Return the column sizes of the largest row group alone, since reading thousands of them would take long."""
     if not rows:
         return ()
     largest = max(range(len(rows)), key=rows.__getitem__)
@@ -173,10 +194,10 @@ def _estimate_sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) 
 
 
 def _check_columns(file: File, metadata: pq.FileMetaData, row_group: int) -> None:
-    """Raise an error of Arrow if the footer says of a column what cannot be.
+    """Raise an Arrow error if the footer describes a column that is invalid or encrypted.
 
-    pyarrow 26.0.1 has `RowGroupMetaData.column` end the process on such a column, and on one that is encrypted; the
-    reader of rows raises instead, before it reads the first byte.
+    In pyarrow 26.0.1, `RowGroupMetaData.column` aborts the process for these columns. The reader of rows raises
+    instead, before it reads the first byte.
     """
     reader = pq.ParquetFile(pa.PythonFile(_SizeOnlyFile(file.size), "r"), metadata=metadata).reader
     for i in range(metadata.num_columns):
@@ -185,11 +206,11 @@ def _check_columns(file: File, metadata: pq.FileMetaData, row_group: int) -> Non
 
 
 class _ReadingError(Exception):
-    """The bytes of a file were asked for."""
+    """A read of the bytes of a file."""
 
 
 class _SizeOnlyFile(io.RawIOBase):
-    """A file of which only the size may be known."""
+    """A file that has a size, but raises on reads."""
 
     def __init__(self, size: int | None) -> None:
         super().__init__()
@@ -209,7 +230,7 @@ class _SizeOnlyFile(io.RawIOBase):
 
 
 def _choose_dictionary_columns(footers: Sequence[_Footer]) -> frozenset[str]:
-    """Return the text columns that every file has and that are better read as dictionary codes."""
+    """Return the text columns in all files that are faster to read as dictionary codes."""
     texts = [{field.name for field in footer.schema if pt.is_string(narrow_type(field.type))} for footer in footers]
     sizes = [size for footer in footers for size in footer.sizes]
     plain = {size.name for size in sizes if size.values and not size.has_codes}
@@ -231,7 +252,7 @@ def _row_bytes(
     columns: Collection[str] | None,
     dictionary_columns: Collection[str],
 ) -> tuple[float, float]:
-    """Estimate the bytes of a row in memory, as delivered and with texts for codes, over the columns to be read."""
+    """Return the estimated bytes of a row in memory, as delivered and with decoded texts, for `columns` or all."""
     rows, number = max((max(footer.rows, default=0), -i) for i, footer in enumerate(footers))
     footer, file = footers[-number], files[-number]
     if not rows:
@@ -245,7 +266,7 @@ def _row_bytes(
             codes += [size.name] * size.has_codes
     try:
         texts = _sample_decoded_widths(file, footer.rows.index(rows), codes) if codes else {}
-    except KeyError as error:  # of a name in a damaged footer
+    except KeyError as error:  # an unknown name in a damaged footer
         raise ConfigError(f"{file.name}: cannot be read as Parquet: its schema has no column {error}") from error
     decoded_widths = {name: max(width, texts.get(name, 0.0)) for name, width in stored.items()}
     return sum(stored[name] if name in dictionary_columns else decoded_widths[name] for name in decoded_widths), sum(
@@ -254,7 +275,7 @@ def _row_bytes(
 
 
 def _sample_decoded_widths(file: File, row_group: int, paths: list[str]) -> dict[str, float]:
-    """Return the bytes of a row of some columns by the first rows and all distinct texts: footers know codes alone."""
+    """Return the decoded bytes of a row for each of `paths`, from a sample; footers have only the size of codes."""
     with (
         explain_read_errors(file, "Parquet"),
         _open_parquet(file, paths, _read_metadata(file), _BUFFER_BYTES) as parquet,

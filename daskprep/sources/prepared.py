@@ -1,4 +1,4 @@
-"""Rows that a function of one's own changes before anything else is done with them."""
+"""Sources whose rows a custom function prepares before all other steps."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
     Parameters
     ----------
     frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path or list of paths
-        The raw rows. For a dict of these by split, the function is called with rows of one split at a time.
+        The raw rows. With a dict of these by split, the function is called with rows of one split at a time.
     function : callable
         Takes a pandas frame and returns one with a row for each row, in the same order. The result of a row may not
-        depend on other rows, because partitions may be cut anywhere. It runs where partitions are read: on threads or
-        on the workers of a cluster. It is called first with an empty frame, to find the columns that it returns.
+        depend on other rows, because partitions may start at any row. It runs where partitions are read: on threads
+        or on the workers of a cluster. A first call with an empty frame determines the columns of the result.
     storage_options : mapping or None
-        For files: options for fsspec to open URLs.
+        Options for fsspec to open URLs, for files.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
 
 
 class PreparedSource(FragmentListSource):
-    """The rows of another source, `raw`, as a function changes them."""
+    """The results of a function for the rows of another source, `raw`, partition by partition."""
 
     reads_all = True
 
@@ -91,7 +91,7 @@ class PreparedSource(FragmentListSource):
 
 
 def function_name(function: Any) -> str:
-    """Return the name that a function was defined by."""
+    """Return the module and qualified name of a function, or of the class of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     owner = function if hasattr(function, "__qualname__") else type(function)
@@ -105,18 +105,19 @@ def _apply_to_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any =
 def _read_prepared(
     function: Prepare, rows: Fragment | pd.DataFrame, raw: Sequence[str], partition: int, columns: Sequence[str]
 ) -> pa.Table:
-    """Return columns of what a function makes of a partition and its raw columns."""
+    """Return columns of the function's result for a partition, which is read with the `raw` columns."""
     frame = rows if isinstance(rows, pd.DataFrame) else table_to_pandas(rows.read(raw))
     result = _apply(function, frame, f"partition {partition}")
     if missing := [column for column in columns if column not in result]:
         raise ColumnError(
-            f'{function_name(function)} made no column "{missing[0]}" of partition {partition}, though it did of a frame of '
-            "no rows: make the same columns of all"
+            f'{function_name(function)} returned no column "{missing[0]}" for partition {partition}, but did for a '
+            "frame without rows: return the same columns for all frames"
         )
     return table_from_pandas(result, columns)
 
 
-def _apply(function: Prepare, frame: pd.DataFrame, where: str = "a frame of no rows") -> pd.DataFrame:
+def _apply(function: Prepare, frame: pd.DataFrame, where: str = "a frame without rows") -> pd.DataFrame:
+    """Return the result of the function for a frame, called `where` in messages; ColumnError for an invalid result."""
     name = function_name(function)
     try:
         result = function(frame.copy(deep=False))
@@ -126,19 +127,20 @@ def _apply(function: Prepare, frame: pd.DataFrame, where: str = "a frame of no r
     if not isinstance(result, pd.DataFrame) or len(result) != len(frame):
         returned = f"{len(result):,} rows" if isinstance(result, pd.DataFrame) else f"a {type(result).__name__}"
         raise ColumnError(
-            f"{name} made {returned} of {where}, which has {len(frame):,} rows: return a pandas frame with a row for "
-            'each, in their order; to leave rows out, let a cell be missing, and give its feature "drop_row"'
+            f"{name} returned {returned} for {where}, which has {len(frame):,} rows. Return a pandas frame with a row "
+            "for each, in the same order; to drop rows, set a cell to a missing value, and use missing_value_strategy="
+            '"drop_row" for its feature'
         )
     if _is_reordered(frame.index, result.index):
         raise ColumnError(
-            f"{name} put the rows of {where} in another order: return them as they came, as by .sort_index(); their "
-            "order may not depend on how rows are cut into partitions"
+            f"{name} changed the order of the rows of {where}: return them in the same order, for example with "
+            ".sort_index(); the order may not depend on the partitions"
         )
     return result
 
 
 def _is_reordered(before: pd.Index[Any], after: pd.Index[Any]) -> bool:
-    """Return whether labels tell that rows have changed places; new labels tell nothing."""
+    """Return whether an index shows that rows were reordered; with new labels, it does not show that."""
     if after.equals(before) or not (before.is_unique and after.is_unique):
         return False
     return bool((before.get_indexer(after) >= 0).all())

@@ -1,10 +1,9 @@
-"""Where records of delimited text end: newlines in quotes belong to a cell.
+"""Ends of records in delimited text: newlines in quotes belong to a cell.
 
-A quote opens a quoted part only at the beginning of a cell; inside one, a doubled quote stands for itself
-and a single one ends it; anywhere else a quote is a character like others. So a run of quotes of even length
-never changes whether what follows is quoted, and a run of odd length either toggles that (it follows a
-delimiter or newline) or ends it (it follows anything else). The state after every run comes from one running
-sum that restarts at the latter.
+A quote opens a quoted part only at the start of a cell. Inside a quoted part, a doubled quote is a literal quote, and
+a single quote ends the part. Anywhere else a quote is a normal character. So a run of 2n quotes never changes whether
+the next character is quoted. A run of 2n + 1 quotes toggles the state after a delimiter or newline, and ends the quoted
+part after any other character. The states after all runs are a cumulative sum that restarts at runs of the last kind.
 """
 
 from __future__ import annotations
@@ -19,50 +18,51 @@ _NEWLINE, _RETURN = 10, 13
 
 
 class _QuoteTracker:
-    """Follow the quotes of a text that comes in blocks."""
+    """The state of the quotes in a text that is read in blocks."""
 
     def __init__(self, delimiter: str, quote: str | None) -> None:
         self._delimiter = ord(delimiter)
         self._quote = None if quote is None else ord(quote)
         self._before = _NEWLINE
-        self.inside = False  # whether the text so far ends in quotes, which opened at `opened_at`
+        self.inside = False  # whether the end of the last block is in quotes, opened at `opened_at`
         self.opened_at = 0
 
     def follow(self, block: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where in the block the state may change, and whether text is quoted from there on.
+        """Return positions in a block where the state may change, and whether the text after each is quoted.
 
-        A first entry at -1 holds the state at the beginning. A block must not end amid a run of quotes.
+        The first position is -1, with the state before the block, which starts at `position` in the text. A block must
+        not end inside a run of quotes.
         """
-        at = self._odd_runs(block)
+        at = self._uneven_runs(block)
         inside = np.empty(1 + len(at), bool)
         inside[::2], inside[1::2] = self.inside, not self.inside
-        # Where all runs that are to open a part may do so, they open and close in turn.
+        # If every run expected to open a part may open one, the runs open and close in turn: the common case.
         if not self._may_open(block, at[int(self.inside) :: 2]).all():
             opens = self._may_open(block, at)
             toggles = np.cumsum(opens) + self.inside
             restarts = np.maximum.accumulate(np.where(opens, -1, np.arange(len(at))))
             inside[1:] = (toggles - np.where(restarts >= 0, toggles[restarts], 0)) & 1
         self.inside = bool(inside[-1])
-        if self.inside and len(began := np.flatnonzero(inside[1:] & ~inside[:-1])):
-            self.opened_at = position + int(at[began[-1]])
+        if self.inside and len(opened := np.flatnonzero(inside[1:] & ~inside[:-1])):
+            self.opened_at = position + int(at[opened[-1]])
         if len(block):
             self._before = int(block[-1])
         return np.concatenate([[-1], at]), inside
 
-    def _odd_runs(self, block: np.ndarray) -> np.ndarray:
-        """Return where runs of an odd number of quotes begin."""
-        if self._quote is None or not (marks := block == self._quote).any():  # far faster than to look for none
+    def _uneven_runs(self, block: np.ndarray) -> np.ndarray:
+        """Return the start of each run of 2n + 1 quotes."""
+        if self._quote is None or not (marks := block == self._quote).any():  # any() is far faster than flatnonzero
             return np.empty(0, np.int64)
         at = np.flatnonzero(marks)
         follows = np.diff(at, prepend=-2) == 1
         if not follows.any():
             return at
         first = np.flatnonzero(~follows)
-        odd_runs: np.ndarray = at[first[np.diff(first, append=len(at)) & 1 == 1]]
-        return odd_runs
+        run_starts: np.ndarray = at[first[np.diff(first, append=len(at)) & 1 == 1]]
+        return run_starts
 
     def _may_open(self, block: np.ndarray, runs: np.ndarray) -> np.ndarray:
-        """Tell of each run whether it may open a quoted part."""
+        """Return a mask of the runs that may open a quoted part, which are at the start of a cell."""
         before = block[runs - 1]
         if len(runs) and runs[0] == 0:
             before[0] = self._before
@@ -71,7 +71,7 @@ class _QuoteTracker:
 
 
 def _outside_quotes(positions: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Return those places of a block that are not in quotes."""
+    """Return the `positions` in a block outside of quotes, with `at` and `inside` from `follow`."""
     if len(at) == 1:
         return positions[:0] if inside[0] else positions
     outside: np.ndarray = positions[~inside[np.searchsorted(at, positions) - 1]]
@@ -79,7 +79,7 @@ def _outside_quotes(positions: np.ndarray, at: np.ndarray, inside: np.ndarray) -
 
 
 def join_quote_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
-    """Move the quotes at the end of each block to the next one."""
+    """Yield the same bytes in blocks that do not end inside a run of quotes."""
     mark = b"" if quote is None else quote.encode()
     rest = b""
     for raw_block in blocks:
@@ -93,6 +93,7 @@ def join_quote_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[byte
 
 
 def _join_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in blocks of complete lines, except for the last line."""
     waiting: list[bytes] = []
     for block in blocks:
         if end := max(block.rfind(b"\n"), block.rfind(b"\r")) + 1:
@@ -103,7 +104,7 @@ def _join_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def blank_out_comments(blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str) -> Iterator[bytes]:
-    """Put carriage returns in place of lines that begin with a mark and not in quotes; all else keeps its place."""
+    """Yield blocks with comment lines overwritten by carriage returns, so that positions stay the same."""
     quotes, line = (
         _QuoteTracker(delimiter, quote),
         re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*"),
@@ -121,9 +122,17 @@ def blank_out_comments(blocks: Iterable[bytes], delimiter: str, quote: str | Non
 
 
 class RecordCuts(NamedTuple):
-    """Positions between records, how many there are before each and in all, and where a quote opens that never closes.
+    """Positions at which a text is split between records.
 
-    Records are counted where every newline ends one: there are no quotes, carriage returns or blank lines.
+    Attributes
+    ----------
+    positions : list of int
+        Positions after the ends of records.
+    counts : list of int or None
+        Number of records before each position, and in total; None for texts with quotes, carriage returns or blank
+        lines, in which a newline may not end a record.
+    unclosed_quote : int or None
+        Position of a quote that is never closed.
     """
 
     positions: list[int]
@@ -134,9 +143,9 @@ class RecordCuts(NamedTuple):
 def cut_records(
     blocks: Iterable[bytes], start: int, targets: Sequence[int], delimiter: str, quote: str | None
 ) -> RecordCuts:
-    """Return the first end of a record at or after each of the `targets`, positions in rising order.
+    """Return the first end of a record at or after each of the `targets`, which are ascending positions.
 
-    `start` is the position of the first block's first byte.
+    `start` is the position of the first byte of the first block.
     """
     quotes, positions, waiting = _QuoteTracker(delimiter, quote), list[int](), list(targets)[::-1]
     counts, lines, at_start, plain = list[int](), 0, True, True
@@ -157,7 +166,7 @@ def cut_records(
 
 
 def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
-    """Return the first end at or after each target, which are removed from those `waiting`, the next one last."""
+    """Return the first end at or after each target, and remove these targets from `waiting`, a descending list."""
     taken: list[int] = []
     while waiting and (reached := int(np.searchsorted(ends, waiting[-1]))) < len(ends):
         taken.append(int(ends[reached]))
@@ -167,7 +176,7 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
 
 
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
-    """Return where each record that is not a blank line begins."""
+    """Return the start of each record that is not a blank line."""
     view = np.frombuffer(text, np.uint8)
     at, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
     starts = np.concatenate([[0], _outside_quotes(np.flatnonzero(view == _NEWLINE), at, inside) + 1])

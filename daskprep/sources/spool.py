@@ -1,4 +1,4 @@
-"""Folders of rows that were read once, and are read again from there."""
+"""Temporary folders of rows that are parsed or streamed once, for later passes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from daskprep.errors import ConfigError
 from daskprep.storage.files import CallbackWriter, Folder
 from daskprep.storage.local_files import make_folder
 
-# A write may need the same disk.
+# The dataset written later may need space on the same disk.
 _MIN_FREE_FACTOR = 4
 
 
 def has_room(folder: str, nbytes: int) -> bool:
-    """Tell whether rows of so many bytes may be kept in a folder: there is room for them several times."""
+    """Return whether the disk of a folder has `_MIN_FREE_FACTOR` times `nbytes` of free space."""
     return shutil.disk_usage(folder).free > _MIN_FREE_FACTOR * nbytes
 
 
 class Spool:
-    """A folder that is removed when nobody in this process needs it any more."""
+    """A temporary folder that is removed when this process no longer refers to it; a pickle is its path alone."""
 
     def __init__(self, parent: str | os.PathLike[str] | None) -> None:
         if parent is not None:
             if "://" in os.fspath(parent):
                 raise ConfigError(
-                    f"scratch={os.fspath(parent)!r} is a URL, and rows that are read once are kept in a local folder: "
-                    "give the path of one, which the workers of a cluster share"
+                    f"scratch={os.fspath(parent)!r} is a URL, but rows are kept in a local folder: pass the path of a "
+                    "local folder, one that the workers of a cluster share"
                 )
             parent = make_folder(parent, "scratch")
         self.path = tempfile.mkdtemp(prefix="daskprep-", dir=parent)
@@ -41,7 +41,7 @@ class Spool:
         return str, (self.path,)
 
     def write(self, name: str, table: pa.Table) -> Path:
-        """Write rows to a file, and return its path."""
+        """Write a table to an Arrow IPC file in the folder, and return its path."""
         with (
             Folder.open(self.path).writer(name, durable=False) as append,
             pa.ipc.new_stream(CallbackWriter(append), table.schema) as file,

@@ -1,4 +1,4 @@
-"""Rows that come one after the other, perhaps once: kept in scratch, and read from there as files are."""
+"""Streams of rows, which may be read only once: their rows are kept in scratch files and read from there."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from daskprep.sources.frames import choose_columns, is_instance_of, select_polar
 from daskprep.sources.locations import find_files
 from daskprep.sources.spool import Spool
 
-# What lies ready before it is asked for; with the defaults it is several times as much.
+# Prefetched batches and fragments; the defaults prefetch several times as much.
 _SCAN_OPTIONS = {"batch_readahead": 2, "fragment_readahead": 1}
 _COLLECT_OPTIONS: dict[str, Any] = {"chunk_size": 32_768, "engine": "streaming"}
-# Of rows that are written at once.
+# Maximum size of a table that is written to a file.
 _BATCH_BYTES = 8_000_000
 
 _consumed_readers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -33,26 +33,26 @@ _consumed_readers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 @dataclass(frozen=True)
 class SpooledFragment(FeatherFragment):
-    """Some rows of a stream; `spool` keeps their file."""
+    """Rows of a stream in one file; `spool` keeps the file from being removed."""
 
     spool: Any
     kind: ClassVar[str] = "kept rows of a stream"
 
 
 class StreamSource(FileSource):
-    """Rows of a stream, which were kept in files."""
+    """The rows of a stream, kept in scratch files."""
 
     folders = ()
 
     def fingerprint(self) -> list[tuple[str, int | None, str]]:
-        """Return the files without times: nothing tells whether a stream gives the same rows again."""
+        """Return the files without modification times, as these do not identify the rows of a stream."""
         return [(file.name, file.size, "") for file in self.files]
 
 
 def open_stream(
     stream: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> StreamSource | None:
-    """Read a stream to its end, keep its rows in a folder of `scratch`, and return their source; None for others."""
+    """Read a stream to its end into a folder in `scratch`, and return its source; None for other objects."""
     try:
         schema_and_read = _open_batches(
             select_polars_columns(stream, wanted) if is_instance_of(stream, "polars", "LazyFrame") else stream
@@ -66,11 +66,11 @@ def open_stream(
     if isinstance(stream, pa.RecordBatchReader):
         if stream in _consumed_readers:
             raise ConfigError(
-                "this RecordBatchReader was read before, and gives its rows once: create it again, or give the table, "
-                "dataset or files that it reads"
+                "this RecordBatchReader was read before, and returns its rows once: create it again, or pass the "
+                "table, dataset or files that it reads"
             )
         _consumed_readers.add(stream)
-    # What gave the rows may hold memory for long, and these files fill a partition as row groups seldom do.
+    # Smaller partitions, as the library behind the stream may keep memory, and scratch files fill a partition fully.
     partition_bytes = partition_bytes * 2 // 5
     types, nbytes = narrow_schema(schema, columns), min(_BATCH_BYTES, partition_bytes)
     try:
@@ -80,7 +80,7 @@ def open_stream(
 
 
 def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterable[Any]]] | None:
-    """Return the types of a stream, and what begins to read some of its columns."""
+    """Return the schema of a stream, and a function from column names to its batches; None for other objects."""
     if is_instance_of(stream, "polars", "LazyFrame"):
         types = pa.table(stream.collect_schema().to_frame()).schema
         return types, lambda names: stream.select(names).collect_batches(**_COLLECT_OPTIONS)
@@ -93,24 +93,24 @@ def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterabl
     if reader is None and not hasattr(stream, "__arrow_c_stream__"):
         return None
     if isinstance(stream, pa.RecordBatchReader):
-        # Not by its C stream, where batches of other types than it declares become numbers of the same bytes.
+        # Not through its C stream, which reinterprets the bytes of batches whose types differ from the declared schema.
         return stream.schema, lambda names: (_check_schema(batch, stream.schema).select(names) for batch in stream)
     reader = reader or pa.RecordBatchReader.from_stream(stream)
     return reader.schema, lambda names: (batch.select(names) for batch in reader)
 
 
 def _check_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch that has the columns of a schema, which Arrow does not check where Python makes batches."""
+    """Return a batch if it has the declared schema, which Arrow does not check for readers of Python batches."""
     if (batch.schema.names, batch.schema.types) == (schema.names, schema.types):
         return batch
-    actual, declared = (", ".join(f"{one.name}: {one.type}" for one in each) for each in (batch.schema, schema))
+    actual, declared = (", ".join(f"{field.name}: {field.type}" for field in one) for one in (batch.schema, schema))
     raise ColumnError(
-        f"the rows of a RecordBatchReader cannot be read: a batch has {actual}, and its schema says {declared}"
+        f"the rows of a RecordBatchReader cannot be read: a batch has {actual}, but its schema has {declared}"
     )
 
 
 def _rebatch(batches: Iterable[Any], schema: pa.Schema, max_bytes: int) -> Iterator[pa.Table]:
-    """Give rows as tables of about so many bytes, of delivered types; at least one."""
+    """Yield tables of delivered types and at most about `max_bytes`; at least one table."""
     pending, nbytes = [schema.empty_table()], 0
     for table in (narrow_table(pa.table(batch)) for batch in batches):
         rows = max(1, min(MAX_FRAGMENT_ROWS, len(table) * max_bytes // max(table.nbytes, 1)))
@@ -124,12 +124,12 @@ def _rebatch(batches: Iterable[Any], schema: pa.Schema, max_bytes: int) -> Itera
 
 
 def _concatenate(tables: Sequence[pa.Table]) -> pa.Table:
-    # Where no types were declared, a batch may hold no value of a column yet, or whole numbers alone.
+    # Without a declared schema, one batch may have only nulls or integers where the next has other types.
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
 def _spool_tables(tables: Iterable[pa.Table], columns: list[str], partition_bytes: int, spool: Spool) -> StreamSource:
-    """Write each table to a file."""
+    """Write each table to a file of the spool, and return a source of the files."""
     spooled = []
     for number, table in enumerate(tables):
         spool.write(f"part-{number:06d}.arrow", table)

@@ -1,4 +1,4 @@
-"""Text files as UTF-8 bytes, whatever encoding and compression they are kept in."""
+"""Text files of any encoding and compression, read as UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's own name of an encoding, or raise ConfigError."""
+    """Return Python's name of an encoding, "utf-8" for all its variants; ConfigError if unknown."""
     try:
         name = codecs.lookup(encoding).name
-        "".encode(name)  # refuses codecs that are not of text, such as base64
+        "".encode(name)  # raises for codecs not of text, such as base64
     except (LookupError, UnicodeError) as error:
         raise ConfigError(
             f'encoding="{ascii(encoding)[1:-1]}" is unknown; use one of Python, such as "utf-8" or "latin-1"'
@@ -36,7 +36,7 @@ def codec_name(encoding: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _keeps_ascii(encoding: str) -> bool:
-    """Tell whether every byte below 128 is that ASCII character wherever it stands."""
+    """Return whether every byte below 128 in a text is that ASCII character, so that bytes can be searched."""
     try:
         decoded = bytes(range(256)).decode(encoding, errors="replace")
     except (UnicodeError, LookupError):
@@ -48,8 +48,8 @@ def _keeps_ascii(encoding: str) -> bool:
 class TextFile:
     """A text file whose parts are read as UTF-8.
 
-    Positions are bytes of the file where it can be cut (`can_cut`), and bytes of its UTF-8 text otherwise:
-    compressed files, and encodings in which a byte that looks like a newline may be part of something else.
+    Positions are bytes of the file if it can be split (`can_cut`), otherwise bytes of its UTF-8 text. Compressed files
+    cannot be split, nor encodings in which a newline byte may be part of another character.
     """
 
     file: File
@@ -72,7 +72,7 @@ class TextFile:
         return data.slice(start, (data.size if stop is None else stop) - start)
 
     def head(self, nbytes: int) -> tuple[bytes, bool]:
-        """Return about the first `nbytes` bytes, as positions count them, and whether they are all."""
+        """Return about the first `nbytes` bytes, in the units of positions, and whether they are the complete text."""
         if self.can_cut:
             size = self.file.size or 0
             return self.file.read(0, min(nbytes, size)).to_pybytes(), nbytes >= size
@@ -87,11 +87,11 @@ class TextFile:
             raise self.encoding_error(error, 0) from error
 
     def decode_head(self, head: bytes) -> str:
-        """Return the characters of a head; a character cut at its end, or unreadable, is replaced."""
+        """Return a head as a string; an invalid character, or a truncated one at the end, is replaced."""
         return head.decode(self.encoding if self.can_cut else _UTF8, errors="replace")
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """Give the bytes between two positions in blocks, as they lie in the file where it can be cut."""
+        """Yield the bytes between two positions in blocks, not decoded if the file can be split."""
         if not self.can_cut:
             yield self.read(start, stop).to_pybytes()
             return
@@ -107,13 +107,15 @@ class TextFile:
         return 1 + sum(block.count(b"\n") for block in self.blocks(0, position))
 
     def skip_byte_order_mark(self, head: bytes) -> int:
-        """Return the position after a byte order mark."""
+        """Return the position after a byte order mark in a head, or 0; RejectedValueError for UTF-16 read as UTF-8."""
         if self.encoding == _UTF8 and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise RejectedValueError(f'{self.file.name}: begins with the mark of UTF-16; use encoding="utf-16"')
+            raise RejectedValueError(
+                f'{self.file.name}: starts with the byte order mark of UTF-16; use encoding="utf-16"'
+            )
         return len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_cut) else 0
 
     def _read_stored(self, nbytes: int | None = None) -> pa.Buffer:
-        """Return the decompressed bytes from the beginning."""
+        """Return the first `nbytes` decompressed bytes, or all, in the encoding of the file."""
         if self.compression is None:
             limits = [size for size in (nbytes, self.file.size) if size is not None]
             return self.file.read(0, None if nbytes is None else min(limits))
@@ -133,7 +135,7 @@ class TextFile:
             raise self.encoding_error(error, start) from error
 
     def encoding_error(self, error: UnicodeError, start: int) -> RejectedValueError:
-        """Return the error of bytes, which begin at a position, that are not of the encoding."""
+        """Return the error for bytes not valid in the encoding, read from position `start`."""
         where, shown = "", ""
         if isinstance(error, UnicodeDecodeError):
             where = f" at byte {start + error.start:,}"
@@ -145,9 +147,9 @@ class TextFile:
 
 
 def parse_in_blocks(parse: Callable[[pa.Buffer, int], T], data: pa.Buffer, block_bytes: int) -> T:
-    """Call a parser of Arrow with a block size that holds the longest record: it parses a block at a time."""
+    """Return the result of an Arrow parser, called with larger blocks until the longest record fits in a block."""
     if data[: len(_BOM)].to_pybytes() == _BOM:
-        data = pa.py_buffer(b"\n" + data.to_pybytes())  # Arrow would drop the mark, wherever in the file it stands
+        data = pa.py_buffer(b"\n" + data.to_pybytes())  # Arrow would drop the mark, also in the middle of a file
     while True:
         try:
             return parse(data, block_bytes)

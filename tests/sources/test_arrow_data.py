@@ -218,7 +218,7 @@ def test_cluster_reads_streams_and_fragments(cluster: Any, tmp_path: Path, writt
 def test_stream_that_was_read_is_refused() -> None:
     rows = reader(table())
     prep = dp.Preprocessor({"price": "number"}).fit(rows)
-    with pytest.raises(ConfigError, match="this RecordBatchReader was read before, and gives its rows once"):
+    with pytest.raises(ConfigError, match="this RecordBatchReader was read before, and returns its rows once"):
         prep.encode(rows)
 
 
@@ -319,7 +319,7 @@ def test_types_that_batches_disagree_on() -> None:
     mixed = datasets.IterableDataset.from_generator(lambda: ({"a": 1 if i < 300 else "x"} for i in range(700)))
     with pytest.raises(ColumnError, match="rows of a IterableDataset cannot be read: .*Field a has incompatible types"):
         as_source(mixed)
-    with pytest.raises(ConfigError, match="holds rows"):
+    with pytest.raises(ConfigError, match="contains rows"):
         as_source(datasets.IterableDataset.from_generator(lambda: iter(())))
 
 
@@ -354,7 +354,7 @@ def test_errors_of_a_stream_come_through() -> None:
 def test_batches_that_are_not_of_their_schema_are_refused(batch: dict[str, pa.Array]) -> None:
     schema = pa.schema([("a", pa.float64()), ("b", pa.string())])
     good = pa.record_batch({"a": [0.5], "b": ["y"]})
-    with pytest.raises(ColumnError, match="a batch has .*, and its schema says a: double, b: string"):
+    with pytest.raises(ColumnError, match="a batch has .*, but its schema has a: double, b: string"):
         as_source(pa.RecordBatchReader.from_batches(schema, iter([good, pa.record_batch(batch)])))
 
 

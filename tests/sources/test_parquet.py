@@ -181,7 +181,7 @@ def test_missing_column_names_file_and_column(write: Write) -> None:
 def test_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_arrays([pa.array([1])] * 3, ["a", "b", "a"]), path)
-    with pytest.raises(ColumnError, match=r'2 columns are named "a" \(0, 2, counted from 0\)'):
+    with pytest.raises(ColumnError, match=r'2 columns are named "a" \(numbers 0, 2, counted from 0\)'):
         read_files(path)
     assert read_files(path, columns=["b"]).read(0, ["b"]).num_rows == 1
 

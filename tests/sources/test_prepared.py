@@ -108,8 +108,8 @@ def without_city(rows):
     ("function", "error", "words"),
     [
         (failing, KeyError, "nothing"),
-        (shorter, ColumnError, r"shorter made \d+ rows of partition 0, which has \d+ rows.*drop_row"),
-        (lambda rows: [], ColumnError, "lambda> made a list of a frame of no rows"),
+        (shorter, ColumnError, r"shorter returned \d+ rows for partition 0, which has \d+ rows.*drop_row"),
+        (lambda rows: [], ColumnError, "lambda> returned a list for a frame without rows"),
     ],
 )
 def test_errors_name_the_function_and_the_partition(function, error, words, dask):
@@ -121,7 +121,7 @@ def test_errors_name_the_function_and_the_partition(function, error, words, dask
 
 
 def test_a_column_that_is_not_made_is_named():
-    with pytest.raises(ColumnError, match=r'without_city made no column "city" of partition 0'):
+    with pytest.raises(ColumnError, match=r'without_city returned no column "city" for partition 0'):
         dp.Preprocessor({"city": "category"}).fit(dp.prepared(FRAME, without_city))
     with pytest.raises(ColumnError, match='column "area" is not in the data'):
         dp.Preprocessor({"area": "number"}).fit(dp.prepared(FRAME, with_each))
@@ -189,7 +189,7 @@ def test_a_sample_of_prepared_rows_knows_their_function(frame):
 
 
 def test_rows_in_another_order_are_refused(frame):
-    with pytest.raises(ColumnError, match="put the rows of partition . in another order"):
+    with pytest.raises(ColumnError, match="changed the order of the rows of partition ."):
         dp.Preprocessor({"city": "category"}).fit(dp.prepared(frame, lambda rows: rows.sort_values("city")))
     relabelled = dp.prepared(frame, lambda rows: rows.set_axis(rows.index + 1_000))
     assert dp.Preprocessor({"city": "category"}).fit(relabelled).learned_["city"].rows == 300
