@@ -1,6 +1,6 @@
-"""Turn mixed data larger than memory into arrays on disk, and stream them to torch.
+"""Preprocessing of mixed data larger than memory: arrays on disk, and batches of tensors for torch.
 
-Names are resolved when they are first used, so that ``import daskprep`` is quick.
+Names are imported on first use, so that ``import daskprep`` is fast.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _HOMES = {
 }  # fmt: skip
 _HOME = {name: f"daskprep.{home}" for home, names in _HOMES.items() for name in names}
 
-# A literal, which type checkers read.
+# A literal, because type checkers do not evaluate expressions.
 __all__ = [
     "Audio", "Bag", "Binary", "Category", "DataModule", "Dataset", "Date", "DatetimeSplit", "Feature", "FixedSplit",
     "FoldedDataset", "GroupSplit", "H3", "HashSplit", "Image", "KFold", "Manager", "MeanSubtraction", "Mirror",
@@ -79,7 +79,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        from daskprep.errors import did_you_mean  # noqa: PLC0415 so that the import is quick
+        from daskprep.errors import did_you_mean  # noqa: PLC0415 keeps ``import daskprep`` fast
 
         raise AttributeError(f"module 'daskprep' has no attribute {name!r}.{did_you_mean(name, __all__)}")
     value = getattr(importlib.import_module(_HOME[name]), name)

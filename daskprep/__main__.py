@@ -6,6 +6,6 @@ import sys
 
 from daskprep.cli import main
 
-# Worker processes of a cluster import this module again.
+# The guard is needed because worker processes of a cluster import this module again.
 if __name__ == "__main__":
     sys.exit(main())

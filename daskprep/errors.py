@@ -1,4 +1,4 @@
-"""Errors that daskprep raises. Each message names the column, the value, what was expected and what to do."""
+"""Errors and warnings of daskprep. A message has the column, the value, the expected value and a remedy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class DaskprepError(Exception):
-    """Root of every error that daskprep raises on purpose. Its message has at most 2,000 characters."""
+    """Base class of all errors that daskprep raises on purpose. Messages have at most 2,000 characters."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*(_shorten(one) if isinstance(one, str) else one for one in args), **kwargs)
+        super().__init__(*(_shorten(value) if isinstance(value, str) else value for value in args), **kwargs)
 
 
 def warn(message: str) -> None:
-    """Issue a UserWarning of at most 2,000 characters, at the line that called the package, also by scikit-learn."""
+    """Issue a UserWarning of at most 2,000 characters, located at the line that called daskprep or scikit-learn."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("daskprep.", "sklearn.")):
         frame, level = frame.f_back, level + 1
@@ -34,69 +34,69 @@ def warn(message: str) -> None:
 
 
 def _shorten(message: str) -> str:
-    """Return a message without its middle if it is too long: its start says what is wrong, its end what to do."""
+    """Return a message, without its middle if it is too long: it starts with the problem and ends with the remedy."""
     half = (MAX_MESSAGE_CHARACTERS - len(_ELLIPSIS)) // 2
     return message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:half]}{_ELLIPSIS}{message[-half:]}"
 
 
 class ConfigError(DaskprepError, ValueError):
-    """A parameter, or a combination of parameters, is not valid."""
+    """Error for an invalid parameter, or an invalid combination of parameters."""
 
 
 class DatasetExistsError(ConfigError):
-    """A finished dataset of other rows or parameters is in the folder, and ``overwrite=True`` was not passed."""
+    """Error for writing to the folder of a dataset with other rows or parameters without ``overwrite=True``."""
 
 
 class ColumnError(DaskprepError, ValueError):
-    """A column is missing, ambiguous, or of a type that the feature cannot read."""
+    """Error for a column that is missing, ambiguous, or of a type that the feature cannot read."""
 
 
 class MissingColumnError(ColumnError):
-    """The data lacks a column."""
+    """Error for a column that is missing from the data."""
 
 
 class ContractError(DaskprepError, AssertionError):
-    """A feature type breaks its contract."""
+    """Error for a custom feature type that breaks the contract of feature types."""
 
 
 class RejectedValueError(DaskprepError, ValueError):
-    """A value cannot be used, and ``invalid="raise"`` or a split does not allow it."""
+    """Error for an unusable value, if ``invalid="raise"`` or a split does not allow it."""
 
 
 class MediaError(DaskprepError, ValueError):
-    """An image or audio file cannot be decoded, or must not be."""
+    """Error for an image or audio file that cannot, or must not, be decoded."""
 
 
 class CorruptDatasetError(DaskprepError):
-    """A file of a dataset is missing, or differs from its entry in the manifest."""
+    """Error for a file of a dataset that is missing, or differs from its entry in the manifest."""
 
 
 class IncompleteDatasetError(DaskprepError):
-    """A dataset was never finished: it has no manifest."""
+    """Error for a dataset that was never finished: it has no manifest."""
 
 
 class FormatVersionError(DaskprepError):
-    """A newer version of daskprep wrote this file."""
+    """Error for a file that another, usually newer, version of daskprep wrote."""
 
 
 class StorageError(DaskprepError, OSError):
-    """A file cannot be read or written: its path, its permissions or the connection do not allow it."""
+    """Error for a file that cannot be read or written, because of its path, its permissions or the connection."""
 
 
 class StorageFullError(StorageError):
-    """The disk is full; what was written before is kept, so that a write can resume."""
+    """Error for a full disk; files written before it are kept, so that a write can resume."""
 
 
 class MissingPackageError(DaskprepError, ImportError):
-    """An optional package is not installed, or a package is too old to read data from strangers."""
+    """Error for an optional package that is not installed, or a package too old to read untrusted data safely."""
 
 
 class WorkerError(DaskprepError, RuntimeError):
-    """A worker of a cluster lacks something, does not answer, or died."""
+    """Error for a worker of a cluster that died, does not answer, or lacks a package or a file."""
 
 
 def is_valid_utf8(value: object) -> bool:
-    """Tell whether a string, and those in a list or dict, can be written: UTF-8 has no half of a surrogate pair."""
+    """Return whether a string, or every string in a list or dict, has no half of a surrogate pair, invalid in UTF-8."""
     if isinstance(value, str):
         return value.isascii() or value.encode(errors="ignore").decode() == value
     if isinstance(value, Mapping):
@@ -104,7 +104,7 @@ def is_valid_utf8(value: object) -> bool:
     return not isinstance(value, list | tuple) or all(map(is_valid_utf8, value))
 
 
-# Words of pandas, scikit-learn, PyTorch, Keras and Hugging Face, and the options that they may mean here.
+# Terms of pandas, scikit-learn, PyTorch, Keras and Hugging Face, and the equivalent options here.
 _SYNONYMS = {
     word: tuple(meanings.split())
     for words, meanings in (
@@ -142,22 +142,22 @@ def did_you_mean(name: object, options: Iterable[object]) -> str:
 
 
 def with_attribute_hints(**replacements: str) -> Callable[[type[T]], type[T]]:
-    """Let the AttributeError of names that other libraries have say what to use here."""
+    """Return a class decorator that adds replacements of other libraries' attributes to the AttributeError."""
 
     def decorate(cls: type[T]) -> type[T]:
         def get_attribute(self: Any, name: str) -> Any:
             if name in replacements:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use {replacements[name]}")
-            return object.__getattribute__(self, name)  # the error as it was, also that of a property
+            return object.__getattribute__(self, name)  # raises the original error, including errors in properties
 
-        cls.__getattr__ = get_attribute  # type: ignore[attr-defined] # type checkers are not to see it
+        cls.__getattr__ = get_attribute  # type: ignore[attr-defined] # else type checkers would accept any attribute
         return cls
 
     return decorate
 
 
 def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
-    """Let the TypeError of a call that does not fit a function name the parameter that was meant."""
+    """Decorate a function to add the closest or all parameters to the TypeError of a call with wrong arguments."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -169,7 +169,7 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
             known = [name for name in inspect.signature(function).parameters if name != "self"]
             unknown = next((name for name in kwargs if name not in known), "")
             parameter_list = ", ".join(known)
-            # Python 3.13 makes a suggestion of its own.
+            # Python 3.13 adds a suggestion, too.
             message = str(error).partition(". Did you mean")[0]
             raise TypeError(
                 f"{message}.{did_you_mean(unknown, known) or f' Parameters are: {parameter_list}'}"

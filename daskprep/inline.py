@@ -1,4 +1,4 @@
-"""An executor without threads, for those who debug."""
+"""An executor without threads, for debugging."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 class InlineExecutor(Executor):
-    """Calls what it is given at once, on the thread that asks."""
+    """An executor that runs each function immediately, on the calling thread."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
             future.set_result(function(*arguments, **named))
         except Exception as error:
-            future.set_exception(error)  # raised where the result is asked for
+            future.set_exception(error)  # raised by future.result()
         return future

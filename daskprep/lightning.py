@@ -1,4 +1,4 @@
-"""The data of a training run for Lightning's Trainer: `daskprep.DataModule` as a LightningDataModule."""
+"""Lightning integration: `daskprep.DataModule` as a LightningDataModule for the Trainer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ except ImportError as error:
 
 
 class _TrainLoader:
-    """The loader that trains, as Lightning sees it.
+    """The training loader for Lightning, with an empty state: the DataModule saves the state instead.
 
-    Lightning keeps the states of loaders too, but with the batch that a model has not yet seen, and loads them neither
-    behind the end of an epoch, nor if `estimated_stepping_batches` was asked for. The DataModule's state is right, so
-    there is none here. The methods are, or else Lightning warns that the loader cannot go on.
+    Lightning would also save a loader's state, but it would count a prefetched batch, which was not trained on. Nor
+    would it load this state at the end of an epoch or after a read of `estimated_stepping_batches`. The methods still
+    exist, because without them Lightning warns that the loader cannot resume.
     """
 
     def __init__(self, batches: training.Batches, module: DataModule) -> None:
@@ -40,7 +40,7 @@ class _TrainLoader:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        # Called when a run goes on within an epoch. Lightning looks for the state of a DataModule by its class.
+        # Called when a run resumes within an epoch. Lightning finds the state of a DataModule by its class name.
         if not self.module._has_loaded_state:
             raise ConfigError(
                 f"the checkpoint has no state of {type(self.module).__qualname__}, so training would restart the "
@@ -49,10 +49,10 @@ class _TrainLoader:
 
 
 class DataModule(training.DataModule, LightningDataModule):
-    """The same as `daskprep.DataModule`, for Lightning's Trainer.
+    """`daskprep.DataModule` for Lightning's Trainer.
 
-    Its checkpoints hold the state of the training loader, so that training resumes after the last batch that the model
-    was trained on. Ranks and `overfit_batches` come from the Trainer.
+    The Trainer's checkpoints include the state of the training loader, so that training resumes after the last trained
+    batch. Ranks and `overfit_batches` are read from the Trainer.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class DataModule(training.DataModule, LightningDataModule):
     >>> trainer.fit(model, data)  # doctest: +SKIP
     """
 
-    # The Trainer that the kept state is of.
+    # The Trainer of the loader state that is kept between fits.
     _state_trainer: Trainer | None = None
     # Whether a state was loaded since the loaders were opened.
     _has_loaded_state = False
@@ -83,17 +83,17 @@ class DataModule(training.DataModule, LightningDataModule):
         super().__init__(managers, allowed=allowed, overfit_batches=overfit_batches, rank=rank, world_size=world_size)
         for role in ROLES:
             if role != "train" and not any(self._evaluation_managers(stage) for stage in STAGES_BY_ROLE[role]):
-                # Lightning asks whether the method is its own, and knows what to do then.
+                # Lightning skips a stage if the method is inherited from LightningDataModule.
                 name = f"{role}_dataloader"
                 setattr(self, name, MethodType(getattr(LightningDataModule, name), self))
 
     def prepare_data(self) -> None:
-        # Lightning calls this where it is to be called, and waits elsewhere.
+        # Lightning calls this only on the ranks that must prepare data, while the other ranks wait.
         self._prepare()
 
     def setup(self, stage: str = "fit") -> None:
         if self._state_trainer is not None and self._state_trainer is not self.trainer:
-            # A Trainer counts epochs from where its last fit ended, a new one from the start.
+            # A Trainer continues the epoch count of its last fit, but a new Trainer starts at 0.
             self._state = self._state_trainer = None
         self._has_loaded_state = False
         super().setup(stage)
@@ -107,7 +107,7 @@ class DataModule(training.DataModule, LightningDataModule):
         return _TrainLoader(self._train_batches, self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        # Weights of a checkpoint are tested, too, which says nothing of where training goes on.
+        # Testing also loads checkpoints, for their weights; it must not change where training resumes.
         if self.trainer is None or self.trainer.state.fn == TrainerFn.FITTING:
             self._state_trainer = None
             self._has_loaded_state = True
@@ -116,12 +116,12 @@ class DataModule(training.DataModule, LightningDataModule):
     def _ranks(self) -> Ranks:
         if self.trainer is None or self._explicit_ranks != Ranks():
             return super()._ranks()
-        # Processes that share a model in parts are one rank here.
+        # Processes of model parallelism, which share one model, are one rank here.
         share = self.trainer.distributed_sampler_kwargs
         return Ranks(0, 1) if share is None else Ranks(share["rank"], share["num_replicas"])
 
     def _is_overfitting(self) -> bool:
-        # The Trainer itself takes no more than so many batches. It sets the attribute where mypy does not see it.
+        # The Trainer itself limits the number of batches. getattr, because mypy does not find its attribute.
         return super()._is_overfitting() or bool(getattr(self.trainer, "overfit_batches", 0))
 
     def _counter(self) -> Callable[[], int] | None:
@@ -136,5 +136,5 @@ class DataModule(training.DataModule, LightningDataModule):
         if self.trainer is None:
             return {}
         progress, batches = self.trainer.fit_loop.epoch_loop.batch_progress, self.trainer.num_training_batches
-        # To see which batch is the last of an unknown number, one is fetched ahead.
+        # If the number of batches is unknown, Lightning prefetches a batch to detect the last one.
         return {"ended": progress.is_last_batch, "ahead": int(batches == float("inf"))}

@@ -1,4 +1,4 @@
-"""Bring configurations of Ludwig, of its older releases too, to the words and keys that are read here."""
+"""Conversion of configurations of Ludwig, including older releases, to the keys and values that daskprep reads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from daskprep.features.parameters import annotations_of
 FEATURE_KEYS = ("name", "type", "column", "preprocessing")
 _MODULE_KEYS = {"input_features": "encoder", "output_features": "decoder"}
 _MODEL_KEY = "pretrained_model_name_or_path"
-_MAX_DEPTH = 5  # of sections: below it nothing is renamed, and so nothing copied
-_MIN_SIMILARITY = 0.8  # so similar to a key that is read, another one is a slip of the pen
+_MAX_DEPTH = 5  # of sections: deeper keys are never renamed, so they are not copied
+_MIN_SIMILARITY = 0.8  # an unknown key this similar to a known key is a typo, which raises an error later
 
 # fmt: off
-# What says nothing of preprocessing: at the top, in a feature, in the defaults of a type, and among parameters.
+# Keys without effect on preprocessing: at the top, in a feature, in the defaults of a type, and among parameters.
 _TOP_LEVEL_MODEL_KEYS = (
     "adapter", "adapters", "backend", "base_model", "combiner", "generation", "generation_config", "hyperopt",
     "is_multimodal", "ludwig_version", "model_name", "model_parameters", "model_type", "preset", "quantization",
@@ -33,7 +33,7 @@ IGNORED_PARAMETERS = (
     "cache_encoder_embeddings", "computed_fill_value", "computed_outlier_fill_value", "encoder", "in_memory",
     "num_processes",
 )
-# What is told of parameters that data would differ by.
+# Parameters that are not supported although they change the data, with a note for the warning.
 DROPPED_PARAMETERS = {
     "fallback_label": "unseen categories become <UNK>",
     "prompt": "store the finished prompts in a column and use that column",
@@ -46,7 +46,7 @@ _FORMER_PARAMETERS = {
     "char_sequence_length_limit": "max_sequence_length", "char_tokenizer": "tokenizer", "char_vocab_file": "vocab_file",
 }
 _FORMER_STRATEGIES = {"backfill": "bfill", "pad": "ffill"}
-# Encoders of text that bring a tokenizer, with the model whose tokenizer it is where they name none.
+# Text encoders with their own tokenizer, and the model of this tokenizer if the configuration names none.
 TEXT_ENCODERS = {
     "albert": "albert-base-v2", "auto_transformer": None, "bert": "bert-base-uncased", "camembert": "camembert-base",
     "ctrl": None, "deberta": "tasksource/deberta-base-long-nli", "distilbert": "distilbert-base-uncased",
@@ -55,7 +55,7 @@ TEXT_ENCODERS = {
     "roberta": "roberta-base", "t5": "t5-small", "transformer_xl": None, "xlmroberta": "xlm-roberta-base",
     "xlnet": "xlnet-base-cased",
 }
-# Encoders of images of any size; others have one of their own.
+# Image encoders that accept any size; other encoders define the size.
 _ANY_SIZE_IMAGE_ENCODERS = ("None", "mlp_mixer", "stacked_cnn", "unet")
 # fmt: on
 
@@ -63,9 +63,9 @@ Section = dict[str, Any]
 
 
 def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
-    """Return a configuration without what is for models, in the words of today, and what is to be told of it.
+    """Return a configuration with only the current keys of preprocessing, and notes for a warning about ignored parts.
 
-    What is no mapping where there should be one is left as it is.
+    Values of the wrong type are unchanged, so that reading them raises an error.
     """
     new = _copy_nested(config, _MAX_DEPTH)
     for rewrite in (_rewrite_types, _move_defaults, _rename_former_parameters, _rewrite_split):
@@ -79,14 +79,14 @@ def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
 
 def _copy_nested(value: Any, depth: int) -> Any:
     if depth and isinstance(value, Mapping):
-        return {key: _copy_nested(one, depth - 1) for key, one in value.items()}
-    if depth and isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
-        return [_copy_nested(one, depth - 1) for one in value]
+        return {key: _copy_nested(item, depth - 1) for key, item in value.items()}
+    if depth and isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        return [_copy_nested(item, depth - 1) for item in value]
     return value
 
 
 def _subsection(section: Section, *keys: str) -> Section:
-    """Return the mapping below some keys, made where there is none."""
+    """Return the mapping at a path of keys in a section; missing mappings are added to it."""
     for key in keys:
         section[key] = {} if section.get(key) is None else section[key]
         section = section[key] if isinstance(section[key], dict) else {}
@@ -94,6 +94,7 @@ def _subsection(section: Section, *keys: str) -> Section:
 
 
 def _iterate_entries(config: Section, *lists: str, kind: str | None = None) -> Iterator[Section]:
+    """Yield the entries of features of a type (None: any) in `lists`, by default input and output features."""
     for key in lists or _MODULE_KEYS:
         entries = config.get(key)
         for entry in entries if isinstance(entries, list) else ():
@@ -102,10 +103,10 @@ def _iterate_entries(config: Section, *lists: str, kind: str | None = None) -> I
 
 
 def _iterate_parameters(config: Section) -> Iterator[tuple[str, str, Section]]:
-    """Give the parameters of features and of types: whose they are, of which type, and the parameters."""
+    """Yield the owner (a feature or the defaults of a type), the type and the parameters of each set of parameters."""
     for entry in _iterate_entries(config):
         yield f'"{entry.get("name")}"', str(entry.get("type")), _subsection(entry, "preprocessing")
-    for kind in [one for one in FEATURES if one in _subsection(config, "defaults")]:
+    for kind in [kind for kind in FEATURES if kind in _subsection(config, "defaults")]:
         yield f"defaults.{kind}", kind, _subsection(config, "defaults", kind, "preprocessing")
 
 
@@ -145,7 +146,7 @@ def _rename_former_parameters(config: Section) -> None:
     for _, _, params in _iterate_parameters(config):
         params.update(_subsection(params, "audio_feature"))
         del params["audio_feature"]
-        for former in [one for one in _FORMER_PARAMETERS if one in params]:
+        for former in [name for name in _FORMER_PARAMETERS if name in params]:
             params.setdefault(_FORMER_PARAMETERS[former], params.pop(former))
         strategy = params.get("missing_value_strategy")
         if isinstance(strategy, str) and strategy in _FORMER_STRATEGIES:
@@ -161,13 +162,13 @@ def _rewrite_split(config: Section) -> None:
 
 
 def _move_module_keys(config: Section) -> Iterator[str]:
-    """Move what stands beside name and type to the encoder or decoder, where Ludwig reads it."""
+    """Move unknown keys next to name and type to the encoder or decoder, where Ludwig reads them; yield a note."""
     moved, known = [], {*FEATURE_KEYS, *_FEATURE_MODEL_KEYS}
     for key, module in _MODULE_KEYS.items():
         for entry in _iterate_entries(config, key):
             if isinstance(entry.get(module), str):
                 entry[module] = {"type": entry[module]}
-            for stray_key in [one for one in entry if one not in known and not _is_typo(one, FEATURE_KEYS)]:
+            for stray_key in [key for key in entry if key not in known and not _is_typo(key, FEATURE_KEYS)]:
                 moved.append(f'{stray_key} ("{entry.get("name")}")')
                 _subsection(entry, module)[stray_key] = entry.pop(stray_key)
     if moved:
@@ -178,6 +179,7 @@ def _move_module_keys(config: Section) -> Iterator[str]:
 
 
 def _apply_encoders(config: Section) -> Iterator[str]:
+    """Set the parameters that encoders of texts imply, such as the tokenizer; yield notes about sizes of images."""
     for entry in [
         *_iterate_entries(config, "input_features", kind="text"),
         *_iterate_entries(config, "input_features", kind="image"),
@@ -208,6 +210,7 @@ def _apply_encoders(config: Section) -> Iterator[str]:
 
 
 def _apply_language_model(config: Section) -> None:
+    """Set the tokenizer and padding of texts for the base model of an LLM."""
     if config.get("model_type") != "llm" or not isinstance(config.get("base_model"), str):
         return
     _subsection(config, "defaults", "text", "preprocessing").setdefault("max_sequence_length", None)
@@ -223,14 +226,14 @@ def _apply_language_model(config: Section) -> None:
 
 
 def _drop_unread_parameters(config: Section) -> Iterator[str]:
-    """Leave out parameters that have no effect here, and tell of those that had one in Ludwig, or in no type."""
+    """Drop parameters without effect here; yield notes about unknown ones and those with an effect in Ludwig."""
     if not _is_unset(config.pop("prompt", None)):
         yield f"prompt is ignored: {DROPPED_PARAMETERS['prompt']}"
     for owner_name, kind, params in _iterate_parameters(config):
         owner: type | None = FEATURES.get(kind)
         names = params if owner is None else annotations_of(owner)
         known = {*IGNORED_PARAMETERS, *DROPPED_PARAMETERS}
-        for key in [one for one in params if one not in names and (one in known or not _is_typo(one, names))]:
+        for key in [key for key in params if key not in names and (key in known or not _is_typo(key, names))]:
             value, reason = params.pop(key), DROPPED_PARAMETERS.get(key)
             if key not in IGNORED_PARAMETERS and not (reason and _is_unset(value)):
                 yield f"{key} of {owner_name} is ignored: {reason or f'type {kind} has no such parameter'}"
@@ -242,7 +245,7 @@ def _drop_model_keys(config: Section) -> None:
         defaults.pop(kind, None)
     removals = [(config, _TOP_LEVEL_MODEL_KEYS), (_subsection(config, "preprocessing"), IGNORED_SETTINGS)]
     removals += [(entry, _FEATURE_MODEL_KEYS) for entry in _iterate_entries(config)]
-    removals += [(one, _DEFAULTS_MODEL_KEYS) for one in defaults.values() if isinstance(one, dict)]
+    removals += [(section, _DEFAULTS_MODEL_KEYS) for section in defaults.values() if isinstance(section, dict)]
     for section, keys in removals:
         for key in keys:
             section.pop(key, None)

@@ -1,7 +1,7 @@
 """The random choices of daskprep: a keyed permutation and a keyed hash.
 
-No generator of random numbers has a state: a choice is a pure function of a key and a row number. So it needs no shuffle,
-yields exact counts, and is the same for 1 partition or 1,000, on threads or on a cluster.
+A choice is a pure function of a key and a row number, without the state of a random number generator. So it needs no
+shuffle, yields exact counts, and is the same for 1 partition or 1,000, on threads or on a cluster.
 
 The values of `make_key`, `permute` and `hash_strings` must never change, because existing datasets, splits and loader
 orders depend on them. Tests compare them with golden values.

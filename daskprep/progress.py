@@ -12,15 +12,15 @@ from daskprep.errors import ConfigError
 
 
 class Advance(Protocol):
-    """Tells that one more task of a stage is finished, and how many rows it had."""
+    """A function that counts one more finished task of a stage, and its number of rows."""
 
     def __call__(self, rows: int = 0) -> None: ...
 
 
 class Progress:
-    """Shows one bar per stage on standard error: tasks done, rows so far, rows per second.
+    """A progress bar per stage on standard error: finished tasks, rows, rows per second.
 
-    Where `enabled` is None, bars are for terminals and notebooks. Without bars, tqdm is not imported.
+    If `enabled` is None, bars are shown on terminals and in notebooks only. Without bars, tqdm is not imported.
 
     Examples
     --------
@@ -34,8 +34,8 @@ class Progress:
         if not isinstance(enabled, bool | None):
             raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
         self.enabled = sys.stderr is not None and (_is_interactive() if enabled is None else enabled)
-        self.prefix = ""  # of several that have the same stages, which one these belong to: shown before their names
-        self.seconds: dict[str, float] = {}  # of the stages of each name together, shown or not
+        self.prefix = ""  # shown before names of stages, to distinguish repeated ones
+        self.seconds: dict[str, float] = {}  # total by name of stage, also without bars
         self._stage: tuple[str, float] | None = None
         self._bar: Any = None
 
@@ -47,9 +47,9 @@ class Progress:
         self._close(leave=True)
 
     def stage(self, name: str, *, total: int, unit: str = "tasks") -> Advance:
-        """Begin a stage of `total` tasks, in place of the bar of the stage before, and return its `advance`.
+        """Start a stage of `total` tasks, whose bar replaces the previous one, and return its `advance` function.
 
-        `advance` is called by one thread at a time.
+        Only one thread at a time may call `advance`.
         """
         self._end_stage()
         self._stage = name, time.monotonic()
@@ -94,14 +94,14 @@ def _in_notebook() -> bool:
 
 
 def _bar_class() -> Any:
-    # tqdm.auto would warn where ipywidgets is missing.
+    # tqdm.auto would warn if ipywidgets is missing.
     if _in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         bar = importlib.import_module("tqdm.notebook").tqdm_notebook
     else:
         bar = importlib.import_module("tqdm").tqdm
 
     class Bar(bar):  # type: ignore[misc, valid-type]
-        # tqdm's monitor would be a thread that outlives the bar, and warns where it cannot start.
+        # tqdm's monitor is a thread that outlives the bar, and warns if it cannot start.
         monitor_interval = 0
 
     return Bar

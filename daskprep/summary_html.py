@@ -1,4 +1,4 @@
-"""Say what a Preprocessor plans and what it learned."""
+"""Summary of a Preprocessor for notebooks: its features and parameters, and the learned state after a fit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def describe(
     targets: Collection[str] = (),
     sample: float | None = None,
 ) -> Description:
-    """Return a table with a row for each feature: what is planned and, once learned, what was found.
+    """Return a summary with a row per feature: its parameters, and its learned state if it is in `learned`.
 
     Examples
     --------
@@ -70,17 +70,17 @@ def describe(
 
 
 def _draw_chart(learned: Learned | None) -> Markup:
-    """Return what was learned as a chart: how often tokens occur, or where numbers lie."""
+    """Return a chart of a learned state: the frequencies of tokens, or the range of numbers; else an empty chart."""
     if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
         return bar_chart([int(vocabulary.frequencies[i]) for i in _most_frequent(vocabulary, _MAX_BARS)])
-    known = [getattr(learned, name, None) for name in ("min", "mean", "max", "std")]
-    numbers = [one for one in known if isinstance(one, float)]
-    return range_chart(*numbers) if len(numbers) == len(known) else Markup()
+    statistics = [getattr(learned, name, None) for name in ("min", "mean", "max", "std")]
+    numbers = [value for value in statistics if isinstance(value, float)]
+    return range_chart(*numbers) if len(numbers) == len(statistics) else Markup()
 
 
 @functools.singledispatch
 def describe_learned(learned: Learned) -> list[str]:
-    """Return what was learned in a few words, piece by piece; a type of one's own may register its own."""
+    """Return a learned state as short phrases, such as "length 20"; custom types may register a function."""
     lines = []
     for field in dataclasses.fields(learned):
         value = getattr(learned, field.name)
@@ -109,7 +109,7 @@ def _make_captions(
 ) -> list[str]:
     fitted = "not fitted"
     if learned:
-        fitted = f"learned from {max(one.rows for one in learned.values()):,} rows"
+        fitted = f"learned from {max(state.rows for state in learned.values()):,} rows"
     lines = [
         f"{format_count(len(features), 'feature')}, {fitted}",
         "no split: all rows are for training" if split is None else f"split: {_format_call(split)}",
@@ -147,7 +147,7 @@ def _is_same(value: Any, default: Any) -> bool:
 
 
 def make_learned_cells(feature: Feature, learned: Learned) -> Row:
-    """Return how many rows there were, and what became of those whose cells are missing or unreadable."""
+    """Return the cells "rows", "missing" and "unreadable" of a feature, with the handling of missing values."""
     missing = unreadable = "0"
     if learned.missing:
         percentage = format_share(learned.missing, rows_seen(feature, learned))
@@ -167,15 +167,15 @@ def _describe_missing(feature: Feature, learned: Learned) -> str:
 
 def _describe_vocabulary(vocabulary: Vocabulary) -> str:
     ids = _most_frequent(vocabulary, _MAX_TOKENS)
-    # Tokens are taken one by one: a vocabulary may have millions.
+    # Tokens are converted one by one, because a vocabulary may have millions.
     top = [f"{_format_value(vocabulary.tokens[int(i)].as_py())} {int(vocabulary.frequencies[i]):,}" for i in ids]
     return f"vocabulary of {len(vocabulary):,}" + (f": {', '.join(top)}" if top else "")
 
 
 def _most_frequent(vocabulary: Vocabulary, limit: int) -> np.ndarray:
-    """Return the ids of the most frequent tokens that are no special symbols, ties by id.
+    """Return the ids of at most `limit` of the most frequent tokens without special symbols, ties by id.
 
-    A vocabulary that came ready, with a tokenizer or from a file, is not in the order of frequency.
+    They must be sorted: a vocabulary of a tokenizer or a file is not in the order of frequency.
     """
     counts = np.array(vocabulary.frequencies, np.int64)
     counts[list(vocabulary.specials.ids)] = 0
