@@ -224,8 +224,8 @@ class PredictionMixin:
             column = self.features_[dates[0]].reads(dates[0])[0]
             warn(
                 f'rows look ordered by time in column "{column}", so a random split may leak: test rows fall between '
-                f'training rows. To test on the newest rows, use split=DatetimeSplit("{column}"), or in a '
-                f"configuration, split: {{type: datetime, column: {column}}}"
+                f'training rows. To test on the newest rows, use split=DatetimeSplit("{column}"), or split: '
+                f"{{type: datetime, column: {column}}} in a configuration"
             )
 
     def num_classes(self, name: str) -> int:

@@ -211,10 +211,10 @@ def test_parameters_survive_json_clone_and_set_params(balance):
         (Undersample("x", "0.5"), "ratio must be"),
         (Oversample("", 0.5), "column must be the name of a column"),
         (Oversample(5, 0.5), "column must be the name of a column"),
-        (Oversample("x", 0.5, seed=None), "seed must be a whole number"),
-        (Oversample("x", 0.5, seed=True), "seed must be a whole number"),
-        (Undersample("x", counts={"a": 10**30}), 'counts must be whole numbers of rows .class "a"'),
-        (Oversample("x", counts={"a": 1.5}), 'counts must be whole numbers of rows .class "a"'),
+        (Oversample("x", 0.5, seed=None), "seed must be an integer"),
+        (Oversample("x", 0.5, seed=True), "seed must be an integer"),
+        (Undersample("x", counts={"a": 10**30}), 'counts must be integers .class "a"'),
+        (Oversample("x", counts={"a": 1.5}), 'counts must be integers .class "a"'),
         (Oversample("x", counts={"a": -1}), "counts must be whole numbers"),
         (Oversample("x", counts={"a": True}), "counts must be whole numbers"),
         (Oversample("x", counts={"a": 1, 1: 2, "1": 2}), 'one number per class .*"1" has two'),
@@ -258,7 +258,9 @@ def test_counts_against_the_direction_point_to_the_other_class():
     table = table_of(a=10)
     with pytest.raises(ConfigError, match=r'"a" has 10 training rows for a target of 9.*never drops.*Use Undersample'):
         repeat(Oversample("x", counts={"a": 9}), [table])
-    with pytest.raises(ConfigError, match=r'"a" has 10 training rows for a target of 11.*never repeats.*Use Oversample'):
+    with pytest.raises(
+        ConfigError, match=r'"a" has 10 training rows for a target of 11.*never repeats.*Use Oversample'
+    ):
         repeat(Undersample("x", counts={"a": 11}), [table])
 
 

@@ -43,8 +43,8 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
         ("pass header=None too, or columns= to choose columns", "pass --no-header too"),
         ('or use invalid="raise" to stop', 'or use invalid: "raise" in the configuration to stop'),
         (
-            'split=DatetimeSplit("day"), or split: {type: datetime, column: day} in a configuration, tests',
-            "split: {type: datetime, column: day} in the configuration, tests",
+            'split=DatetimeSplit("day"), or split: {type: datetime, column: day} in a configuration',
+            "split: {type: datetime, column: day} in the configuration",
         ),
         ("verify() lists all damaged files", "daskprep verify lists all damaged files"),
         ('Number: encoding="bins" has no NaN', 'Number: encoding="bins" has no NaN'),
