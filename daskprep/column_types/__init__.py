@@ -1,4 +1,4 @@
-"""Guess a feature for every column from all rows: facts that merge, and rules that read them."""
+"""Guess a feature for every column from all rows: facts that merge over partitions, and rules on the facts."""
 
 from daskprep.column_types.inferring import InferredFeatures, infer_features, infer_source
 

@@ -1,4 +1,4 @@
-"""The facts of one column of one partition, of whatever Arrow type it is."""
+"""Facts of one column of one partition, for every Arrow type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from daskprep.column_types.text_facts import IMAGE_SUFFIXES, SOUND_SUFFIXES, number_facts, text_facts
+from daskprep.column_types.text_facts import AUDIO_SUFFIXES, IMAGE_SUFFIXES, number_facts, text_facts
 from daskprep.features import Audio, Image
 from daskprep.features.cells import one_array
 from daskprep.features.tokens import rows_with_repeats
@@ -20,24 +20,25 @@ from daskprep.sources.cell_text import as_text
 from daskprep.summaries import DistinctValues, Lengths
 from daskprep.summaries.column_facts import ColumnFacts
 
-_HEAD_BYTES = 16
+_HEAD_BYTES = 16  # bytes with a signature of an image or audio file
 _SAMPLE = 1 << 11
-_MAX_DECLARED = 1_000
+_MAX_DECLARED = 1_000  # values of a declared order
 _IMAGE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM.{4}\0\0\0\0|GIF8[79]a|II[*+]\0|MM\0[*+]|RIFF....WEBP|P[1-7fF]\s"
     rb"|\x93NUMPY",
     re.DOTALL,
 )
-_SOUND = re.compile(b"|".join(SIGNATURES.values()), re.DOTALL)
+_AUDIO = re.compile(b"|".join(SIGNATURES.values()), re.DOTALL)
 
 
 def column_facts(column: pa.Array | pa.ChunkedArray) -> ColumnFacts:
-    """Return what is known of some rows of a column."""
+    """Return the facts of the rows of a column, missing cells included."""
     array = one_array(column)
     return _present_facts(array.drop_null()) + ColumnFacts(array.null_count, array.null_count)
 
 
 def _present_facts(cells: pa.Array) -> ColumnFacts:
+    """Return the facts of non-null cells."""
     kind = cells.type
     if pt.is_dictionary(kind):
         return _dictionary_facts(cells)
@@ -59,9 +60,9 @@ def _present_facts(cells: pa.Array) -> ColumnFacts:
 
 
 def _count_values(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """Return values and how often each occurs; where most are distinct, the cells as they are.
+    """Return distinct values and their counts, or if most cells are distinct, the cells with counts of 1.
 
-    Facts are the same either way: they add up over cells, and `DistinctValues` merges equal ones.
+    Facts are the same in both cases: they add up over cells, and `DistinctValues` merges equal values.
     """
     if len(cells) > 2 * _SAMPLE:
         sample = cells.take(pa.array(np.arange(0, len(cells), len(cells) // _SAMPLE)))
@@ -72,10 +73,12 @@ def _count_values(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def _other_facts(cells: pa.Array) -> ColumnFacts:
+    """Return the facts of cells of a type that no feature reads."""
     return ColumnFacts(len(cells), unsupported=+Counter({str(cells.type): len(cells)}))
 
 
 def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
+    """Return the facts of the cells of a dictionary column, from its values that occur."""
     counts = np.bincount(cells.indices.to_numpy(), minlength=len(cells.dictionary))
     used = np.flatnonzero(counts)
     values, counts = cells.dictionary.take(pa.array(used)), counts[used]
@@ -85,15 +88,17 @@ def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
 
 
 def _count_declared_order(cells: pa.DictionaryArray) -> Counter[tuple[str, ...]]:
+    """Count the cells by declared order: the stripped values of an ordered dictionary."""
     if not cells.type.ordered or not 0 < len(cells.dictionary) <= _MAX_DECLARED:
         return Counter()
     return +Counter({tuple(pc.utf8_trim_whitespace(cells.dictionary).to_pylist()): len(cells)})
 
 
 def _bytes_facts(cells: pa.Array) -> ColumnFacts:
-    images, sounds = _signatures(cells)
-    rest = cells.filter(pa.array(~(images | sounds)))
-    facts = _media_facts(cells, images, sounds)
+    """Return the facts of binary cells: images, audio, or else text."""
+    is_image, is_audio = _signatures(cells)
+    rest = cells.filter(pa.array(~(is_image | is_audio)))
+    facts = _media_facts(cells, is_image, is_audio)
     if not len(rest):
         return facts
     try:
@@ -102,57 +107,64 @@ def _bytes_facts(cells: pa.Array) -> ColumnFacts:
         return facts + _other_facts(rest)
 
 
-def _media_facts(data: pa.Array, images: np.ndarray, sounds: np.ndarray) -> ColumnFacts:
-    counts = [int(mask.sum()) for mask in (images, sounds)]
+def _media_facts(data: pa.Array, is_image: np.ndarray, is_audio: np.ndarray) -> ColumnFacts:
+    """Return the facts of image and audio cells, by masks, with a sample of each."""
+    counts = [int(mask.sum()) for mask in (is_image, is_audio)]
     samples = [
-        kind.summarize(kind.parse(data.filter(pa.array(mask)))) for kind, mask in ((Image(), images), (Audio(), sounds))
+        kind.summarize(kind.parse(data.filter(pa.array(mask))))
+        for kind, mask in ((Image(), is_image), (Audio(), is_audio))
     ]
     return ColumnFacts(sum(counts), images=counts[0], audio=counts[1], image_sample=samples[0], audio_sample=samples[1])
 
 
 def _signatures(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return masks of the binary cells with the signature of an image, and of an audio file."""
     heads = pc.binary_slice(cells, 0, _HEAD_BYTES).to_pylist()
-    images = np.array([head is not None and _IMAGE.match(head) is not None for head in heads], bool)
-    sounds = np.array([head is not None and _SOUND.match(head) is not None for head in heads], bool)
-    return images, sounds & ~images
+    is_image = np.array([head is not None and _IMAGE.match(head) is not None for head in heads], bool)
+    is_audio = np.array([head is not None and _AUDIO.match(head) is not None for head in heads], bool)
+    return is_image, is_audio & ~is_image
 
 
 def _struct_facts(cells: pa.StructArray) -> ColumnFacts:
+    """Return the facts of structs: Hugging Face cells of images and audio, with bytes or paths."""
     names = {field.name for field in cells.type}
     if {"array", "sampling_rate"} <= names:
         return ColumnFacts(len(cells), audio=len(cells))
     if not names & {"bytes", "path"}:
         return _other_facts(cells)
-    # Of a Hugging Face cell with both the path may be that of another machine: what is in the bytes decides.
+    # If a Hugging Face cell has both, its path may be from another machine: the bytes decide.
     data, path = (_field(cells, name) for name in ("bytes", "path"))
-    images, sounds = _signatures(data.cast(pa.large_binary()))
-    unrecognized = ~(images | sounds)
-    images |= unrecognized & _has_suffix(path, IMAGE_SUFFIXES)
-    sounds |= unrecognized & _has_suffix(path, SOUND_SUFFIXES)
+    is_image, is_audio = _signatures(data.cast(pa.large_binary()))
+    unrecognized = ~(is_image | is_audio)
+    is_image |= unrecognized & _has_suffix(path, IMAGE_SUFFIXES)
+    is_audio |= unrecognized & _has_suffix(path, AUDIO_SUFFIXES)
     absent = np.array(data.is_null(), bool) & np.array(path.is_null(), bool)
-    others = cells.filter(pa.array(~(images | sounds | absent)))
+    others = cells.filter(pa.array(~(is_image | is_audio | absent)))
     missing = int(absent.sum())
-    return _media_facts(data, images, sounds) + ColumnFacts(missing, missing) + _other_facts(others)
+    return _media_facts(data, is_image, is_audio) + ColumnFacts(missing, missing) + _other_facts(others)
 
 
 def _field(cells: pa.StructArray, name: str) -> pa.Array:
+    """Return a field of structs, or nulls if they lack it."""
     if cells.type.get_field_index(name) < 0:
         return pa.nulls(len(cells), pa.binary() if name == "bytes" else pa.string())
     return pc.struct_field(cells, name)
 
 
 def _has_suffix(path: pa.Array, suffixes: str) -> np.ndarray:
+    """Return a mask of the paths that match a pattern of suffixes."""
     matches = pc.fill_null(pc.match_substring_regex(path.cast(pa.string()), suffixes), fill_value=False)
     mask: np.ndarray = matches.to_numpy(zero_copy_only=False)
     return mask
 
 
 def _list_facts(cells: pa.ListArray) -> ColumnFacts:
+    """Return the facts of lists of numbers or text."""
     items, offsets = cells.flatten(), list_offsets(cells)
     kind, rows = items.type, len(cells)
     lengths = Lengths.of(np.diff(offsets))
     if pt.is_null(kind):
-        # Empty lists have no type of their own: their length is all that is known.
+        # Empty lists have no item type: their length is the only fact.
         return ColumnFacts(rows, lists_with_missing=_rows_with(items.is_null(), offsets), lengths=lengths)
     if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_boolean(kind):
         lists_with_missing = _rows_with(items.is_null(nan_is_null=True), offsets)
@@ -177,5 +189,6 @@ def _list_facts(cells: pa.ListArray) -> ColumnFacts:
 
 
 def _rows_with(marked: pa.BooleanArray, offsets: np.ndarray) -> int:
+    """Return the number of lists with a marked item."""
     before = np.append(0, np.cumsum(marked.to_numpy(zero_copy_only=False))).take(offsets)
     return int(np.count_nonzero(np.diff(before)))

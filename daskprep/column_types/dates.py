@@ -1,4 +1,4 @@
-"""Whether a column holds dates, and how they are written."""
+"""Detection of dates in a column, and of their format."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from daskprep.column_types.guess import Guess, describe_counts, describe_unreada
 from daskprep.features import Date
 from daskprep.summaries.column_facts import ColumnFacts
 
-_MIN_SHARE = 0.95
-_MAX_LABELS = 20
+_MIN_SHARE = 0.95  # of cells with dates in a column of dates
+_MAX_LABELS = 20  # distinct values, up to which numbers like 20240131 are labels unless named as dates
 _NAME = re.compile(r"(^|_)(date|day|time|datetime|timestamp|ts|at|when|created|updated|modified|born|dob|epoch)(_|$)")
 _SECONDS = (10**8, 4 * 10**9)  # the years 1973 to 2096
 _SCALES = (1, 10**3, 10**6, 10**9)
-_LOG_FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S")  # by web servers
+_LOG_FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S")  # logs of web servers
 _FIELDS = re.compile(r"\d{1,2}(?P<mark>[-/.])\d{1,2}[-/.](?P<year>\d{4}|\d{2})(?P<clock>.*)")
 _CLOCK = re.compile(r"(?P<gap>[ T])\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<fraction>\.\d{1,6})?(?P<half>\s?[aApP][mM])?")
 
 
 def guess_date(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return a Date for dates of the frame's own types, in text, or in numbers."""
+    """Return a Date for columns of date types, and for dates as text or as numbers; else None."""
     if facts.times:
         return Guess(Date(), f"dates: {describe_counts(facts)}")
     if facts.text.dates >= _MIN_SHARE * facts.usable and facts.text.dates:
@@ -40,9 +40,9 @@ def _guess_date_text(facts: ColumnFacts) -> Guess | None:
         if len(dates.drop_null()) < _MIN_SHARE * len(texts) - facts.null_texts:
             continue
         sample, note = samples[0], "read month first, which no cell contradicts" if is_ambiguous else "as text"
-        if date_format is not None and date_format not in _LOG_FORMATS:  # others may be as ISO 8601 has them
+        if date_format is not None and date_format not in _LOG_FORMATS:  # the first may be in ISO 8601
             sample, note = next(filter(_FIELDS.fullmatch, samples)), "day first"
-        # Of many distinct values some are kept, which may lack those that are no dates at all.
+        # `distinct` keeps a sample of many values, which may contain none of the unreadable ones.
         share = counts[np.array(dates.is_null(), bool)].sum() / counts.sum()
         n_unreadable = max(round(float(share) * facts.usable), facts.usable - facts.text.dates)
         what = f"dates, {note}, such as {quote_value(sample)}{describe_unreadable(n_unreadable, facts.usable)}"
@@ -51,7 +51,7 @@ def _guess_date_text(facts: ColumnFacts) -> Guess | None:
 
 
 def _day_first_format(facts: ColumnFacts) -> str | None:
-    """Return how dates are written if most are day first, or as 31.12.2020, which nobody means month first."""
+    """Return the format if most dates are day first, or have dots as in 31.12.2020; else None."""
     match = next(filter(None, map(_FIELDS.fullmatch, facts.distinct.texts.to_pylist())), None)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""What the rules say of a column: a feature or none, and why."""
+"""Guesses of the rules for a column: a feature or None, and the reason."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from daskprep.features import Feature, Sequence, Set
 from daskprep.summaries.column_facts import ColumnFacts
 
 _MAX_SHOWN_CHARACTERS = 30
-_MAX_SET_TOKENS = 20
-_MAX_TOKENS = 10_000
-_MAX_REPEATING_SHARE = 0.01  # of cells, in which a token is twice
+_MAX_SET_TOKENS = 20  # mean number of tokens in a cell of a set
+_MAX_TOKENS = 10_000  # distinct tokens of a set
+_MAX_REPEATING_SHARE = 0.01  # of a set's cells contain a token twice
 
 
 class Guess(NamedTuple):
@@ -23,14 +23,18 @@ class Guess(NamedTuple):
 
 
 def skip(reason: str) -> Guess:
-    """Return the guess that a column is of no use."""
+    """Return the guess that a column is skipped."""
     return Guess(None, reason)
 
 
 def guess_set_or_sequence(
     facts: ColumnFacts, where: str, tokens: int, mean: float, repeating: int, cells: int, **options: Any
 ) -> Guess:
-    """Return a Sequence for cells that repeat tokens or have many of them, and a Set for others."""
+    """Return a Sequence if cells repeat tokens or have many, else a Set.
+
+    `tokens` is the number of distinct tokens, `mean` their mean number in a cell, and `repeating` the number of `cells`
+    that contain a token twice. `options` are parameters of the feature, and `where` is a phrase for the reason.
+    """
     why = f"{tokens:,} distinct tokens {where} in {describe_rows(facts)}, {mean:.1f} in a cell"
     if repeating > _MAX_REPEATING_SHARE * cells:
         return Guess(Sequence(**options), f"{why}, repeated in {format_share(repeating, cells)} of them")
@@ -40,31 +44,31 @@ def guess_set_or_sequence(
 
 
 def describe_counts(facts: ColumnFacts) -> str:
-    """Return how many values, rows and missing cells there are."""
+    """Return the numbers of distinct values, rows and missing cells in words."""
     about = "" if facts.distinct.is_exact else "about "
     values = facts.distinct.count
     return f"{about}{format_count(values, 'distinct value')} in {describe_rows(facts)}"
 
 
 def describe_rows(facts: ColumnFacts) -> str:
-    """Return how many rows there are, and which share is missing."""
+    """Return the number of rows and the share of missing cells in words."""
     missing = facts.missing + facts.null_texts
     return f"{facts.rows:,} rows" + (f", {format_share(missing, facts.rows)} missing" if missing else "")
 
 
 def describe_unreadable(n_unreadable: int, values: int) -> str:
-    """Return which share of the values is unreadable, behind a comma; nothing if none is."""
+    """Return the share of unreadable values, preceded by a comma; "" if there are none."""
     return f", {format_share(n_unreadable, values)} unreadable" if n_unreadable else ""
 
 
 def describe_uniqueness(facts: ColumnFacts) -> str:
-    """Say that no value occurs twice, or hardly one, and how sure that is."""
+    """Return in words that values are unique or almost unique, and on how many values this is based."""
     if not facts.is_unique:
         return f"almost unique ({describe_counts(facts)})"
     n_values = len(facts.distinct.counts)
-    return "unique in every row" + ("" if facts.distinct.is_exact else f", as far as {n_values:,} values tell")
+    return "unique in every row" + ("" if facts.distinct.is_exact else f", judging by {n_values:,} values")
 
 
 def quote_value(text: str) -> str:
-    """Return a value as messages show it."""
+    """Return a value in quotes for messages, truncated."""
     return quote(text, _MAX_SHOWN_CHARACTERS)

@@ -1,4 +1,4 @@
-"""Whether the values of a column only tell rows, or things, apart."""
+"""Detection of identifiers: values that only distinguish rows or entities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from daskprep.summaries.column_facts import ColumnFacts
 
-# Of so few rows, that no two are equal says nothing.
+# In fewer rows, unique values may be a coincidence.
 FEW_ROWS = 20
 _MANY_ROWS = 100
 _MIN_DISTINCT_SHARE = 0.9
@@ -24,32 +24,36 @@ _NUMBERED = re.compile(r"_(no|nr|nbr|number)$")
 _NUMBERING = re.compile(r"(^|_)(index|idx|key|pk|nr|no|number|rowid|row|rownames|line|serial|rank)$|^unnamed|^$")
 CODE_NAME = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|fips|geoid|naics|icd|code)$")
 _MEASURED = re.compile(
-    r"(^|_)(price|cost|amount|salary|wage|income|revenue|sales|gdp|budget|balance|value|population|area|sqft|size|volume"
-    r"|weight|mass|height|length|width|depth|distance|mileage|age|year|score|votes|views|count|total|sum|mean|max|min)(_|$)"
+    r"(^|_)(price|cost|amount|salary|wage|income|revenue|sales|gdp|budget|balance|value|population|area|sqft|size"
+    r"|volume|weight|mass|height|length|width|depth|distance|mileage|age|year|score|votes|views|count|total|sum|mean"
+    r"|max|min)(_|$)"
 )
-_SERIAL_DIGITS = 5  # serial numbers have the same number of digits, and hardly fewer than this
-_CHANCE = 10  # numbers drawn from a range are all different once in e**10 times, or less: then they number the rows
-_MAX_CODES = 1_000_000  # more are no codes of diagnoses, places or goods, but tell things apart
+# Serial numbers have the same number of digits, rarely fewer than this.
+_SERIAL_DIGITS = 5
+# Unique numbers are row numbers if random numbers in their range would be unique with probability e**-10 or less.
+_CHANCE = 10
+# More possible codes than this are identifiers, rather than codes of diagnoses, places or goods.
+_MAX_CODES = 1_000_000
 _ROUND = r"^\d*0(\.0*)?$"
-# Words with a digit, and at most a few capital letters beside them; and what is written as Chinese and Thai are.
+# Words with a digit, optionally with short words in capital letters; and text in scripts without spaces.
 CODE_PATTERN = r"^[\w./#:-]*\d[\w./#:-]*$|^([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*)([ ./#-]([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*))+$"
 WITHOUT_SPACES = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]{5}"
 
 
 def plain_name(name: str) -> str:
-    """Return a name in small letters, with a low line between its words."""
+    """Return a column's name in lower case, with underscores between its words."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return re.sub(r"[\W_]+", "_", words).strip("_").lower()
 
 
 def is_identifier_name(name: str) -> bool:
-    """Tell whether a name is that of an identifier."""
+    """Return whether a plain name is typical of identifiers."""
     numbered = _NUMBERED.search(name) is not None and _MEASURED.search(name) is None
     return numbered or _IDENTIFIER.search(name) is not None
 
 
 def are_row_numbers(name: str, facts: ColumnFacts) -> bool:
-    """Tell whether whole numbers tell rows apart, by their name or by how they look."""
+    """Return whether whole numbers identify rows, by the column's name or by their values."""
     if not facts.is_unique:
         return is_identifier_name(name) and is_almost_unique(facts)
     measured = _MEASURED.search(name) is not None
@@ -64,7 +68,7 @@ def are_row_numbers(name: str, facts: ColumnFacts) -> bool:
 
 
 def is_identifier_text(name: str, facts: ColumnFacts) -> bool:
-    """Tell whether texts are names of rows and no prose."""
+    """Return whether texts identify rows and are no prose."""
     one_word = facts.text.with_spaces <= (1 - _MIN_SHARE) * facts.usable and not mostly_match(
         facts, WITHOUT_SPACES, 0.5
     )
@@ -83,7 +87,7 @@ def is_identifier_text(name: str, facts: ColumnFacts) -> bool:
 
 
 def _look_random(facts: ColumnFacts) -> bool:
-    """Tell whether texts are of few possible codes, and are equal about as often as chance has them."""
+    """Return whether texts are codes from a limited range that repeat about as often as random draws would."""
     texts = facts.distinct.texts
     digits, letters = (pc.count_substring_regex(texts, kind).to_numpy() for kind in (r"\d", r"\p{L}"))
     short = 10.0**digits * 26.0**letters <= _MAX_CODES
@@ -98,11 +102,11 @@ def _look_random(facts: ColumnFacts) -> bool:
 
 
 def is_almost_unique(facts: ColumnFacts) -> bool:
-    """Tell whether nine in ten values are different."""
+    """Return whether at least nine in ten values are distinct."""
     return facts.usable >= FEW_ROWS and facts.distinct.count >= _MIN_DISTINCT_SHARE * facts.usable
 
 
 def mostly_match(facts: ColumnFacts, pattern: str, share: float = _MIN_SHARE) -> bool:
-    """Tell whether so many of the texts that are kept hold a pattern."""
+    """Return whether at least this share of the sampled distinct texts contains a match of a pattern."""
     texts = facts.distinct.texts
     return (pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0) >= share * max(len(texts), 1)

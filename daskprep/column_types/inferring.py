@@ -1,4 +1,4 @@
-"""One pass over the partitions of a source, and a guess for each of its columns."""
+"""Type inference: one pass over the partitions of a source for facts, then a guess for each column."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class InferredFeatures(dict[str, Feature]):
     skipped : dict of str to str
         Columns that were left out, and why.
     targets : tuple of str
-        Names of the targets, which a Preprocessor of these features has unless it names others.
+        Names of the targets, the default of a Preprocessor with these features.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ def infer_features(
     frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
         The data, as for `Preprocessor.fit`. It is read once, partition by partition.
     targets : str or iterable of str, optional
-        Columns that a model predicts. Rows without their value are dropped, and their numbers are not normalized.
+        Columns that a model predicts. Rows with a missing target are dropped, and numeric targets are not normalized.
     style : {"network", "linear", "trees"} or None
         Model that the features are for: proposes normalizations, encodings and missing indicators that suit it. None:
         the defaults of the types.
@@ -120,7 +120,7 @@ def infer_source(
     *,
     progress: Progress,
 ) -> InferredFeatures:
-    """Guess a feature for every column of a source but those to leave, which are skipped for the reasons given."""
+    """Guess a feature for every column of a source; `excluded` columns are skipped for the reasons in it."""
     if style is not None and style not in STYLES:
         raise ConfigError(
             f"style must be one of {', '.join(STYLES)} or None, not {style!r}.{did_you_mean(style, STYLES)}"
@@ -151,6 +151,7 @@ def infer_source(
 
 
 def _collect_facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[str, ColumnFacts]:
+    """Return the facts of columns by name, from all partitions."""
     if not columns:
         return {}
     advance = progress.stage("guessing types", total=source.npartitions, unit="partitions")
@@ -160,7 +161,7 @@ def _collect_facts(source: Source, columns: Sequence[str], progress: Progress) -
         merge=_merge,
         finish=lambda _, parts: _merge(parts),
         keys=list(columns),
-        # Without bars, nothing of a partition has to come here.
+        # Without a progress bar, results of partitions need no transfer to this process.
         advance=(lambda rows: advance(rows=rows)) if progress.enabled else None,
     )
     return facts
@@ -172,6 +173,7 @@ def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> tu
 
 
 def _find_unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
+    """Return the reasons why columns cannot be read, by column."""
     reasons = {}
     for name in columns:
         try:
@@ -184,6 +186,7 @@ def _find_unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _as_target(name: str, guess: Guess) -> Guess:
+    """Return the guess for a target: rows without it are dropped; raise ColumnError if the column was skipped."""
     if guess.feature is None:
         raise ColumnError(
             f'column "{name}" cannot be a target: {guess.reason}; name its feature yourself, or remove it from targets'

@@ -1,4 +1,4 @@
-"""The rules, in the order in which they are asked: which feature a person would choose for a column."""
+"""The rules in order of priority: which feature an expert would choose for a column."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from daskprep.serving.classes import CONVENTIONAL_LABELS
 from daskprep.summaries import Lengths, TokenCounts
 from daskprep.summaries.column_facts import ColumnFacts
 
-# Odd cells that do not change what a column is: up to one in twenty.
+# Up to one cell in twenty may differ from the type of its column.
 _MIN_SHARE = 0.95
 _MAX_LABELS = 20
-_MIN_SENTENCE_WORDS = 5  # words, of which shorter texts are labels or names
-_MAX_CODES = 12  # of more, whole numbers that follow each other are counts or grades of something
+_MIN_SENTENCE_WORDS = 5  # shorter texts are labels or names
+_MAX_CODES = 12  # more consecutive whole numbers are counts or grades
 _MAX_VECTOR_OF_CODES = 5
-# What a number may begin with: no word, which may be that of a label or an identifier.
+# Start of a number: no word, because words belong to labels or identifiers.
 _NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
-# Several words, as of addresses, and what a hexadecimal number may be.
+# Several words, as in addresses, and hexadecimal numbers.
 _NOT_UNITS = re.compile(r"[^\W\d]\s+[^\W\d]|5 [a-fA-F]{3,}$")
-_MAX_CLOCK_LABELS = 24  # so few times of day are labels
+_MAX_CLOCK_LABELS = 24  # distinct times of day that are labels
 
 
 def guess_feature(name: str, facts: ColumnFacts) -> Guess:
-    """Return the feature for a column, or why it is skipped."""
+    """Return the feature for a column, or the reason to skip it."""
     if not facts.rows:
         return skip("no rows")
     if not facts.present:
@@ -68,11 +68,11 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
     name = plain_name(name)
     guesses = (guess for rule in _RULES if (guess := rule(name, facts)) is not None)
     guess = _apply_missing_markers(_note_missing(next(guesses, None) or _guess_text(name, facts), facts), facts)
-    return _note_stand_ins(guess, facts) if isinstance(guess.feature, Number | Category) else guess
+    return _note_sentinels(guess, facts) if isinstance(guess.feature, Number | Category) else guess
 
 
 def guess_target(name: str, facts: ColumnFacts) -> Guess:
-    """Return the feature for a column to predict: its values are labels or measures, and tell no rows apart."""
+    """Return the feature for a column to predict, whose values are labels or measurements, not identifiers."""
     guess = guess_feature(name, facts)
     words = facts.text.words < 2 * facts.text.cells or facts.distinct.count <= _MAX_LABELS
     by_words = isinstance(guess.feature, Set | Sequence) and guess.feature.tokenizer == "space" and facts.text.cells
@@ -94,20 +94,21 @@ def guess_target(name: str, facts: ColumnFacts) -> Guess:
 
 
 def _are_classes(facts: ColumnFacts) -> bool:
-    """Tell whether whole numbers to predict are classes, of which some may be rare and some not there."""
+    """Return whether whole numbers to predict are classes; a few classes may be rare or absent."""
     few = facts.distinct.count <= _MAX_CODES and facts.usable >= FEW_ROWS
     from_start = facts.range.min in (0, 1) and facts.range.max < 2 * facts.distinct.count
     return few and from_start and facts.integers == facts.numbers == facts.usable
 
 
 def _note_missing(guess: Guess, facts: ColumnFacts) -> Guess:
+    """Return the guess with `has_missing` set if cells are missing or unreadable."""
     has_unreadable = isinstance(guess.feature, Number) and _MIN_SHARE * facts.usable <= facts.numbers < facts.usable
     missing = facts.distinct.count > 1 and bool(facts.missing or facts.null_texts or has_unreadable)
     return guess._replace(has_missing=guess.has_missing or missing)
 
 
 def _apply_missing_markers(guess: Guess, facts: ColumnFacts) -> Guess:
-    """Say whether text that spells a missing value is one for the feature, or stays a value where any text is."""
+    """Note whether texts such as "unknown" count as missing or as values, and set `null_values` of the feature."""
     if not facts.null_texts or guess.feature is None or isinstance(guess.feature, MediaFeature):
         return guess
     kind = getattr(guess.feature, "reads_any_text_as", None)
@@ -117,23 +118,24 @@ def _apply_missing_markers(guess: Guess, facts: ColumnFacts) -> Guess:
         kept_texts = _ambiguous_markers(facts) if kind else []
         guess.feature.null_values = [text for text in texts if text not in kept_texts] or None
     missing_texts = [text for text in texts if text not in kept_texts]
-    notes = [f"{quote_value(one)}, count as a {kind} of their own" for one in kept_texts[:1]]
+    notes = [f"{quote_value(one)}, count as a separate {kind}" for one in kept_texts[:1]]
     notes += [f"{quote_value(one)}, count as missing" for one in missing_texts[:1]]
     return guess._replace(reason="; markers of missing values, such as ".join([guess.reason, *notes]))
 
 
 def _ambiguous_markers(facts: ColumnFacts) -> list[str]:
+    """Return the markers of missing values in a column that may also be ordinary values."""
     return [text for text in facts.distinct_null_texts.texts.to_pylist() if text.lower() in AMBIGUOUS_MARKERS]
 
 
-def _note_stand_ins(guess: Guess, facts: ColumnFacts) -> Guess:
-    """Say which numbers may stand for missing ones; only who knows the data can tell."""
-    stand_ins = facts.sentinels
-    if not stand_ins:
+def _note_sentinels(guess: Guess, facts: ColumnFacts) -> Guess:
+    """Note numbers that may represent missing values; only the user can decide whether they do."""
+    sentinels = facts.sentinels
+    if not sentinels:
         return guess
-    cells = format_share(sum(facts.sentinel_counts[number] for number in stand_ins), facts.rows)
-    numbers_text = " and ".join(f"{number:.0f}" for number in stand_ins)
-    what = "numbers" if isinstance(guess.feature, Number) else "a class of their own"
+    cells = format_share(sum(facts.sentinel_counts[number] for number in sentinels), facts.rows)
+    numbers_text = " and ".join(f"{number:.0f}" for number in sentinels)
+    what = "numbers" if isinstance(guess.feature, Number) else "a separate class"
     note = f"{numbers_text} in {cells} of rows, far from all others, may mark missing values, but count as {what}"
     return guess._replace(reason=f"{guess.reason}; {note}: if so, list them in null_values of read_files")
 
@@ -146,7 +148,7 @@ def _guess_unsupported(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
-    cells = {Image: (facts.images, facts.text.images, "images"), Audio: (facts.audio, facts.text.audio, "sounds")}
+    cells = {Image: (facts.images, facts.text.images, "images"), Audio: (facts.audio, facts.text.audio, "audio files")}
     for feature, (stored, paths, what) in cells.items():
         if stored + paths >= _MIN_SHARE * facts.usable:
             form = "paths" if paths > stored else "bytes or structs"
@@ -161,7 +163,7 @@ def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
     if not facts.lists_of_text and (facts.distinct.total or facts.lengths.count < facts.present):
         return None
     if facts.lists_of_text and facts.lists:
-        return skip("holds lists of numbers beside lists of text: make all of them text")
+        return skip("holds lists of numbers and lists of text: make all of them text")
     if not facts.lists_of_text:
         return _guess_numbers_in_lists(facts.lengths, facts.lists_with_missing, describe_rows(facts))
     if facts.lists_with_missing:
@@ -172,17 +174,19 @@ def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
     )
 
 
-def _guess_numbers_in_lists(lengths: Lengths, gaps: int, rows_text: str) -> Guess:
+def _guess_numbers_in_lists(lengths: Lengths, lists_with_missing: int, rows_text: str) -> Guess:
+    """Return a Vector for lists of equal length without missing items, else a Timeseries."""
     shortest, longest = int(lengths.lengths[0]), lengths.max
     if not longest:
         return skip(f"empty lists in all of {rows_text}")
-    if shortest == longest and not gaps:
+    if shortest == longest and not lists_with_missing:
         return Guess(Vector(), f"{format_count(longest, 'number')} in every cell of {rows_text}")
     why = f"{shortest} to {longest} numbers in a cell of {rows_text}"
-    return Guess(Timeseries(), f"{why}, some of them missing" if gaps else why)
+    return Guess(Timeseries(), f"{why}, some of them missing" if lists_with_missing else why)
 
 
 def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
+    """Skip a constant column, unless missing values make it a Binary."""
     if facts.distinct.count != 1:
         return None
     value = facts.distinct.texts[0].as_py()
@@ -196,6 +200,7 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return a Binary for booleans, for spellings of yes and no, and for two values."""
     if facts.booleans == facts.present:
         return Guess(Binary(), f"booleans: {describe_counts(facts)}")
     learned = _learn_binary(facts) if facts.distinct.count <= _MAX_LABELS else None
@@ -224,6 +229,7 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
+    """Return the state of a Binary for a column's values, None if they are not binary."""
     try:
         return Binary().learn(TokenCounts.of(facts.distinct.texts, facts.distinct.counts))
     except ColumnError:
@@ -231,12 +237,16 @@ def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
 
 
 def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return an ordered Category, or a Binary, for a categorical column with a declared order."""
     if len(facts.declared_orders) != 1:
         return None
     [(order, cells)] = facts.declared_orders.items()
     if cells < facts.present or not all(order) or len(set(order)) < len(order):
         return None
-    why = f"in the order that the frame declares, from {quote_value(order[0])} to {quote_value(order[-1])}: {describe_counts(facts)}"
+    why = (
+        f"in the order that the frame declares, from {quote_value(order[0])} to {quote_value(order[-1])}: "
+        f"{describe_counts(facts)}"
+    )
     if len(order) > 2:
         return Guess(Category(order=list(order)), why)
     learned = _learn_binary(facts)
@@ -245,6 +255,7 @@ def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_custom(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return the guess of the first feature type whose method `guess` recognizes the column."""
     for kind in FEATURES.values():
         if (guess_method := getattr(kind, "guess", None)) is not None and (result := guess_method(facts)) is not None:
             feature, what = result
@@ -253,14 +264,14 @@ def _guess_custom(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
-    """Find numbers as people write them, which would else look like labels, vectors, sets or identifiers."""
+    """Return a Number for formatted numbers, which otherwise look like labels, vectors, sets or identifiers."""
     if not facts.text.cells or facts.numbers >= _MIN_SHARE * facts.usable or is_identifier_name(name):
         return None
     texts = facts.distinct.texts
     counts = facts.distinct.counts[: len(texts)]
     notation, numbers = guess_and_parse(texts, counts)
     n_seen = int(counts.sum())
-    # Lists of two numbers would have no point beside the comma.
+    # A decimal point in other cells shows that "1,5" is a number and not a list of two.
     if notation is None and mostly_match(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly_match(facts, r"\.", 0.05):
         what = f"numbers with a decimal point{describe_unreadable(facts.usable - facts.numbers, facts.usable)}"
         return Guess(Number(), f"{what}: {describe_counts(facts)}", has_missing=True)
@@ -284,14 +295,12 @@ def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.distinct.count <= few or (facts.lists and " " in notation.example):
         return None
     what = "times or durations, as seconds" if is_time else f"numbers written as {quote_value(notation.example)}"
-    ambiguity_note = (
-        ", read as in English, since nothing tells thousands from decimals" if notation.is_ambiguous else ""
-    )
+    ambiguity_note = ", read as in English, since thousands look like decimals" if notation.is_ambiguous else ""
     unread_note = describe_unreadable(int(counts[is_unreadable].sum()), n_seen)
-    # Of many distinct values some are kept, whose counts say how often the others occur, but for frequent ones.
+    # The sampled values represent all rare values; the remaining cells have frequent values that were not sampled.
     rest = facts.distinct.total - round(n_seen * facts.distinct.count / max(len(texts), 1))
     if has_unchecked := rest > (1 - _MIN_SHARE) * facts.distinct.total:
-        unread_note += f", {format_share(rest, facts.distinct.total)} of frequent values that were not looked at"
+        unread_note += f", {format_share(rest, facts.distinct.total)} of frequent values that were not checked"
     return Guess(
         Number(),
         f"{what}{ambiguity_note}{unread_note}: {describe_counts(facts)}",
@@ -300,6 +309,7 @@ def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return a Vector or Timeseries for lists of numbers, or tokens for short lists of codes."""
     if facts.lists + facts.numbers < _MIN_SHARE * facts.usable or facts.lists < 0.5 * facts.usable:
         return None
     lengths, bare = facts.lengths.add(1, facts.numbers), not mostly_match(facts, r"^[\[(]", 0.5)
@@ -312,13 +322,14 @@ def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return a Number, a Category for codes, or the reason to skip identifiers."""
     if facts.numbers < _MIN_SHARE * facts.usable:
         return None
     n_unreadable = facts.usable - facts.numbers
     if facts.text.leading_zeros:
         return None
     if n_unreadable and facts.distinct.count <= _MAX_LABELS:
-        return Guess(Category(), f"numbers beside other labels, few of either: {describe_counts(facts)}")
+        return Guess(Category(), f"numbers and other labels, few of either: {describe_counts(facts)}")
     bounds = facts.range.min, facts.range.max
     comma = "" if YEARS[0] <= bounds[0] and bounds[1] <= YEARS[1] else ","
     low, high = (f"{bound:{comma}.0f}" if bound == int(bound) else f"{bound:,.6g}" for bound in bounds)
@@ -339,18 +350,19 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _are_codes(facts: ColumnFacts) -> bool:
-    """Tell whether whole numbers are labels: all from 0 or 1 on, few, and none rare, as large counts would be."""
-    stand_ins = facts.sentinels
-    values, other_range = facts.distinct.count - len(stand_ins), facts.range_without_sentinels
+    """Return whether whole numbers are labels: few, consecutive from 0 or 1, and none as rare as large counts."""
+    sentinels = facts.sentinels
+    values, other_range = facts.distinct.count - len(sentinels), facts.range_without_sentinels
     is_consecutive = other_range.min in (0, 1) and other_range.max - other_range.min + 1 == values
-    if not is_consecutive or not 3 - bool(stand_ins) <= values <= _MAX_CODES or facts.usable < FEW_ROWS * values:
+    if not is_consecutive or not 3 - bool(sentinels) <= values <= _MAX_CODES or facts.usable < FEW_ROWS * values:
         return False
     pairs = zip(facts.distinct.texts.to_pylist(), facts.distinct.counts.tolist(), strict=True)
-    rarest: int = min(cells for text, cells in pairs if float(text) not in stand_ins)
+    rarest: int = min(cells for text, cells in pairs if float(text) not in sentinels)
     return rarest * 4 * values >= facts.usable
 
 
 def _guess_text(name: str, facts: ColumnFacts) -> Guess:
+    """Return a Text or a Category for text that no rule matches, or the reason to skip identifiers."""
     values, present = facts.distinct.count, facts.usable
     words = facts.text.words / max(facts.text.cells, 1)
     why = describe_counts(facts) + (f", {words:.1f} words in a cell" if words >= 1.5 else "")
@@ -364,7 +376,7 @@ def _guess_text(name: str, facts: ColumnFacts) -> Guess:
     if mostly_match(facts, WITHOUT_SPACES, 0.5):
         words = max(words, _MIN_SENTENCE_WORDS)
     if (coded := mostly_match(facts, CODE_PATTERN)) and is_almost_unique(facts):
-        why += ", codes that hardly come twice"
+        why += ", codes that rarely repeat"
     if coded or (values <= _MAX_LABELS and (present >= 2 * values or words < 3)):
         is_text = False
     elif words >= _MIN_SENTENCE_WORDS:

@@ -1,4 +1,4 @@
-"""What a kind of model reads best: how inferred features encode their values for it, and why."""
+"""Encodings of inferred features that suit a kind of model, and the reasons."""
 
 from __future__ import annotations
 
@@ -19,24 +19,29 @@ from daskprep.summaries.quantiles import MAX_BUCKETS
 Style = Literal["network", "linear", "trees"]
 STYLES: dict[Style, str] = {"network": "networks", "linear": "linear models", "trees": "trees"}
 
-_MANY_VALUES = 100  # of a number, from which on a bin is narrower than what a network tells apart by itself
-_FEW_LABELS = 50  # a column for each, or a split of a tree between them
-_SKEWED = 0.4  # numbers that lie evenly or normally have 0, those of an exponential distribution 0.56
-_FAR = 3.0  # times the range of nine tenths, from the median; a million normal numbers reach 1.5
-_FREQUENT = 0.01  # of all cells
-_SPIKE = 0.05  # of all cells: the quantiles of so many values would spread those of one over others
+# Distinct numbers, from which on bins resolve finer differences than a network does without them.
+_MANY_VALUES = 100
+# Labels, up to which one-hot columns, or splits of a tree, are feasible.
+_FEW_LABELS = 50
+# Asymmetry of quantiles: 0 for uniform and normal distributions, 0.56 for exponential ones.
+_SKEWED = 0.4
+# Distance from the median in units of the 5 % to 95 % range; a million normal numbers reach 1.5.
+_FAR = 3.0
+_FREQUENT = 0.01  # share of all cells with one value
+# Share of all cells with one value, from which on a quantile transform would spread that value over several quantiles.
+_SPIKE = 0.05
 _IMPUTING_STRATEGIES = ("fill_with_mean", "fill_with_median", "fill_with_mode", "ffill", "bfill")
 
 
 class EncodingTarget(NamedTuple):
-    """A target by whose means categories can be encoded, and how it is read."""
+    """A target whose means can encode categories, with its type for TargetEncoding."""
 
     column: str
     target_type: Literal["number", "class"]
 
 
 def find_encoding_target(targets: Mapping[str, tuple[Guess, ColumnFacts]]) -> EncodingTarget | None:
-    """Return the first target that has a mean: numbers that need no reading, or classes."""
+    """Return the first target that has a mean, a plain number or a class; None if there is none."""
     for name, (guess, facts) in targets.items():
         if isinstance(guess.feature, Number) and facts.numbers == facts.usable and not facts.null_texts:
             return EncodingTarget(name, "number")
@@ -50,7 +55,7 @@ def find_encoding_target(targets: Mapping[str, tuple[Guess, ColumnFacts]]) -> En
 
 
 def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: EncodingTarget | None) -> Guess:
-    """Return the guess with the encoding that a style asks for, where it asks for any."""
+    """Return the guess with the encoding for a style of model, and the reason."""
     feature, notes = guess.feature, [guess.reason]
     if type(feature) is Number:
         notes.append(f"for {STYLES[style]}: {_encode_number(feature, facts, style, has_missing=guess.has_missing)}")
@@ -69,6 +74,7 @@ def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: Encoding
 
 
 def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_missing: bool) -> str:
+    """Set the normalization and imputation of a number for a style; return the reason."""
     if style == "trees":
         feature.normalization = None
         feature.missing_value_strategy = "keep"
@@ -84,6 +90,8 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_mis
 
 
 class _Shape(NamedTuple):
+    """Normalizations for a shape of distribution, and the reason."""
+
     network: Normalization
     linear: Normalization
     what: str
@@ -98,19 +106,19 @@ _TAILED = _Shape("robust", "robust", "scaled by quartiles and smoothly clipped, 
 
 
 def _classify_shape(facts: ColumnFacts) -> _Shape:
-    """Tell how numbers lie, from the values that are kept of the distinct ones: the same for any partitioning."""
+    """Classify the distribution of numbers from the sampled distinct values, independently of the partitioning."""
     texts, total = facts.distinct.texts, facts.distinct.total
     counts = facts.distinct.counts[: len(texts)]
     numbers = guess_and_parse(texts, counts)[1].to_numpy(zero_copy_only=False)
     order = np.argsort(numbers, kind="stable")[: int(np.isfinite(numbers).sum())]
     if not len(order):
         return _EVEN
-    # Each stands for all that are as rare as it is; a frequent one stands for itself, or is among those not kept.
+    # A sampled rare value represents all rare values; a frequent value represents itself, or was not sampled.
     weights = np.where(counts > _FREQUENT * total, 1.0, facts.distinct.count / len(texts))
-    not_kept = total - float((counts * weights).sum())
-    if 2 * max(counts.max(), not_kept) >= total:
+    unsampled = total - float((counts * weights).sum())
+    if 2 * max(counts.max(), unsampled) >= total:
         return _ONE_VALUE if min(numbers[order[0]], facts.range.min) < 0 else _COUNTS
-    spiked = facts.distinct.count > MAX_BUCKETS and max(counts[numbers != 0].max(), not_kept) > _SPIKE * total
+    spiked = facts.distinct.count > MAX_BUCKETS and max(counts[numbers != 0].max(), unsampled) > _SPIKE * total
     numbers, below = numbers[order], np.cumsum((counts * weights)[order])
     low, middle, high = (float(numbers[np.searchsorted(below, at * below[-1])]) for at in (0.05, 0.5, 0.95))
     if abs((high - middle) - (middle - low)) > _SKEWED * (high - low):
@@ -122,6 +130,7 @@ def _classify_shape(facts: ColumnFacts) -> _Shape:
 def _encode_category(
     feature: Category, facts: ColumnFacts, style: Style, target: EncodingTarget | None
 ) -> tuple[Category | TargetEncoding, str]:
+    """Return the feature for a category in a style, and the reason."""
     values = facts.distinct.count
     if style == "network":
         return feature, "ids for an embedding"
@@ -142,5 +151,6 @@ def _encode_category(
     covered = format_share(int(np.sort(facts.distinct.counts)[-_FEW_LABELS:].sum()), facts.usable)
     return (
         feature,
-        f"columns for the {_FEW_LABELS} most frequent values, {covered} of cells; name targets to encode by their means",
+        f"columns for the {_FEW_LABELS} most frequent values, {covered} of cells; name targets to encode by their "
+        "means",
     )

@@ -1,4 +1,4 @@
-"""The facts of a column of text, from values and how often each occurs."""
+"""Facts of columns of text and numbers, from distinct values and their counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daskprep.summaries import DistinctValues, Lengths, Range
 from daskprep.summaries.column_facts import ColumnFacts, TextFacts
 from daskprep.summaries.multiset import sum_by_key
 
-# Words that may as well be a value: of an alley, or of work that nobody tells.
+# Words that may also be values, such as "none" for the alley of a house.
 AMBIGUOUS_MARKERS = ("unknown", "none", "nil")
 _MISSING_MARKERS: tuple[str, ...] = (
     *AMBIGUOUS_MARKERS,
@@ -47,7 +47,7 @@ _MISSING_MARKERS += (
 )
 CLOCK = r"[T ,]\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([aApP]\.?[mM]\.?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
 _DAY_AND_MONTH = r"\d{1,2}[-/]\d{1,2}[-/](\d{4}|\d{2})|\d{1,2}\.\d{1,2}\.\d{4}|\d{2}\.\d{2}\.\d{2}"
-# Dates that begin with a digit. A version such as "1.10.2" and an address such as "10.0.0.1" have none of these shapes.
+# Dates that start with a digit. A version such as "1.10.2" and an address such as "10.0.0.1" have none of these shapes.
 _NUMERIC_DATE = (
     rf"^(\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}({CLOCK})?|({_DAY_AND_MONTH})({CLOCK})?|\d{{4}}[-/]\d{{2}}"
     r"|\d{8}T\d{4}(\d{2}([.,]\d+)?)?Z?)$"
@@ -63,34 +63,40 @@ _DAY_SECOND = r"^\d{1,2}[-/.](1[3-9]|[23]\d)[-/.]\d"
 _LEADING_ZERO = r"^[+-]?0\d+$"
 _H3 = r"^(0[xX])?8[0-9a-fA-F]{14}$"
 IMAGE_SUFFIXES = r"(?i)\.(png|jpe?g|bmp|gif|tiff?|webp|p[bgp]m)$"
-SOUND_SUFFIXES = r"(?i)\.(wav|flac|ogg|oga|mp3|aiff?)$"
+AUDIO_SUFFIXES = r"(?i)\.(wav|flac|ogg|oga|mp3|aiff?)$"
 _ALL_DIGITS_EXACT = 2.0**53
-# What numbers and lists of them are written with: a look at their bytes saves most cells a regular expression.
+# Characters of numbers and lists of numbers: a check of bytes is faster than a regular expression for each cell.
 _BYTES = {
     kind: np.isin(np.arange(256), np.frombuffer(characters, np.uint8))
     for kind, characters in (("number", b"0123456789+-.eE"), ("lists", b"0123456789+-.eE ,\t[]()nNaA"))
 }
-# Numbers that often stand for a missing one.
+# Numbers that often represent missing values, such as -9 and 999.
 _NINES = np.array([-9.0, *(sign * (10.0**digits - 1) for digits in range(2, 8) for sign in (-1, 1))])
 _FIRST_DAY, _LAST_DAY = 18_000_101, 22_001_231
 
 
 class _Values(NamedTuple):
+    """Distinct texts and how often each occurs."""
+
     texts: pa.StringArray
     counts: np.ndarray
 
     def where(self, mask: Any) -> _Values:
+        """Return the values that a mask selects."""
         chosen = _to_mask(mask)
         return self if chosen.all() else _Values(self.texts.filter(pa.array(chosen)), self.counts[chosen])
 
     def like(self, pattern: str) -> np.ndarray:
+        """Return a mask of the values that match a pattern."""
         return _to_mask(pc.match_substring_regex(self.texts, pattern))
 
     def rows(self, mask: Any) -> int:
+        """Return the number of rows with the values that a mask selects."""
         return int(self.counts[_to_mask(mask)].sum())
 
 
 def _to_mask(mask: Any) -> np.ndarray:
+    """Return a NumPy mask from a NumPy or Arrow one."""
     if isinstance(mask, np.ndarray):
         return mask
     array: np.ndarray = mask.to_numpy(zero_copy_only=False)
@@ -98,7 +104,7 @@ def _to_mask(mask: Any) -> np.ndarray:
 
 
 def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
-    """Return the facts of numbers of any Arrow type that occur so often; NaN and infinities are missing."""
+    """Return the facts of numbers of any Arrow type and their counts; NaN and infinities are missing."""
     doubles = as_numbers(numbers)
     if doubles.null_count:
         finite = doubles.is_valid()
@@ -115,12 +121,13 @@ def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
 
 
 def _number_fields(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
-    is_whole = values == np.floor(values)
+    """Return the fields of ColumnFacts for finite numbers and their counts."""
+    is_integral = values == np.floor(values)
     nines = np.isin(values, _NINES)
     return {
         "numbers": int(counts.sum()),
-        "integers": int(counts[is_whole].sum()),
-        "compact_dates": int(counts[_is_day(values) & is_whole].sum()),
+        "integers": int(counts[is_integral].sum()),
+        "compact_dates": int(counts[_is_day(values) & is_integral].sum()),
         "range": (span := Range.of(values)),
         "sentinel_counts": Counter(
             dict(zip(*(column.tolist() for column in sum_by_key(values[nines], counts[nines])), strict=True))
@@ -130,6 +137,7 @@ def _number_fields(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
 
 
 def _is_day(values: np.ndarray) -> np.ndarray:
+    """Return a mask of the numbers that are dates written as YYYYMMDD."""
     near = (values >= _FIRST_DAY) & (values <= _LAST_DAY)
     if not near.any():
         return near
@@ -138,7 +146,7 @@ def _is_day(values: np.ndarray) -> np.ndarray:
 
 
 def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
-    """Return the facts of texts that occur so often."""
+    """Return the facts of texts and their counts."""
     all_values = _Values(pc.utf8_trim_whitespace(texts), counts)
     sizes = pc.binary_length(all_values.texts).to_numpy()
     values = all_values.where(sizes > 0)
@@ -159,6 +167,7 @@ def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
 
 
 def _word_facts(values: _Values) -> TextFacts:
+    """Count the cells with spaces and other separators, and the words."""
     offsets, data = string_buffers(values.texts)
     spaces, *marks = (_occurrences(offsets, data == ord(mark)) for mark in " ,;|")
     cells = int(values.counts.sum())
@@ -170,11 +179,13 @@ def _word_facts(values: _Values) -> TextFacts:
 
 
 def _occurrences(offsets: np.ndarray, marked: np.ndarray) -> np.ndarray:
-    # Of bytes that are rare it takes a tenth of the time of a search in every text.
+    """Return the number of marked bytes in each text."""
+    # For rare bytes, this takes a tenth of the time of a search in every text.
     return np.diff(np.searchsorted(np.flatnonzero(marked), offsets))
 
 
 def _path_facts(values: _Values) -> TextFacts:
+    """Count the cells that are paths of image and audio files, by suffix."""
     offsets, data = string_buffers(values.texts)
     if not len(data):
         return TextFacts()
@@ -183,10 +194,11 @@ def _path_facts(values: _Values) -> TextFacts:
     for length in (4, 5):
         dots |= (data.take(ends - length, mode="clip") == ord(".")) & (np.diff(offsets) > length)
     near = values.where(dots)
-    return TextFacts(images=near.rows(near.like(IMAGE_SUFFIXES)), audio=near.rows(near.like(SOUND_SUFFIXES)))
+    return TextFacts(images=near.rows(near.like(IMAGE_SUFFIXES)), audio=near.rows(near.like(AUDIO_SUFFIXES)))
 
 
 def _numeric_text_facts(values: _Values) -> ColumnFacts:
+    """Return the facts of texts that are numbers, lists of numbers, dates or codes."""
     offsets, data = string_buffers(values.texts)
     first = data.take(offsets[:-1], mode="clip") if len(data) else np.zeros(0, np.uint8)
     candidates = values.where((first - np.uint8(48) < 10) | np.isin(first, np.frombuffer(b"+-.[(", np.uint8)))
@@ -211,6 +223,7 @@ def _numeric_text_facts(values: _Values) -> ColumnFacts:
 
 
 def _list_facts(values: _Values) -> ColumnFacts:
+    """Return the facts of texts that are lists of numbers."""
     if not len(values.counts):
         return ColumnFacts()
     parsed = parse_number_lists(values.texts)
@@ -225,6 +238,7 @@ def _list_facts(values: _Values) -> ColumnFacts:
 
 
 def _pattern_facts(values: _Values) -> TextFacts:
+    """Count the cells that are numeric dates or H3 cells."""
     short = values.where(pc.binary_length(values.texts).to_numpy() <= _MAX_DATE_BYTES)
     dates = short.where(short.like(_NUMERIC_DATE))
     return TextFacts(
@@ -236,6 +250,7 @@ def _pattern_facts(values: _Values) -> TextFacts:
 
 
 def _named_date_facts(values: _Values) -> TextFacts:
+    """Count the cells that are dates with the name of a month."""
     offsets, data = string_buffers(values.texts)
     if not len(data):
         return TextFacts()

@@ -1,4 +1,4 @@
-"""Whether cells of text are sets or sequences of a few tokens."""
+"""Detection of text cells that are sets or sequences of tokens."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from daskprep.kernels import TokenCodes
 from daskprep.serving.text_tokenizers import json_items
 from daskprep.summaries.column_facts import ColumnFacts
 
-_MIN_JOINED_SHARE = 0.05  # cells of several tokens, at least
-_MAX_TOKENS = {" ": 200, ",": 1000, ";": 1000, "|": 1000}
-# In how many distinct cells a token must be, on average: words of titles and names rarely are in many.
+_MIN_JOINED_SHARE = 0.05  # minimum share of cells with several tokens
+_MAX_TOKENS = {" ": 200, ",": 1000, ";": 1000, "|": 1000}  # distinct tokens by separator
+# Minimum mean number of distinct cells with a token: words of titles and names rarely occur in many.
 _MIN_CELLS_PER_TOKEN = {" ": 3.0, ",": 2.0, ";": 2.0, "|": 2.0}
 _TOKENIZERS = {" ": "space", ",": "comma"}
 _NAMES = {" ": "spaces", ",": "commas", ";": "semicolons", "|": "bars"}
-# Lists as JSON and Python write them, which pandas puts into CSV files, and items in quotes of either kind or in none.
+# Lists in JSON and Python syntax, as pandas writes them to CSV files, and items with or without quotes of either kind.
 _LIST_PATTERN = r"^\[[^\[\]{}]*\]$"
 _ITEMS = r"""(?<=[\[ ,]")[^"]+(?=")|(?<=[\[ ,]')[^']+(?=')|[^\s\[\]"',](?:[^\[\]"',]*[^\s\[\]"',])?"""
 _SENTENCES = ("the", "of", "and", "is", "in", "to", "for", "with", "not", "at", "on")
 
 
 def guess_tokens(facts: ColumnFacts) -> Guess | None:
-    """Return a Set or a Sequence for lists as text, and for cells that are put together of few tokens."""
+    """Return a Set or a Sequence for lists as text, and for cells of a few distinct tokens; else None."""
     if mostly_match(facts, _LIST_PATTERN):
         are_json = all(json_items(text) is not None for text in facts.distinct.texts.to_pylist())
         options: dict[str, Any] = {"tokenizer": "json"} if are_json else {"tokenizer": "regex", "pattern": _ITEMS}
@@ -53,6 +53,7 @@ def guess_tokens(facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_separated(facts: ColumnFacts, separator: str) -> Guess | None:
+    """Return the guess for cells of tokens between separators, None if the tokens are too many or too rare."""
     cells = _split_cells(facts.distinct.texts, separator)
     tokens, sizes = len(cells.values), np.diff(cells.rows)
     if not tokens or tokens > _MAX_TOKENS[separator] or len(cells.codes) < _MIN_CELLS_PER_TOKEN[separator] * tokens:
@@ -63,6 +64,7 @@ def _guess_separated(facts: ColumnFacts, separator: str) -> Guess | None:
 
 
 def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options: dict[str, Any]) -> Guess:
+    """Return a Set or a Sequence for tokenized cells."""
     sizes = np.diff(cells.rows)
     counts = facts.distinct.counts[: len(sizes)]
     total, repeating = int(counts.sum()), int(counts[rows_with_repeats(cells)].sum())
@@ -72,6 +74,7 @@ def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options
 
 
 def _options(separator: str) -> dict[str, Any]:
+    """Return the tokenizer parameters that split cells at a separator."""
     if separator in _TOKENIZERS:
         return {"tokenizer": _TOKENIZERS[separator]}
     escaped = re.escape(separator)
@@ -79,7 +82,10 @@ def _options(separator: str) -> dict[str, Any]:
 
 
 def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:
-    """Tell tags from names and phrases: more cells than tokens, of several sizes, and no words of sentences."""
+    """Return whether tokens are tags rather than names or phrases.
+
+    Tags have more cells than tokens, varying numbers of tokens in a cell, and no words of sentences.
+    """
     varied = np.count_nonzero(sizes != np.bincount(sizes).argmax()) >= 0.1 * len(sizes)
     return bool(
         len(sizes) > len(tokens)
@@ -90,6 +96,7 @@ def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:
 
 
 def _split_cells(texts: pa.StringArray, separator: str) -> TokenCodes:
+    """Return the tokens of texts between separators, without white space and empty ones."""
     lists = pc.utf8_split_whitespace(texts) if separator == " " else pc.split_pattern(texts, separator)
     flat = pc.utf8_trim_whitespace(lists.flatten())
     full = pc.binary_length(flat).to_numpy() > 0

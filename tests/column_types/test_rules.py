@@ -181,7 +181,9 @@ def test_media_are_said_to_be_paths_when_most_of_them_are():
 
     assert reason(1, 1) == "bytes or structs of images in 100 % of 2 rows"
     assert reason(1, 2) == "paths of images in 100 % of 3 rows"
-    assert guess_feature("column", ColumnFacts(2, audio=2)).reason == "bytes or structs of sounds in 100 % of 2 rows"
+    assert (
+        guess_feature("column", ColumnFacts(2, audio=2)).reason == "bytes or structs of audio files in 100 % of 2 rows"
+    )
 
 
 # -- lists
@@ -204,7 +206,7 @@ def test_lists_of_many_different_items_are_sequences(items, found):
 
 
 def test_lists_of_numbers_and_of_text_do_not_mix():
-    reason = "holds lists of numbers beside lists of text: make all of them text"
+    reason = "holds lists of numbers and lists of text: make all of them text"
     assert guess_feature("column", facts_of([[1, 2]], [["a"]]))[:2] == (None, reason)
     assert kind(guess_feature("column", facts_of([["a", "b"]], ["cell"], [["b"]]))) == "set"
 
@@ -296,7 +298,7 @@ def test_a_frequent_value_that_was_not_looked_at_is_said():
     feature, reason, _ = guess(cells)
     assert feature.missing_value_strategy == "fill_with_mean"
     assert reason == (
-        "numbers written as '€1.234,5', 29.9 % of frequent values that were not looked at: "
+        "numbers written as '€1.234,5', 29.9 % of frequent values that were not checked: "
         "1,401 distinct values in 2,000 rows"
     )
 
@@ -436,7 +438,7 @@ def test_numbers_with_commas_of_their_own_are_told_from_lists():
     [
         (
             ["1,234", "2,345"],
-            "numbers written as '1,234.5', read as in English, since nothing tells thousands from decimals: 2",
+            "numbers written as '1,234.5', read as in English, since thousands look like decimals: 2",
         ),
         ([*(f"{i}.5" for i in range(38)), "$5", "$6"], "numbers from 0.5 to 37.5, as text, 5.0 % unreadable: 40"),
         (["1,234", "2,345", "0.5"], "numbers written as '1,234.5': 3"),
@@ -504,7 +506,7 @@ def test_numbers_beside_other_labels_are_labels_where_both_are_few():
     few = [f"{i / 8}" for i in range(19)] * 2
     found = guess([*few, "odd"])
     assert kind(found) == "category"
-    assert found.reason == "numbers beside other labels, few of either: 20 distinct values in 39 rows"
+    assert found.reason == "numbers and other labels, few of either: 20 distinct values in 39 rows"
     assert kind_of([*few, "0.3", "odd"]) == "number"
     assert kind_of(few) == "number"
 
@@ -671,7 +673,7 @@ def test_numbers_named_as_codes_of_places_are_categories_though_all_differ():
 
 def test_reasons_say_how_to_keep_an_identifier():
     assert guess(drawn(30)["token"]).reason.endswith('; to keep it, add it to the features as a "category"')
-    assert guess(drawn(30)["diagnosis"]).reason.endswith("distinct values in 30 rows, codes that hardly come twice")
+    assert guess(drawn(30)["diagnosis"]).reason.endswith("distinct values in 30 rows, codes that rarely repeat")
 
 
 def test_words_are_counted_where_there_are_several():
@@ -707,9 +709,9 @@ def test_few_values_and_odd_cells_beside_written_numbers_make_labels(cells, foun
     ("cells", "remark"),
     [
         (["red", "blue", "green"] * 9, "count as missing"),
-        (phrases(30, 5), "count as a text of their own"),
-        (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "count as a token of their own"),
-        (["a b a", "b", "a", "c a c", "a b c", "c", "b c"] * 9, "count as a token of their own"),
+        (phrases(30, 5), "count as a separate text"),
+        (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "count as a separate token"),
+        (["a b a", "b", "a", "c a c", "a b c", "c", "b c"] * 9, "count as a separate token"),
         ([f"{i / 7}" for i in range(30)], "count as missing"),
         (["yes", "no"], "count as missing"),
     ],
@@ -732,11 +734,11 @@ def test_symbols_are_missing_and_words_stay_classes():
     found = guess([*["red", "blue", "green"] * 9, "?", " - ", "Unknown", "n/a"])
     assert found.feature.get_params()["null_values"] == ["-", "?", "n/a"]
     assert found.reason.endswith(
-        "'Unknown', count as a class of their own; markers of missing values, such as '-', count as missing"
+        "'Unknown', count as a separate class; markers of missing values, such as '-', count as missing"
     )
     assert guess([*["yes", "no"] * 9, "?", "unknown"]).feature.null_values == ["?", "unknown"]
     assert guess([*["red", "blue", "green"] * 9, "Unknown"]).feature.null_values is None
-    assert guess([*["red", "blue", "green"] * 9, "unknown", "nil"]).reason.count("of their own") == 1
+    assert guess([*["red", "blue", "green"] * 9, "unknown", "nil"]).reason.count("as a separate") == 1
     assert kind_of(["yes", "yes", "unknown"]) == "binary"
     assert kind_of(["up", "up", "unknown"]) == "category"
     assert kind_of([*["0", "2"] * 20, "unknown"]) == kind_of([*["1", "2"] * 20, "unknown"]) == "number"
@@ -787,7 +789,7 @@ def test_numbers_that_may_stand_for_missing_ones_are_told_and_stay_numbers():
     for alone in ([99, 999] * 9, [*cells, -999.0], [*cells, *[30.0] * 9], [i * 9.0 for i in range(120)] * 2):
         assert "may mark" not in guess(alone).reason
     assert "-999 and 9999 in" in guess([*cells, *[-999.0, 9999.0] * 2]).reason
-    assert "but count as a class of their own: if so" in guess([*codes(3, 20), *[-9] * 3]).reason
+    assert "but count as a separate class: if so" in guess([*codes(3, 20), *[-9] * 3]).reason
 
 
 # -- values that the frame itself puts in order
