@@ -1,4 +1,4 @@
-"""Columns of numbers as people write them: which style they keep to, and what they are in it."""
+"""Parse columns of formatted numbers such as "$1,299.50" and "1h 30m", and guess the notation of a column."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from daskprep.serving import notation as rules
 from daskprep.serving.notation import Notation, derive_notation, parse_number
 from daskprep.sources.cell_text import as_text
 
-# Cells of another style do not change what a column is: up to one in twenty.
+# Up to one cell in twenty may contradict the notation of a column.
 _MIN_MAJORITY_RATIO = 19
 _DIGIT_PATTERNS = rules.digits_pattern("[.]", "[,' ]"), rules.digits_pattern("[,]", "[.' ]")
-_POINT_OR_COMMA = (True, False), (False, True)  # read with a decimal point alone, and with a decimal comma alone
-_DURATION_NOTATION = derive_notation("1:30")  # of all forms
+_POINT_OR_COMMA = (True, False), (False, True)  # readable with a decimal point only, and with a decimal comma only
+_DURATION_NOTATION = derive_notation("1:30")  # matches all forms of durations
 _FORM_TABLE = bytes.maketrans(b"0123456789\0", b"22222222220")
 _PARSED_TYPE = pa.struct([("number", pa.float64()), ("doubtful", pa.bool_()), ("text", pa.string())])
 
 
-# Codes of ISO 4217, and how people write these and other currencies beside a number.
+# Codes of ISO 4217, and other names of currencies that are common next to numbers.
 _CURRENCIES = frozenset(
     """
     AED ARS AUD BDT BGN BHD BRL BTC CAD CHF CLP CNY COP CZK DKK DZD EGP ETB ETH EUR GBP GHS HKD HRK HUF IDR ILS INR
@@ -37,7 +37,7 @@ _CURRENCIES = frozenset(
     EURO EUROS POUND POUNDS CENT CENTS RUPEE RUPEES YEN YUAN WON FRANC FRANCS KRONER KRONOR ZL K\u010c Z\u0141 TL
     """.split()  # noqa: SIM905
 )
-# Of one letter only those that hardly stand in codes such as "24A": others need `written`. "5K" are thousands.
+# Only letters that rarely occur in codes such as "24A" are units; others need `written`. "5K" is 5,000, not kelvin.
 _UNITS = frozenset(
     """
     m g s h d l L K V W t pc pcs pt px ct cc ea doz nm um \xb5m \u03bcm mm cm dm km in ft yd mi nmi inch inches foot
@@ -58,14 +58,14 @@ Amounts = list[tuple[dict[str, str], int]]
 
 
 class NotationGuess(NamedTuple):
-    """A number in the style of a column, and whether nothing in the column tells its decimal mark."""
+    """Example of the notation of a column, and whether its decimal mark is ambiguous in all cells."""
 
     example: str
     is_ambiguous: bool = False
 
 
 def parse_or_keep_text(column: pa.Array) -> pa.Array:
-    """Return cells as doubles; if the style of the column decides what some are, as `make_parsed_cells` has them."""
+    """Return cells as doubles, or as structs of `make_parsed_cells` if some depend on the notation of the column."""
     if pa.types.is_dictionary(column.type):
         return parse_or_keep_text(column.dictionary).take(column.indices)
     if not is_text(column.type):
@@ -83,7 +83,11 @@ def parse_or_keep_text(column: pa.Array) -> pa.Array:
 def make_parsed_cells(
     numbers: pa.Array, ambiguous: np.ndarray | None = None, texts: pa.Array | None = None
 ) -> pa.StructArray:
-    """Return doubles beside marks of those that thousands may be, and texts that are numbers in some style."""
+    """Return cells whose notation is not learned yet, as structs.
+
+    `numbers` are plain numbers as doubles, `ambiguous` masks those such as "1.234" that may be thousands, and `texts`
+    are the texts that are numbers in another notation; each is null elsewhere.
+    """
     flags = pa.array(np.zeros(len(numbers), bool) if ambiguous is None else ambiguous)
     texts = pa.nulls(len(numbers), pa.string()) if texts is None else texts
     missing = pc.and_(numbers.is_null(), texts.is_null()) if numbers.null_count else None
@@ -91,32 +95,35 @@ def make_parsed_cells(
 
 
 def mask_ambiguous(texts: pa.Array, numbers: pa.Array) -> np.ndarray:
-    """Tell which texts are such as "1.234", thousands beside a decimal comma, of what `parse_numbers_and_strip` returns."""
+    """Return a mask of texts such as "1.234", which is 1234 with a decimal comma.
+
+    `numbers` and `texts` are the results of `parse_numbers_and_strip`.
+    """
     offsets, data = string_buffers(texts)
     ambiguous = np.zeros(len(texts), bool)
-    for begin in range(0, len(texts) if len(data) else 0, BLOCK_SPANS):
-        block_offsets = offsets[begin : begin + BLOCK_SPANS + 1]
+    for first in range(0, len(texts) if len(data) else 0, BLOCK_SPANS):
+        block_offsets = offsets[first : first + BLOCK_SPANS + 1]
         start, point = block_offsets[:-1], block_offsets[1:] - 4
         rows = np.flatnonzero((data.take(point, mode="clip") == ord(".")) & (point > start))
         start, point = start[rows], point[rows]
-        start = start + (data[start] < ord("0"))  # behind the sign
+        start = start + (data[start] < ord("0"))  # after the sign
         no_exponent = (data[point + 1] | data[point + 2]) < ord("A")
-        ambiguous[begin + rows] = (data[start] >= ord("1")) & (point - start <= 3) & no_exponent
+        ambiguous[first + rows] = (data[start] >= ord("1")) & (point - start <= 3) & no_exponent
     return ambiguous & ~null_mask(numbers) if numbers.null_count else ambiguous
 
 
 def as_thousands(numbers: pa.Array) -> pa.Array:
-    """Return 1234 for 1.234, exactly."""
+    """Return ambiguous numbers read with a decimal comma: exactly 1234 for 1.234."""
     return pc.floor(pc.add(pc.multiply(numbers, 1000.0), 0.5))
 
 
 def has_point_thousands(notation: Notation) -> bool:
-    """Tell whether "1.234" is 1234 in a style."""
+    """Return whether "1.234" is 1234 in a notation."""
     return (notation.decimal, notation.thousands) == (",", ".")
 
 
 def parse_column_notation(column: pa.Array, notation: Notation) -> pa.Array:
-    """Return cells as doubles; with a decimal comma, text only as it is written in that style."""
+    """Return cells as doubles; with a decimal comma, text in plain notation is not accepted."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not is_text(kind):
         return as_numbers(column)
@@ -126,14 +133,14 @@ def parse_column_notation(column: pa.Array, notation: Notation) -> pa.Array:
 
 
 def parse_notation(texts: pa.Array, notation: Notation | None) -> pa.Array:
-    """Return the plain numbers among distinct, stripped texts, and those in a style; what is neither becomes null."""
+    """Return distinct, stripped texts as doubles: plain numbers and numbers in a notation; other texts become null."""
     if notation is None:
         return as_numbers(texts)
     numbers = parse_strict_notation(texts, notation)
     if notation.decimal == ",":
         plain = as_numbers(texts)
         return pc.coalesce(only_where(pa.array(mask_ambiguous(texts, plain)), numbers), plain, numbers)
-    # With a decimal point, what is a plain number too is the same one.
+    # With a decimal point, texts that are plain numbers too have the same value in both readings.
     return numbers if numbers.null_count == texts.null_count else pc.coalesce(as_numbers(texts), numbers)
 
 
@@ -148,25 +155,25 @@ def _normalize_texts(texts: pa.Array) -> pa.Array:
     if not replaceable.true_count:
         return texts
     changed = texts.filter(replaceable)
-    for pattern, other in replacements:
-        changed = pc.replace_substring_regex(changed, pattern, other)
+    for pattern, replacement in replacements:
+        changed = pc.replace_substring_regex(changed, pattern, replacement)
     return pc.replace_with_mask(texts, replaceable, changed)
 
 
 def _mask_readable(texts: pa.Array) -> pa.Array:
-    """Tell which texts are numbers in some style."""
+    """Return a mask of texts that are numbers in any supported notation."""
     texts = _normalize_texts(texts)
     is_readable = pc.match_substring_regex(texts, f"^(?:{rules.AMOUNT})$")
     if not pc.all(is_readable, min_count=0).as_py():
         spans = [pc.match_substring_regex(texts, f"^(?:{shape})$") for shape in (*rules.DURATION_PATTERNS, rules.HOURS)]
-        # Each part of a duration may be left out, but not all of them.
+        # Each part of a duration is optional in the patterns, so they match an empty duration too.
         is_duration = pc.and_(functools.reduce(pc.or_, spans), pc.match_substring_regex(texts, "[0-9]"))
         is_readable = pc.or_(is_readable, is_duration)
     return pc.fill_null(is_readable, fill_value=False)
 
 
 def parse_strict_notation(texts: pa.Array, notation: Notation) -> pa.Array:
-    """Return the numbers that distinct texts state in a style; what states none becomes null."""
+    """Return distinct texts in a notation as doubles; other texts, plain numbers included, become null."""
     texts = _normalize_texts(texts)
     if notation.is_duration:
         return _parse_durations(texts, notation)
@@ -191,7 +198,7 @@ def _parse_durations(texts: pa.Array, notation: Notation) -> pa.Array:
     numbers = pa.nulls(len(texts), pa.float64())
     for pattern in notation.patterns:
         parts = pc.extract_regex(texts, f"^(?:{pattern})$")
-        weeks, days, hours, minutes, seconds = (_part_seconds(parts, one, unit) for one, unit in rules.SECONDS.items())
+        weeks, days, hours, minutes, seconds = (_part_seconds(parts, key, unit) for key, unit in rules.SECONDS.items())
         clock, weeks_and_days = pc.add(pc.add(hours, minutes), seconds), pc.add(weeks, days)
         negated = pc.negate(clock)
         if parts.type.get_field_index("plus") >= 0:
@@ -209,21 +216,29 @@ def _part_seconds(parts: pa.StructArray, name: str, seconds: float) -> pa.Array 
     return pc.multiply(pc.if_else(pc.equal(text, ""), "0", text).cast(pa.float64()), seconds)
 
 
-# -- which style a column keeps to
+# -- guessing the notation of a column
 
 
 def guess_and_parse(texts: pa.Array, counts: np.ndarray) -> tuple[NotationGuess | None, pa.Array]:
-    """Return the style of texts that occur so often, and the numbers that they are, plain or in that style."""
+    """Return the guessed notation of texts that occur `counts` times each, and the texts as numbers; null otherwise."""
     texts = pc.utf8_trim_whitespace(texts)
     guess = guess_notation(count_notations(texts, counts))
     return guess, parse_notation(texts, None if guess is None else derive_notation(guess.example))
 
 
 class NotationCounts(NamedTuple):
-    """What tells the style of a column.
+    """Counts of the texts of a column that its notation is guessed from.
 
-    `forms` are those of what is no plain number, and how often each occurs. `plain` is how many plain numbers there are
-    besides, 0 if these are all 0, and `points` of how many the decimal point is sure. `ambiguous` are such as 1.234.
+    Attributes
+    ----------
+    forms : Counter of str
+        Count of each form (see `count_forms`) of texts that are no plain numbers.
+    plain : int
+        Number of plain numbers; 0 if they are all 0.
+    points : int
+        Number of plain numbers whose point is certainly a decimal point.
+    ambiguous : int
+        Number of plain numbers such as 1.234, which may be thousands.
     """
 
     forms: Counter[str]
@@ -233,17 +248,17 @@ class NotationCounts(NamedTuple):
 
 
 def count_notations(texts: pa.Array, counts: np.ndarray) -> NotationCounts:
-    """Look at texts that occur so often."""
+    """Count plain numbers and forms among distinct texts that occur `counts` times each."""
     plain_numbers = as_numbers(texts)
     numbers, ambiguous_mask = plain_numbers.to_numpy(zero_copy_only=False), mask_ambiguous(texts, plain_numbers)
     not_plain, has_fraction = np.isnan(numbers), numbers % 1 > 0
     plain = int(counts[~not_plain].sum()) if numbers[~not_plain].any() else 0
-    points, ambiguous = (int(counts[has_fraction & one].sum()) for one in (~ambiguous_mask, ambiguous_mask))
+    points, ambiguous = (int(counts[has_fraction & mask].sum()) for mask in (~ambiguous_mask, ambiguous_mask))
     return NotationCounts(count_forms(texts.filter(pa.array(not_plain)), counts[not_plain]), plain, points, ambiguous)
 
 
 def count_forms(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
-    """Count texts by their form: all digits are 2, but a zero that comes first."""
+    """Count texts by form: each digit is replaced by 2, except a leading zero."""
     forms = pc.replace_substring_regex(_normalize_texts(texts).fill_null(""), "^([^0-9]*)0", "\\1\0")
     _, offsets, data = forms.buffers()
     data = pa.py_buffer((b"" if data is None else data.to_pybytes()).translate(_FORM_TABLE))
@@ -253,7 +268,7 @@ def count_forms(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
 
 
 def guess_notation(notation_counts: NotationCounts) -> NotationGuess | None:
-    """Return a number in the style of most texts, None if they keep to none."""
+    """Return the notation of almost all texts; None if too many contradict each other."""
     forms, plain = notation_counts.forms, notation_counts.plain
     amounts = {form: amount for form in forms if (amount := rules.parse_amount(form)) is not None}
     spans = {form for form in forms if parse_number(form, _DURATION_NOTATION) is not None}
@@ -267,33 +282,35 @@ def guess_notation(notation_counts: NotationCounts) -> NotationGuess | None:
 
 
 def _guess_amount_notation(amounts: Amounts, notation_counts: NotationCounts) -> NotationGuess | None:
+    """Return the notation of numbers with or without a unit: their parts from `rules.parse_amount`, and counts."""
     plain = notation_counts.plain
     total = sum(n for _, n in amounts)
     # "007 kg" is a code.
     units = _sum_counts(
-        (one["unit"], n)
-        for one, n in amounts
-        if _is_known_unit(one) and not rules.full_match("0[0-9].*", one["number"])
+        (parts["unit"], n)
+        for parts, n in amounts
+        if _is_known_unit(parts) and not rules.full_match("0[0-9].*", parts["number"])
     )
     unit = _most_frequent({one: n for one, n in units.items() if one and (_is_sign(one) or 2 * n > plain + total)})
-    fitting = [(one, n) for one, n in amounts if one["unit"] in ("", unit)]
-    others = total - sum(n for _, n in fitting)
-    # "12B" beside "12A" is no number of thousands of millions.
-    uses_powers = sum(n for one, n in fitting if one["times"]) >= max(_MIN_MAJORITY_RATIO * others, 1)
-    fitting = [(one, n) for one, n in fitting if uses_powers or not one["times"]]
+    fitting = [(parts, n) for parts, n in amounts if parts["unit"] in ("", unit)]
+    n_unfitting = total - sum(n for _, n in fitting)
+    # "12B" in a column with "12A" is a code, not 12 billion.
+    uses_powers = sum(n for parts, n in fitting if parts["times"]) >= max(_MIN_MAJORITY_RATIO * n_unfitting, 1)
+    fitting = [(parts, n) for parts, n in fitting if uses_powers or not parts["times"]]
     readings = [
-        tuple(rules.full_match(digits, one["number"]) is not None for digits in _DIGIT_PATTERNS) for one, _ in fitting
+        tuple(rules.full_match(digits, parts["number"]) is not None for digits in _DIGIT_PATTERNS)
+        for parts, _ in fitting
     ]
     point, comma = (
         sum(n for (_, n), reading in zip(fitting, readings, strict=True) if reading == one) for one in _POINT_OR_COMMA
     )
-    # "1.234" are thousands where others have both marks, such as "1.234,5".
+    # "1.234" is 1234 where other cells have both marks, such as "1.234,5".
     num_both_marks = sum(
         n
-        for (one, n), reading in zip(fitting, readings, strict=True)
-        if reading == _POINT_OR_COMMA[1] and "." in one["number"]
+        for (parts, n), reading in zip(fitting, readings, strict=True)
+        if reading == _POINT_OR_COMMA[1] and "." in parts["number"]
     )
-    # Plain numbers with a point stay what they are, unless most have a comma: in that style, these are read too.
+    # Points of plain numbers are decimal points, unless most cells have a comma: then plain numbers are read too.
     comma_decides = not (point or notation_counts.ambiguous) and comma > notation_counts.points
     comma_decides = comma_decides or comma >= max(
         _MIN_MAJORITY_RATIO * (point + notation_counts.points + notation_counts.ambiguous), 1
@@ -308,7 +325,7 @@ def _guess_amount_notation(amounts: Amounts, notation_counts: NotationCounts) ->
     readable = [pair for pair, reading in zip(fitting, readings, strict=True) if reading[decimal == ","]]
     if not readable:
         return None
-    marks = _sum_counts((mark, n) for one, n in readable for mark in set(one["number"]) & set(",.' ") - {decimal})
+    marks = _sum_counts((mark, n) for parts, n in readable for mark in set(parts["number"]) & set(",.' ") - {decimal})
     affixes = _sum_counts((f"{one['before']}\t{one['behind']}", n) for one, n in readable if one["unit"] == unit)
     before, _, behind = _most_frequent(affixes).partition("\t")
     number = f"1{_most_frequent(marks) or '.,'[decimal == '.']}234{decimal}5{'k' * uses_powers}"
@@ -318,8 +335,8 @@ def _guess_amount_notation(amounts: Amounts, notation_counts: NotationCounts) ->
 
 def _sum_counts(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
     sums: Counter[str] = Counter()
-    for one, count in pairs:
-        sums[one] += count
+    for key, count in pairs:
+        sums[key] += count
     return sums
 
 
@@ -328,12 +345,12 @@ def _most_frequent(counts: dict[str, int]) -> str:
 
 
 def _is_sign(unit: str) -> bool:
-    """Tell whether a unit is one for sure, such as "€" and "%"."""
-    return all(one in "%\u2030\u00b0" or unicodedata.category(one) == "Sc" for one in unit)
+    """Return whether a unit consists of signs such as "€" and "%", which no code contains."""
+    return all(character in "%\u2030\u00b0" or unicodedata.category(character) == "Sc" for character in unit)
 
 
 def _is_known_unit(amount: dict[str, str]) -> bool:
-    """Tell whether letters beside a number are a currency or a unit, and not the letters of a code such as "A11"."""
+    """Return whether the letters next to a number are a currency or a unit, not part of a code such as "A11"."""
     unit = amount["unit"].rstrip(".")
     if not unit or _is_sign(unit) or _is_currency(unit):
         return True
@@ -346,10 +363,10 @@ def _is_known_unit(amount: dict[str, str]) -> bool:
 def _is_unit_word(word: str) -> bool:
     if word[0] in "\u00b0+\"'" or _is_sign(word) or _is_currency(word):
         return True
-    # One letter counts as it is written: "24D" is a seat.
+    # Single letters are case-sensitive: "24D" is a seat, not 24 days.
     return any(one in _UNITS for one in (word, f"{word}s", *([word.lower(), f"{word.lower()}s"] * (len(word) > 1))))
 
 
 def _is_currency(unit: str) -> bool:
-    letters = "".join(one for one in unit if unicodedata.category(one) != "Sc").rstrip(".")
+    letters = "".join(character for character in unit if unicodedata.category(character) != "Sc").rstrip(".")
     return letters.upper() in _CURRENCIES or (letters != unit and len(letters) <= 3 and letters.isupper())

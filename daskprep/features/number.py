@@ -1,4 +1,4 @@
-"""Numbers: normalized, outliers tamed."""
+"""Feature type for numbers: normalization, binning, outliers and imputation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 _MAX_BINS = 65_536
 _NUMBER_LIKE = re.compile("[0-9]|inf|nan", re.IGNORECASE)
 _NO_SIDE_COLUMNS = SideColumns(pa.table({}))
-# These follow from quantiles, and need no mean and deviation of all numbers.
+# Learned from quantiles alone, without the mean and standard deviation.
 _QUANTILE_NORMALIZATIONS = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox")
 
 
@@ -75,9 +75,9 @@ _QUANTILE_NORMALIZATIONS = ("robust", "quantile_normal", "quantile_uniform", "ye
 class Number(Feature[NumberSummary, LearnedNumber]):
     """Normalize numbers; statistics use double precision, and the result is float32.
 
-    Text that holds a number is read as one. Infinities and text that is not a number count as missing and are reported.
-    Notations such as "$1,299.50", "1.299,50 €", "12 %" and "1h 30m" are learned from all rows: one unit, one decimal
-    mark and one thousands separator per column. Times and durations become seconds.
+    Numbers in text are parsed. Infinities and text that is not a number count as missing and are reported. Notations
+    such as "$1,299.50", "1.299,50 €", "12 %" and "1h 30m" are learned from all rows: one unit, one decimal mark and
+    one thousands separator per column. Times and durations become seconds.
 
     Parameters
     ----------
@@ -90,19 +90,19 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     clip_quantiles : sequence of two floats or None
         Clip numbers to these quantiles before normalization, such as (0.01, 0.99).
     encoding : {"bins", "piecewise_linear"} or None
-        "bins": the id of a bin. "piecewise_linear": a batch has a number per bin, how much of it lies below the number;
-        the normalized number is stored. None: the normalized number.
+        "bins": the id of a bin. "piecewise_linear": a batch has one value per bin, the share of the bin below the
+        number; the normalized number is stored. None: the normalized number.
     bins : int or sequence of float
-        Number of bins at most, or their edges, ascending, in the units of the column.
+        Largest number of bins, or the bin edges in ascending order, in the units of the column.
     bin_strategy : {"quantile", "uniform", "target"}
-        Whether bins have as many training rows each, the same width, or are the leaves of a decision tree that predicts
-        `target` from the number, with at least 64 training rows each.
+        "quantile": bins with the same number of training rows. "uniform": bins of the same width. "target": the leaves
+        of a decision tree that predicts `target` from the number, with at least 64 training rows each.
     target : str or None
         The column of the target. New rows need not have it.
     target_type : {"number", "class"}
         Whether the target is a number or a class.
     outlier_strategy : str or None
-        How to replace values that are further than `outlier_threshold` standard deviations from the mean. Mean and
+        Replacement of values that are further than `outlier_threshold` standard deviations from the mean. Mean and
         standard deviation include the outliers of the training rows.
     outlier_threshold : float
         Distance from the mean, in standard deviations.
@@ -121,7 +121,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     invalid : {"missing", "raise"}
         Whether a value that is not a number counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------
@@ -159,7 +159,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             derive_notation(self.written)
         clip = (0.0, 1.0) if self.clip_quantiles is None else tuple(self.clip_quantiles)
         if len(clip) != 2 or not 0.0 <= clip[0] < clip[1] <= 1.0:
-            raise ConfigError(f"Number: clip_quantiles={self.clip_quantiles!r}: give two shares, such as (0.01, 0.99)")
+            raise ConfigError(f"Number: clip_quantiles={self.clip_quantiles!r}: pass two shares, such as (0.01, 0.99)")
         if self.encoding is not None and keeps_missing(self):
             raise ConfigError(
                 f'Number: encoding="{self.encoding}" has no NaN for missing values, so missing_value_strategy must not '
@@ -167,13 +167,13 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             )
         edges = self.bins if isinstance(self.bins, Sequence) else (0, 1)
         if not isinstance(self.bins, Sequence) and self.bins > _MAX_BINS:
-            raise ConfigError(f"Number: bins={self.bins!r} are too many: give {_MAX_BINS:,} at most")
+            raise ConfigError(f"Number: bins={self.bins!r} are too many: use at most {_MAX_BINS:,}")
         if len(edges) < 2 or not all(-_MAX_FLOAT64 <= low < high <= _MAX_FLOAT64 for low, high in pairwise(edges)):
-            raise ConfigError(f"Number: bins={self.bins!r}: edges must be finite and ascend, and be two or more")
+            raise ConfigError(f"Number: bins={self.bins!r}: pass at least two finite edges in ascending order")
         if self._uses_target_bins != (self.target is not None) or (self._uses_target_bins and len(edges) != 2):
             raise ConfigError(
-                'Number: bin_strategy "target" needs target, the name of a column, a number of bins and an encoding; '
-                "others need no target"
+                'Number: bin_strategy="target" needs the name of a target column, a number of bins and an encoding; '
+                "other strategies take no target"
             )
 
     def parse(self, column: pa.Array) -> pa.Array:
@@ -214,25 +214,25 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return [] if self.target is None else [self.target]
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> NumberSummary:
-        numbers, ambiguous_numbers, written = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
+        numbers, ambiguous_numbers, text_counts = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
         number_side_columns, ambiguous_side_columns = side_columns, side_columns.take(np.zeros(0, np.intp))
         if pa.types.is_struct(parsed.type):
             numbers, ambiguous, texts = parsed.flatten()
-            ambiguous, written = ambiguous.fill_null(False), TokenCounts.of_cells(texts)
+            ambiguous, text_counts = ambiguous.fill_null(False), TokenCounts.of_cells(texts)
             unambiguous, ambiguous_numbers = numbers.filter(pc.invert(ambiguous)), numbers.filter(ambiguous)
-            if _has_fraction(unambiguous.drop_null().to_numpy()):  # there is no decimal comma, and "1.234" is sure
+            if _has_fraction(unambiguous.drop_null().to_numpy()):  # points are decimal points, also in "1.234"
                 ambiguous_numbers = ambiguous_numbers[:0]
             else:
                 ambiguous_mask = ambiguous.to_numpy(zero_copy_only=False)
                 numbers = unambiguous
                 number_side_columns, ambiguous_side_columns = (
-                    side_columns.take(np.flatnonzero(one)) for one in (~ambiguous_mask, ambiguous_mask)
+                    side_columns.take(np.flatnonzero(mask)) for mask in (~ambiguous_mask, ambiguous_mask)
                 )
         values = ambiguous_numbers.to_numpy()
-        if side_columns.weights is not None and self._needs_moments and written.total:
+        if side_columns.weights is not None and self._needs_moments and text_counts.total:
             raise ColumnError(
-                f"holds {written.top()!r}, and with weights no notation is learned from the data: give this or another "
-                f"example, as in Number(written={written.top()!r}), or correct the data"
+                f"contains {text_counts.top()!r}, and with weights no notation is learned from the data: pass an "
+                f"example, as in Number(written={text_counts.top()!r}), or correct the data"
             )
         decimals = dataclasses.replace(
             self._summarize(ambiguous_numbers, ambiguous_side_columns),
@@ -244,9 +244,10 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             else decimals
         )
         summary = self._summarize(numbers, number_side_columns)
-        return dataclasses.replace(summary, written=written, decimals=decimals, thousands=thousands)
+        return dataclasses.replace(summary, written=text_counts, decimals=decimals, thousands=thousands)
 
     def _summarize(self, numbers: pa.Array, side_columns: SideColumns = _NO_SIDE_COLUMNS) -> NumberSummary:
+        """Summarize a column of doubles, only by the statistics that the parameters need."""
         present = numbers.drop_null()
         values = present.to_numpy(zero_copy_only=False)
         moments = Moments.of(values) if self._needs_moments else None
@@ -265,7 +266,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             targets = sum_target(numbers, side_columns.cache[key])
         needs_quantiles = self._needs_quantiles or moments is None
         quantiles = targets.buckets if needs_quantiles and targets is not None else None
-        if needs_quantiles and (quantiles is None or quantiles.count < len(values)):  # some numbers have no target
+        # `targets.buckets` lacks numbers in rows without a target.
+        if needs_quantiles and (quantiles is None or quantiles.count < len(values)):
             quantiles = Quantiles.of(values)
         fractions, extent, num_overflows = int(_has_fraction(values)), Range.of(values), 0
         is_transformed = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
@@ -312,11 +314,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         extent, quantiles = summary.range, summary.quantiles
         if self.clip_quantiles is not None and quantiles is not None:
             extent = Range(*bounded_quantiles(quantiles, extent, np.array(self.clip_quantiles)).tolist())
-        if self.encoding != "bins":  # outliers may be replaced, but not all numbers
+        if self.encoding != "bins":  # with an outlier strategy, small numbers may be replaced, but not all numbers
             check_domain(self.normalization, np.array([extent.min if self.outlier_strategy is None else extent.max]))
         state: dict[str, Any] = {"min": extent.min, "max": extent.max, "clipped": summary.beyond or None}
         if summary.moments is not None:
-            # Of the lowest and the largest double it is no double, and JSON has no infinity.
+            # The deviation overflows for the smallest and the largest double, and JSON has no infinity.
             std = min(summary.moments.std(ddof=1), _MAX_FLOAT64) if summary.moments.count > 1 else 0.0
             state |= {"mean": summary.moments.mean(), "std": std}
         if quantiles is not None and self.normalization in ("iq", "robust"):
@@ -335,7 +337,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return LearnedNumber(**state)
 
     def _drop_equal_edges(self, edges: np.ndarray, learned: Mapping[str, Any]) -> tuple[float, ...]:
-        """Return the edges that are still different as they are stored, at least those of one bin."""
+        """Return the edges that remain distinct in the stored units and precision, but at least two."""
         stored = edges if self.encoding == "bins" else normalize(edges, self.normalization, learned)
         edges = edges[np.append(True, stored[1:] > stored[:-1])]
         return tuple((edges if len(edges) > 1 else edges[[0, 0]]).tolist())
@@ -356,7 +358,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def _resolve_notation(
         self, summary: ColumnSummary[NumberSummary]
     ) -> tuple[ColumnSummary[NumberSummary], str | None]:
-        """Return the summary with the numbers that texts were found to be, and how these are written."""
+        """Return a summary with the numbers in texts included, and an example of their notation (None: plain)."""
         values, decimals, thousands = summary.values, summary.values.decimals, summary.values.thousands
         assert decimals is not None
         assert thousands is not None
@@ -381,7 +383,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return dataclasses.replace(summary, values=values), None if guess is None else guess.example
 
     def _summarize_repeated(self, numbers: pa.Array, counts: np.ndarray) -> NumberSummary:
-        """Return the summary of numbers that occur so often."""
+        """Summarize distinct numbers that occur `counts` times each."""
         order = np.argsort(counts, kind="stable")
         starts = np.flatnonzero(np.diff(counts[order], prepend=0))
         ordered = np.split(numbers.take(pa.array(order)).to_numpy(), starts[1:])
@@ -404,10 +406,10 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     def _remedy(self, learned: LearnedNumber) -> str:
         if self.written:
-            return f"{super()._remedy(learned)}, correct the example of written"
+            return f"{super()._remedy(learned)}, correct the example in written"
         if learned.written:
-            return f"others are written as {learned.written!r}; {super()._remedy(learned)}, bring all to one form"
-        return f'{super()._remedy(learned)}, give an example as in written="$1,234.5"'
+            return f"{super()._remedy(learned)}, write all numbers like {learned.written!r}"
+        return f'{super()._remedy(learned)}, pass an example as in written="$1,234.5"'
 
     @property
     def _expands(self) -> bool:
@@ -462,12 +464,12 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             and learned.q1 == learned.q3
             and learned.min != learned.max
         ):
-            return 'has equal quartiles, so "iq" makes it 0 everywhere: "robust" then takes half of the range'
+            return 'has equal quartiles, so "iq" makes it 0 everywhere: "robust" then scales by half of the range'
         if self.encoding is None and (not scale or ends[0] == ends[-1]):
             return f'is constant, so normalization "{self.normalization}" makes it 0 everywhere'
         return None
 
-    # -- outliers, which only exist once mean and standard deviation are known
+    # -- outliers, which are defined by the learned mean and standard deviation
 
     @property
     def imputer(self) -> NeighbourImputer | None:
@@ -482,8 +484,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     def _check_learned(self, learned: LearnedNumber) -> None:
         if learned.edges is not None and len(learned.edges) < 2:
-            raise ValueError("edges are fewer than two")
-        self.decode(self.encode(pa.array([1.0]), learned), learned)  # needs all that the parameters ask for
+            raise ValueError("expected at least two edges")
+        self.decode(self.encode(pa.array([1.0]), learned), learned)  # fails if a field that is needed is None
 
     def _to_raw_cell(self, value: Any) -> object:
         if not isinstance(value, dict):
@@ -491,7 +493,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return f"{value['number']:.3f}" if value["doubtful"] else value["text"] or value["number"]
 
     def outliers(self, values: np.ndarray, learned: LearnedNumber | None) -> np.ndarray | None:
-        """Return which values are too far from the mean (None: none, or that is not known yet)."""
+        """Return a mask of the values too far from the mean; None: no value, or there is no fitted state yet."""
         if self.outlier_strategy is None or learned is None or not learned.std:
             return None
         with np.errstate(invalid="ignore", over="ignore"):
@@ -500,7 +502,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
 
 def _has_fraction(values: np.ndarray) -> bool:
-    """Tell whether a number is not whole, which of most columns the first few tell."""
+    """Return whether a number is not an integer; the first 1,024 numbers are enough for most columns."""
     return any((part != np.floor(part)).any() for part in (values[:1024], values[1024:]))
 
 

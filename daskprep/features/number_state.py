@@ -1,4 +1,4 @@
-"""What is summarized and learned of numbers, and what the rows around put in the place of gaps and outliers."""
+"""Summary, fitted state and imputer of the feature type for numbers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,22 @@ from daskprep.summaries.target_sums import TargetSums
 
 @dataclass(frozen=True)
 class NumberSummary(Summary):
-    """Range of plain numbers; moments, quantiles, counts and sums of a target where a parameter needs them.
+    """Statistics of the numbers of a column, before the notation of the column is learned.
 
-    `fractions` is above 0 if one of them is not whole. `written` counts the texts that may be other numbers: which
-    they are, all of them tell together. So they do of texts such as "1.234", which `decimals` and `thousands` summarize
-    as either; there, `fractions` counts those that are not whole as decimals.
+    Attributes
+    ----------
+    moments, quantiles, counts, targets : Summary or None
+        Statistics of plain numbers; None if no parameter needs them.
+    range : Range
+        Range of plain numbers.
+    fractions : int
+        Above 0 if a plain number is not an integer. In `decimals`: how many numbers are not integers.
+    beyond : int
+        Number of values beyond float32 that are stored without normalization.
+    written : TokenCounts
+        Counts of texts that may be numbers in a notation other than the plain one.
+    decimals, thousands : NumberSummary or None
+        Ambiguous texts such as "1.234", summarized as 1.234 and as 1234.
     """
 
     moments: Moments | None
@@ -34,7 +45,7 @@ class NumberSummary(Summary):
     counts: TokenCounts | None
     targets: TargetSums | None = None
     fractions: int = 0
-    beyond: int = 0  # numbers that are stored as they are, which float32 cannot hold
+    beyond: int = 0
     written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
     decimals: NumberSummary | None = None
     thousands: NumberSummary | None = None
@@ -60,11 +71,28 @@ class NumberSummary(Summary):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedNumber(Learned):
-    """What was learned of numbers, each None where no parameter asks for it.
+    """Fitted state of a number column; a field is None if no parameter needs it.
 
-    `written` is a number as those of the column are written, None if all are plain. `min` and `max` are the quantiles
-    at which numbers are clipped, if they are. `quantiles` are those of a quantile transform, and `power` that of a
-    power transform, with mean and deviation of what it gives. `edges` are those of bins.
+    Attributes
+    ----------
+    written : str or None
+        Example of the notation, such as "$1,234.5"; None if all numbers are plain.
+    mean, std, q1, q2, q3 : float or None
+        Mean, standard deviation and quartiles.
+    min, max : float or None
+        Range of the numbers, or the quantiles at which they are clipped.
+    outlier_fill_value : float or None
+        Value that replaces outliers.
+    quantiles : tuple of float or None
+        Reference quantiles of a quantile transform.
+    power, power_mean, power_std : float or None
+        Power of a power transform, and mean and standard deviation of the transformed numbers.
+    edges : tuple of float or None
+        Edges of the bins.
+    cell_type : CellKind or None
+        "integer" if all numbers are integers and the column has no float type.
+    clipped : int or None
+        Number of training rows that are stored as the largest float32.
     """
 
     added_fields = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped")
@@ -83,12 +111,12 @@ class LearnedNumber(Learned):
     power_mean: float | None = None
     power_std: float | None = None
     edges: tuple[float, ...] | None = None
-    cell_type: CellKind | None = None  # "integer" if all numbers are whole, and the column is none of floats
-    clipped: int | None = None  # numbers of training rows that became the largest float32
+    cell_type: CellKind | None = None
+    clipped: int | None = None
 
     @property
     def num_embeddings(self) -> int:
-        """The number of bins, 0 if there are none."""
+        """Number of bins, 0 without bins."""
         return 0 if self.edges is None else len(self.edges) - 1
 
     def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
@@ -104,24 +132,22 @@ class LearnedNumber(Learned):
 
 
 OutlierDetector = Callable[[np.ndarray, Any], np.ndarray | None]
-"""Tells which numbers are outliers, given what was learned; None of none."""
+"""Function of numbers and the fitted state: returns a mask of the outliers, or None without outliers."""
 
 
 class NumberImputer(NeighbourImputer):
-    """Fills gaps, and puts neighbours in place of outliers, which fill nothing themselves."""
+    """Fills missing cells and replaces outliers from neighboring rows; outliers are never used as fill values."""
 
     def __init__(
-        self, gap_strategy: str | None, outlier_strategy: str | None, detect_outliers: OutlierDetector
+        self, missing_strategy: str | None, outlier_strategy: str | None, detect_outliers: OutlierDetector
     ) -> None:
-        self._gap_imputer, self._outlier_imputer = (
-            NeighbourImputer.of(gap_strategy),
-            NeighbourImputer.of(outlier_strategy),
-        )
+        self._missing_imputer = NeighbourImputer.of(missing_strategy)
+        self._outlier_imputer = NeighbourImputer.of(outlier_strategy)
         self._detect_outliers = detect_outliers
-        self.used_in_fit = self._gap_imputer is not None
+        self.used_in_fit = self._missing_imputer is not None
 
     def _mask_outliers(self, parsed: pa.Array, learned: Any) -> pa.Array:
-        if learned is None:  # when texts are not numbers yet
+        if learned is None:  # during learning, when texts are not parsed yet
             return parsed
         outliers = self._detect_outliers(parsed.to_numpy(zero_copy_only=False), learned)
         return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
@@ -132,26 +158,25 @@ class NumberImputer(NeighbourImputer):
     def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
         no_values = [None] * len(borders)
         by_strategy = [
-            no_values if one is None else one.compute_border_values(borders)
-            for one in (self._gap_imputer, self._outlier_imputer)
+            no_values if imputer is None else imputer.compute_border_values(borders)
+            for imputer in (self._missing_imputer, self._outlier_imputer)
         ]
         return list(zip(*by_strategy, strict=True))
 
     def complete(self, parsed: pa.Array, border_value: Any, learned: Any = None) -> pa.Array:
         border_value = border_value or (None, None)
-        if any(
-            isinstance(one, dict) for one in border_value
-        ):  # numbers that may be others, as `make_parsed_cells` has them
+        # Only partitions with ambiguous numbers or notations have the structs of `make_parsed_cells`.
+        if any(isinstance(cell, dict) for cell in border_value):
             parsed = parsed if pa.types.is_struct(parsed.type) else make_parsed_cells(parsed)
         if pa.types.is_struct(parsed.type):
             border_value = [
-                {"number": one, "doubtful": False} if isinstance(one, float) else one for one in border_value
+                {"number": cell, "doubtful": False} if isinstance(cell, float) else cell for cell in border_value
             ]
-        gap_fill, outlier_fill = border_value
+        missing_fill, outlier_fill = border_value
         masked = self._mask_outliers(parsed, learned)
         filled = parsed
-        if self._gap_imputer is not None:
-            filled = self._gap_imputer.complete(masked, gap_fill)
+        if self._missing_imputer is not None:
+            filled = self._missing_imputer.complete(masked, missing_fill)
             filled = filled if masked is parsed else pc.coalesce(parsed, filled)
         if masked is not parsed and self._outlier_imputer is not None:
             replacements = self._outlier_imputer.complete(masked, outlier_fill)

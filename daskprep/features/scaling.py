@@ -1,4 +1,4 @@
-"""What normalizations and bins learn from the quantiles of a column."""
+"""Parameters of normalizations and bins, learned from the quantiles of a column."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from daskprep.serving.normalization import power_transform
 from daskprep.summaries import Quantiles, Range
 
-MAX_REFERENCES = 1_000  # quantiles that a quantile transform interpolates between, as in scikit-learn
-_MAX_POWER = 10.0  # powers are looked for up to this size
-_MAX_LOGARITHM = 700.0  # of the largest double, about
-_SEARCH_STEPS = 38  # each leaves 0.618 of the powers that are looked at: the last, less than 1e-6
+MAX_REFERENCES = 1_000  # reference quantiles of a quantile transform, as in scikit-learn
+_MAX_POWER = 10.0
+_MAX_LOGARITHM = 700.0  # about the logarithm of the largest double
+_SEARCH_STEPS = 38  # each narrows the interval of powers to 0.618 of its width: the last to less than 1e-6
 
 
 def bounded_quantiles(quantiles: Quantiles, extent: Range, fractions: np.ndarray) -> np.ndarray:
-    """Return quantiles, of which the first and the last possible one are the ends of a range."""
+    """Return the quantiles at these fractions (0 to 1); 0 and 1 return the ends of `extent`, exactly."""
     bounded: np.ndarray = np.clip(quantiles.quantiles(fractions), extent.min, extent.max)
     bounded[fractions == 0.0] = extent.min
     bounded[fractions == 1.0] = extent.max
@@ -25,13 +25,13 @@ def bounded_quantiles(quantiles: Quantiles, extent: Range, fractions: np.ndarray
 
 
 def reference_quantiles(quantiles: Quantiles, extent: Range) -> tuple[float, ...]:
-    """Return evenly spaced quantiles: 1,000, or as many as there are numbers."""
+    """Return evenly spaced quantiles for a quantile transform: 1,000, or fewer if there are fewer numbers."""
     references = evenly_spaced_quantiles(quantiles, extent, min(MAX_REFERENCES, quantiles.count))
     return tuple(np.maximum.accumulate(references).tolist())
 
 
 def evenly_spaced_quantiles(quantiles: Quantiles, extent: Range, number: int) -> np.ndarray:
-    """Return evenly spaced quantiles, of which the first and the last are the ends of a range."""
+    """Return `number` evenly spaced quantiles; the first and the last are the ends of `extent`, exactly."""
     bounded: np.ndarray = np.clip(quantiles.evenly_spaced(number), extent.min, extent.max)
     bounded[0] = extent.min
     bounded[-1] = extent.max
@@ -39,9 +39,9 @@ def evenly_spaced_quantiles(quantiles: Quantiles, extent: Range, number: int) ->
 
 
 def learn_power(normalization: str, quantiles: Quantiles, extent: Range) -> tuple[float, float, float]:
-    """Return the power whose transform is most like normal numbers, and mean and deviation of the result.
+    """Return the power of a power transform, and mean and standard deviation of the transformed numbers.
 
-    It is the power of the greatest likelihood, as in scikit-learn; numbers count as the middles of their buckets.
+    It is the maximum-likelihood power, as in scikit-learn. Each number counts as the middle of its bucket.
     """
     numbers = np.clip(quantiles.values(), extent.min, extent.max)
     counts = quantiles.counts
@@ -50,7 +50,8 @@ def learn_power(normalization: str, quantiles: Quantiles, extent: Range) -> tupl
     if len(numbers) < 2:
         return 1.0, float(numbers.sum()), 0.0
     shares = counts / counts.sum()
-    with np.errstate(over="ignore"):  # where a number of the other sign would be infinite
+    # Yeo-Johnson computes the formulas for both signs on all numbers, and the unused one may overflow.
+    with np.errstate(over="ignore"):
         return _find_likeliest_power(normalization, numbers, shares)
 
 
@@ -59,11 +60,12 @@ def _find_likeliest_power(normalization: str, numbers: np.ndarray, shares: np.nd
     slope = float(shares @ logarithms)
 
     def likelihood(power: float) -> float:
-        # That of the transformed numbers, and how much denser they are than the numbers.
+        # The normal log-likelihood of the transformed numbers plus the log-determinant of the Jacobian.
         _, deviation = _mean_and_deviation(power_transform(numbers, normalization, power), shares)
         return (power - 1.0) * slope - (math.log(deviation) if 0.0 < deviation < math.inf else math.inf)
 
-    # No number may become infinite: neither a great one with a great power, nor a negative one with 2 less the power.
+    # No number may become infinite: large positive ones bound the power from above, negative ones from below, because
+    # Yeo-Johnson uses the power 2 - x for them.
     max_positive, max_negative = max(float(logarithms[-1]), 1.0), max(-float(logarithms[0]), 1.0)
     high = min(_MAX_POWER, max(_MAX_LOGARITHM / max_positive, 1.0))
     low = (
@@ -73,19 +75,19 @@ def _find_likeliest_power(normalization: str, numbers: np.ndarray, shares: np.nd
     )
     power = round(_maximize(likelihood, min(low, 1.0), high), 6)
     mean, deviation = _mean_and_deviation(power_transform(numbers, normalization, power), shares)
-    # Processors differ in the last digits of logarithms.
+    # The last digits of logarithms depend on the processor.
     return power, float(f"{mean:.12g}"), float(f"{deviation:.12g}")
 
 
 def _mean_and_deviation(numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation, also of numbers whose squares are no doubles."""
+    """Return mean and standard deviation of numbers with these weights; squares of numbers may exceed a double."""
     size = float(np.abs(numbers).max()) or 1.0
     mean = float(shares @ (numbers / size))
     return mean * size, math.sqrt(float(shares @ (numbers / size - mean) ** 2)) * size
 
 
 def _maximize(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function with one maximum has it: by golden section."""
+    """Return the argument of the maximum of a unimodal function, by golden-section search."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     value_left, value_right = function(left), function(right)
@@ -104,7 +106,7 @@ def _maximize(function: Callable[[float], float], low: float, high: float) -> fl
 def learn_edges(
     bins: int | Sequence[float], is_uniform: bool, quantiles: Quantiles | None, extent: Range
 ) -> np.ndarray:
-    """Return the edges of bins, ascending and distinct."""
+    """Return ascending bin edges: `bins` itself unless it is their number, evenly spaced edges, or quantiles."""
     if not isinstance(bins, int):
         return np.array(bins, np.float64)
     fractions = np.linspace(0.0, 1.0, bins + 1)

@@ -201,7 +201,7 @@ def test_odd_columns_become_finite_numbers(normalization, values):
 
 
 def test_too_many_bins_are_refused():
-    with pytest.raises(ConfigError, match="bins=1000000000000 are too many: give 65,536 at most"):
+    with pytest.raises(ConfigError, match="bins=1000000000000 are too many: use at most 65,536"):
         fit([1.0, 2.0], encoding="bins", bins=10**12)
 
 
@@ -223,12 +223,12 @@ def test_missing_cells_become_the_median():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"clip_quantiles": (0.9, 0.1)}, "give two shares"),
-        ({"clip_quantiles": (0.1,)}, "give two shares"),
+        ({"clip_quantiles": (0.9, 0.1)}, "pass two shares"),
+        ({"clip_quantiles": (0.1,)}, "pass two shares"),
         ({"clip_quantiles": 0.1}, "clip_quantiles must be a list of numbers or None"),
-        ({"bins": [1.0]}, "edges must be finite and ascend"),
-        ({"bins": [1.0, 1.0]}, "edges must be finite and ascend"),
-        ({"bins": [0, np.inf]}, "edges must be finite and ascend"),
+        ({"bins": [1.0]}, "at least two finite edges in ascending order"),
+        ({"bins": [1.0, 1.0]}, "at least two finite edges in ascending order"),
+        ({"bins": [0, np.inf]}, "at least two finite edges in ascending order"),
         ({"bins": 0}, "bins must be a whole number of at least 1"),
         ({"encoding": "bin"}, "Did you mean"),
         ({"normalization": "quantile"}, "normalization must be one of"),

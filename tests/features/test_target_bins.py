@@ -216,7 +216,7 @@ def test_what_no_bins_can_follow_is_refused():
         binned("number").fit(frame)
     with pytest.raises(ConfigError, match='bin_strategy "target" needs target'):
         dp.Preprocessor({"x": dp.Number(encoding="bins", bin_strategy="target")}).fit(frame)
-    with pytest.raises(ConfigError, match="others need no target"):
+    with pytest.raises(ConfigError, match="other strategies take no target"):
         dp.Preprocessor({"x": dp.Number(encoding="bins", target="number")}).fit(frame)
     many = pa.chunked_array([pa.array([str(one) for one in range(101)])])
     assert len(TargetColumn.of(many[1:], by_class=True).labels) == 100
