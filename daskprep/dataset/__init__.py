@@ -1,4 +1,4 @@
-"""Read a dataset: its splits as arrays, tables and lazy arrays, what was learned from it, and whether it is whole."""
+"""Open datasets: splits as arrays, tables and lazy arrays, the fitted state, and checks for damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoded media kept block by block: a Zarr array that fills while others read it."""
+"""Cache of decoded media: one Zarr array per output, filled block by block while other processes read it."""
 
 from __future__ import annotations
 
@@ -30,29 +30,28 @@ from daskprep.storage.arrays import (
 from daskprep.storage.checksum import CHECKSUM_BYTES, byte_view, crc32c, json_sha256
 from daskprep.storage.local_files import PreallocatedFile
 
-# A folder for caches may be one that holds other files as well, which are neither counted nor removed.
+# A cache folder may also contain other files, which are neither counted nor removed.
 _CACHE_FOLDER = re.compile(r"[0-9a-f]{32}/")
 _STAMPS_FILE, _USER_PREFIX = "files", "user-"
 _CHUNK_FILE = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
-_BUFFER_BYTES = 1 << 18  # as much as a core keeps at hand
-_MIN_ROW_BYTES = 4096  # bytes of a row that are worth writing by themselves
-_MAX_TRIES = 10  # to write to a cache that others remove
+_BUFFER_BYTES = 1 << 18  # fits the cache of a core
+_MIN_ROW_BYTES = 4096  # smaller rows are not worth a system call each
+_MAX_TRIES = 10  # to write to a cache that other processes remove
 _MAX_MAPPED_BYTES = 1 << 29
-_MAX_CHUNK_OVERHEAD = 4096  # bytes of a chunk beside its rows
-_MAX_MAPPED_CHUNKS = 1 << 12  # of the 65,530 mappings that Linux lets a process have
+_MAX_CHUNK_OVERHEAD = 4096  # bytes of a chunk in addition to its rows
+_MAX_MAPPED_CHUNKS = 1 << 12  # Linux allows 65,530 mappings per process
 
 Stamp: TypeAlias = tuple[str, int, int]
-"""Path, inode and time of a file: what tells it from one that takes its place."""
+"""Path, inode and modification time (ns) of a file, which differ if another file has replaced it."""
 
-# Chunks that this process has written or compared with their checksums, and need not compare again in every epoch.
+# Chunks that this process has written or verified: their checksums are not computed again in every epoch.
 _checked_chunks: set[Stamp] = set()
-# Of which caches this process has told what.
-_warned: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()  # URL of a cache and topic of a warning that was shown
 _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 
 
 def make_cache_name(**facts: object) -> str:
-    """Return the name of the cache of some media: one for all that their decoded numbers depend on."""
+    """Return the name of a cache: a hash of all facts that the decoded values depend on."""
     return json_sha256(facts)[:32]
 
 
@@ -60,23 +59,41 @@ def make_cache_name(**facts: object) -> str:
 class BlockCache:
     """Decoded blocks of one output of a split.
 
-    A block is there once its chunk is, and chunks appear whole: any number of threads, processes and machines may fill
-    a cache together, and whoever is killed loses the block in hand. What is there may be removed at any time: it is
+    Each block is a chunk file that is created atomically. Any number of threads, processes and machines may therefore
+    fill a cache together; a killed process loses only its current block. Blocks may be removed at any time: they are
     decoded again.
+
+    Attributes
+    ----------
+    parent : Folder
+        Folder of all caches; this cache is its subfolder `name`.
+    name : str
+        Name from `make_cache_name`.
+    output : Output
+        Name, dtype and row shape of the decoded output.
+    rows, block_rows : int
+        Number of rows of the split and of a block.
+    compression : str
+        Compression of the chunks.
+    limit : int or None
+        Maximum bytes of all caches in `parent`; None: no limit. Chunks of other datasets are removed to make room, the
+        least recently used first. Chunks of this dataset stay, because each is read once per epoch. Object stores have
+        no locks: there, each concurrent writer may exceed the limit by one chunk.
+    user : str
+        Digest of the dataset; several datasets may share a cache.
+    stamps : bytes
+        `STAMP_BYTES` per block that change with the media files of the block; empty if changes are not detected.
     """
 
-    parent: Folder  # holds caches, of which this is one
+    parent: Folder
     name: str
     output: Output
     rows: int
     block_rows: int
     compression: Compression
-    # Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones, those unused for
-    # longest first; those of the same stay, since each is read once in every epoch. In object stores, which have no
-    # locks, processes that write at once may exceed it by a chunk each.
     limit: int | None = None
-    user: str = ""  # stands for the dataset; a cache may be that of several
-    stamps: bytes = b""  # what tells the files of each block from what they were at another time, if anything does
+    user: str = ""
+    stamps: bytes = b""
 
     @property
     def folder(self) -> Folder:
@@ -87,8 +104,8 @@ class BlockCache:
         return folder_name(self.output.name)
 
     def remove_outdated(self) -> None:
-        """Remove the blocks of which files have changed since the stamps were written; those that are gone have not."""
-        # Where others remove the cache meanwhile, or have filled the disk, the stamps from before tell of changes.
+        """Remove blocks with media files that changed since the stamps were written; a missing file is no change."""
+        # If the cache was just removed or the disk is full, the old stamps stay, and the next call compares them.
         with suppress(FileNotFoundError, StorageFullError):
             self._remove_outdated(f"{self._array}/{_STAMPS_FILE}")
 
@@ -101,7 +118,7 @@ class BlockCache:
         gone, present = now == np.void(UNKNOWN_STAMP), self.present()
         if used := int(gone[present].sum()):
             subject = f'files of {used:,} of {self.blocks:,} blocks of "{self.output.name}"'
-            self.warn_once("gone", f"{subject} are not there: their cached rows are used")
+            self.warn_once("gone", f"{subject} are missing: their cached rows are used")
         stamps = np.where(gone, before, now)
         self.folder.remove(*(self._chunk_file(block) for block in present if stamps[block] != before[block]))
         if (updated := stamps.tobytes()) != stored:
@@ -109,56 +126,55 @@ class BlockCache:
                 self.folder.write(name, updated, durable=False)
 
     def warn_once(self, topic: str, message: str) -> None:
-        """Warn, if this process has not told the same of this cache before."""
+        """Warn unless this process has already warned about the same topic of this cache."""
         if (self.folder.url, topic) not in _warned:
             _warned.add((self.folder.url, topic))
             warn(message)
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are in all."""
+        """Number of blocks of the split, cached or not."""
         return -(-self.rows // self.block_rows)
 
     def present(self) -> list[int]:
-        """Return the numbers of the blocks that are there."""
+        """Return the numbers of the cached blocks."""
         sizes = self.folder.sizes()
         return [block for block in range(self.blocks) if self._chunk_file(block) in sizes]
 
     @property
     def complete(self) -> bool:
-        """Whether every block is there."""
+        """Whether every block is cached."""
         return len(self.present()) == self.blocks
 
     def count_rows(self, block: int) -> int:
-        """Return how many rows a block has."""
+        """Return the number of rows of a block."""
         return min(self.block_rows, self.rows - block * self.block_rows)
 
     def has(self, block: int) -> bool:
-        """Tell whether a block is there."""
+        """Return whether a block is cached."""
         return self.folder.size(self._chunk_file(block)) is not None
 
     def read(self, block: int, out: np.ndarray | None = None, mapped: MappedChunks | None = None) -> np.ndarray | None:
-        """Return the rows of a block, or None if it is not there.
+        """Return the rows of a block, or None if it is not cached.
 
-        What must be decompressed lies in `out`, if that has room for a whole block; plain rows are those of the file,
-        which stays in `mapped`.
+        Compressed rows are written to `out` if it has room for a full block. Uncompressed rows are a view of the
+        mapped file, which is added to `mapped`.
         """
         name = self._chunk_file(block)
         try:
             return self._read(name, out, mapped)[: self.count_rows(block)]
         except CorruptDatasetError:
-            # A loss of power may leave part of a chunk; it is decoded again.
+            # A power failure may leave part of a chunk: the block is decoded again.
             self.folder.remove(name)
             return None
         except FileNotFoundError:
-            # It may be there by now.
             return None
         except IsADirectoryError as error:
             raise CorruptDatasetError(f"{self.folder.url}/{name} is a folder, not a cached block: remove it") from error
 
     @property
     def _is_plain(self) -> bool:
-        """Whether chunks hold rows as they are in memory."""
+        """Whether chunks contain rows in the same bytes as in memory."""
         is_bytes = np.dtype(self.output.dtype).itemsize == 1
         return self.compression == "none" and is_bytes and math.prod(self.output.shape) > 0
 
@@ -168,7 +184,7 @@ class BlockCache:
                 self.folder.read_buffer(name),
                 math.prod(self.output.shape) * np.dtype(self.output.dtype).itemsize,
             )
-            # Its checksum would be that of a very large file first.
+            # Checked before the checksum, which would read all of a huge file.
             if len(data) > 2 * self.block_rows * row_bytes + _MAX_CHUNK_OVERHEAD:
                 raise CorruptDatasetError(f"{self.folder.url}/{name} has {len(data):,} bytes")
             return decode_chunk(data, self.output, self.block_rows, self.compression, out)
@@ -181,7 +197,7 @@ class BlockCache:
         return chunk
 
     def _read_plain(self, name: str, stamp: Stamp | None) -> np.ndarray:
-        """Return the rows of a plain chunk, which go from the pages of the file to batches: no byte is copied twice."""
+        """Return the rows of an uncompressed chunk as a view of the mapped file; batches make the only copy."""
         view, shape = memoryview(self.folder.read_buffer(name)), (self.block_rows, *self.output.shape)
         inner = view[: math.prod(shape)]
         if len(view) != len(inner) + CHECKSUM_BYTES:
@@ -194,38 +210,38 @@ class BlockCache:
         return np.frombuffer(inner, self.output.dtype).reshape(shape)
 
     def _make_stamp(self, name: str) -> Stamp | None:
-        """Return what tells a file from one that takes its place, or None if nothing does."""
+        """Return the stamp of a file, or None for remote files."""
         if not self.folder.is_local:
             return None
         path = f"{self.folder.path}/{name}"
-        status = os.stat(path)  # noqa: PTH116 a Path would take as long as all the rest
+        status = os.stat(path)  # noqa: PTH116 a Path would double the time
         return path, status.st_ino, status.st_mtime_ns
 
     def mark_checked(self, block: int) -> None:
-        """Note that this process has just computed the checksum of a block."""
+        """Record that this process has just computed the checksum of a block."""
         if stamp := self._make_stamp(self._chunk_file(block)):
             _checked_chunks.add(stamp)
 
     def prepare(self) -> None:
-        """Write what tells other tools what chunks hold, before threads write these; ConfigError if it cannot be."""
+        """Write the Zarr metadata before threads write chunks; raise ConfigError if the folder is not writable."""
         if self._missing_metadata():
             self._write_chunk()
         elif self.limit is not None:
-            with self.explain_errors(), suppress(FileNotFoundError):  # where others have just removed the cache
-                # When it was last used: those unused for longest make room first.
+            with self.explain_errors(), suppress(FileNotFoundError):  # another process may have just removed the cache
+                # Its modification time is the time of last use, by which `_make_room` sorts.
                 self.folder.write(f"{self._array}/{_USER_PREFIX}{self.user}", b"\n", durable=False)
 
     def write(self, block: int, rows: np.ndarray) -> bool:
-        """Keep the rows of a block; return whether there was room for them; ConfigError if they cannot be written."""
+        """Cache the rows of a block; return False if `limit` leaves no room. ConfigError if they cannot be written."""
         return self._write_chunk(self._chunk_file(block), encode_chunk_buffers(rows, self.block_rows, self.compression))
 
     def _write_chunk(self, file_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> bool:
-        """Write what metadata there are not yet, and a chunk, if there is room for them."""
+        """Write missing metadata and the buffers of `chunk` to `file_name`; return False if `limit` leaves no room."""
         with self.explain_errors():
             if self.limit is None:
                 self._write_files(file_name, chunk)
                 return True
-            # So that no other takes the room that was found.
+            # Another process could otherwise fill the room between check and write.
             with self.parent.lock():
                 files = self._missing_metadata()
                 has_room = self._make_room(sum(map(len, [*files.values(), *chunk])))
@@ -234,7 +250,7 @@ class BlockCache:
                 return has_room
 
     def begin(self, block: int) -> GrowingBlock | None:
-        """Return a block that rows can be written to one by one, after `prepare`; None where only whole ones can be."""
+        """Return a block for writing row by row, after `prepare`; None if only full blocks can be written."""
         is_plain = self.compression == "none" and sys.byteorder == "little" and self.limit is None
         if not is_plain or self.output.row_bytes < _MIN_ROW_BYTES:
             return None
@@ -245,7 +261,7 @@ class BlockCache:
 
     def _write_files(self, file_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> None:
         for attempt in range(_MAX_TRIES):
-            # Who clears the cache holds it; with a limit, it is held here already.
+            # `clear_cache` holds this lock, so a retry waits for it; with a limit, the caller holds it already.
             with self.parent.lock() if attempt and self.limit is None else nullcontext():
                 try:
                     for name, data in self._missing_metadata().items():
@@ -261,24 +277,25 @@ class BlockCache:
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Say of errors of the folder what to do about them."""
+        """Add the remedy to errors of the cache folder; raise ConfigError if it is not writable."""
         try:
             yield
         except StorageFullError as error:
-            error.add_note("while decoded media were cached: give cache_limit, or a cache_dir with more room")
+            error.add_note("while decoded media were cached: pass cache_limit, or a cache_dir with more room")
             raise
         except OSError as error:
             if not isinstance(error, (*_NOT_WRITABLE, StorageError)) and error.errno != errno.EROFS:
                 raise
             raise ConfigError(
                 f'decoded media of "{self.output.name}" cannot be cached in {self.parent.url}: '
-                f"{error.strerror or error}; give a cache_dir that can be written to, or cache=False"
+                f"{error.strerror or error}; pass a writable cache_dir, or cache=False"
             ) from error
 
     def _chunk_file(self, block: int) -> str:
         return chunk_name(self.output, block)
 
     def _missing_metadata(self) -> dict[str, bytes]:
+        """Return the content of all metadata files by name, or an empty dict if all exist."""
         own = {f"{self._array}/{_STAMPS_FILE}": self.stamps, f"{self._array}/{_USER_PREFIX}{self.user}": b"\n"}
         names = ("zarr.json", f"{self._array}/zarr.json", *(name for name, data in own.items() if data))
         if all(self.folder.size(name) for name in names):
@@ -286,7 +303,7 @@ class BlockCache:
         return group_metadata([self.output], self.rows, self.block_rows, self.compression) | own
 
     def _make_room(self, nbytes: int) -> bool:
-        """Remove chunks of other datasets as far as needed; return whether there is room then."""
+        """Remove as many chunks of other datasets as needed for `nbytes`; return whether they fit."""
         assert self.limit is not None
         sizes = {name: max(size, 0) for name, size in self.parent.sizes().items() if _CACHE_FOLDER.match(name)}
         excess = sum(sizes.values()) + nbytes - self.limit
@@ -305,14 +322,14 @@ class BlockCache:
         return True
 
     def _modified_time(self, name: str) -> int:
-        """Return when a file of any cache in a local folder was written, in ns."""
+        """Return the modification time (ns) of a file in the local `parent`; 0 if it is missing."""
         with suppress(FileNotFoundError):
             return os.lstat(f"{self.parent.path}/{name}").st_mtime_ns
         return 0
 
 
 class GrowingBlock:
-    """A block of a cache whose rows come one by one, in any order, and need no memory meanwhile."""
+    """Block of a cache that is written to disk row by row, in any order, before it is complete."""
 
     def __init__(self, cache: BlockCache, block: int, file: PreallocatedFile) -> None:
         self._cache = cache
@@ -321,16 +338,16 @@ class GrowingBlock:
         self._row_bytes = cache.output.row_bytes
 
     def write_row(self, row: int, values: np.ndarray) -> None:
-        """Write a row."""
+        """Write the values of a row."""
         with self._cache.explain_errors():
             self._file.write(row * self._row_bytes, byte_view(values))
 
     def read_into(self, row: int, values: np.ndarray) -> None:
-        """Read a row that was kept."""
+        """Read a row that was written, into `values`."""
         self._file.read_into(row * self._row_bytes, byte_view(values))
 
     def finish(self) -> None:
-        """Let the block be there: all its rows were kept."""
+        """Add the checksum and publish the block, after all its rows were written."""
         nbytes = self._cache.block_rows * self._row_bytes
         buffer, checksum = memoryview(bytearray(_BUFFER_BYTES)), 0
         for start in range(0, nbytes, _BUFFER_BYTES):
@@ -343,20 +360,20 @@ class GrowingBlock:
                 if self._file.finish():
                     self._cache.mark_checked(self._block)
             except FileNotFoundError:
-                # The cache was removed meanwhile.
+                # The cache was removed while rows were written.
                 rows = self._cache.output.empty(self._cache.count_rows(self._block))
                 self._file.read_into(0, byte_view(rows))
                 self._cache.write(self._block, rows)
 
     def close(self) -> None:
-        """Let go of the block, whether it is there or not."""
+        """Close the file; an unfinished block is discarded."""
         self._file.close()
 
 
 class MappedChunks:
-    """Chunks that stay mapped from epoch to epoch: to touch new pages costs more than to copy them.
+    """Chunks that stay mapped from epoch to epoch, because page faults of a new mapping cost more than the copy.
 
-    They take no memory that the system could not have back. As many are kept as have room.
+    The operating system can reclaim their memory. Beyond a number of chunks or bytes, no more are kept.
     """
 
     def __init__(self) -> None:
@@ -365,13 +382,13 @@ class MappedChunks:
         self._lock = threading.Lock()
 
     def get(self, stamp: Stamp) -> np.ndarray | None:
-        """Return a chunk, unless it is not there or another file has taken its place."""
+        """Return the chunk of a file; None if it is not mapped or the file was replaced."""
         with self._lock:
             kept_stamp, chunk = self._chunks.get(stamp[0], (None, None))
             return chunk if kept_stamp == stamp else None
 
     def add(self, stamp: Stamp, chunk: np.ndarray) -> None:
-        """Keep a chunk, if there is room."""
+        """Keep a chunk mapped if there is room."""
         with self._lock:
             _, before = self._chunks.pop(stamp[0], (stamp, None))
             self._nbytes -= 0 if before is None else before.nbytes

@@ -1,4 +1,4 @@
-"""Find out whether a dataset is what its manifest says, byte by byte."""
+"""Comparison of a dataset with its manifest, byte by byte."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST
 from daskprep.storage.threads import map_in_threads
 
 _MAX_NAMED = 5
-# What a writer removes once its dataset is committed; if it was killed right then, the next write does.
+# Files that a writer removes after the commit; if it was killed in between, the next write removes them.
 _LEFTOVER = re.compile(rf"({FOLD_PREFIX}[0-9]+/)?(receipts|scratch|{CACHE_FOLDER})/|.*\.[0-9a-f]{{32}}\.tmp$")
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is not as it was written, and what is wrong with it."""
+    """Damaged file of a dataset: its path relative to the dataset, and the problem."""
 
     file: str
     problem: str
 
 
 def find_damage(root: Folder, manifest: Manifest) -> list[Damage]:
-    """Compare every byte of a dataset with the manifest that it was opened with."""
+    """Return the damaged files of a dataset, after comparing every byte with the manifest that it was opened with."""
     folder = root / manifest.version
     sizes = folder.sizes()
     check = functools.partial(_check_file, folder, sizes)
@@ -43,18 +43,19 @@ def find_damage(root: Folder, manifest: Manifest) -> list[Damage]:
 
 
 def raise_damage(url: str, damage: list[Damage]) -> None:
-    """Raise CorruptDatasetError that names the first few damaged files, if there are any."""
+    """Raise CorruptDatasetError with the first damaged files; do nothing if there are none."""
     if not damage:
         return
     first = "; ".join(f"{one.file} {one.problem}" for one in damage[:_MAX_NAMED])
     more = f"; and {len(damage) - _MAX_NAMED:,} more" if len(damage) > _MAX_NAMED else ""
     raise CorruptDatasetError(
         f"{url}: {format_count(len(damage), 'damaged file')}: {first}{more}. damaged() lists all; restore "
-        "them from a copy, make them again by daskprep.repair, or write the dataset again with overwrite=True"
+        "them from a copy, write them again with daskprep.repair, or write the dataset again with overwrite=True"
     )
 
 
 def _check_manifest(root: Folder, manifest: Manifest) -> list[Damage]:
+    """Return whether the manifest on disk is missing, altered or another one, as damage."""
     try:
         current = read_manifest(root)
     except (CorruptDatasetError, FormatVersionError) as error:
@@ -67,6 +68,7 @@ def _check_manifest(root: Folder, manifest: Manifest) -> list[Damage]:
 
 
 def _check_file(folder: Folder, sizes: dict[str, int], item: tuple[str, FileEntry]) -> str | None:
+    """Return the problem of a file (name and manifest entry), or None; `sizes` has the bytes of all existing files."""
     name, entry = item
     if name not in sizes:
         return "is missing"
@@ -75,7 +77,7 @@ def _check_file(folder: Folder, sizes: dict[str, int], item: tuple[str, FileEntr
     if sizes[name] != entry.bytes:
         return f"has {sizes[name]:,} bytes, not {entry.bytes:,}"
     try:
-        # Read, not mapped: a bad sector below a map kills the process.
+        # Read instead of mapped: a bad sector under a mapping kills the process.
         buffer = np.empty(min(entry.bytes, CHECKSUM_READ_BYTES), np.uint8)
         with folder.open_reader(name) as read_into:
 
@@ -87,4 +89,4 @@ def _check_file(folder: Folder, sizes: dict[str, int], item: tuple[str, FileEntr
             matches_checksums = entry.matches_checksums(name, read)
     except (OSError, EOFError, CorruptDatasetError) as error:
         return f"cannot be read: {error}"
-    return None if matches_checksums else "was altered: its checksum is not that of the manifest"
+    return None if matches_checksums else "was altered: its checksum differs from the manifest"

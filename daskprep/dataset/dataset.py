@@ -1,4 +1,4 @@
-"""A dataset on disk: what its manifest lists, what was learned, and its splits."""
+"""Dataset on disk: its splits, media cache, checks and report."""
 
 from __future__ import annotations
 
@@ -39,17 +39,20 @@ if TYPE_CHECKING:
 
 _Key = tuple[str, str]
 _Media = Mapping[_Key, tuple[MediaBlocks, BlockCache]]
-"""What workers need of each output of each split, to cache it."""
+"""Media and cache of each output, by split and output; sent to workers."""
 
 _COUNTED_ROWS = 1 << 20
-# What the folder of a version holds before there is a manifest.
+# Files and folders that a version has before its manifest is written.
 _UNFINISHED_FILES = frozenset({METADATA, "receipts", "scratch"})
 
 
 def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
-    """Open the dataset in a folder."""
+    """Open the dataset in the folder `root`; raise ConfigError or IncompleteDatasetError if it has no manifest.
+
+    `base_dir` is the folder of relative media paths; None: the folder recorded at the write.
+    """
     if not trusted:
-        remedy = ", or open the dataset with trusted=True if you trust who made it"
+        remedy = ", or open the dataset with trusted=True if you trust its author"
         require_safe("pyarrow", remedy)
         if not root.is_local and not root.is_process_local:
             require_safe_url(root.url.partition("://")[0], remedy)
@@ -63,7 +66,7 @@ def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset
             if name == METADATA or name.startswith("vocab/"):
                 dataset.files.read(name)
     except CorruptDatasetError:
-        # It may have been written anew since its manifest was read.
+        # The dataset may have been written again after its manifest was read.
         current = read_manifest(root)
         if current is None or current.to_bytes() == manifest.to_bytes():
             raise
@@ -75,7 +78,7 @@ def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset
 def _missing_dataset_error(root: Folder) -> Exception:
     unfinished = [name for name in root.children() if _UNFINISHED_FILES & set((root / name).children())]
     if not unfinished:
-        return ConfigError(f"there is no dataset at {root.url}: check the path, or write one there")
+        return ConfigError(f"no dataset at {root.url}: check the path, or write one there")
     return IncompleteDatasetError(
         f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(unfinished)}; "
         "run the write again to resume it"
@@ -89,7 +92,7 @@ def _reopen(
     # Pickles of older versions have no digest.
     if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
-            f"the dataset at {root.url} is another than the one that was pickled (version {dataset.version}, not "
+            f"the dataset at {root.url} is not the one that was pickled (version {dataset.version}, not "
             f"{version}, or other files under the same name): it was written again; open it again"
         )
     return dataset
@@ -123,7 +126,7 @@ class Dataset(StoredDataset):
         Whether the dataset may name files and URLs outside its folder.
     timings : mapping or None
         Seconds of each stage of the write that returned this dataset. None if it existed already or was opened. They
-        are not stored: the same rows give the same bytes.
+        are not stored: the same rows result in the same bytes.
     repaired : list of Damage
         Files that `repair` wrote again or removed, and what was wrong with each.
 
@@ -149,9 +152,7 @@ class Dataset(StoredDataset):
             return self.splits[split]
         if split in SPLITS:
             raise ConfigError(f'split "{split}" of {self.url} has no rows; those with rows: {", ".join(self.splits)}')
-        raise ConfigError(
-            f"there is no split {split!r}.{did_you_mean(split, self.splits)} Splits are: {', '.join(self.splits)}"
-        )
+        raise ConfigError(f"no split {split!r}.{did_you_mean(split, self.splits)} Splits are: {', '.join(self.splits)}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)
@@ -161,11 +162,11 @@ class Dataset(StoredDataset):
         return class_count(output, *self._find_learned(output))
 
     def class_weights(self, output: str) -> NDArray[np.float32]:
-        """Return a weight for each class of a `Category` or `Binary` by its id, against class imbalance.
+        """Return a weight for each class id of a `Category` or `Binary`, against class imbalance.
 
-        A class weighs rows / (classes * rows of the class) of the training rows, as "balanced" in scikit-learn, and 0
-        if it has none. They are for ``CrossEntropyLoss(weight=)``. Of a `Binary`, the second over the first is the
-        ``pos_weight`` of ``BCEWithLogitsLoss``.
+        The weight is rows / (classes * rows of the class) over the training rows, as "balanced" in scikit-learn, or 0
+        for a class without rows. Pass the weights to ``CrossEntropyLoss(weight=)``. For a `Binary`, the second weight
+        divided by the first is the ``pos_weight`` of ``BCEWithLogitsLoss``.
         """
         counts = np.zeros(self.num_classes(output), np.int64)
         train = self["train"]
@@ -183,7 +184,7 @@ class Dataset(StoredDataset):
         cache_limit: int | None = None,
         progress: bool | None = None,
     ) -> None:
-        """Decode images and audio on all workers, and cache them for loaders; what is cached already is kept.
+        """Decode images and audio on all workers, and cache them for loaders; cached blocks are kept.
 
         Parameters
         ----------
@@ -192,7 +193,7 @@ class Dataset(StoredDataset):
         splits, columns : str, iterable of str or None
             Splits and outputs to decode. None: all.
         cache_dir, cache_limit
-            As for a loader; give both the same values.
+            As for a loader; pass the same values to both.
         progress : bool or None
             Whether to show a progress bar. None: on terminals only.
 
@@ -212,7 +213,7 @@ class Dataset(StoredDataset):
             }
             if partitions.is_distributed() and any(cache.parent.is_process_local for _, cache in media.values()):
                 raise ConfigError(
-                    "the workers of a cluster cannot cache in memory://, which one process sees: give cache_dir"
+                    "the workers of a cluster cannot cache in memory://, which is private to a process: pass cache_dir"
                 )
             for _, cache in media.values():
                 cache.prepare()
@@ -225,7 +226,7 @@ class Dataset(StoredDataset):
             partitions.run_tasks("cache-media", _cache_block, media, tasks, advance=advance)
 
     def _media_outputs(self, columns: Iterable[str] | str | None) -> list[str]:
-        """Return the outputs of media that are asked for; ConfigError for those that are not decoded while loading."""
+        """Return the selected media outputs, None: all; ConfigError for outputs that are not decoded while loading."""
         known = [output.name for output in self.layout.cells]
         names = known if columns is None else [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
         for name in names:
@@ -239,17 +240,17 @@ class Dataset(StoredDataset):
     def clear_cache(self, *, unused: bool = False) -> None:
         """Remove the decoded media cached within the dataset; a `cache_dir` is not touched.
 
-        With `unused`, remove only caches that a later write has made useless.
+        With `unused`, remove only caches that no loader of this dataset version uses.
         """
         cache = self.root / CACHE_FOLDER
         if names := cache.children():
             used = {split.cache(one.name).name for split in self.splits.values() for one in self.layout.cells if unused}
-            # Who writes to it meanwhile waits, rather than to lose every race.
+            # Concurrent writers wait for the lock: without it, each of their writes could fail again.
             with cache.lock():
                 for folder in [cache / name for name in names if name not in used] if used else [cache]:
                     folder.remove_all()
         elif CACHE_FOLDER in self.root.children():
-            # A link holds nothing, and goes itself. A folder stays: somebody may be about to write to it.
+            # A link has no children and is removed itself. An empty folder stays: a process may be about to use it.
             with suppress(IsADirectoryError):
                 self.root.remove(CACHE_FOLDER)
 
@@ -289,7 +290,7 @@ class Dataset(StoredDataset):
 
     @property
     def description(self) -> Description:
-        """Lines and tables that say what it holds."""
+        """Summary of rows, splits and outputs, as lines and tables."""
         return describe_dataset(self.url, self.layout, self.manifests)
 
     def __repr__(self) -> str:
@@ -301,20 +302,22 @@ class Dataset(StoredDataset):
 
 
 def _cache_block(media: _Media, task: tuple[_Key, BlockLocation, int]) -> int:
+    """Decode and cache a block (key, location, block number) unless it is cached; return its number of rows."""
     key, location, block = task
     blocks, cache = media[key]
     if not cache.has(block):
         rows = blocks.output.empty(location.rows)
-        # What stands for a broken file is no data, and the file may be mended.
+        # A block with fill values is not cached, because the broken files may be repaired.
         if not blocks.decode(location, slice(None), rows):
             cache.write(block, rows)
     return location.rows
 
 
 class FoldedDataset(Dataset):
-    """What `fit_write` makes with a `KFold`: its `fold` returns a dataset, and so does iteration, for each fold.
+    """Dataset that `fit_write` writes with a `KFold`: `fold` and iteration return one dataset per fold.
 
-    Its own fitted state is that of all rows. It has no splits: ask a fold for what concerns rows, such as `rejects`.
+    Its own fitted state is learned from all rows. It has no splits: methods on rows, such as `rejects`, are available
+    on each fold.
 
     Examples
     --------
@@ -329,15 +332,15 @@ class FoldedDataset(Dataset):
 
     @property
     def folds(self) -> int:
-        """How many folds there are."""
+        """Number of folds."""
         return int(self.manifest.settings["folds"])
 
     def fold(self, number: int) -> Dataset:
-        """Return the dataset that validates on this fold, encoded by the fitted state of the others."""
+        """Return the dataset with this fold as validation split, encoded by the fitted state of the other folds."""
         if number not in range(self.folds):
             raise ConfigError(f"{self.url} has no fold {number!r}: its folds are 0 to {self.folds - 1}")
         name = f"{FOLD_PREFIX}{int(number)}"
-        self.files.read(f"{name}/{MANIFEST}")  # an error, if it is not that of this dataset
+        self.files.read(f"{name}/{MANIFEST}")  # raises if the manifest of the fold was altered
         return open_single(self.root / self.version / name, self.base_dir, trusted=self.trusted)
 
     def __len__(self) -> int:
@@ -360,12 +363,12 @@ class FoldedDataset(Dataset):
 
     def cache_media(self, client: Any = None, **options: Any) -> None:
         """Decode and cache the images and audio of every fold, with the options of `Dataset.cache_media`."""
-        for one in self:
-            one.cache_media(client, **options)
+        for fold in self:
+            fold.cache_media(client, **options)
 
     def clear_cache(self, *, unused: bool = False) -> None:
-        for one in self:
-            one.clear_cache(unused=unused)
+        for fold in self:
+            fold.clear_cache(unused=unused)
 
     def report(self, path: object = None) -> None:  # type: ignore[override]
         raise self._choose_fold_error(".report()")

@@ -1,4 +1,4 @@
-"""Say what a dataset or a split holds: rows, outputs and size."""
+"""Summaries of a dataset or a split for `repr` and notebooks: rows, outputs, size and first rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_CELL_CHARACTERS, _MAX_ERROR_CHARACTERS = 32, 200
 
 
 def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest], *more: Description) -> Description:
-    """Return a line on the whole, a table of splits and one of outputs."""
+    """Return a line on the dataset, a table of its splits, the descriptions `more`, and a table of its outputs."""
     entries = [entry for manifest in manifests for entry in manifest.files.values()]
     stored, files = format_bytes(sum(entry.bytes for entry in entries)), format_count(len(entries), "file")
     line = (
@@ -39,16 +39,19 @@ def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest], *m
 def describe_split(
     url: str, layout: Layout, manifests: Sequence[Manifest], split: str, *more: Description
 ) -> Description:
-    """Return a line on a split and a table of its outputs."""
+    """Return a line on a split, the descriptions `more`, and a table of its outputs."""
     files = [file for manifest in manifests for file in manifest.files.items()]
     stored = sum(entry.bytes for name, entry in files if name.startswith(f"{split}/"))
     blocks = f"{format_count(layout.blocks(split), 'block')} of up to {format_count(layout.block_rows, 'row')}"
-    line = f'Split "{split}" of {escape_unprintable(url)}: {format_count(layout.rows[split], "row")} in {blocks}, {format_bytes(stored)}'
+    line = (
+        f'Split "{split}" of {escape_unprintable(url)}: {format_count(layout.rows[split], "row")} in {blocks}, '
+        f"{format_bytes(stored)}"
+    )
     return _join_descriptions(Description([line], []), *more, Description([], [_outputs_table(layout)]))
 
 
 def describe_rows(split: Any) -> Description:
-    """Return the first rows of a split: of local files, without media, from blocks of a few megabytes."""
+    """Return a table of the first rows of a local split, without media; empty for remote splits."""
     if not split.is_local:
         return Description([], [])
     try:
@@ -59,7 +62,10 @@ def describe_rows(split: Any) -> Description:
 
 
 def read_first_rows(split: Any) -> list[Row]:
-    """Return the names of the first features and their first values, decoded; imputed cells are marked."""
+    """Return a row of feature names and the first rows of decoded values; imputed cells are marked.
+
+    Media, columns from the 41st on, and columns whose blocks take too much memory are left out.
+    """
     columns: list[str] = []
     left = _MAX_BLOCK_BYTES
     for name, feature in islice(split.dataset.features.items(), _MAX_COLUMNS):
@@ -71,7 +77,7 @@ def read_first_rows(split: Any) -> list[Row]:
     arrays = split.read(columns, stop=FIRST_ROWS)
     frame = split.dataset.decode(arrays)
     marks = _find_marks(split, arrays)
-    # pandas compiles a class with the names of the columns, unless rows have no name.
+    # With a name, pandas would compile a namedtuple of the column names.
     cells = frame.itertuples(index=False, name=None)
     rows = [
         tuple(
@@ -84,31 +90,25 @@ def read_first_rows(split: Any) -> list[Row]:
 
 
 def _find_marks(split: Any, arrays: Mapping[str, np.ndarray]) -> dict[tuple[int, str], str]:
-    """Return which of the first cells were missing or unreadable, by row and feature.
+    """Return "missing" or "unreadable" for the imputed cells of the first rows, by row position and feature.
 
-    Older datasets do not say so: there, these are cells that are encoded as missing ones are.
+    Manifests of older datasets do not list them: there, cells that equal the encoded fill value are marked "maybe".
     """
     marks: dict[tuple[int, str], str] = {}
     start = 0
-    for one in split.joined:
-        if (gaps := one.dataset.manifest.gaps) is not None:
-            marks |= {
-                (start + row_index, name): kind
-                for split_name, row_index, name, kind in gaps
-                if split_name == split.name
-            }
+    for part in split.joined:
+        if (imputed := part.dataset.manifest.gaps) is not None:
+            marks |= {(start + row, name): kind for owner, row, name, kind in imputed if owner == split.name}
         else:
-            features = ((name, feature, one.dataset.learned[name]) for name, feature in one.dataset.features.items())
+            features = ((name, feature, part.dataset.learned[name]) for name, feature in part.dataset.features.items())
             for name, feature, learned in features:
                 if learned.missing and name + feature.outputs[0] in arrays and fills_with_one_value(feature):
                     filled = encode_fill_value(feature, learned)
-                    equal_cells = [(arrays[name + suffix] == row[0]) for suffix, row in filled.items()]
-                    equal = np.all(
-                        [cells_equal.reshape(len(cells_equal), -1).all(axis=1) for cells_equal in equal_cells], axis=0
-                    )
-                    row_indices = start + np.flatnonzero(equal[start : start + len(one)])
-                    marks |= {(int(row_index), name): "maybe" for row_index in row_indices}
-        start += len(one)
+                    cells_equal = [(arrays[name + suffix] == row[0]) for suffix, row in filled.items()]
+                    equal = np.all([cells.reshape(len(cells), -1).all(axis=1) for cells in cells_equal], axis=0)
+                    rows = start + np.flatnonzero(equal[start : start + len(part)])
+                    marks |= {(int(row), name): "maybe" for row in rows}
+        start += len(part)
     return marks
 
 
@@ -121,7 +121,7 @@ def _append_mark(text: str, mark: str) -> str:
 
 
 def _join_descriptions(*parts: Description) -> Description:
-    return Description([line for one in parts for line in one.lines], [table for one in parts for table in one.tables])
+    return Description([line for part in parts for line in part.lines], [one for part in parts for one in part.tables])
 
 
 def _outputs_table(layout: Layout) -> Table:

@@ -1,4 +1,4 @@
-"""Open datasets, one, or several as one: the rows of each split one dataset after the other."""
+"""Opening of datasets, one or several; the splits of several datasets are concatenated."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def open_dataset(
     Parameters
     ----------
     path : str, path, or iterable of these
-        Folder, or a URL that fsspec knows. Several datasets that one fitted Preprocessor wrote are read as one: the
-        rows of each split are concatenated in the order of the datasets.
+        Folder, or a URL that fsspec supports. Several datasets written by one fitted Preprocessor are read as one:
+        the rows of each split are concatenated in the order of the datasets.
     storage_options : mapping or None
         Options for the file system of a URL, such as credentials.
     base_dir : str, path or None
@@ -69,16 +69,16 @@ def open_dataset(
     if len(datasets) > 1 and (folded := [one for one in datasets if isinstance(one, FoldedDataset)]):
         raise ConfigError(f"{folded[0].url} has folds: open it alone, or folds by their dataset.fold(0).url")
     if not datasets:
-        raise ConfigError("the list of datasets is empty: give at least one path")
+        raise ConfigError("the list of datasets is empty: pass at least one path")
     return datasets[0] if len(datasets) == 1 else JoinedDataset(datasets)
 
 
 class JoinedDataset(Dataset):
-    """Datasets of one Preprocessor, made apart. What one alone can tell is asked of that one, among `datasets`."""
+    """Several datasets of one Preprocessor, read as one; `datasets` are the single ones."""
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
-        first, *others = self.datasets = tuple(datasets)
-        for other in others:
+        first, *rest = self.datasets = tuple(datasets)
+        for other in rest:
             _check_same(first, other)
         super().__init__(first.root, first.manifest, first.base_dir, trusted=first.trusted)
         self.splits = {name: JoinedSplit(self, name) for name in self.layout.rows}
@@ -104,11 +104,11 @@ class JoinedDataset(Dataset):
 
     @cached_property
     def layout(self) -> Layout:
-        """The blocks of all datasets; in which files they lie, the layout of each tells."""
+        """Rows and blocks of all datasets; only the layout of each dataset locates its files."""
         return Layout.concatenate([one.layout for one in self.datasets])
 
     def single_dataset_error(self, call: str) -> ConfigError:
-        """Return the error for what only one dataset has."""
+        """Return the error for a `call` that only a single dataset supports."""
         return ConfigError(
             f"{call} needs a single dataset, not {len(self.datasets)} ({self.url}): open one of them alone"
         )
@@ -135,7 +135,7 @@ class JoinedDataset(Dataset):
 
 
 class JoinedSplit(Split):
-    """The rows of a split of several datasets, one after the other."""
+    """Split of several datasets: its rows are concatenated in the order of the datasets."""
 
     dataset: JoinedDataset
 
@@ -145,7 +145,7 @@ class JoinedSplit(Split):
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """Blocks and rows up to the end of each dataset."""
+        """Cumulative numbers of blocks and rows up to the end of each dataset (datasets, 2)."""
         sizes = [(one.layout.blocks(self.name), len(one)) for one in self.joined]
         return np.cumsum(sizes, axis=0)
 
@@ -175,8 +175,9 @@ class JoinedSplit(Split):
 
 
 def _check_same(first: Dataset, other: Dataset) -> None:
-    """Raise ConfigError for the first difference between what two datasets were made by: parameters come first."""
+    """Raise ConfigError if two datasets have different features; parameters are compared before learned states."""
     one, two = ({name: dataset.metadata.get(name) for name in ("features", "targets")} for dataset in (first, other))
+    # The key sorts differences of parameters first, because they cause the differences of learned states.
     if differences := sorted(_find_differences(one, two), key=lambda difference: ".learned." in difference):
         raise ConfigError(
             f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
@@ -185,6 +186,7 @@ def _check_same(first: Dataset, other: Dataset) -> None:
 
 
 def _find_differences(one: Any, two: Any, key_path: str = "") -> Iterator[str]:
+    """Yield the dotted keys of nested mappings where the values differ, with both values."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for key in {**one, **two}:
             yield from _find_differences(one.get(key), two.get(key), f"{key_path}.{key}")

@@ -1,4 +1,4 @@
-"""Where rows lie: in which blocks and row groups of tables, by arithmetic alone."""
+"""Resolution of row indexes, and their assignment to blocks and row groups, by arithmetic alone."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from daskprep.errors import ConfigError
 from daskprep.permutation import Integers
 
 RowSelection: TypeAlias = range | Integers
-"""Rows one after the other, or any in any order."""
+"""Row positions in a split: a range, or an array in any order."""
 BlockSelection: TypeAlias = tuple[int, slice | Integers, slice | Integers]
-"""The number of a piece, which of its rows are meant, and where they go."""
+"""Block number, positions of the selected rows in the block, and their positions in the result."""
 
 
 def resolve_rows(index: Any, rows: int, label: str) -> RowSelection:
-    """Return the rows that an index means, as one of NumPy would: a slice, numbers from either end, or a mask."""
+    """Return the positions that an index selects from `rows` rows, as in NumPy; `label` names the split in errors.
+
+    The index is a slice, a sequence of positions (negative ones count from the end), or a boolean mask.
+    """
     if isinstance(index, slice):
         selected = range(rows)[index]
         return selected if selected.step == 1 else np.array(selected, np.int64)
@@ -27,8 +30,8 @@ def resolve_rows(index: Any, rows: int, label: str) -> RowSelection:
         return np.flatnonzero(indices)
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise ConfigError(
-            f"{label} has {rows:,} rows: {index!r:.80} is not a valid index; give a number, a list of numbers, a "
-            f"slice, or a mask of {rows:,} times True or False; columns are read by read(columns)"
+            f"{label} has {rows:,} rows: {index!r:.80} is not a valid index; use a number, a list of numbers, a "
+            f"slice, or a boolean mask of {rows:,} values; columns are read by read(columns)"
         )
     outside = indices[(indices < -rows) | (indices >= rows)] if indices.size else indices
     if outside.size:
@@ -38,7 +41,7 @@ def resolve_rows(index: Any, rows: int, label: str) -> RowSelection:
 
 
 def split_by_block(rows: RowSelection, block_rows: int) -> Iterator[BlockSelection]:
-    """Give the pieces of `block_rows` rows each that hold some rows."""
+    """Yield the blocks of `block_rows` rows each that contain any of the selected rows."""
     if isinstance(rows, range):
         for block in range(rows.start // block_rows, -(-rows.stop // block_rows)) if rows else ():
             first, stop = max(rows.start, block * block_rows), min(rows.stop, (block + 1) * block_rows)

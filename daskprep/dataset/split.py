@@ -1,4 +1,4 @@
-"""One split of a dataset: the same rows as NumPy, Arrow, Zarr, Dask and xarray."""
+"""Split of a dataset, with its rows as NumPy, Arrow, Zarr, Dask and xarray."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from daskprep.loader import Loader
 
 _MAX_NAMED = 20
-_MAX_ROW_BYTES = 1_024  # of tables that are read to find a cache: those of files are told apart by their checksums
+_MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then named by the checksums of the tables
 
 
 @with_attribute_hints(
@@ -99,16 +99,16 @@ class Split:
 
     @property
     def joined(self) -> tuple[Split, ...]:
-        """The splits of single datasets that it is made of: itself, unless several are read as one."""
+        """Splits of the single datasets: the split itself, unless several datasets are read as one."""
         return (self,)
 
     def locate_block(self, block: int) -> tuple[Split, int]:
-        """Return the split of a single dataset that has a block, and the number of the block there."""
+        """Return the split of the single dataset that contains a block, and the block number in that split."""
         return self, block
 
     @property
     def layout(self) -> Layout:
-        """How rows lie in blocks, and blocks in files."""
+        """Assignment of rows to blocks, and of blocks to files."""
         return self.dataset.layout
 
     @property
@@ -144,28 +144,28 @@ class Split:
         Parameters
         ----------
         columns : iterable of str, str or None
-            Outputs; "row_id" is the number of each row in the source. None: all outputs.
+            Outputs; "row_id" is the row number in the source. None: all outputs.
         start, stop : int or None
-            Range of rows, as in a slice.
+            Range of row positions, as in a slice.
         """
         return self._read(columns, range(len(self))[start:stop])
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
-        """Return encoded rows by output, in the order asked for: one by its number, or those of a list, slice or mask.
+        """Return encoded rows by output: one row for a position, or arrays for a list, slice or boolean mask.
 
-        Only blocks that hold them are read. `read` takes `columns`.
+        Rows are in the order of the index. Only the blocks that contain them are read. Use `read` to select columns.
         """
         label = f'split "{self.name}" of {self.dataset.url}'
         is_single = not isinstance(index, slice) and not np.ndim(index)
         arrays = self._read(None, resolve_rows([index] if is_single else index, len(self), label))
         if type(sys._getframe(1).f_locals.get("self")).__name__ == "_MapDatasetFetcher":
-            # A DataLoader that collates nothing.
+            # torch's DataLoader with batch_size=None, which does not collate.
             examples = self._for_model(arrays, each=is_single)
             return examples[0] if is_single else examples  # type: ignore[no-any-return]
         return {name: rows[0] for name, rows in arrays.items()} if is_single else arrays
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        """Return a list of rows as a model reads them, for a DataLoader of torch to collate."""
+        """Return a list of rows in the format for models, which a torch DataLoader collates."""
         label = f'split "{self.name}" of {self.dataset.url}'
         return self._for_model(self._read(None, resolve_rows(rows, len(self), label)), each=True)  # type: ignore[no-any-return]
 
@@ -188,7 +188,7 @@ class Split:
         return arrays
 
     def _fill(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
-        """Bring rows of some outputs to arrays."""
+        """Write the selected rows of the outputs into `arrays`, by output name."""
         folder = self.dataset.files.folder
         scalars = [output for output in outputs if output.is_scalar]
 
@@ -201,14 +201,14 @@ class Split:
         def fill(selection: tuple[Output, int, slice | Integers, slice | Integers]) -> None:
             output, block, source_rows, target_rows = selection
             location, array = self.block(output.name, block), arrays[output.name]
-            # Rows that lie strewn are chosen from all of the block.
+            # Scattered rows need the full block, from which they are selected.
             target = array[target_rows] if isinstance(target_rows, slice) else None
             if output.stores_cells:
                 values = output.empty(len(target_rows)) if target is None else target  # type: ignore[arg-type]
                 self.media(output.name).decode(location, source_rows, values)
             else:
                 values = read_block(self.block_reader(output.name), location, target)
-                # A whole block was decoded where it belongs.
+                # `read_block` decodes a full block directly into `target`.
                 values = values if np.may_share_memory(values, array) else values[source_rows]
             if not np.may_share_memory(values, array):
                 array[target_rows] = values
@@ -221,12 +221,15 @@ class Split:
         map_in_threads(fill, [(output, *one) for output in others for one in blocks], local=local)
 
     def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
-        """Return scalars, and paths or files of media, as an Arrow table of all rows; None: "row_id" and all those."""
+        """Return all rows of scalars and media cells (paths or bytes) as an Arrow table; ConfigError for other outputs.
+
+        None: "row_id" and all scalars and media cells.
+        """
         stored = [output for output in self.layout.outputs if output.is_scalar or output.stores_cells]
         outputs = [ROW_ID, *stored] if columns is None else self._select_outputs(columns)
         if wide := next((one for one in outputs if one not in {ROW_ID, *stored}), None):
             raise ConfigError(
-                f'output "{wide.name}" has rows of shape {wide.shape}, which a table cannot hold: use read(), '
+                f'output "{wide.name}" has rows of shape {wide.shape}, which a table cannot contain: use read(), '
                 "to_dask() or arrays"
             )
         row_groups = [
@@ -237,9 +240,9 @@ class Split:
         return pa.concat_tables(map_in_threads(lambda one: read_table(*one, outputs), row_groups, local=self.is_local))
 
     def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
-        """Return a stream of Arrow, one batch for each block: what `table` gives, and arrays as lists of a fixed size.
+        """Return an Arrow stream of encoded rows, one batch per block; arrays are lists of a fixed size.
 
-        None: "row_id" and all outputs. A split is such a stream itself, for all that reads `__arrow_c_stream__`.
+        None: "row_id" and all outputs. Libraries that read `__arrow_c_stream__`, such as polars, also accept the split.
         """
         outputs = [ROW_ID, *self.layout.outputs] if columns is None else self._select_outputs(columns)
         schema = pa.schema(
@@ -270,18 +273,18 @@ class Split:
     # -- in batches
 
     def loader(self, batch_size: int = 1024, **options: Any) -> Loader:
-        """Return batches of tensors for torch, shuffled and prefetched; the options are those of `Loader`."""
+        """Return batches of tensors for torch, shuffled and prefetched; the options are the parameters of `Loader`."""
         from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
 
         return Loader(self, batch_size, **options)
 
-    # -- where they lie
+    # -- lazy
 
     @property
     def arrays(self) -> zarr.Group:
         """The non-scalar outputs, as a read-only Zarr group."""
         folder = f"{self.name}/arrays.zarr"
-        # Zarr takes a missing chunk for one of zeros, and its metadata have no checksum.
+        # Zarr reads a missing chunk as zeros, and Zarr metadata have no checksum.
         self.dataset.files.check_sizes(folder)
         for name in ["zarr.json", *(f"{folder_name(output.name)}/zarr.json" for output in self.layout.matrices)]:
             self.dataset.files.read(f"{folder}/{name}")
@@ -290,7 +293,7 @@ class Split:
         return open_group(self.dataset.files.folder / folder)
 
     def _check_zarr(self) -> None:
-        """Raise CorruptDatasetError for what zarr would believe: metadata of other arrays, sizes in headers."""
+        """Raise CorruptDatasetError for altered metadata, or sizes in chunk headers, that zarr would not detect."""
         for name, expected in self.layout.metadata_files(self.name).items():
             try:
                 is_same = json.loads(self.dataset.files.read(name)) == json.loads(expected)
@@ -298,8 +301,7 @@ class Split:
                 is_same = False
             if not is_same:
                 raise CorruptDatasetError(
-                    f"{self.dataset.files.folder.url}/{name} was altered: it describes other arrays than the manifest; "
-                    f"{REMEDY}"
+                    f"{self.dataset.files.folder.url}/{name} was altered: its arrays differ from the manifest; {REMEDY}"
                 )
         if self.layout.compression == "none":
             return
@@ -349,12 +351,12 @@ class Split:
     # -- blocks
 
     def block_reader(self, output: str) -> BlockReader:
-        """Return what `read_block` needs for the blocks of one output."""
+        """Return the reader of the blocks of an output, for `read_block`."""
         layout = self.layout
         return BlockReader(self.dataset.files.folder, self.output(output), layout.block_rows, layout.compression)
 
     def block(self, output: str, block: int) -> BlockLocation:
-        """Return where a block of an output lies."""
+        """Return the location of a block of an output: file, row group or chunk, and number of rows."""
         one, rows = self.output(output), len(self.layout.block_range(self.name, block))
         part, within = divmod(block, self.layout.part_blocks)
         if one.is_scalar or one.stores_cells:
@@ -365,11 +367,14 @@ class Split:
         return BlockLocation(file, self.dataset.files.entry(file), rows, chunk=chunk)
 
     def media(self, output: str) -> MediaBlocks:
-        """Return what reads and decodes an output of media that is stored as paths or files."""
+        """Return the reader and decoder of a media output that is stored as paths or bytes."""
         return MediaBlocks(self.dataset.files.folder, self.output(output), self.dataset.decoder(output))
 
     def cache(self, output: str, folder: Folder | None = None, limit: int | None = None) -> BlockCache:
-        """Return the cache of decoded blocks of an output of media: in a folder of caches, or within the dataset."""
+        """Return the cache of decoded blocks of a media output, without outdated blocks.
+
+        It is in `folder`; None: within the dataset. `limit` is the maximum bytes of all caches in the folder.
+        """
         one, layout = self.output(output), self.layout
         decoder = self.dataset.decoder(output)
         content, stamps = self._digest_content(output)
@@ -386,7 +391,7 @@ class Split:
             dataclasses.replace(one, cell_bytes=None),
             len(self),
             layout.block_rows,
-            # Pixels hardly shrink, and are read twice as fast as they are.
+            # Pixels hardly compress, and are read twice as fast uncompressed.
             "none" if one.dtype == "uint8" else layout.compression,
             limit,
             self.dataset.digest,
@@ -396,7 +401,7 @@ class Split:
         return cache
 
     def _digest_content(self, output: str) -> tuple[str, bytes]:
-        """Return a digest of the media of all rows, and stamps of the files of each block, as they are now."""
+        """Return a digest of the media cells of all rows, and the current stamps of all blocks (empty: no stamps)."""
         if output not in self._contents:
             tables = [self.layout.table_file(self.name, part) for part in range(self.layout.parts(self.name))]
             entries = [self.dataset.files.entry(table) for table in tables]
@@ -410,7 +415,7 @@ class Split:
     def _select_row_groups(
         self, rows: RowSelection
     ) -> Iterator[tuple[BlockLocation, slice | Integers, slice | Integers]]:
-        """Give the row groups of each table that hold some of the rows: which of theirs, and where they go."""
+        """Yield, for each table, the row groups with selected rows, their positions there, and in the result."""
         size, part_blocks = self.layout.block_rows, self.layout.part_blocks
         for part, source_rows, target_rows in split_by_block(rows, size * part_blocks):
             if isinstance(source_rows, slice):
@@ -419,10 +424,10 @@ class Split:
                     source_rows.start - groups[0] * size, source_rows.stop - groups[0] * size
                 )
             else:
-                needed_groups = np.unique(source_rows // size)
+                needed = np.unique(source_rows // size)
                 groups, within = (
-                    needed_groups.tolist(),
-                    np.searchsorted(needed_groups, source_rows // size) * size + source_rows % size,
+                    needed.tolist(),
+                    np.searchsorted(needed, source_rows // size) * size + source_rows % size,
                 )
             row_count = sum(len(self.layout.block_range(self.name, part * part_blocks + group)) for group in groups)
             file = self.layout.table_file(self.name, part)
@@ -441,15 +446,15 @@ class Split:
         return {output.name: output for output in (ROW_ID, *self.layout.outputs)}
 
     def output(self, name: str) -> Output:
-        """Return what is known of an output, or of "row_id"."""
+        """Return the name, dtype and row shape of an output, or of "row_id"; ConfigError for other names."""
         if name in self._outputs_by_name:
             return self._outputs_by_name[name]
         raise ConfigError(
-            f'there is no output "{name}" in {self.dataset.url}.{did_you_mean(name, self.columns)} '
+            f'no output "{name}" in {self.dataset.url}.{did_you_mean(name, self.columns)} '
             f"Outputs are: {', '.join(self.columns[:_MAX_NAMED])}{' ...' * (len(self.columns) > _MAX_NAMED)}"
         )
 
 
 def _unused_name(name: str, used_names: set[str]) -> str:
-    """Return a name for a dimension that no output has: xarray would make an index of that output."""
+    """Return `name`, with underscores appended until no output has it: xarray would index an output of that name."""
     return _unused_name(f"{name}_", used_names) if name in used_names else name

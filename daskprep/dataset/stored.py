@@ -1,4 +1,4 @@
-"""What a dataset holds besides its rows: what its manifest lists, and what was learned."""
+"""Manifest, parameters and fitted state of a dataset, shared by its splits."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from daskprep.storage.reading import REMEDY, VersionFiles
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table
 from daskprep.vocabulary import Vocabulary
 
-# What one small file may take of memory, for a dataset that is not trusted.
+# Bounds the memory that one small media file of an untrusted dataset may take when it is decoded.
 _MAX_UNTRUSTED = {"max_pixels": ImageRecipe.max_pixels, "max_seconds": AudioRecipe.max_seconds}
 
 
 class Metadata(dict[str, Any]):
-    """The content of metadata.json; what Ludwig's metadata say of a feature by its name, made when it is asked for."""
+    """Content of metadata.json. Names of features also return Ludwig metadata, built at first access by `describe`."""
 
     def __init__(self, values: Mapping[str, Any], describe: Callable[[str], dict[str, Any]]) -> None:
         super().__init__(values)
@@ -47,7 +47,7 @@ class Metadata(dict[str, Any]):
 
 
 class StoredDataset:
-    """All of a dataset that its splits share; `Dataset` has these as well."""
+    """Base class of `Dataset` with the parts that its splits use: files, layout, features and fitted state."""
 
     def __init__(self, root: Folder, manifest: Manifest, base_dir: str | None = None, *, trusted: bool = False) -> None:
         self.root = root
@@ -66,12 +66,12 @@ class StoredDataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the manifest, and so of all contents; the name of a version may be used again."""
+        """SHA-256 of the manifest, which identifies the contents; a later write may use the same version name."""
         return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
 
     @property
     def manifests(self) -> list[Manifest]:
-        """What lists its files: one manifest, unless several datasets are read as one."""
+        """Manifests of the files: one, unless several datasets are read as one."""
         return [self.manifest]
 
     @property
@@ -82,8 +82,8 @@ class StoredDataset:
     def metadata(self) -> Metadata:
         """Parameters and fitted state, as stored in metadata.json.
 
-        A vocabulary too large for JSON is only named there; `vocabulary` returns it. The name of a feature or an
-        output, unless it is a key of the file, returns Ludwig's metadata of it, vocabulary included.
+        A vocabulary too large for JSON is only referenced there; `vocabulary` returns it. The name of a feature or an
+        output, unless it is a key of the file, returns its metadata in Ludwig's format, vocabulary included.
         """
         return Metadata(parse_state(self.files.read(METADATA), METADATA), self._to_ludwig)
 
@@ -100,13 +100,12 @@ class StoredDataset:
 
     @cached_property
     def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:
+        """Features and their learned states by name; CorruptDatasetError if the manifest lists other outputs."""
         features, learned = restore(self.state())
-        described_outputs = [name + suffix for name, feature in features.items() for suffix in all_outputs(feature)]
+        outputs = [name + suffix for name, feature in features.items() for suffix in all_outputs(feature)]
         stored = {output.name: output for output in self.layout.outputs}
-        if learned.keys() != features.keys() or set(described_outputs) != stored.keys():
-            raise self._mismatch_error(
-                f"outputs {', '.join(described_outputs)}, but the manifest lists {', '.join(stored)}"
-            )
+        if learned.keys() != features.keys() or set(outputs) != stored.keys():
+            raise self._mismatch_error(f"outputs {', '.join(outputs)}, but the manifest lists {', '.join(stored)}")
         for name, output in stored.items():
             feature = features.get(name)
             if isinstance(feature, MediaFeature):
@@ -116,9 +115,7 @@ class StoredDataset:
                         f'"{name}" with shape {decoder.shape}, but the manifest with {output.shape}'
                     )
             elif output.stores_cells:
-                raise self._mismatch_error(
-                    f'"{name}" as something other than images or audio, but the manifest as such'
-                )
+                raise self._mismatch_error(f'"{name}" as neither images nor audio, but the manifest as one of them')
         return features, learned
 
     def _mismatch_error(self, contents: str) -> CorruptDatasetError:
@@ -128,18 +125,18 @@ class StoredDataset:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return what `Preprocessor.to_state` returned at the write; file names are included only if trusted."""
+        """Return the state from `Preprocessor.to_state` at the write; file names are included only if trusted."""
         state = state_from_files(self.files.read)
         return state if self.trusted else mark_received_paths(state)
 
     @property
     def features(self) -> dict[str, Feature]:
-        """The features of the outputs, by name."""
+        """Features by name."""
         return self._restored[0]
 
     @property
     def learned(self) -> dict[str, Learned]:
-        """The fitted state of each feature."""
+        """Learned state of each feature, by name."""
         return self._restored[1]
 
     @cached_property
@@ -160,22 +157,23 @@ class StoredDataset:
         return vocabulary
 
     def _find_learned(self, output: str) -> tuple[Feature, Learned]:
+        """Return the feature and the learned state of an output; ConfigError if it does not exist."""
         origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in all_outputs(one)}
         if output not in origins:
             several = [one for one, (name, _) in origins.items() if name == output]
             hint = f" Its outputs are: {', '.join(several)}" if several else did_you_mean(output, origins)
-            raise ConfigError(f'there is no output "{output}" in {self.url}.{hint}')
+            raise ConfigError(f'no output "{output}" in {self.url}.{hint}')
         name, suffix = origins[output]
         return self.features[name], Learned() if suffix == MISSING else self.learned[name].of_output(suffix)
 
     def decoder(self, output: str) -> MediaDecoder:
-        """Return what decodes an output of images or audio."""
+        """Return the decoder of an output of images or audio; ConfigError for other outputs."""
         feature = self.features.get(output)
         if not isinstance(feature, MediaFeature):
             media = [name for name, one in self.features.items() if isinstance(one, MediaFeature)]
             raise ConfigError(
-                f'"{output}" holds no images or audio.{did_you_mean(output, media)} '
-                f"Outputs that do: {', '.join(media) or 'none'}"
+                f'"{output}" is not an output of images or audio.{did_you_mean(output, media)} '
+                f"Those are: {', '.join(media) or 'none'}"
             )
         decoder = feature.decoder(self.learned[output], self.base_dir)
         if self.trusted:
@@ -184,14 +182,14 @@ class StoredDataset:
         for name, maximum in _MAX_UNTRUSTED.items():
             if (value := getattr(feature, name, 0)) > maximum:
                 raise ConfigError(
-                    f'"{output}": {name}={value:,} is more than {maximum:,}, the most for a dataset that is not trusted: '
-                    "open it with trusted=True if you trust who made it"
+                    f'"{output}": {name}={value:,} is more than {maximum:,}, the maximum for a dataset that is not '
+                    "trusted: open it with trusted=True if you trust its author"
                 )
         base = self.base_dir if self.base_dir is None else decoder.reader.base
         return dataclasses.replace(decoder, reader=MediaReader(base, dataset=self.root, stored_in=self.url))
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
-        """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""
+        """Return encoded arrays by output as a frame of human-readable values; features without arrays are left out."""
         return decode_arrays(self.features, self.learned, arrays)
 
     def rejects(self) -> pa.Table:

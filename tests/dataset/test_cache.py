@@ -344,7 +344,7 @@ def test_only_blocks_of_changed_files_are_decoded_again(tmp_path):
     Path(paths[17]).write_bytes(encode_png(np.full((6, 5, 3), 9, np.uint8)))
     Path(paths[39]).unlink()
     dataset = dp.open_dataset(tmp_path / "a.dp", trusted=True)
-    with pytest.warns(UserWarning, match='files of 1 of 5 blocks of "photo" are not there: their cached rows are used'):
+    with pytest.warns(UserWarning, match='files of 1 of 5 blocks of "photo" are missing: their cached rows are used'):
         assert dataset["train"].cache("photo").present() == [0, 1, 3, 4]
     Path(paths[39]).write_bytes(Path(paths[0]).read_bytes())
     dataset = dp.open_dataset(tmp_path / "a.dp", trusted=True)
@@ -377,7 +377,7 @@ def test_a_whole_cache_needs_no_files(tmp_path, gone):
     paths[-1].parent.mkdir(exist_ok=True)
     expected = np.arange(40).reshape(5, 8).tolist()
     blocks = len(paths[gone]) // 8 or 1
-    told = f'files of {blocks} of 5 blocks of "photo" are not there: their cached rows are used'
+    told = f'files of {blocks} of 5 blocks of "photo" are missing: their cached rows are used'
     assert epochs() == (expected, expected, [told])
     assert epochs() == (expected, expected, [])
     dataset.clear_cache()

@@ -179,13 +179,13 @@ def test_a_manifest_that_lists_too_little_is_refused(path, dataset, name):
 
 def test_where_there_is_no_dataset_the_error_says_so(tmp_path):
     for path in (tmp_path / "gone.dp", tmp_path, "memory://nowhere/at/all"):
-        with pytest.raises(ConfigError, match="there is no dataset at"):
+        with pytest.raises(ConfigError, match="no dataset at"):
             open_dataset(path)
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.png").write_bytes(b"x")
     for path in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(ConfigError, match="there is no dataset at"):
+        with pytest.raises(ConfigError, match="no dataset at"):
             open_dataset(path)
 
 

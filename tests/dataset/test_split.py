@@ -91,7 +91,7 @@ def test_stream_has_the_columns_asked_for(dataset, encoded):
     assert dataset["test"].to_arrow(["sold", "row_id"]).schema.names == ["sold", "row_id"]
     found = dataset["test"].to_arrow("vector").read_all()
     assert found.schema.types == [pa.list_(pa.float32(), 3)]
-    with pytest.raises(ConfigError, match='there is no output "x"'):
+    with pytest.raises(ConfigError, match='no output "x"'):
         dataset["test"].to_arrow("x")
 
 
