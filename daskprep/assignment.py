@@ -73,7 +73,7 @@ class Assignment:
     Attributes
     ----------
     features : mapping of str to Feature
-        All features; some drop rows.
+        All features, including those that drop rows.
     split, balance : Splitter or None, Balance or None
         As in Preprocessor.
     learned : mapping of str to Learned, or None
@@ -172,6 +172,7 @@ class Assignment:
         return splits, repeats
 
     def _splits(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> np.ndarray:
+        """Return the split of each row of a partition."""
         keep = kept_rows(self.dropping, parsed.columns)
         if context.sample is not None:
             keep = np.logical_and(context.sample.is_train(parsed.rows), True if keep is None else keep)

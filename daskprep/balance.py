@@ -111,6 +111,7 @@ class Balance(Parametrized, ABC):
         """Return the minimum (Oversample) or maximum (Undersample) number of rows of a class for a ratio."""
 
     def _targets_from_counts(self, totals: ClassCounts) -> Integers:
+        """Return the target rows of each class from `counts`; raise an error for targets out of reach."""
         requested = self._parse_counts()
         class_indices = pc.index_in(pa.array(requested, pa.large_string()), value_set=totals.classes).to_pylist()
         targets = totals.counts.copy()
@@ -126,6 +127,7 @@ class Balance(Parametrized, ABC):
         return targets
 
     def _parse_counts(self) -> dict[str | None, int]:
+        """Return the target rows in `counts` by class name; raise ConfigError for invalid ones."""
         try:
             pairs = [(class_names(pa.array([value]))[0].as_py(), rows) for value, rows in _as_pairs(self.counts or {})]
         except (TypeError, ValueError, pa.ArrowException):

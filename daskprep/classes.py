@@ -216,6 +216,7 @@ class ClassShare:
         return rows, np.repeat(np.arange(counts.size), counts), self._permute_ranks(ranks, counts, keys)
 
     def _permute_ranks(self, ranks: Integers, counts: Integers, keys: Uint64Array) -> Integers:
+        """Return the permuted ranks of rows sorted by class, with `counts` rows and a key per class."""
         if ranks.size < _MIN_ROWS_PER_CALL * counts.size:
             return permute(ranks, np.repeat(self.totals, counts), np.repeat(keys, counts))
         ends = np.cumsum(counts)
@@ -224,6 +225,7 @@ class ClassShare:
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     def _encode_rows(self, table: pa.Table, mask: Mask | None) -> Integers:
+        """Return the index in `classes` of each marked row's class."""
         codes, names = encode_classes(table, self.column)
         indices = pc.index_in(names, value_set=self.classes).fill_null(-1).to_numpy().astype(np.int64)
         known: Integers = indices[codes if mask is None else codes[mask]]
@@ -286,6 +288,7 @@ class OrderedCounts:
 
     @classmethod
     def _coarsen(cls, shift: int, buckets: Integers, counts: Integers) -> OrderedCounts:
+        """Return sorted counts by bucket, merged into larger buckets until at most MAX_BUCKETS remain."""
         order = np.argsort(buckets)
         buckets = buckets[order]
         extra_shift = _min_shift(buckets)

@@ -355,6 +355,7 @@ def _parameters(owner: Any) -> dict[str, Any]:
 
 
 def _read_split(preprocessing: _Section) -> Splitter | None:
+    """Return the split of a configuration; Ludwig's default if it has no `split`."""
     if "split" not in preprocessing.values:
         return RandomSplit()
     values = dict(preprocessing.section("split").values)
@@ -371,6 +372,7 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
 
 
 def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Balance | None:
+    """Return the balance of a configuration: of `balance`, or of Ludwig's keys for it, which use the class output."""
     kinds = {"oversample_minority": "oversample", "undersample_majority": "undersample", "balance": None}
     used_keys = [key for key in kinds if preprocessing.values.get(key) is not None]
     if not used_keys:
@@ -387,6 +389,7 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
 
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:
+    """Return the parameters `sample` and `sample_seed` of a Preprocessor."""
     ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE_KEYS)
     ratio, size = None if ratio == 1 else ratio, size or None  # a ratio of 1 or a size of 0 means all rows
     if None not in (ratio, size):
@@ -398,6 +401,7 @@ def _read_sample(preprocessing: _Section) -> dict[str, Any]:
 
 
 def _find_class_column(outputs: Mapping[str, Feature]) -> str:
+    """Return the column of the only output feature with classes; raise ConfigError if it is not unique."""
     columns = [feature.reads(name)[0] for name, feature in outputs.items() if feature.semantic_type == "classes"]
     if len(columns) != 1:
         raise ConfigError(

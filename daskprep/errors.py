@@ -76,7 +76,7 @@ class IncompleteDatasetError(DaskprepError):
 
 
 class FormatVersionError(DaskprepError):
-    """Error for a file that another, usually newer, version of daskprep wrote."""
+    """Error for a file of an incompatible, usually newer, version of daskprep."""
 
 
 class StorageError(DaskprepError, OSError):

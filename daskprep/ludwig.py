@@ -119,6 +119,7 @@ def _is_typo(key: object, names: Collection[str]) -> bool:
 
 
 def _rewrite_types(config: Section) -> None:
+    """Replace the feature types numerical, anomaly and category_distribution by number and vector."""
     for entry in _iterate_entries(config, kind="numerical"):
         entry["type"] = "number"
     for entry in _iterate_entries(config, "output_features", kind="anomaly"):
@@ -240,6 +241,7 @@ def _drop_unread_parameters(config: Section) -> Iterator[str]:
 
 
 def _drop_model_keys(config: Section) -> None:
+    """Drop all keys that only concern models."""
     defaults = _subsection(config, "defaults")
     for kind in ("anomaly", "category_distribution"):
         defaults.pop(kind, None)

@@ -188,6 +188,7 @@ def _permute_in_blocks(values: _AnyUintArray, domain: _Domain) -> None:
 
 
 def _permute_block(values: _AnyUintArray, domain: _Domain) -> None:
+    """Permute [0, 2**b) once, in place, for the b bits of each member's domain."""
     rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
     keys = mix(domain.key[None, :] + rounds)
     addends, multipliers = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)

@@ -267,6 +267,7 @@ class PredictionMixin:
             )
 
     def _warn_about_missing_labels(self) -> None:
+        """Warn about targets with missing labels, and about an inferred positive label."""
         for name in self.targets_:
             learned, feature = self.learned_[name], self.features_[name]
             strategy = getattr(self._feature_specs.get(name), "missing_value_strategy", None)
@@ -355,6 +356,7 @@ class ModelRun:
         return columns
 
     def _decode_media(self, name: str, cells: pa.StructArray, start: int) -> np.ndarray:
+        """Return the decoded media of the cells of a batch that starts at row `start`."""
         feature = cast("MediaFeature", self.features[name])
         decoder = feature.decoder(self.learned[name])
         out = np.empty((len(cells), *decoder.shape), decoder.dtype)
@@ -418,6 +420,7 @@ def _to_frame(columns: Mapping[str, PredictionColumn], decoders: Mapping[str, Ou
 
 
 def _to_series(column: PredictionColumn, cell_type: str | None) -> pd.Series[Any]:
+    """Return a column of predictions as a Series with the type of the labels; the label <UNK> becomes missing."""
     if isinstance(column, list):
         return pd.Series(column, dtype=object)
     if column.dtype != object:

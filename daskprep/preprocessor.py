@@ -249,7 +249,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row per input row; a dict of cells is one row.
 
-        The result holds NumPy arrays for data in memory, and lazy Dask arrays for Dask frames, paths and streams. For
+        The result has NumPy arrays for data in memory, and lazy Dask arrays for Dask frames, paths and streams. For
         Arrow and polars tables, Arrow can read the result as a table. Rows that lack a target column are encoded
         without targets. No row is dropped: a missing value that a write would drop becomes `Learned.fill_value`.
         """
@@ -267,7 +267,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         DataFrame
             A row for each feature with its number of "rows" and of "missing", "unreadable" and "unseen" values.
             Unreadable values are present but cannot be read as their type, or are neither of the labels of a Binary.
-            Unseen values hold a category or token without an id (out of vocabulary). Images and audio are not opened.
+            Unseen values have a category or token without an id (out of vocabulary). Images and audio are not opened.
 
         Examples
         --------

@@ -115,6 +115,7 @@ class SerializationMixin:
         return self._state(self._validate_features(), None)
 
     def _state(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> dict[str, Any]:
+        """Return the result of `to_state` for features and their learned states; None: not fitted."""
         feature_states = {}
         for name, feature in features.items():
             feature_states[name] = {"type": feature.kind, "params": feature_params(name, feature)}
@@ -220,6 +221,7 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
 
 
 def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
+    """Return the feature of a saved state; raise an error for invalid or unknown parameters."""
     if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
             f'feature "{name}": there is no type "{state.get("type")}".{did_you_mean(state.get("type"), USER_KINDS)} '
@@ -250,6 +252,7 @@ def _names_files(*sections: Mapping[str, Any]) -> bool:
 
 
 def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
+    """Return the learned state of a feature; raise CorruptDatasetError if it is inconsistent."""
     if feature.kind in saved.TYPES_WITH_LENGTH:
         saved.check_learned(state)
     learned = feature.learned_type.from_dict(state)
@@ -389,6 +392,7 @@ def _find_vocabularies(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[Key
 
 
 def _make_vocabulary_file(key_path: KeyPath, vocabulary: Vocabulary, folder: str) -> tuple[str, bytes]:
+    """Return the name and the content of the Parquet file of a vocabulary."""
     content = io.BytesIO()
     vocabulary.write_parquet(content)
     # Named by content, so that an older state in the same folder still refers to its own vocabulary.

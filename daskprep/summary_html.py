@@ -131,6 +131,7 @@ def _parameters(owner: Any) -> dict[str, Any]:
 
 
 def _make_plan_cells(name: str, feature: Feature, *, is_target: bool) -> Row:
+    """Return the cells of a feature's name, type and parameters that differ from the defaults."""
     defaults, parameters = _parameters(type(feature)()), _parameters(feature)
     column = parameters.pop("column")
     title = truncate(name)

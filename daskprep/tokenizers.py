@@ -218,6 +218,7 @@ def lowercase_strings(values: pa.StringArray) -> pa.StringArray:
 
 
 def _lowercase_rows(column: pa.StringArray, index: Array) -> pa.StringArray:
+    """Return a column with the rows at `index` in lower case, as by `str.lower`."""
     if not len(index):
         return column
     mask = np.zeros(len(column), bool)
@@ -260,9 +261,9 @@ def expand(token_codes: TokenCodes, offsets: Array, codes: Array, values: pa.Str
         return TokenCodes(token_codes.rows, kernels.look_up(codes, token_codes.codes), values)
     sizes = kernels.look_up(lengths, token_codes.codes)
     before = kernels.offsets_from_lengths(sizes)
-    at = np.repeat(kernels.look_up(offsets, token_codes.codes) - before[:-1], sizes)
-    at += np.arange(before[-1], dtype=np.int32)
-    return TokenCodes(before.take(token_codes.rows), kernels.look_up(codes, at), values)
+    index = np.repeat(kernels.look_up(offsets, token_codes.codes) - before[:-1], sizes)
+    index += np.arange(before[-1], dtype=np.int32)
+    return TokenCodes(before.take(token_codes.rows), kernels.look_up(codes, index), values)
 
 
 def _add_ngrams(token_codes: TokenCodes, n: int) -> TokenCodes:
@@ -532,6 +533,7 @@ def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
 
 
 def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: str) -> PretrainedModel:
+    """Return the model of a tokenizer of the package tokenizers, without padding and truncation."""
     backend.no_padding()
     backend.no_truncation()
     ids = backend.get_vocab(with_added_tokens=True)

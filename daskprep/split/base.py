@@ -116,6 +116,7 @@ class Splitter(Parametrized, ABC):
         return make_key(self.seed, self.type)
 
     def _shares(self) -> tuple[float, float, float]:
+        """Return the shares of train, validation and test; raise ConfigError for invalid probabilities."""
         try:
             shares = [float(p) for p in self.probabilities]
         except (TypeError, ValueError):

@@ -178,6 +178,7 @@ class StratifiedSplit(Splitter):
         return [ClassAssignment(share, self._shares()) for share in shares]
 
     def _report_small(self, totals: ClassCounts, small: Integers) -> None:
+        """Raise or warn about classes that are too small; `small` are their indices, smallest first."""
         shown = zip(show_classes(totals.classes, small[:5]), totals.counts[small[:5]].tolist(), strict=True)
         weights = integer_weights(self._shares())
         min_rows = -(-int(weights.sum()) // int(weights[weights > 0].min()))

@@ -74,6 +74,7 @@ class TimeSplitter(Splitter):
         self._nanoseconds("gap")
 
     def _nanoseconds(self, parameter: str) -> int:
+        """Return a parameter with a duration in nanoseconds; 0 if it is None."""
         gap = getattr(self, parameter)
         with suppress(TypeError, ValueError):
             # pandas reads a number without a unit as nanoseconds.
@@ -266,6 +267,7 @@ class _TimeReader:
         return keys, bad, timestamps[-1].type.unit if not bad.all() else ""
 
     def _to_timestamps(self, cells: pa.Array) -> pa.Array:
+        """Return cells as timestamps in nanoseconds or microseconds; null for unreadable times."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             return self._to_timestamps(cells.dictionary).take(cells.indices)
@@ -286,6 +288,7 @@ class _TimeReader:
         )
 
     def _parse(self, text: pa.Array) -> pa.Array:
+        """Return timestamps in microseconds for strings; null for unreadable strings."""
         time_format = self.datetime_format or "ISO8601"
         for zone in (None, "UTC") if time_format == "ISO8601" else ():
             # Arrow parses either all strings of a column or none; pandas parses mixed ones.
@@ -299,6 +302,7 @@ class _TimeReader:
         return pc.replace_with_mask(timestamps, ambiguous, self._parse_strictly(text.filter(ambiguous), time_format))
 
     def _parse_strictly(self, text: pa.Array, time_format: str) -> pa.Array:
+        """Return timestamps in microseconds for strings, parsed by pandas; null for unreadable strings."""
         encoded = text.dictionary_encode()
         # pandas reads "now" and "today" as times, and loses early years if one time has nanoseconds.
         distinct = only_where(pc.match_substring_regex(encoded.dictionary, r"\d"), encoded.dictionary)

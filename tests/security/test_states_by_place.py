@@ -242,7 +242,7 @@ def test_a_saved_preprocessor_with_folds_says_what_it_lacks(tmp_path: Path) -> N
     assert loaded.learned_ == prep.learned_
     with pytest.raises(
         ConfigError,
-        match=r"no state without fold 0: a file, .* holds only the state of all rows: .*from_dataset\(dataset\.fold\(0\)\)",
+        match=r"no state without fold 0: a file, .* only the state of all rows: .*from_dataset\(dataset\.fold\(0\)\)",
     ):
         loaded.fold(0)
     with pytest.raises(ConfigError, match="no state without fold 2: the folds are 0 to 1"):
