@@ -1,4 +1,4 @@
-"""Write sources as datasets: one read, bounded memory, whole or not at all."""
+"""Writes of sources as datasets: one read of the source, bounded memory, and an atomic commit."""
 
 from daskprep.writing.fit import fit_source
 from daskprep.writing.memory import plan_source

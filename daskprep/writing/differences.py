@@ -1,4 +1,4 @@
-"""How a finished dataset differs from the one that a write would put in its place."""
+"""Differences between a finished dataset and the write that would replace it, for messages."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MAX_CHARACTERS = 60
 def differences(
     root: Folder, committed: Manifest, recipe: Recipe, source: Mapping[str, Any] | None, options: Options
 ) -> str:
-    """Return what differs between a finished dataset and a write: rows, features, parameters, options."""
+    """Return the differences between a finished dataset and a write as text: rows, features, parameters, options."""
     stored: dict[str, Any] = {}
-    with suppress(FileNotFoundError, ValueError):  # a damaged file is reported by whoever reads it
+    with suppress(FileNotFoundError, ValueError):  # a damaged file is reported when the dataset is read
         stored = json.loads((root / committed.version).read(METADATA))
     requested = json.loads(json.dumps(recipe.describe(None)))
     messages = [
@@ -61,7 +61,7 @@ def _compare_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | 
 
 
 def describe_source(record: Mapping[str, Any]) -> str:
-    """Return a name for the rows that a record identifies."""
+    """Return a description of the rows that the record of a source identifies."""
     if "splits" in record:
         return ", ".join(f"{describe_source(one)} ({name})" for name, one in record["splits"].items())
     if "files" in record:
@@ -91,7 +91,7 @@ def _compare_features(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
             changed.append(f'feature "{name}" is a {before[name]["type"]}, not a {now[name]["type"]}')
         else:
             old, new = before[name]["params"], now[name]["params"]
-            changed += [f'feature "{name}": {one}' for one in _compare_parameters(old, new, {**old, **new})]
+            changed += [f'feature "{name}": {text}' for text in _compare_parameters(old, new, {**old, **new})]
     yield from changed[:_MAX_LISTED]
     if len(changed) > _MAX_LISTED:
         yield f"{format_count(len(changed) - _MAX_LISTED, 'more difference')} of features"
@@ -102,7 +102,7 @@ def _compare_features(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
 def _compare_parameters(before: Mapping[str, Any], now: Mapping[str, Any], names: Any) -> Iterator[str]:
     for name in names:
         if before.get(name) != now.get(name):
-            old, new = (_shorten(one.get(name)) for one in (before, now))
+            old, new = (_shorten(values.get(name)) for values in (before, now))
             yield f"{name} is {old}, not {new}"
 
 

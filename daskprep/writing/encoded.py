@@ -1,10 +1,12 @@
-"""Encoded rows on their way to parts: in memory, or in a file of plain bytes for each partition.
+"""Encoded rows before they are written to parts: in memory, or in a file per partition.
 
-Files are for shuffled rows, which every part takes from every partition, and for writes by several processes. A file
-holds, output by output, the rows of train, then validation, then test: the row numbers of the source, then
-each output of the layout that has numbers. Shuffled, the rows of a split are sorted by their place in it, and these
-places follow, with the border of every part among them. Last come the cells of media: where in the file each begins,
-and then all of their bytes.
+Files are used for shuffled rows, because every part has rows of every partition, and for writes by several processes. A
+file has these sections, each with the rows of train, then validation, then test:
+
+1. the row ids, and then each output of numbers in the order of the layout;
+2. if rows are shuffled, their positions in the split, by which they are sorted, and the index of the first row of each
+   part among them;
+3. the cells of media: the offset in the file of each, and then their bytes.
 """
 
 from __future__ import annotations
@@ -32,23 +34,29 @@ from daskprep.writing.scratch import scratch_name
 
 ReadInto = Callable[[int, memoryview], None]
 EncodedOrCells: TypeAlias = np.ndarray | pa.StructArray
-"""What a write carries from encoding to parts: numbers, and the cells of media, which only parts decode."""
+"""The rows of an output between encoding and writing: numbers, or the cells of media, which are decoded later."""
 Outputs = Iterable[tuple[str, EncodedOrCells]]
 MissingCodes: TypeAlias = Mapping[str, np.ndarray]
-"""By feature, which of a partition's kept rows are missing (1) or unreadable (2)."""
+"""By feature, a code for each kept row of a partition: 0 present, 1 missing, 2 unreadable."""
 
 _POSITION_BYTES = 8
 _START_BYTES = 8
 VARLEN_COLUMNS = STORED_TYPE.num_fields
-"""How many columns of bytes make up a column of cells."""
+"""The number of columns of bytes that a column of cells consists of."""
 
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """How encoded rows lie in their files, for all partitions.
+    """The format of the files of encoded rows, for all partitions.
 
-    `seed` chooses the order of shuffled rows; None leaves them in the order of the source. `media` names the outputs
-    whose cells are carried.
+    Attributes
+    ----------
+    layout, placement : Layout, Placement
+        The files of the dataset, and the number of rows of each split in each partition.
+    seed : int or None
+        The seed of the shuffle; None keeps the order of the source.
+    media : frozenset of str
+        The outputs stored as cells instead of numbers.
     """
 
     layout: Layout
@@ -70,12 +78,18 @@ class EncodedRows:
 
     @staticmethod
     def rows_in_split(code: int, splits: np.ndarray, repeats: np.ndarray) -> np.ndarray:
-        """Return which of a partition's kept rows are in a split, each as often as it is written."""
+        """Return the indices of the rows of the split with a code, each repeated for the number of times it is written.
+
+        `splits` and `repeats` have the split and the number of repeats of each kept row of a partition.
+        """
         rows = np.flatnonzero(splits == code)
         return np.repeat(rows, repeats[rows]) if len(rows) else rows
 
     def order(self, partition: int, splits: np.ndarray, repeats: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return which of a partition's kept rows stand where in its file, and the places of shuffled ones by split."""
+        """Return the order of the kept rows of a partition in its file, and the positions of shuffled rows.
+
+        The order consists of row indices, the positions of an array for each split with rows.
+        """
         chosen, positions = [], []
         for split, code in SPLITS.items():
             rows = self.rows_in_split(code, splits, repeats)
@@ -93,9 +107,9 @@ class EncodedRows:
     def first_rows(
         self, partition: int, rows: Mapping[str, np.ndarray], positions: Mapping[str, np.ndarray]
     ) -> Iterator[tuple[str, int, int]]:
-        """Give split, place there and number of those of a partition's kept rows that are the first of a split.
+        """Yield split, position and row index of each kept row of a partition among the first rows of a split.
 
-        `rows` are by split in their order, and `positions` those of shuffled ones.
+        `rows` are the row indices of each split in order, and `positions` the positions of shuffled rows.
         """
         for split, order in rows.items():
             start = int(self.placement.starts(split)[partition])
@@ -105,13 +119,13 @@ class EncodedRows:
                     yield split, int(position), row
 
     def borders(self, positions: Sequence[np.ndarray], partition: int) -> Iterator[np.ndarray]:
-        """Give for each split of which a partition has rows where the parts begin among its places."""
+        """Yield, for each split with rows in a partition, the index of the first row of each part, and their end."""
         for split_positions, split in zip(positions, self._present_splits(partition), strict=True):
             part_starts = np.arange(self.layout.parts(split)) * (self.layout.part_blocks * self.layout.block_rows)
             yield np.append(np.searchsorted(split_positions, part_starts), len(split_positions))
 
     def runs_of_part(self, split: str, part: int) -> list[Run]:
-        """Return where the rows of a part stand, if they are not shuffled, among those of its split in partitions."""
+        """Return the runs with the rows of an unshuffled part, counted from the first row of the split."""
         rows = self.layout.part_range(split, part)
         return [
             run._replace(first=run.first - self.placement.offset(run.partition, split))
@@ -119,7 +133,7 @@ class EncodedRows:
         ]
 
     def read_part(self, folder: Folder, split: str, part: int) -> dict[str, EncodedOrCells]:
-        """Return the row numbers and all outputs of a part."""
+        """Return the rows of a part by output, row ids first, read from the files in `folder`."""
         rows = self.layout.part_range(split, part)
         arrays = {column.name: column.empty(len(rows)) for column in self._number_columns}
         cells: dict[str, list[EncodedOrCells]] = {column.name: [] for column in self._cell_columns}
@@ -155,7 +169,10 @@ class EncodedRows:
         return {name: take(array, order) for name, array in outputs.items()}
 
     def _section_starts(self, partition: int) -> dict[tuple[str, object], int]:
-        """Return where in a partition's file begin the rows of each output, the places, the borders and the cells."""
+        """Return the offset of each section in the file of a partition.
+
+        The keys are (output, 0) or, for cells, (output, field index); ("positions", None) and ("borders", split).
+        """
         total = int(self.placement.counts[partition].sum())
         sizes: dict[tuple[str, object], int] = {(one.name, 0): total * one.row_bytes for one in self._number_columns}
         if self.seed is not None:
@@ -170,13 +187,13 @@ class EncodedRows:
         return dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
 
     def partitions_of(self, split: str, part: int) -> Iterable[int]:
-        """Return the partitions that rows of a part come from."""
+        """Return the partitions with rows of a part."""
         if self.seed is not None:
             return np.flatnonzero(self.placement.counts[:, SPLITS[split]]).tolist()
         return [run.partition for run in self.placement.runs(split, self.layout.part_range(split, part))]
 
     def _find_run(self, read_into: ReadInto, borders_offset: int, split: str, part: int, partition: int) -> Run:
-        """Return which shuffled rows of a partition's file belong to a part."""
+        """Return the run of shuffled rows of a part in the file of a partition."""
         borders = np.empty(2, np.int64)
         read_into(borders_offset + part * borders.itemsize, byte_view(borders))
         first, last = borders.tolist()
@@ -187,7 +204,7 @@ class EncodedRows:
 
 
 def _read_varlen(read_into: ReadInto, offset: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where some rows of a column of bytes begin, which stands there in the file, and the bytes."""
+    """Return the start offsets of `rows` values of a column of bytes, read from `offset`, and their bytes."""
     starts = np.empty(rows + 1, np.int64)
     read_into(offset, byte_view(starts))
     data = np.empty(starts[-1] - starts[0], np.uint8)
@@ -205,7 +222,10 @@ def group_by_split(
     outputs: Outputs,
     missing_codes: MissingCodes,
 ) -> dict[str, dict[str, EncodedOrCells]]:
-    """Return the encoded rows of a partition by split and output, in the order of the source."""
+    """Return the encoded rows of a partition by split and output, in the order of the source.
+
+    `row_ids`, `splits` and `repeats` have a number, and `outputs` and `missing_codes` a row, for each kept row.
+    """
     chosen = {split: rows.rows_in_split(code, splits, repeats) for split, code in SPLITS.items()}
     present = {split: order for split, order in chosen.items() if len(order)}
     _save_gaps(folder, partition, missing_codes, rows.first_rows(partition, present, {}))
@@ -227,7 +247,7 @@ def save_encoded(
     outputs: Outputs,
     missing_codes: MissingCodes,
 ) -> None:
-    """Write the encoded rows of a partition."""
+    """Write the encoded rows of a partition to its file; for the parameters, see `group_by_split`."""
     order, positions = rows.order(partition, splits, repeats)
     present = rows._present_splits(partition)
     ends = {split: rows.placement.counts[partition, SPLITS[split]] for split in present}
@@ -248,13 +268,13 @@ def save_encoded(
         if rows.seed is not None:
             for border in rows.borders(positions, partition):
                 size += write(border.astype(np.int64))
-        _write_varlen(write, [column for one in cells for column in varlen_buffers(one)], size)
+        _write_varlen(write, [column for array in cells for column in varlen_buffers(array)], size)
 
 
 def _save_gaps(
     folder: Folder, partition: int, missing_codes: MissingCodes, first_rows: Iterable[tuple[str, int, int]]
 ) -> None:
-    """Keep which cells of the first rows of splits are missing or unreadable, if any are."""
+    """Write the missing and unreadable cells of the first rows of splits to a file, if any are."""
     gaps: list[Gap] = [
         (split, position, name, ("missing", "unreadable")[codes[row] - 1])
         for split, position, row in first_rows
@@ -266,7 +286,7 @@ def _save_gaps(
 
 
 def read_gaps(folder: Folder, rows: EncodedRows, split: str) -> tuple[Gap, ...]:
-    """Return which cells of the first rows of a split are missing or unreadable."""
+    """Return the missing and unreadable cells of the first rows of a split, from the files of `_save_gaps`."""
     first = range(min(FIRST_ROWS, rows.layout.rows[split]))
     partitions = None if rows.seed is not None else {run.partition for run in rows.placement.runs(split, first)}
     present = folder.sizes()
@@ -279,7 +299,7 @@ def read_gaps(folder: Folder, rows: EncodedRows, split: str) -> tuple[Gap, ...]:
 
 
 def _write_varlen(write: Callable[..., int], varlen: Sequence[tuple[np.ndarray, pa.Buffer]], size: int) -> None:
-    """Write where every row begins in the file, which has some bytes already, and then the bytes of the rows."""
+    """Write columns of bytes, first all start offsets and then all bytes; `size` bytes precede them in the file."""
     offset = size + sum(starts.nbytes for starts, _ in varlen)
     for starts, data in varlen:
         write(starts + offset)
@@ -289,7 +309,7 @@ def _write_varlen(write: Callable[..., int], varlen: Sequence[tuple[np.ndarray, 
 
 
 def _check_outputs(rows: EncodedRows, row_ids: np.ndarray, outputs: Outputs) -> Outputs:
-    """Give the row numbers, then the outputs, one at a time: those of the layout in its order."""
+    """Yield the row ids, then each output; assert that names, types and order are as in the layout."""
     for column, (name, array) in zip(rows.columns, itertools.chain([(ROW_ID.name, row_ids)], outputs), strict=True):
         if isinstance(array, np.ndarray):
             actual = (name, array.dtype, array.shape[1:])
@@ -303,14 +323,14 @@ def _is_identity(order: np.ndarray, rows: int) -> bool:
 
 
 def take(rows: EncodedOrCells, order: np.ndarray) -> EncodedOrCells:
-    """Return some rows in some order."""
+    """Return the rows with the indices `order`."""
     if isinstance(rows, np.ndarray):
         return rows.take(order, axis=0, mode="clip")
     return rows.take(pa.array(order))
 
 
 def concatenate(slices: Sequence[EncodedOrCells]) -> EncodedOrCells:
-    """Return pieces of one column as one; a single one without a copy."""
+    """Return the concatenation of slices of a column; a single slice is not copied."""
     if len(slices) == 1:
         return slices[0]
     if isinstance(slices[0], np.ndarray):
@@ -319,9 +339,9 @@ def concatenate(slices: Sequence[EncodedOrCells]) -> EncodedOrCells:
 
 
 def varlen_buffers(cells: pa.StructArray) -> Iterator[tuple[np.ndarray, pa.Buffer]]:
-    """Give the content of each field of cells: where every row begins, and where the last ends, in some bytes.
+    """Yield start offsets and bytes of each field of a column of cells; the last offset is the end.
 
-    What is not there has no bytes: no path and no file is empty.
+    A missing value has no bytes, because neither a path nor a file is empty.
     """
     for field in STORED_TYPE:
         column = pc.fill_null(pc.struct_field(cells, field.name).cast(pa.large_binary()), b"")
@@ -334,7 +354,7 @@ def varlen_buffers(cells: pa.StructArray) -> Iterator[tuple[np.ndarray, pa.Buffe
 
 
 def cells_from_varlen(varlen: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.StructArray:
-    """Return the cells that `varlen_buffers` took apart; starts may count from anywhere."""
+    """Return the cells from the start offsets and bytes of each field; the first offset need not be 0."""
     columns = []
     for field, (starts, data) in zip(STORED_TYPE, varlen, strict=True):
         buffers = [None, pa.py_buffer(starts - starts[0]), pa.py_buffer(data)]

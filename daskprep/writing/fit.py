@@ -1,4 +1,4 @@
-"""Learn from a source, in as few reads as will do, and go on where a fit was killed."""
+"""Fits on a source, with as few reads as possible; a killed fit resumes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from daskprep.writing.write import check_folders
 
 
 def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Progress) -> list[dict[str, Learned]]:
-    """Learn from the training rows of a source; with folds, other states follow, each without one of them.
+    """Return the states learned from the training rows of a source; with folds, followed by a state without each.
 
-    What tasks found is kept in `scratch`, where the same fit goes on if this one is killed.
+    Results of tasks are saved in the folder `scratch`, from which the same fit resumes if this one is killed.
     """
     split = recipe.split if recipe.fit_on == "train" else None
     with _open_checkpoint(recipe, source, scratch) as checkpoint, contextlib.ExitStack() as stack:
@@ -65,7 +65,7 @@ def _temporary_folder(scratch: str | None) -> Iterator[Folder]:
 
 
 def _parses_twice(recipe: Recipe, source: Source, split: Splitter | None) -> bool:
-    """Tell whether all columns would be read once to count rows, and once more to learn from them."""
+    """Return whether a fit would parse all columns twice: to count rows, and to learn from them."""
     needs_parsing = source.reads_all and not source.in_memory and not source.is_dask
     return needs_parsing and contexts_without_reading(PartitionReader(source), recipe.features, split) is None
 
@@ -78,7 +78,7 @@ def _learn_parsed(
     checkpoint: Checkpoint | None,
     progress: Progress,
 ) -> list[dict[str, Learned]]:
-    """Learn as `learn_source` does, from rows that are kept in a folder as they were parsed to be counted."""
+    """Return the same as `learn_source`, but parse rows only once: save them in `folder` when they are counted."""
     check_folders(folder)
     columns = recipe.raw_columns
     features = bind_features(recipe.features, source, columns)
@@ -100,6 +100,7 @@ def _learn_parsed(
 
 @contextlib.contextmanager
 def _open_checkpoint(recipe: Recipe, source: Source, scratch: str | None) -> Iterator[Checkpoint | None]:
+    """Yield the checkpoint of a fit, removed when it succeeds; None without `scratch`, or if it cannot resume."""
     if scratch is None or source.in_memory or source.record is None:
         yield None
         return
@@ -108,6 +109,6 @@ def _open_checkpoint(recipe: Recipe, source: Source, scratch: str | None) -> Ite
     try:
         yield Checkpoint(folder, "scan")
     except (ColumnError, ConfigError, RejectedValueError):
-        folder.remove_all()  # the same would happen again
+        folder.remove_all()  # the same error would occur again
         raise
     folder.remove_all()

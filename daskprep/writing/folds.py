@@ -1,10 +1,8 @@
-"""Write a dataset for each fold of a `KFold` or `TimeSeriesSplit` below one manifest.
+"""Writes of a dataset for each fold of a `KFold` or `TimeSeriesSplit`, below one manifest.
 
-Rows are read and parsed once.
-
-The folder of the version holds, besides what was learned from all rows, a folder for each fold, which is a dataset:
-the bytes of a write of that fold alone. If the write is killed, folds that are committed stay. The manifest over all of
-them comes last.
+Rows are read and parsed once. The version folder contains the state learned from all rows, and a folder for each fold,
+which is a dataset with the same bytes as a write of that fold alone. If the write is killed, committed folds are kept.
+The manifest of all folds is written last.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _CHECKPOINT_FILE = "folds.kept"
 
 @dataclass(frozen=True)
 class FoldedJob(WriteJob):
-    """The writes of all folds, which share what was parsed."""
+    """The writes of all folds, which share the parsed rows."""
 
     def _run(self) -> list[dict[str, Learned]]:
         assert isinstance(self.recipe.split, KFold | TimeSeriesSplit)
@@ -55,6 +53,7 @@ class FoldedJob(WriteJob):
         return [full_state, *learned]
 
     def _make_fold_job(self, split: KFold | TimeSeriesSplit, number: int) -> WriteJob:
+        """Return the job that writes one fold."""
         fold_split: KFold | TimeSeriesSplit = clone(split).set_params(fold=number)
         recipe = dataclasses.replace(
             self.recipe,
@@ -74,7 +73,10 @@ class FoldedJob(WriteJob):
         )
 
     def _resume_folds(self, jobs: Sequence[WriteJob]) -> tuple[dict[str, FileEntry] | None, list[PreparedWrite | None]]:
-        """Return what an earlier write had found out, None for a committed fold; nothing if some of it is gone."""
+        """Return the entries of the state files and the prepared write of each fold from a write that was killed.
+
+        The write is None for a committed fold. Without a usable checkpoint, return None and an empty list.
+        """
         if (entries := read_checkpoint(self.scratch, _CHECKPOINT_FILE)) is None:
             return None, []
         prepared = [None if _is_committed(job) else job._resume() for job in jobs]
@@ -88,11 +90,12 @@ class FoldedJob(WriteJob):
     def _plan_folds(
         self, jobs: Sequence[WriteJob], background: Executor
     ) -> tuple[dict[str, FileEntry], list[PreparedWrite | None]]:
+        """Run the first passes of all folds; return the same as `_resume_folds`."""
         census, contexts, (full_state, *states), _ = self._scan_and_learn()
         entries = self._save_state(full_state)
         prepared: list[PreparedWrite | None] = []
         for number, (job, learned) in enumerate(zip(jobs, states, strict=True)):
-            scan_result = ScanResult(census, [_hold_out_fold(one, number) for one in contexts], [learned], [])
+            scan_result = ScanResult(census, [_hold_out_fold(context, number) for context in contexts], [learned], [])
             prepared.append(None if _is_committed(job) else job._prepare(background, scan_result))
         write_checkpoint(self.scratch, _CHECKPOINT_FILE, entries)
         return entries, prepared
@@ -100,6 +103,7 @@ class FoldedJob(WriteJob):
     def _commit(
         self, jobs: Sequence[WriteJob], entries: Mapping[str, FileEntry], learned: Mapping[str, Learned]
     ) -> None:
+        """Write the manifest of all folds, with the files of their datasets."""
         files = dict(entries)
         for number, job in enumerate(jobs):
             data = job.root.read(MANIFEST)
@@ -113,6 +117,7 @@ class FoldedJob(WriteJob):
 
 
 def _hold_out_fold(context: PartitionContext, fold: int) -> PartitionContext:
+    """Return the context of a partition with the splits of one fold."""
     assert context.assignment is not None
     return dataclasses.replace(context, assignment=select_fold(context.assignment, fold), n_folds=0)
 

@@ -1,4 +1,4 @@
-"""One write, pass by pass: scan, learn, place, encode, write parts, commit."""
+"""The passes of one write: scan, learn, assign splits, encode, write parts, commit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from daskprep.writing.rejects import join_rejects
 from daskprep.writing.scratch import ScannedRows, ScratchSource, scratch_name
 from daskprep.writing.versions import commit
 
-# One waits for the disk while another saves what was learned.
+# One waits for the disk while the other saves the fitted state.
 _SAVING_THREADS = 2
 
 _NO_ROWS = "the data has no rows: there is nothing to write"
@@ -57,29 +57,43 @@ _Files = dict[str, FileEntry]
 
 
 class PreparedWrite(NamedTuple):
-    """What is known before rows are encoded."""
+    """The result of the passes before rows are encoded."""
 
-    saved: SavedLearned  # what was learned
-    plan: WritePlan  # what goes where
-    contexts: list[PartitionContext]  # what each partition must know to be encoded
-    state_future: Future[_Files]  # the files in which what was learned is saved, once they are written
+    saved: SavedLearned  # the learned states
+    plan: WritePlan
+    contexts: list[PartitionContext]  # by partition, for its encoding
+    state_future: Future[_Files]  # the entries of the files with the fitted state, once they are written
 
 
 class ScanResult(NamedTuple):
-    """What was found out about the rows of a source; what is empty is not known yet."""
+    """The results of the scan of a source; an empty field still has to be computed."""
 
-    census: list[PartitionCensus]
-    contexts: list[PartitionContext]  # what to tell each partition
-    states: Sequence[Mapping[str, Learned]]
-    partition_counts: list[PartitionCounts]  # what each partition gives
+    census: list[PartitionCensus]  # by partition
+    contexts: list[PartitionContext]  # by partition
+    states: Sequence[Mapping[str, Learned]]  # the learned states by feature; with folds, also without each fold
+    partition_counts: list[PartitionCounts]  # by partition, of the rows that are written
 
 
 @dataclass(frozen=True)
 class WriteJob:
-    """Everything that the passes of one write share.
+    """One write of a source as a version of a dataset.
 
-    `expected` are the files of a committed version of which some are made again; None for a new version. `parsed` is
-    the folder of the parsed rows, if they are those of several writes; None for the scratch of this one.
+    Attributes
+    ----------
+    recipe, source : Recipe, Source
+        The preprocessing, and the rows.
+    root, name : Folder, str
+        The folder of the dataset, and the name of the version folder in it.
+    scratch_root : Folder
+        The folder of temporary files.
+    options, progress : Options, Progress
+        The options of the write, and its progress bar.
+    fingerprint : mapping or None
+        The record of the source, which the manifest stores.
+    expected : mapping or None
+        The entries of a committed version, for the repair of its files; None for a new version.
+    parsed : Folder or None
+        The folder of the parsed rows, if several writes share them; None: the scratch folder.
     """
 
     recipe: Recipe
@@ -98,7 +112,7 @@ class WriteJob:
         return self.root / self.name
 
     def run(self) -> list[dict[str, Learned]]:
-        """Do every pass that is still to be done, then commit; return what was learned, as `learn_source`."""
+        """Run all passes that are not done yet, commit, and return the learned states, as `learn_source`."""
         try:
             return self._run()
         except StorageFullError as error:
@@ -107,7 +121,7 @@ class WriteJob:
             ) from error
 
     def _describe_space(self) -> str:
-        """Say how much room the write takes, as far as it is known by now."""
+        """Return a sentence about the disk space that the write needs, for a message."""
         if checkpoint := read_checkpoint(self.scratch, CHECKPOINT_FILE):
             plan, _ = checkpoint
             # Once as scratch, parsed or encoded, and once as parts, which compression makes smaller.
@@ -115,12 +129,12 @@ class WriteJob:
         elif self.source.files:
             nbytes = 3 * sum(fragment.nbytes for fragment in self.source.fragments)
         else:
-            return "How much room the write takes is not known yet."
+            return "The bytes that the write takes are not yet known."
         return f"The write takes up to {nbytes:,} bytes there until it is committed."
 
     def _run(self) -> list[dict[str, Learned]]:
-        # Saves and flushes while tasks compute: state, checkpoint, fixed files and parts, none of which is written by
-        # two. The manifest comes last, when all of them have been waited for.
+        # The executor saves and flushes files while tasks compute. No two threads write the same file, and the manifest
+        # is written last, after all of them have finished.
         with background_executor() as background:
             resumed = self._resume()
             if resumed is None:
@@ -131,7 +145,7 @@ class WriteJob:
         return [dict(prepared.saved)]
 
     def _write(self, prepared: PreparedWrite, background: Executor) -> None:
-        """Write the parts that are still missing, and commit."""
+        """Write the parts that an earlier write has not written, and commit."""
         plan, state_future = prepared.plan, prepared.state_future
         if state_future.done():
             state_future.result()
@@ -142,27 +156,28 @@ class WriteJob:
         if metadata.done():
             metadata.result()
         receipts = [written_receipts[part.receipt] for part in parts if part.receipt in written_receipts]
-        # Whoever wrote them may have been killed before they were flushed.
-        flushed = background.submit(self.version.sync, [name for one in receipts for name in one.files])
+        # The process that wrote these parts may have been killed before it flushed them.
+        flushed = background.submit(self.version.sync, [name for receipt in receipts for name in receipt.files])
         receipts += self._write_rows(prepared, missing, background)
-        files = {name: entry for one in receipts for name, entry in one.files.items()}
+        files = {name: entry for receipt in receipts for name, entry in receipt.files.items()}
         files |= {**state_future.result(), **metadata.result(), **self._write_rejects(plan, receipts)}
         flushed.result()
-        gaps = tuple(sorted(gap for one in receipts for gap in one.gaps))
+        gaps = tuple(sorted(gap for receipt in receipts for gap in receipt.gaps))
         commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings, gaps))
 
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
-        """Make damaged files of a committed version again, byte by byte as they were."""
+        """Write the damaged files of a committed version again, with the same bytes; `damaged` are their names."""
         with background_executor() as background:
             prepared = self._prepare(background)
             plan = prepared.plan
             if plan.layout != committed.layout:
                 raise CorruptDatasetError(
-                    f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
-                    f"{dict(committed.layout.rows)} by split): give the very source, or write again with overwrite=True"
+                    f"the source has other rows than the dataset ({dict(plan.layout.rows)}, not "
+                    f"{dict(committed.layout.rows)} by split): pass the original source, or write the dataset again "
+                    "with overwrite=True"
                 )
             self._write_metadata(plan, damaged)
-            # What could not be decoded is only known once it was tried again.
+            # Media that cannot be decoded are also rejects, and only decoding all parts again finds them.
             all_parts = REJECTS in damaged and bool(self.recipe.media)
             parts = [
                 Part(split, number)
@@ -175,11 +190,10 @@ class WriteJob:
                 self._write_rejects(plan, receipts)
         self.scratch_root.remove_all()
 
-    # -- until it is known what goes where
-
     def _scan_and_learn(self) -> ScanResult:
+        """Return the results of the scan, with contexts and states computed from the parsed rows if necessary."""
         scan_result = self._scan()
-        scanned = self._scanned_rows([one.rows for one in scan_result.census])
+        scanned = self._scanned_rows([partition.rows for partition in scan_result.census])
         if not scan_result.contexts:
             contexts = contexts_from_census(scan_result.census, self.recipe.features, self.recipe.split, scanned)
             scan_result = scan_result._replace(contexts=add_fold_assignments(scanned, self.recipe.features, contexts))
@@ -190,11 +204,12 @@ class WriteJob:
         )
 
     def _prepare(self, background: Executor, scan_result: ScanResult | None = None) -> PreparedWrite:
+        """Return the result of the passes before encoding; `scan_result` is computed if None."""
         recipe = self.recipe
         census, contexts, [learned], partition_counts = scan_result or self._scan_and_learn()
-        scanned = self._scanned_rows([one.rows for one in census])
+        scanned = self._scanned_rows([partition.rows for partition in census])
         saved = self._saved_learned(learned)
-        # Tasks of this process are handed what was learned; those of others read a file, which must be there first.
+        # Tasks of other processes read the fitted state from a file, which must exist first.
         state_future = background.submit(self._save_state, learned)
         if state_future.done() or not (partitions.is_in_process() or saved.save_checkpoint()):
             state_future.result()
@@ -208,8 +223,8 @@ class WriteJob:
             contexts, partition_counts = assignment.count_partitions(
                 scanned, assignment.add_repeats(scanned, contexts), self._imputed_features, assign_splits
             )
-        if self._stores_assignments:  # what chose splits and repeats is of no use any more: they lie in scratch
-            contexts = [dataclasses.replace(one, assignment=None, repeats=None) for one in contexts]
+        if self._stores_assignments:  # encoding reads splits and repeats from scratch
+            contexts = [dataclasses.replace(context, assignment=None, repeats=None) for context in contexts]
         placement = Placement.of([one.rows for one in partition_counts], [one.counts for one in partition_counts])
         if not placement.rows:
             raise ColumnError(
@@ -218,7 +233,7 @@ class WriteJob:
         layout = choose_layout(recipe.features, learned, placement.rows, self.options)
         plan = WritePlan(layout, placement, tuple(one.rejects for one in partition_counts))
         if not self._imputed_features:
-            # It says that a write can go on from here: after the state, and after all scratch that the passes left.
+            # A write with this file resumes from here, so it is saved after the state and after all scratch files.
             state_future = background.submit(self._save_checkpoint, plan, state_future)
         return PreparedWrite(saved, plan, contexts, state_future)
 
@@ -228,7 +243,7 @@ class WriteJob:
         return entries
 
     def _resume(self) -> PreparedWrite | None:
-        """Return what an earlier write of this version had found out before it was killed, if all of it is whole."""
+        """Return the prepared write of an earlier process that was killed; None if there is none, or files are lost."""
         if (checkpoint := read_checkpoint(self.scratch, CHECKPOINT_FILE)) is None:
             return None
         plan, entries = checkpoint
@@ -244,7 +259,7 @@ class WriteJob:
         return PreparedWrite(self._saved_learned(), plan, contexts, state_future)
 
     def _is_usable(self, plan: WritePlan, number: int) -> bool:
-        """Tell whether a partition is encoded, or can be encoded, from what lies in scratch."""
+        """Return whether scratch has the encoded rows of a partition, or all files that are needed to encode them."""
         if plan.rejects[number] and not is_intact(self.scratch, scratch_name("rejects", number)):
             return False
         if not self._needs_all_partitions and is_intact(self.scratch, scratch_name("encoded", number)):
@@ -258,30 +273,31 @@ class WriteJob:
 
     @functools.cached_property
     def scratch(self) -> Folder:
-        """The scratch of this cutting of the source: files of another one are of no use."""
+        """The scratch folder for the current partitions of the source: it cannot be used with other partitions."""
         return self.scratch_root / digest_of_partitioning(self.source)
 
     def _scanned_rows(self, rows: Sequence[int]) -> ScannedRows:
+        """Return a reader of the parsed rows; `rows` are the numbers of rows of the partitions."""
         folder, names = self.parsed or self.scratch, list(self.recipe.features)
         return ScannedRows(ScratchSource(folder, rows, names, self.recipe.raw_columns))
 
     @property
     def _imputed_features(self) -> dict[str, Feature]:
-        """The features whose columns other partitions complete when they are encoded."""
-        return {name: one for name, one in self.recipe.features.items() if one.imputer is not None}
+        """The features whose missing values are imputed from other rows when they are encoded."""
+        return {name: feature for name, feature in self.recipe.features.items() if feature.imputer is not None}
 
     @property
     def _needs_all_partitions(self) -> bool:
-        """Whether encoding takes parsed rows of all partitions, so that they stay until the end."""
+        """Whether encoding reads parsed rows of other partitions, so that all are kept until the end."""
         return bool(self._imputed_features or fold_columns(self.recipe.features))
 
     @property
     def _stores_assignments(self) -> bool:
-        """Whether cells decide where rows go, so that it is kept in scratch; else their numbers say all."""
+        """Whether splits and repeats depend on cells and are stored in scratch, not computed from row numbers."""
         return not self.recipe.assignment(self._saved_learned()).needs_row_counts_only
 
     def _scan(self) -> ScanResult:
-        """Read every partition once; learn at once, if no census must say first from which rows."""
+        """Read every partition once, and also learn from it, unless the training rows depend on the census."""
         recipe, source = self.recipe, self.source
         states: Sequence[Mapping[str, Learned]] = [] if recipe.learned is None else [recipe.learned]
         if source.row_counts is not None and not sum(source.row_counts):
@@ -297,7 +313,7 @@ class WriteJob:
             advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
             scanned_partitions: dict[int, tuple[int, PartitionCensus, PartitionCounts | None]] = {}
 
-            # One thread at a time calls it, as partitions come, in any order.
+            # Called by one thread at a time, with partitions in the order in which they finish.
             def record_scan(scanned: tuple[int, PartitionCensus, PartitionCounts | None]) -> None:
                 scanned_partitions[scanned[0]] = scanned
                 advance(rows=scanned[1].rows)
@@ -319,8 +335,8 @@ class WriteJob:
             )
             ordered_scans = [scanned_partitions[number] for number in range(source.npartitions)]
             census, partition_counts = (
-                [one for _, one, _ in ordered_scans],
-                [one for *_, one in ordered_scans if one is not None],
+                [partition for _, partition, _ in ordered_scans],
+                [counts for *_, counts in ordered_scans if counts is not None],
             )
         else:
             advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
@@ -334,20 +350,21 @@ class WriteJob:
                 checkpoint=self._checkpoint("scan"),
                 advance=lambda one: advance(rows=one.rows),
             )
-        if not sum(one.rows for one in census):
+        if not sum(partition.rows for partition in census):
             raise ColumnError(_NO_ROWS)
         return ScanResult(census, contexts or [] if split is recipe.split else [], states, partition_counts)
 
     def _learn(self, scanned: ScannedRows, contexts: Sequence[PartitionContext]) -> list[dict[str, Learned]]:
+        """Return the states learned from parsed rows."""
         if self.recipe.fit_on == "all":
-            contexts = [dataclasses.replace(one, assignment=None) for one in contexts]
+            contexts = [dataclasses.replace(context, assignment=None) for context in contexts]
         advance = self.progress.stage("learning", total=len(contexts), unit="partitions")
         return self._learn_rows(
             scanned, self.recipe.raw_columns, contexts, checkpoint=self._checkpoint("learn"), advance=advance
         )
 
     def _remove_scratch(self) -> None:
-        """Remove all scratch but what finished tasks of the first passes left, if the source is known to be cut so."""
+        """Remove all scratch files but the results of finished tasks of the first passes with the same partitions."""
         own_prefix = f"{digest_of_partitioning(self.source)}/"
         kept_prefixes = (f"{own_prefix}parsed-", f"{own_prefix}scan-", f"{own_prefix}learn-")
         if not self.source.files:
@@ -355,7 +372,7 @@ class WriteJob:
         self.scratch_root.remove(*(name for name in self.scratch_root.sizes() if not name.startswith(kept_prefixes)))
 
     def _checkpoint(self, name: str) -> Checkpoint:
-        """Return the results of a pass of which every task leaves, or has left, parsed rows."""
+        """Return the checkpoint of a pass by name; a result in it is valid only while the parsed rows exist."""
         return Checkpoint(self.scratch, name, functools.partial(scratch_name, "parsed"))
 
     def _learn_rows(
@@ -364,9 +381,8 @@ class WriteJob:
         folder = self.scratch.path if self.scratch.is_local else self.options.scratch
         return learn_partitions(rows, self.recipe.features, columns, contexts, scratch=folder, **options)
 
-    # -- state
-
     def _save_state(self, learned: Mapping[str, Learned]) -> _Files:
+        """Write the files of the fitted state and return their entries; none in a repair."""
         if self.expected is not None:
             return {}
         return {name: self._write_file(name, data) for name, data in state_files(self.recipe.describe(learned)).items()}
@@ -374,10 +390,8 @@ class WriteJob:
     def _is_intact(self, name: str, entry: FileEntry) -> bool:
         return self.version.size(name) == entry.bytes and entry.matches(name, self.version.read(name))
 
-    # -- rows
-
     def _write_rows(self, prepared: PreparedWrite, parts: Sequence[Part], background: Executor) -> list[Receipt]:
-        """Encode the partitions that some parts take their rows from, and write the parts."""
+        """Encode the partitions with the rows of `parts`, write these parts, and return their receipts."""
         plan, saved = prepared.plan, prepared.saved
         seed = self.options.seed if self.options.shuffle else None
         rows = EncodedRows(plan.layout, plan.placement, seed, frozenset(self.recipe.media))
@@ -386,13 +400,13 @@ class WriteJob:
         writer = PartWriter(self.version, self.scratch, rows, features, saved, syncs=not in_process, expected=expected)
         flushed = []
 
-        # One thread at a time calls it, and all are flushed before the manifest says that the parts are there.
+        # Called by one thread at a time; all files are flushed before the manifest lists them.
         def flush(result: tuple[int, Receipt]) -> None:
             if in_process:
                 flushed.append(background.submit(self.version.sync, list(result[1].files)))
             advance(rows=result[0])
 
-        # Shuffled, a part takes rows from every partition.
+        # If rows are shuffled, every part has rows of every partition.
         source_parts = parts if rows.seed is None else [Part(split, 0) for split in {part.split for part in parts}]
         numbers = sorted({i for part in source_parts for i in rows.partitions_of(part.split, part.number)})
         scanned = self._scanned_rows(rows.placement.source_rows)
@@ -408,7 +422,7 @@ class WriteJob:
         )
         contexts = [prepared.contexts[number] for number in numbers]
         if in_process and rows.seed is None:
-            # A part waits for the rows of a few partitions at most: they need not be written in between.
+            # A part has rows of a few partitions at most, which can stay in memory.
             advance = self.progress.stage("encoding and writing", total=len(parts), unit="parts")
             task_indices = {number: index for index, number in enumerate(numbers)}
             dependencies = [
@@ -430,13 +444,13 @@ class WriteJob:
         return [receipt for _, receipt in results]
 
     def _write_metadata(self, plan: WritePlan, names: Set[str] | None = None) -> _Files:
-        """Write the metadata of the arrays, or some of these files."""
+        """Write the metadata files of the arrays, or only those with `names`, and return their entries."""
         metadata = [file for split in plan.layout.rows for file in plan.layout.metadata_files(split).items()]
         return {name: self._write_file(name, data) for name, data in metadata if names is None or name in names}
 
     def _write_rejects(self, plan: WritePlan, receipts: Sequence[Receipt]) -> _Files:
-        """Write the list of what could not be used: rows that were left out, and media that were filled."""
-        filled = [one for receipt in receipts for one in receipt.filled]
+        """Write the table of rejects, dropped rows and media with a fill value, and return its entry."""
+        filled = [medium for receipt in receipts for medium in receipt.filled]
         partitions_with_rejects = [number for number, count in enumerate(plan.rejects) if count]
         join = functools.partial(join_rejects, self.scratch, filled)
         [data] = (
@@ -451,11 +465,11 @@ class WriteJob:
 
 
 def background_executor() -> Executor:
-    """Return what saves and flushes beside the tasks; after one another, if tasks run so too."""
+    """Return an executor that saves and flushes files while tasks run; without threads if tasks have only one."""
     if partitions.worker_threads() == (1, 1):
         return InlineExecutor()
     return ThreadPoolExecutor(_SAVING_THREADS, thread_name_prefix="daskprep-save")
 
 
 def _partition_starts(census: Sequence[PartitionCensus]) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum([one.rows for one in census], dtype=np.int64)))
+    return np.concatenate(([0], np.cumsum([partition.rows for partition in census], dtype=np.int64)))

@@ -1,4 +1,4 @@
-"""Keep a write under a ceiling of memory, or refuse it before it starts."""
+"""Limits on the memory of a write: smaller partitions, or an error before it starts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from daskprep.sources import FileSource, PandasSource, Source, as_source
 from daskprep.sources.composed import combine_splits, get_splits
 from daskprep.sources.file_source import PARTITION_BYTES
 
-# Resident memory of a process that has imported what a write needs and done nothing yet, measured.
+# Resident memory of a process after the imports of a write, measured.
 PROCESS_BYTES = 250_000_000
-# What a task holds at most for each byte of its partition, measured on text alone, the worst case: raw cells, tokens,
-# and the file that is being written; see docs/benchmarks.md.
+# Maximum bytes of a task per byte of its partition, measured on text alone, the worst case: raw cells, tokens, and the
+# file that is being written; see docs/benchmarks.md.
 TASK_FACTOR = 7
-# What writing a part takes besides: its rows, and one compressed file.
+# Additional bytes to write a part: its rows, and one compressed file.
 PART_BYTES = 50_000_000
-# Smaller partitions cost more than they save.
+# Below this size, the overhead of a partition exceeds the memory it saves.
 MIN_PARTITION_BYTES = 1_000_000
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -30,7 +30,17 @@ _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """What all processes of a write may hold together, and among how many it is shared."""
+    """The memory limit of all processes of a write together.
+
+    Attributes
+    ----------
+    memory : str or int
+        The limit as the user passed it, for messages.
+    nbytes : int
+        The limit in bytes.
+    processes, threads : int
+        The numbers of processes and of threads that run tasks, in all processes together.
+    """
 
     memory: str | int
     nbytes: int
@@ -39,37 +49,38 @@ class MemoryLimit:
 
     @classmethod
     def of(cls, memory: str | int) -> MemoryLimit:
-        """Return the ceiling for the workers that will do the work."""
+        """Return the limit for the workers of the current scheduler."""
         processes, threads = partitions.worker_threads()
-        # Besides the workers of a cluster, this process.
+        # In addition to the workers of a cluster, count this process.
         return cls(memory, parse_bytes(memory), processes + partitions.is_distributed(), threads)
 
     @property
     def partition_bytes(self) -> int:
-        """Bytes that a partition may have in memory."""
+        """The maximum bytes of a partition in memory."""
         task_bytes = (self.nbytes - self.processes * PROCESS_BYTES) // self.threads - PART_BYTES
         return task_bytes // TASK_FACTOR
 
     def required_bytes(self, partition_bytes: int) -> int:
-        """Return the ceiling that partitions of this size need."""
+        """Return the limit in bytes that partitions of a size need."""
         return self.processes * PROCESS_BYTES + self.threads * (PART_BYTES + TASK_FACTOR * partition_bytes)
 
     def too_large_error(self, partition_bytes: int, reason: str, remedy: str) -> ConfigError:
-        """Return the error for partitions that are too large."""
+        """Return the error for partitions of a size that is too large; its message contains `reason` and `remedy`."""
         processes = "1 process takes" if self.processes == 1 else f"{self.processes} processes take"
         return ConfigError(
-            f"memory={self.memory!r} is not enough: {reason}, of which {self.threads} are worked on at once, each taking "
-            f"up to {TASK_FACTOR} times that and {format_bytes(PART_BYTES)}, and {processes} {format_bytes(PROCESS_BYTES)} each: "
-            f"{format_bytes(self.required_bytes(partition_bytes))} in all; give as much, use fewer threads, or {remedy}"
+            f"memory={self.memory!r} is not enough: {reason}; {self.threads} are processed at a time, each taking up "
+            f"to {TASK_FACTOR} times that and {format_bytes(PART_BYTES)}, and {processes} "
+            f"{format_bytes(PROCESS_BYTES)} each: {format_bytes(self.required_bytes(partition_bytes))} in total; "
+            f"raise memory to that, use fewer threads, or {remedy}"
         )
 
 
 def plan_source(
     frame: Any, columns: Sequence[str] | None, memory: str | int | None, options: Mapping[str, Any]
 ) -> Source:
-    """Return the source of a frame, in partitions that the memory allows; ConfigError if none can be small enough.
+    """Return the source of a frame, in partitions that fit in the memory; ConfigError if they cannot be small enough.
 
-    `options` are those of `as_source`.
+    `options` are passed to `as_source`.
     """
     if memory is None:
         return as_source(frame, columns=columns, **options)
@@ -78,16 +89,16 @@ def plan_source(
     limit = MemoryLimit.of(memory)
     allowed = limit.partition_bytes
     if allowed < MIN_PARTITION_BYTES:
-        reason = f"partitions of {format_bytes(MIN_PARTITION_BYTES)} are the smallest that make sense"
+        reason = f"partitions have at least {format_bytes(MIN_PARTITION_BYTES)}"
         raise limit.too_large_error(MIN_PARTITION_BYTES, reason, "leave memory out")
     target_bytes = min(allowed, options.get("partition_bytes", PARTITION_BYTES))
     source = as_source(frame, columns=columns, **{**options, "partition_bytes": target_bytes})
     if source.is_dask or source.prepared_by:
         raise ConfigError(
-            "memory= cannot be kept for a Dask frame or prepared rows: how large partitions are is not known before "
-            "they are computed; give the paths of the files, or leave memory out"
+            "memory= cannot limit a write of a Dask frame or prepared rows: the size of partitions is not known before "
+            "they are computed; pass the paths of the files, or leave memory out"
         )
-    # As far as can be told before reading.
+    # An estimate: exact sizes are not available before reading.
     if isinstance(source, PandasSource):
         largest = source.partition_bytes
     else:
@@ -95,14 +106,14 @@ def plan_source(
     if largest > allowed:
         remedy = "write it to files"
         if isinstance(source, FileSource):
-            advice = "give the paths, or a smaller partition_bytes to read_files, or "
+            advice = "pass the paths, or a smaller partition_bytes to read_files, or "
             remedy = f"{advice if source is frame else ''}write the files with smaller row groups"
         raise limit.too_large_error(largest, f"the largest partition has {format_bytes(largest)}", remedy)
     return source
 
 
 def parse_bytes(memory: str | int, option: str = "memory") -> int:
-    """Return the number of bytes that "2GB", "500 MiB" or a whole number means; `option` is what errors call it."""
+    """Return bytes from text like "2GB" or "500 MiB", or a whole number; `option` is the parameter's name in errors."""
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())

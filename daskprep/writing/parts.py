@@ -1,4 +1,4 @@
-"""Write a part: some whole blocks of one split, by one task, with a receipt for what was written."""
+"""Writers of parts: consecutive blocks of a split, which one task writes with a receipt of the files."""
 
 from __future__ import annotations
 
@@ -27,46 +27,56 @@ from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, r
 RECEIPTS = "receipts"
 
 FilledMedium = tuple[int, str, str]
-"""A row whose medium could not be decoded, so that a fill value stands for it: its number, column and reason."""
+"""A medium that could not be decoded and got the fill value: row id, column and reason."""
 
 
 @dataclass(frozen=True)
 class _PartRows:
-    """The rows of a part, output by output in arrays that follow one another; `starts` tells where each begins."""
+    """The rows of a part: for each output, consecutive arrays that start at the rows `starts`."""
 
     starts: list[int]
     arrays: Mapping[str, Sequence[EncodedOrCells]]
 
     def rows(self, output: str, start: int, stop: int) -> Any:
-        """Return some rows of an output; without a copy if they lie in one array."""
+        """Return the rows `start` to `stop` of an output; they are not copied if they are in one array."""
         first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop)
         row_arrays = self.arrays[output][first:last]
         slices = [
-            array[max(0, start - begin) : stop - begin]
-            for array, begin in zip(row_arrays, self.starts[first:last], strict=True)
+            array[max(0, start - array_start) : stop - array_start]
+            for array, array_start in zip(row_arrays, self.starts[first:last], strict=True)
         ]
         return concatenate(slices)
 
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """One part of one split."""
+    """A part of a split, by its number."""
 
     split: str
     number: int
 
     @property
     def receipt(self) -> str:
-        """Name of its receipt in the folder of the version."""
+        """The name of its receipt in the version folder."""
         return f"{RECEIPTS}/{self.split}-{self.number:05d}.json"
 
 
 @dataclass(frozen=True)
 class PartWriter:
-    """Writes parts into the folder of a version from encoded rows.
+    """A writer of the parts of a version from encoded rows.
 
-    With `syncs`, the files of a part outlive a loss of power when it is done. With `expected`, a part is made again:
-    it must have the bytes that the manifest lists.
+    Attributes
+    ----------
+    version, scratch : Folder
+        The version folder, and the folder with the files of encoded rows.
+    rows : EncodedRows
+        The format of the encoded rows.
+    features, learned : mapping
+        The features and their learned states.
+    syncs : bool
+        Whether to flush the files of a part to the disk.
+    expected : mapping or None
+        The manifest's entries, which files must match in a repair; None in a write.
     """
 
     version: Folder
@@ -80,10 +90,10 @@ class PartWriter:
     def __call__(
         self, part: Part, encoded_rows: Sequence[Mapping[str, EncodedOrCells]] | None = None
     ) -> tuple[int, Receipt]:
-        """Write a part and its receipt; return how many rows it has, and the receipt.
+        """Write a part and its receipt; return its number of rows, and the receipt.
 
-        `encoded_rows` are the encoded rows of this split, in each partition that the part takes rows from; without it they are
-        read from scratch.
+        `encoded_rows` has the rows of the split, by output, of each partition with rows of the part; None: read the
+        rows from scratch.
         """
         part_rows = self._read_rows(part) if encoded_rows is None else self._slice_rows(part, encoded_rows)
         filled: list[FilledMedium] = []
@@ -96,7 +106,7 @@ class PartWriter:
         gaps = read_gaps(self.scratch, self.rows, part.split) if part.number == 0 else ()
         receipt = Receipt(files, filled, gaps)
         if self.expected is None:
-            # A receipt only holds if the files are what it lists, so neither must outlive a loss of power.
+            # A resumed write checks the files against the receipt, so neither must survive a power failure.
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)
         return len(self.rows.layout.part_range(part.split, part.number)), receipt
 
@@ -105,6 +115,7 @@ class PartWriter:
         return _PartRows([0], {name: [array] for name, array in arrays.items()})
 
     def _slice_rows(self, part: Part, encoded_rows: Sequence[Mapping[str, EncodedOrCells]]) -> _PartRows:
+        """Return the rows of a part from the encoded rows of its partitions, without a copy."""
         runs = self.rows.runs_of_part(part.split, part.number)
         arrays = {
             column.name: [
@@ -118,9 +129,9 @@ class PartWriter:
     def _encode_files(
         self, part: Part, part_rows: _PartRows, filled: list[FilledMedium]
     ) -> Iterator[tuple[str, Buffer, int, int | None]]:
-        """Give name, content, rows and slots of each file, one at a time; add to `filled` what could not be decoded.
+        """Yield name, content, number of rows and slots of each file of a part.
 
-        Scalars and the cells of media go to one table.
+        Scalars and the cells of media are stored in one table. Media that cannot be decoded are appended to `filled`.
         """
         layout, split = self.rows.layout, part.split
         rows = layout.part_range(split, part.number)
@@ -140,7 +151,7 @@ class PartWriter:
     def _encode_chunks(
         self, part: Part, output: Output, part_rows: _PartRows, row_ids: Any, filled: list[FilledMedium]
     ) -> Iterator[tuple[int, bytes]]:
-        """Give the chunk of each block of an output in a part."""
+        """Yield the number of each block of a part, and the chunk of an output."""
         layout, split = self.rows.layout, part.split
         first = layout.part_range(split, part.number).start
         for block in layout.part_block_range(split, part.number):
@@ -152,7 +163,7 @@ class PartWriter:
             yield block, encode_chunk(rows, layout.block_rows, layout.compression)
 
     def _table_columns(self, part: Part, part_rows: _PartRows, filled: list[FilledMedium]) -> Iterator[Columns]:
-        """Give the columns of the table of a part: all at once, or where files are read into it, block by block."""
+        """Yield the columns of the table of a part: in one batch, or by block if media files are read."""
         layout = self.rows.layout
         rows = layout.part_range(part.split, part.number)
         step = layout.block_rows if layout.cells else len(rows)
@@ -167,6 +178,7 @@ class PartWriter:
     def _decode(
         self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[FilledMedium]
     ) -> np.ndarray:
+        """Return the decoded cells of media; failures are appended to `filled`."""
         rows = output.empty(len(cells))
         failures = decode_cells(self._feature_and_decoder(output)[1], cells, rows, output.name, lambda: row_ids)
         filled += _to_filled_media(output, failures, row_ids)
@@ -175,7 +187,7 @@ class PartWriter:
     def _pack_cells(
         self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[FilledMedium]
     ) -> pa.StructArray:
-        """Return what a table holds of an output that is decoded when it is loaded."""
+        """Return the cells to store of an output that the loader decodes: with `pack`, files instead of paths."""
         feature, decoder = self._feature_and_decoder(output)
         if not feature.pack:
             return cells
@@ -185,7 +197,7 @@ class PartWriter:
         return packed
 
     def _feature_and_decoder(self, output: Output) -> tuple[MediaFeature, MediaDecoder]:
-        """Return the feature of an output whose cells are carried to parts, and what decodes them."""
+        """Return the feature of a media output and its decoder."""
         feature = cast("MediaFeature", self.features[output.name])
         return feature, feature.decoder(self.learned[output.name])
 
@@ -200,22 +212,19 @@ def write_file(
     slots: int | None = None,
     durable: Durable = True,
 ) -> FileEntry:
-    """Write a file and return its entry; CorruptDatasetError if it is made again and not the one that is expected."""
+    """Write a file and return its entry; CorruptDatasetError if `expected`, of a repair, has another entry for it."""
     entry = FileEntry.of(name, data, rows, slots)
     if expected is not None and expected.get(name) != entry:
         raise CorruptDatasetError(
-            f"{name} cannot be made again: the source, or other versions of pyarrow and zarr, give other bytes than "
-            "those that were written; repair from the very source of the dataset, or write it again with overwrite=True"
+            f"{name} cannot be repaired: the source, or other versions of pyarrow and zarr, result in other bytes than "
+            "were written; repair it from the original source, or write the dataset again with overwrite=True"
         )
     version.write(name, data, durable=durable)
     return entry
 
 
 def read_receipts(version: Folder) -> dict[str, Receipt]:
-    """Return the receipts that hold, by name.
-
-    A part counts if its receipt is whole and all its files are there with the bytes that it lists.
-    """
+    """Return the valid receipts by name: intact, with all files of the part unchanged."""
     sizes = version.sizes()
     receipts = {}
     for name in sorted(name for name in sizes if name.startswith(f"{RECEIPTS}/") and name.endswith(".json")):
@@ -233,4 +242,4 @@ def _matches_entry(version: Folder, file: str, entry: FileEntry, sizes: Mapping[
 
 
 def _to_filled_media(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[FilledMedium]:
-    return [(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]
+    return [(int(row_ids[failure.row]), output.name, f"{failure.cell}: {failure.reason}") for failure in failures]

@@ -1,16 +1,16 @@
-"""What a task of each pass of a write does with one partition: scan, place, encode.
+"""The tasks of the passes of a write, each for one partition: scan, assign splits, encode.
 
-Passes hand rows on as files of scratch, one of each kind for each partition, named by its number. Only the task of
-that partition writes it, whole or not at all; should a lost worker's task run twice, both write the same bytes. A
-pass begins when all tasks of the one before are done, so that nobody reads what is still being written.
+Passes exchange rows as scratch files, one of each kind per partition, named by the number of the partition. Only the
+task of the partition writes the file, atomically. If the task runs twice, because a worker was lost, both runs write
+the same bytes. A pass starts when all tasks of the previous pass are done, so that no file is read too early.
 
 | file | written by | read by | removed |
 |---|---|---|---|
-| `parsed-*` | `ParseAndSpill` | all passes to `Encode` | at the end, or by `Encode` when its own file is there |
-| `placed-*` | `AssignSplits`, if cells decide where rows go | `Encode` | at the end |
-| `rejects-*` | `AssignSplits`, if it leaves rows out | the list of rejects | at the end |
+| `parsed-*` | `ParseAndSpill` | all passes up to `Encode` | at the end, or by `Encode` after it has encoded the rows |
+| `placed-*` | `AssignSplits`, if splits depend on cells | `Encode` | at the end |
+| `rejects-*` | `AssignSplits`, if it drops rows | the table of rejects | at the end |
 | `gaps-*` | `Encode`, if cells of the first rows of a split are missing | the first part of a split | at the end |
-| `encoded-*` | `Encode`, if parts take rows of many partitions | the parts | at the end |
+| `encoded-*` | `Encode`, if rows are shuffled or tasks run in several processes | the parts | at the end |
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from daskprep.writing.scratch import ScannedRows, read_saved_table, save_parsed,
 
 @dataclass(frozen=True)
 class ParseAndSpill:
-    """Parses a partition, and keeps it as scratch with the `columns` of the source that split and balance read."""
+    """The task that parses a partition and saves it in `scratch`, with the `columns` that are needed unparsed."""
 
     columns: Sequence[str]
     scratch: Folder
@@ -69,20 +69,31 @@ def scan_and_summarize(
     parsed: Parsed,
     table: pa.Table,
 ) -> tuple[tuple[int, PartitionCensus, PartitionCounts | None], dict[str, ColumnSummary]]:
-    """Take the census of a partition and summarize its training rows, where it is known ahead which these are.
+    """Return the census of a partition and the summaries of its training rows, which `context` determines.
 
-    With `counts_rows`, the numbers of the rows say all of what the partition gives, and it is counted too.
+    With `counts_rows`, splits depend only on row numbers, and the written rows are counted too.
     """
-    census = take_census(census_features, split, context, parsed, table)  # summarizing uses the columns up
+    census = take_census(census_features, split, context, parsed, table)  # first, because summarizing frees columns
     counted = Assignment({}).count({}, None, context, *make_columnless_rows(parsed.rows)) if counts_rows else None
     return (context.number, census, counted), summarize_columns(features, context, parsed, table)
 
 
 @dataclass(frozen=True)
 class AssignSplits:
-    """Keeps split and repeats of every row of a partition as scratch, and why rows are left out.
+    """The task that saves split and repeats of every row of a partition, and its rejects, in `scratch`.
 
-    `starts` are the numbers in the source of the first rows of all partitions.
+    Attributes
+    ----------
+    dropping : mapping
+        The features that drop rows.
+    learned : mapping
+        The learned states by feature.
+    scratch : Folder
+        The folder of scratch files.
+    starts : array
+        The row number in the source of the first row of each partition.
+    split : Splitter or None
+        The split, which may exclude rows.
     """
 
     dropping: Mapping[str, Feature]
@@ -92,7 +103,7 @@ class AssignSplits:
     split: Splitter | None
 
     def __call__(self, context: PartitionContext, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
-        """Return how many rejects there are."""
+        """Save the assignment of a partition, and return its number of rejects."""
         rejects = 0
         if (splits == DROPPED).any():
             first = int(self.starts[context.number])
@@ -106,11 +117,24 @@ class AssignSplits:
 
 @dataclass(frozen=True)
 class Encode:
-    """Encodes the rows of a placed partition in the order of its splits.
+    """The task that encodes the rows of a partition in the order of its splits.
 
-    A partition that has been encoded before, by a task whose worker died or by a write that was killed, is left.
-    With `assignments_stored` the splits and repeats of rows lie in scratch, else they follow from the numbers of the rows. With
-    `removes_parsed` the parsed rows are removed, since nothing will ask for them again.
+    A partition that was encoded before, by a lost worker or a killed write, is not encoded again.
+
+    Attributes
+    ----------
+    features, learned : mapping
+        The features and their learned states.
+    rows : EncodedRows
+        The format of the encoded rows.
+    scanned : ScannedRows
+        The reader of the parsed rows.
+    scratch : Folder
+        The folder of scratch files.
+    assignments_stored : bool
+        Whether splits and repeats of rows are read from scratch, or computed from row numbers.
+    removes_parsed : bool
+        Whether to remove the parsed rows of the partition, if no other task reads them.
     """
 
     features: Mapping[str, Feature]
@@ -122,6 +146,7 @@ class Encode:
     removes_parsed: bool
 
     def __call__(self, context: PartitionContext) -> int:
+        """Save the encoded rows of a partition, and return their number."""
         number = context.number
         if not is_intact(self.scratch, scratch_name("encoded", number)):
             save_encoded(self.scratch, self.rows, number, *self._encode(context))
@@ -153,17 +178,17 @@ class Encode:
             splits[keep],
             repeats[keep],
             outputs,
-            {name: one[keep] for name, one in (missing_codes or {}).items()},
+            {name: codes[keep] for name, codes in (missing_codes or {}).items()},
         )
 
     def _has_first_rows(self, number: int) -> bool:
-        """Tell whether a partition may have some of the first rows of a split."""
+        """Return whether a partition may have rows among the first rows of a split."""
         placement = self.rows.placement
         starts = (placement.starts(split)[number] for split in placement.rows)
         return self.rows.seed is not None or any(start < FIRST_ROWS for start in starts)
 
     def _read_assignment(self, context: PartitionContext) -> tuple[np.ndarray, np.ndarray]:
-        """Return split and repeats of each row."""
+        """Return the split and the number of repeats of each row."""
         if not self.assignments_stored:
             return Assignment({}).assign(
                 context, *make_columnless_rows(self.rows.placement.source_rows[context.number])

@@ -1,4 +1,4 @@
-"""What the passes after learning rest on, kept so that a write that was killed goes on from there."""
+"""The plan of a write and its learned states, saved so that a killed write resumes after learning."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from daskprep.writing.recipe import Options
 CHECKPOINT_FILE = "checkpoint.kept"
 _LEARNED_FILE = "learned.kept"
 
-# Of the last few writes that this process works for; each may hold large vocabularies. All tasks of a process share
-# them, so that the lock is held while they are read: those that come meanwhile wait, and need not read them again.
+# Learned states of the last writes of this process; each may have large vocabularies. All tasks of a process share
+# them. The lock is held while they are read, so that other tasks wait instead of reading them, too.
 _MAX_CACHED = 2
 _lock = threading.Lock()
 
@@ -35,7 +35,7 @@ def choose_layout(
     rows: Mapping[str, int],
     options: Options | None = None,
 ) -> Layout:
-    """Return how so many rows of each split lie on disk, by what features learned."""
+    """Return the layout for features, with their learned states, and the number of rows of each split."""
     media = {name: feature for name, feature in features.items() if isinstance(feature, MediaFeature)}
     cell_bytes = {name: feature.cell_bytes(learned[name]) for name, feature in media.items()}
     outputs = [
@@ -55,7 +55,7 @@ def choose_layout(
 @checkpointable
 @dataclass(frozen=True)
 class WritePlan:
-    """Where rows lie, in scratch and in the dataset, and how many rejects partitions have."""
+    """The positions of rows in the dataset and in scratch, and the number of rejects of each partition."""
 
     layout: Layout
     placement: Placement
@@ -64,10 +64,20 @@ class WritePlan:
 
 @dataclass(frozen=True, eq=False)
 class SavedLearned(Mapping[str, Any]):
-    """What features learned, by their names, saved in the folder of a version, and kept in `scratch` if it can be.
+    """The learned states by feature, saved in the version folder, which other processes read once.
 
-    Processes other than that which learned read it once. `types` are those of what each feature learned. The random
-    `key` tells one write from another in the memory of a process: a folder may be written again.
+    Attributes
+    ----------
+    version : Folder
+        The version folder, with the saved states.
+    scratch : Folder
+        The folder of scratch files, with a checkpoint of the states, which is faster to read.
+    types : mapping
+        The class of each state.
+    key : str
+        A random key of the write in the cache of a process: a folder may be written again.
+    learned : mapping or None
+        The states, in the process that learned them; None: read them from the files.
     """
 
     version: Folder
@@ -80,7 +90,7 @@ class SavedLearned(Mapping[str, Any]):
         return SavedLearned, (self.version, self.scratch, self.types, self.key)
 
     def save_checkpoint(self) -> bool:
-        """Keep what was learned as other processes read it fast, if all of it is of kinds that can be kept."""
+        """Write the checkpoint of the states and return True; False if a state has values of unsupported types."""
         return write_checkpoint(self.scratch, _LEARNED_FILE, dict(self))
 
     def __getitem__(self, name: str) -> Learned:

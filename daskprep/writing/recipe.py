@@ -1,4 +1,4 @@
-"""What a write is asked to do, and the digest that tells it from others."""
+"""The specification of a write: its preprocessing and options, and a digest that identifies it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,22 @@ from daskprep.storage.arrays import Compression
 from daskprep.storage.layout import Layout
 from daskprep.writing.versions import short_digest
 
-# Counts up when the same features and rows give other bytes than before, so that no version is taken for another.
+# Increase it when the same features and rows result in other bytes than before: then digests differ, too.
 ENCODING_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is done to the rows: a Preprocessor, taken apart.
+    """The preprocessing of the rows: the parameters and states of a Preprocessor.
 
-    `learned` is None where it is to be learned from the rows; `describe` gives the JSON state of the Preprocessor.
+    Attributes
+    ----------
+    features, split, balance, fit_on, targets : mapping, Splitter, Balance, str, tuple
+        The parameters of the Preprocessor.
+    learned : mapping or None
+        The learned states by feature; None: learn them from the rows.
+    describe : callable
+        Returns the JSON state of the Preprocessor for learned states, or for None.
     """
 
     features: Mapping[str, Feature]
@@ -44,24 +51,24 @@ class Recipe:
     targets: tuple[str, ...] = ()
 
     def assignment(self, learned: Mapping[str, Learned] | None) -> Assignment:
-        """Return what decides where rows go, by what features learned."""
+        """Return the assignment of rows to splits, with dropped and repeated rows, for learned states."""
         return Assignment(self.features, self.split, self.balance, learned)
 
     @property
     def media(self) -> dict[str, MediaFeature]:
-        """The features whose cells are carried to the parts, and decoded there or when they are loaded."""
+        """The media features: their cells are decoded when parts are written, or by the loader."""
         return {name: feature for name, feature in self.features.items() if isinstance(feature, MediaFeature)}
 
     @property
     def raw_columns(self) -> list[str]:
-        """The columns that are read as they are: by split and balance, by folds, and by what is to be learned."""
+        """The columns that are needed unparsed: for split, balance and folds, and to learn."""
         feature_columns = fold_columns(self.features) if self.learned is not None else learning_columns(self.features)
         return list(dict.fromkeys([*assignment_columns(self.split, self.balance), *feature_columns]))
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a dataset is written; see `Preprocessor.write`."""
+    """Options of a write; see `Preprocessor.write`."""
 
     shuffle: bool = False
     seed: int = 0
@@ -71,27 +78,27 @@ class Options:
     version: str | None = None
     progress: bool | None = None
     scratch: str | None = None
-    shards: bool | None = None  # None: as is best where it is written to
+    shards: bool | None = None  # None: True for object stores, False for local folders
 
     def check(self) -> None:
-        """Raise ConfigError for an option that makes no sense."""
+        """Raise ConfigError for an invalid option."""
         Layout.choose([], {}, block_rows=self.block_rows, compression=self.compression)
         Progress(self.progress)
         is_local = self.scratch is None or (isinstance(self.scratch, str) and "://" not in self.scratch)
         for name, is_valid, expected in (
-            ("scratch", is_local, "a local folder, which all workers see"),
+            ("scratch", is_local, "a local folder that all workers can access"),
             ("shuffle", isinstance(self.shuffle, bool), "True or False"),
             ("overwrite", isinstance(self.overwrite, bool), "True or False"),
-            ("shards", isinstance(self.shards, bool | None), "True, False, or None for what suits the store"),
+            ("shards", isinstance(self.shards, bool | None), "True, False, or None to choose by the store"),
             ("seed", is_integer(self.seed), "a whole number"),
-            ("version", isinstance(self.version, str | None), 'text, such as "2024-06-01"'),
+            ("version", isinstance(self.version, str | None), 'text, for example "2024-06-01"'),
         ):
             if not is_valid:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: expected {expected}")
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the bytes of the dataset depend on, JSON-ready."""
+        """The options that determine the bytes of the dataset, as JSON values."""
         return {
             "block_rows": self.block_rows,
             "compression": self.compression,
@@ -101,7 +108,7 @@ class Options:
 
 
 def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, options: Options) -> str:
-    """Return a digest of all that the bytes of the dataset depend on."""
+    """Return a digest of all inputs that determine the bytes of the dataset."""
     state = recipe.describe(recipe.learned)
     learned = {}
     if recipe.learned is not None:
@@ -109,7 +116,7 @@ def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, optio
         state = recipe.describe(None)
     description = {
         "encoding": ENCODING_VERSION,
-        # As text: the order of features is that of the outputs, and that of special symbols is that of their ids.
+        # As text, because order matters: of features, for the outputs, and of special symbols, for their ids.
         "state": json.dumps(state, ensure_ascii=True, allow_nan=False),
         "learned": learned,
         "files": {name: feature.fingerprint() for name, feature in recipe.features.items()},
@@ -120,6 +127,6 @@ def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, optio
 
 
 def digest_of_partitioning(source: Source) -> str:
-    """Return a digest of how a source is cut into partitions."""
+    """Return a digest of the partitions of a source: their number, rows and bytes."""
     sizes = [fragment.nbytes for fragment in source.fragments] if source.files else None
     return short_digest({"rows": source.row_counts, "partitions": source.npartitions, "bytes": sizes})

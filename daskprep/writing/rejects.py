@@ -1,4 +1,4 @@
-"""Rows that could not be used: their numbers, the column that left them out, and why."""
+"""The table of rejects: row id, column and reason of each dropped row and each medium with a fill value."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ def list_rejects(
     splits: np.ndarray,
     split: Splitter | None = None,
 ) -> pa.Table:
-    """Return one row for each cell that left its row out, by row, then column; then rows that the split left out."""
+    """Return the rejects of a partition, sorted by row: a row for each cell that dropped its row, and excluded rows.
+
+    `first_row` is the row number in the source of the first row. `splits` are the splits of the rows, and `split` is
+    the splitter, if it may exclude rows.
+    """
     reject_tables = [REJECTS_SCHEMA.empty_table()]
     for name, feature in features.items():
         with column_error_context(name):
@@ -67,8 +71,8 @@ def list_rejects(
 
 
 def join_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partitions: Sequence[int]) -> pa.Buffer:
-    """Return a Parquet file of the rejects of partitions, and then of the media that were filled, a group at a time."""
-    # A row that is written several times is listed once.
+    """Return a Parquet file with the saved rejects of partitions, followed by media with a fill value."""
+    # A medium in a repeated row is listed once.
     columns = list(zip(*sorted(set(filled)), strict=True)) or [(), (), ()]
     last = pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)
     tables = chain((read_saved_table(scratch, scratch_name("rejects", partition)) for partition in partitions), [last])

@@ -1,4 +1,4 @@
-"""Make the damaged files of a dataset again from its source."""
+"""Repair of the damaged files of a dataset from its source."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def repair(
 ) -> Dataset:
     """Rewrite the damaged files of a dataset from its source, and remove files that are not part of it.
 
-    Only parts with a damaged file are written. Each file must get the very bytes that the manifest lists, so a source
-    that has changed is refused. The manifest, metadata.json and vocabularies cannot be repaired; without them, write
-    the dataset again.
+    Only parts with a damaged file are written. Each file must have the same bytes as before, so a source that has
+    changed raises an error. The manifest, metadata.json and vocabularies cannot be repaired; without them, write the
+    dataset again.
 
     Parameters
     ----------
     path : str or path
         Folder of the dataset.
     frame : DataFrame, path, dict of these by split, or None
-        The rows that the dataset was written from. None: the files that the dataset names, if they are unchanged; this
-        needs `trusted`.
+        The rows that the dataset was written from. None: the files that the dataset records as its source, if they are
+        unchanged; this requires `trusted`.
     progress : bool or None
         As for `Preprocessor.write`.
     storage_options : mapping or None
@@ -103,11 +103,11 @@ def _repair(
         return
     if frame is None and not dataset.trusted:
         raise ConfigError(
-            f"{dataset.url} is not trusted, and the files that it says it was made of are not read: give the rows "
-            "as frame, or trusted=True if you trust who made it"
+            f"{dataset.url} is not trusted, so the files that it records as its source are not read: pass the rows "
+            "as frame, or trusted=True if you trust the source of the dataset"
         )
-    for one in dataset.learned.values():
-        check_trusted_path(getattr(one, "base_dir", None), "The base_dir")
+    for learned in dataset.learned.values():
+        check_trusted_path(getattr(learned, "base_dir", None), "The base_dir")
     state = dataset.metadata
     with error_context("metadata.json"):
         recipe = Recipe(
@@ -145,7 +145,7 @@ def _clean(root: Folder, committed: Manifest) -> None:
 def _open_recorded_source(
     recorded: Mapping[str, Any], columns: list[str], storage_options: Mapping[str, Any] | None
 ) -> Source:
-    """Return the files that a dataset says it was made of."""
+    """Return the source of the files that a manifest records; CorruptDatasetError if they have changed."""
     if "splits" in recorded:
         return combine_splits(
             recorded["splits"],
@@ -153,9 +153,9 @@ def _open_recorded_source(
             lambda one, own_columns: _open_recorded_source(one, own_columns, storage_options),
         )
     if not {"files", "format", "settings"} <= recorded.keys():
-        raise ConfigError("the dataset does not say which files it was made of: give the frame to repair it from")
+        raise ConfigError("the dataset does not record the files of its source: pass the frame to repair it from")
     for name, *_ in recorded["files"]:
-        # fsspec takes paths apart as well.
+        # fsspec also interprets "::" in paths that are not URLs.
         check_protocol(name if "::" not in name else f"{name}://")
     settings = {key: value for key, value in recorded["settings"].items() if key != "format"}
     try:
@@ -167,11 +167,11 @@ def _open_recorded_source(
             **settings,
         )
     except ColumnError as error:
-        raise ColumnError(f"{error}. If the names of folders give columns, give the folder as frame") from error
+        raise ColumnError(f"{error}. If columns are read from folder names, pass the folder as frame") from error
     for before, now in zip(recorded["files"], source.fingerprint(), strict=True):
         if list(now) != list(before):
             raise CorruptDatasetError(
-                f"{before[0]} has changed since the dataset was made of it; give the rows as they were, or write again "
-                "with overwrite=True"
+                f"{before[0]} has changed since the dataset was written; pass the original rows, or write the dataset "
+                "again with overwrite=True"
             )
     return source

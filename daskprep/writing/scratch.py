@@ -1,4 +1,4 @@
-"""Parsed rows between the passes of a write: one Arrow file for each partition, read again as a source."""
+"""Parsed rows between the passes of a write: an Arrow file per partition, read as a source."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from daskprep.sources.base import Fragment, FragmentListSource, table_without_co
 from daskprep.storage.checkpoint import TRAILER_BYTES, write_with_checksum
 from daskprep.storage.files import CallbackWriter, Folder
 
-# What a column of a scratch file is: the parsed cells of a feature, the texts of its unreadable cells, or a column of
-# the source that the split or the balance reads.
+# Prefixes of the columns of a scratch file: the parsed cells of a feature, the texts of its unreadable cells, or an
+# unparsed column of the source.
 _PARSED, _UNREADABLE, _SOURCE = "parsed:", "unreadable:", "source:"
 _CELL_TYPES = b"cell_types"  # metadata of the schema
 
 
 def scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
-    """Return what the parsed cells of features, and columns of the source, are called in scratch."""
+    """Return the names in scratch files of the parsed cells of features, `names`, and of `columns` of the source."""
     return [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
 
 
 class ScratchSource(FragmentListSource):
-    """Partitions that an earlier pass parsed."""
+    """A source of the rows that an earlier pass parsed; `rows` are the numbers of rows of its partitions."""
 
     def __init__(self, folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]) -> None:
         fragments = [ScratchFragment(count, 0, folder, scratch_name("parsed", i)) for i, count in enumerate(rows)]
@@ -46,7 +46,7 @@ class ScratchFragment(Fragment):
     name: str
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return these columns, and with parsed ones the texts of cells that could not be read."""
+        """Return columns of the file; with parsed columns also the texts of their unreadable cells, if any."""
         data = self.folder.read_buffer(self.name)
         content = pa.BufferReader(data.slice(0, data.size - TRAILER_BYTES))
         schema = pa.ipc.open_file(content).schema
@@ -58,12 +58,12 @@ class ScratchFragment(Fragment):
 
 
 def scratch_name(kind: Literal["parsed", "placed", "rejects", "gaps", "encoded"], partition: int) -> str:
-    """Return the name of a file that a pass leaves of a partition."""
+    """Return the name of a scratch file of a partition."""
     return f"{kind}-{partition:06d}.scratch"
 
 
 def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table) -> None:
-    """Keep parsed columns, their unreadable cells, and columns of the source."""
+    """Write the parsed columns of a partition, their unreadable cells, and columns of the source."""
     columns: dict[str, Any] = {_PARSED + name: column for name, column in parsed.columns.items()}
     for name, cells in parsed.unreadable.items():
         positions = np.full(parsed.rows, -1, np.int64)
@@ -78,7 +78,7 @@ def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table
 
 
 def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
-    """Take what was parsed, and columns of the source, out of what a `ScratchFragment` gave."""
+    """Return parsed columns, and columns of the source, from the table of a `ScratchFragment`."""
     columns, unreadable = {}, {}
     for name in table.column_names:
         column = table[name].chunk(0) if table[name].num_chunks == 1 else table[name].combine_chunks()
@@ -97,7 +97,7 @@ def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table)
 
 @dataclass(frozen=True)
 class ScannedRows(PartitionReader):
-    """Partitions that an earlier pass parsed."""
+    """A reader of the partitions that an earlier pass parsed."""
 
     parse: ParsePartition = read_scanned
 
@@ -106,11 +106,11 @@ class ScannedRows(PartitionReader):
 
 
 def save_table(folder: Folder, name: str, table: pa.Table, open_writer: Any = pa.ipc.new_stream) -> None:
-    """Keep a table as a stream of Arrow, or in the form that `open_writer` begins."""
+    """Write a table with its checksum as an Arrow stream, or in the format of `open_writer`."""
     with write_with_checksum(folder, name) as write, open_writer(CallbackWriter(write), table.schema) as file:
         file.write_table(table)
 
 
 def read_saved_table(folder: Folder, name: str) -> pa.Table:
-    """Return a table that was kept as a stream."""
+    """Return a table that `save_table` wrote as a stream."""
     return pa.ipc.open_stream(pa.BufferReader(folder.read_buffer(name))).read_all()

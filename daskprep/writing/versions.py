@@ -1,4 +1,4 @@
-"""Which version a write makes, when it is already there, and what goes away once it is committed."""
+"""Versions of a dataset: their names, their commit, and the removal of files of other versions."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _VERSION_CHILD = re.compile(
     rf"|{'|'.join([*SPLITS, RECEIPTS, SCRATCH, CACHE_FOLDER])}|{FOLD_PREFIX}[0-9]+"
 )
 _CACHE_PATH = re.compile(rf"({FOLD_PREFIX}[0-9]+/)?{CACHE_FOLDER}/")
-# A write that was killed may leave these beside the manifest.
+# Files that a killed write may leave next to the manifest.
 _TEMPORARY = re.compile(rf"{re.escape(MANIFEST)}\.[0-9a-f]+\.tmp")
 
 
 def short_digest(description: Mapping[str, Any]) -> str:
-    """Return a short digest of JSON values."""
+    """Return a short digest of JSON values as hexadecimal digits."""
     return checksum.json_sha256(description)[:_DIGEST_DIGITS]
 
 
 def choose_version(
     root: Folder, digest: str, *, repeatable: bool, overwrite: bool, differences: Callable[[Manifest], str]
 ) -> tuple[str, Manifest | None]:
-    """Return the name of the version to write, and the manifest if it is committed and nothing is to be done.
+    """Return the name of the version to write, and None; or the committed version and its manifest, if it is the same.
 
-    A version is named by its digest. One that is written again although it is committed gets a number besides, so
-    that readers keep the old one until the new one is complete. Without `repeatable`, equal digests do not mean equal
-    rows. A finished dataset that may be another one raises DatasetExistsError, unless `overwrite` is set; the message
-    contains its `differences`.
+    The name of a version is its digest. If a committed version is written again, a number is appended, so that readers
+    keep the old one until the new one is complete. Without `repeatable`, equal digests do not imply equal rows. A
+    finished dataset that may differ raises DatasetExistsError, unless `overwrite` is set; the message contains the
+    result of `differences`.
     """
     try:
         committed = read_manifest(root)
@@ -50,10 +50,10 @@ def choose_version(
             raise type(error)(f"{error}; overwrite=True writes the dataset again") from error
         committed = None
     if committed is None:
-        if others := sorted(name for name in root.children() if not _is_ours(root, name)):
-            shown = ", ".join(f'"{name}"' for name in others[:3])
+        if foreign_files := sorted(name for name in root.children() if not _is_ours(root, name)):
+            shown = ", ".join(f'"{name}"' for name in foreign_files[:3])
             raise ConfigError(
-                f"{root.url} is not a dataset and holds other files, such as {shown}: give a new or empty folder"
+                f"{root.url} is not a dataset and has other files, such as {shown}: use a new or empty folder"
             )
         return digest, None
     name, _, number = committed.version.partition("-")
@@ -68,9 +68,10 @@ def choose_version(
 
 
 def _is_ours(root: Folder, name: str) -> bool:
+    """Return whether a file or folder in the folder of a dataset was written by daskprep."""
     if not _VERSION.fullmatch(name):
         return bool(name in {MANIFEST, CACHE_FOLDER} or _TEMPORARY.fullmatch(name))
-    # What is being removed has lost some of these, but never has others.
+    # A partly removed version lacks some of these files, but never has other files.
     return all(_VERSION_CHILD.fullmatch(child) for child in (root / name).children())
 
 
@@ -82,29 +83,29 @@ def check_committed(root: Folder, manifest: Manifest) -> None:
 
 
 def commit(root: Folder, manifest: Manifest) -> None:
-    """Make a version the dataset, and remove everything else."""
+    """Write the manifest, which makes its version the dataset, and remove all other versions."""
     sizes = (root / manifest.version).sizes()
     if lost := [name for name, entry in manifest.files.items() if sizes.get(name) != entry.bytes]:
         raise CorruptDatasetError(
-            f"{root.url}: {len(lost):,} files that were just written are gone, such as {lost[0]}: two writes to one "
-            "path at a time, where there are no locks, as in object stores? Nothing was committed; write again"
+            f"{root.url}: {len(lost):,} files that were just written are gone, such as {lost[0]}: did two processes "
+            "write to one path without locks, as in object stores? Nothing was committed; write again"
         )
     root.write(MANIFEST, manifest.to_bytes())
     clean(root, manifest)
 
 
 def clean(root: Folder, manifest: Manifest) -> None:
-    """Remove all that is not part of a committed version."""
+    """Remove all files that are not part of the committed version."""
     _remove_others(root, manifest)
     version = root / manifest.version
     (version / SCRATCH).remove_all()
-    others = [name for name in version.sizes() if name not in manifest.files and not _CACHE_PATH.match(name)]
-    version.remove(*(name for name in others if not name.startswith(f"{RECEIPTS}/")))
-    (version / RECEIPTS).remove_all()  # last: while it is there, `finish_cleaning` knows that something may be left
+    leftovers = [name for name in version.sizes() if name not in manifest.files and not _CACHE_PATH.match(name)]
+    version.remove(*(name for name in leftovers if not name.startswith(f"{RECEIPTS}/")))
+    (version / RECEIPTS).remove_all()  # last: while it exists, `finish_cleaning` looks for other files
 
 
 def finish_cleaning(root: Folder, manifest: Manifest) -> None:
-    """Remove what a write that was killed right after its commit has left."""
+    """Remove the files left by a write that was killed right after its commit."""
     if {RECEIPTS, SCRATCH} & set((root / manifest.version).children()):
         clean(root, manifest)
     else:
@@ -112,6 +113,7 @@ def finish_cleaning(root: Folder, manifest: Manifest) -> None:
 
 
 def _remove_others(root: Folder, manifest: Manifest) -> None:
+    """Remove other versions and temporary manifests."""
     for name in root.children():
         if _VERSION.fullmatch(name) and name != manifest.version and _is_ours(root, name):
             (root / name).remove_all()

@@ -1,4 +1,4 @@
-"""Write a source as a dataset, or make files of one again."""
+"""Writes of a source as a dataset, and of damaged files of a dataset."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from daskprep.writing.versions import SCRATCH, check_committed, choose_version, 
 
 
 class WriteResult(NamedTuple):
-    """What a write learned, with folds also without each of them, and how many seconds each of its stages took."""
+    """The learned states of a write, with folds also without each fold, and the seconds of each stage."""
 
     states: list[dict[str, Learned]]
     seconds: dict[str, float]
 
 
 def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> WriteResult | None:
-    """Write a dataset to `root`; return what came of it, or None if the very version was there already."""
+    """Write a dataset to `root` and return the result; None if the same version is already committed."""
     recipe = _resolve_recipe(recipe, source)
     if options.shards is None:
         options = dataclasses.replace(options, shards=not root.is_local)
     for name, feature in recipe.features.items():
         if ROW_ID.name in (name + output for output in all_outputs(feature)):
             raise ConfigError(
-                f'a feature is called "{ROW_ID.name}", as the column of the rows\' numbers is: give it another name, '
-                f'and column="{name}"'
+                f'a feature is called "{ROW_ID.name}", the name of the column of row numbers: rename it and pass '
+                f'column="{name}"'
             )
     fingerprint = source.record if options.version is None else {"version": options.version}
     digest = digest_of_write(recipe, fingerprint, options)
@@ -60,7 +60,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
         )
         if committed is not None:
             finish_cleaning(root, committed)
-            if options.scratch is not None:  # what a write that was killed right after its commit has left
+            if options.scratch is not None:  # remove files of a write that was killed right after its commit
                 with scratch_folder(root / name, options.scratch):
                     pass
             return None
@@ -75,7 +75,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
                 kind = FoldedJob if recipe.split is not None and recipe.split.folds else WriteJob
                 states = kind(recipe, source, root, name, scratch, options, progress, fingerprint).run()
             except (ColumnError, ConfigError, RejectedValueError):
-                # The same would happen again: nothing is worth keeping.
+                # The same error would occur again: a checkpoint would be useless.
                 scratch.remove_all()
                 if not (version / RECEIPTS).children():
                     version.remove_all()
@@ -84,26 +84,26 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
 
 
 def _resolve_recipe(recipe: Recipe, source: Source) -> Recipe:
-    """Return the recipe for a source that has all that it reads."""
+    """Return a recipe with its features bound to a source; ColumnError if the source lacks a column."""
     return dataclasses.replace(recipe, features=bind_features(recipe.features, source, recipe.raw_columns))
 
 
 @contextmanager
 def _lock_folder(root: Folder) -> Iterator[None]:
-    """Hold the folder; ConfigError if there can be none."""
+    """Create and lock a folder for the block; ConfigError if it cannot be created."""
     with ExitStack() as stack:
         try:
             stack.enter_context(root.lock())
         except OSError as error:
             reason = "it is a file" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
-            raise ConfigError(f"{root.url} cannot be a dataset's folder: {reason}; give another path") from error
+            raise ConfigError(f"{root.url} cannot be a dataset's folder: {reason}; use another path") from error
         yield
 
 
 def rewrite(
     recipe: Recipe, source: Source, root: Folder, options: Options, committed: Manifest, damaged: Set[str]
 ) -> None:
-    """Make damaged files of a committed version again; `recipe` holds what was learned."""
+    """Write damaged files of a committed version again; `recipe` has the learned states, `damaged` are file names."""
     recipe = _resolve_recipe(recipe, source)
     with (
         root.lock(),
@@ -122,10 +122,10 @@ def rewrite(
 
 @contextlib.contextmanager
 def scratch_folder(version: Folder, path: str | None) -> Iterator[Folder]:
-    """Give the folder for rows between passes.
+    """Yield the folder for scratch files of a write; `path` is the parent that the user specified, or None.
 
-    Beside the parts, so that a write that was killed goes on from there; for object stores in a temporary folder,
-    unless workers on other machines must see it.
+    By default it is in the version folder, so that a killed write resumes. For object stores it is a temporary folder,
+    unless workers on other machines need access.
     """
     if path is not None:
         scratch = Folder.open(Path(path).resolve()) / f"daskprep-{short_digest({'version': version.url})}"
@@ -140,7 +140,7 @@ def scratch_folder(version: Folder, path: str | None) -> Iterator[Folder]:
 
 
 def check_folders(*folders: Folder) -> None:
-    """Raise ConfigError, before a row is read, for a folder that cannot be written to or that workers do not see."""
+    """Raise ConfigError, before rows are read, for a folder that is not writable or that workers cannot access."""
     in_process = partitions.is_in_process()
     probed, probe = [folder for folder in folders if not (in_process and folder.is_local)], f"probe-{uuid.uuid4().hex}"
     with ExitStack() as cleanup:
@@ -159,8 +159,8 @@ def check_folders(*folders: Folder) -> None:
     for index, folder in enumerate(probed):
         if not all(one[index] for one in visible):
             raise ConfigError(
-                f"the workers do not see {folder.url}, where this process writes: "
-                "give a path that all of them share, such as a network folder or an object store"
+                f"the workers cannot access {folder.url}, where this process writes: "
+                "use a path that all of them share, such as a network folder or an object store"
             )
 
 

@@ -330,7 +330,9 @@ def test_the_system_knows_how_to_begin_to_write(tmp_path: Path) -> None:
     with open(tmp_path / "a", "wb") as file:  # noqa: PTH123 it takes a descriptor
         file.write(b"1" * 10_000)
         file.flush()
-        assert local_files._begin_flush(file.fileno(), *local_files._FLUSH_ALL_ARGUMENTS) == (0 if sys.platform == "linux" else None)
+        assert local_files._begin_flush(file.fileno(), *local_files._FLUSH_ALL_ARGUMENTS) == (
+            0 if sys.platform == "linux" else None
+        )
 
 
 def test_many_threads_write_one_file(folder: Folder) -> None:

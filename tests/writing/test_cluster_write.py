@@ -229,7 +229,7 @@ def counting_frame(table: pd.DataFrame, folder: Path) -> dd.DataFrame:
 def test_memory_that_workers_do_not_share_is_refused_before_anything_is_read(cluster, table, tmp_path, with_scratch):
     (tmp_path / "read").mkdir()
     how = prep(scratch=str(tmp_path / "scratch") if with_scratch else None)
-    with pytest.raises(ConfigError, match=r"workers do not see memory://.*object store"):
+    with pytest.raises(ConfigError, match=r"workers cannot access memory://.*object store"):
         write(counting_frame(table, tmp_path / "read"), f"memory://{tmp_path.name}.dp", how)
     assert list((tmp_path / "read").iterdir()) == []
     assert content(f"memory://{tmp_path.name}.dp") == {}
@@ -244,7 +244,7 @@ def test_a_folder_that_one_worker_does_not_see_is_refused(cluster, file, tmp_pat
 
     undo = on_workers(cluster, files, "Folder", "size", blind, workers=[address])
     try:
-        with pytest.raises(ConfigError, match="workers do not see"):
+        with pytest.raises(ConfigError, match="workers cannot access"):
             write(file, tmp_path / "a.dp")
     finally:
         undo()

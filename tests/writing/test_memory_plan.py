@@ -60,7 +60,9 @@ def test_the_ceiling_does_not_change_the_bytes(file: str, tmp_path: Path) -> Non
 
 
 def test_too_little_for_any_partition_is_refused_with_the_figures(file: str, tmp_path: Path) -> None:
-    message = "memory='100MB' is not enough: .* 2 are worked on at once.*1 process takes 250.0 MB each: 364.0 MB in all"
+    message = (
+        "memory='100MB' is not enough: .* 2 are processed at a time.*1 process takes 250.0 MB each: 364.0 MB in total"
+    )
     with pytest.raises(ConfigError, match=message):
         dp.Preprocessor({"x": "number"}).fit_write(file, tmp_path / "a", memory="100MB")
     assert not (tmp_path / "a").exists()
@@ -76,7 +78,7 @@ def test_row_groups_that_are_too_large_are_named(tmp_path: Path) -> None:
 
 def test_dask_frames_are_refused(tmp_path: Path) -> None:
     frame = dd.from_pandas(pd.DataFrame({"x": [1.0, 2.0]}), npartitions=1)
-    with pytest.raises(ConfigError, match="give the paths of the files, or leave memory out"):
+    with pytest.raises(ConfigError, match="pass the paths of the files, or leave memory out"):
         dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a", memory="2GB")
 
 

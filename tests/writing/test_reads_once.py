@@ -296,7 +296,7 @@ def test_parsed_text_is_not_kept_where_workers_do_not_see_it(table, tmp_path, mo
     source, reads = counted_csv(table, tmp_path, monkeypatch)
     monkeypatch.setattr(partitions, "is_in_process", lambda: False)
     monkeypatch.setattr(partitions, "run_on_every_worker", lambda *_: [[True], [False]])
-    with pytest.raises(ConfigError, match=r"the workers do not see .*scratch.*a path that all of them share"):
+    with pytest.raises(ConfigError, match=r"the workers cannot access .*scratch.*a path that all of them share"):
         balanced().set_params(scratch=str(tmp_path / "scratch")).fit(source)
     assert not reads
     assert not list((tmp_path / "scratch").iterdir())

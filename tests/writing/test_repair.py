@@ -81,7 +81,7 @@ def test_other_rows_are_refused(written: dp.Dataset, table: pd.DataFrame) -> Non
     path = Path(written.url) / written.version / "train" / "arrays.zarr" / "walk" / "c.0.0"
     path.unlink()
     other = table.assign(walk=np.arange(len(table)), price=pd.to_numeric(table["price"], errors="coerce"))
-    with pytest.raises(CorruptDatasetError, match="cannot be made again: the source, or other versions"):
+    with pytest.raises(CorruptDatasetError, match="cannot be repaired: the source, or other versions"):
         dp.repair(written.url, other)
     with pytest.raises(CorruptDatasetError, match="the source has other rows"):
         dp.repair(written.url, other.iloc[:500])
@@ -91,7 +91,7 @@ def test_other_rows_are_refused(written: dp.Dataset, table: pd.DataFrame) -> Non
 def test_files_that_changed_are_refused(written: dp.Dataset, tmp_path: Path) -> None:
     (Path(written.url) / written.version / "train" / "arrays.zarr" / "tags" / "c.0.0").unlink()
     (tmp_path / "data.parquet").touch()
-    with pytest.raises(CorruptDatasetError, match=r"data.parquet has changed since the dataset was made"):
+    with pytest.raises(CorruptDatasetError, match=r"data.parquet has changed since the dataset was written"):
         dp.repair(written.url, trusted=True)
 
 

@@ -127,7 +127,7 @@ def test_a_folder_with_other_files_is_refused(root, name):
     (root / DIGEST).write(METADATA, b"x")
     root.write(name, b"x")
     with pytest.raises(
-        ConfigError, match=f'is not a dataset and holds other files, such as "{name.partition("/")[0]}": give'
+        ConfigError, match=f'is not a dataset and has other files, such as "{name.partition("/")[0]}": use'
     ):
         choose(root)
 
@@ -161,7 +161,7 @@ def test_nothing_is_committed_if_files_are_gone(root, change):
         (root / DIGEST).remove("train/part")
     else:
         (root / DIGEST).write("train/part", b"abcd")
-    with pytest.raises(CorruptDatasetError, match="1 files that were just written are gone, such as train/part: two"):
+    with pytest.raises(CorruptDatasetError, match="1 files that were just written are gone, such as train/part: did"):
         commit(root, made)
     assert read_manifest(root) == old
 
@@ -221,6 +221,6 @@ def test_tidying_a_finished_commit_removes_other_versions_alone(root):
 def test_a_file_is_no_folder_of_a_dataset(tmp_path, inside):
     path = tmp_path / "notes"
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="cannot be a dataset's folder: it is a file; give another path"):
+    with pytest.raises(ConfigError, match="cannot be a dataset's folder: it is a file; use another path"):
         dp.Preprocessor({"a": "number"}).fit_write({"a": [1, 2, 3]}, path / inside)
     assert path.read_text() == "mine"

@@ -392,7 +392,7 @@ def test_folders_with_other_files_are_refused(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigError, match=r'holds other files, such as "thesis.txt": give a new or empty folder'):
+    with pytest.raises(ConfigError, match=r'has other files, such as "thesis.txt": use a new or empty folder'):
         simple().fit_write(table, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -403,7 +403,7 @@ def test_folders_that_only_look_like_a_version_are_kept(
     mine = tmp_path / "0123456789abcdef" / "mine.txt"
     mine.parent.mkdir()
     mine.write_text("mine")
-    with pytest.raises(ConfigError, match="give a new or empty folder"):
+    with pytest.raises(ConfigError, match="use a new or empty folder"):
         simple().fit_write(table, tmp_path)
     assert mine.exists()
 
