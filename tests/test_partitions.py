@@ -115,7 +115,7 @@ def test_tasks_of_a_fit_have_names_that_can_be_read(table):
     prep = dp.Preprocessor({"x": "number"}, split=dp.StratifiedSplit("c"))
     with dask.config.set(scheduler=read):
         prep.fit(dd.from_pandas(table, npartitions=20), progress=True)
-    learning = {"scan", "state-scan", "merge", "tell", "learn", "state-learn"}
+    learning = {"scan", "state-scan", "merge", "small-results", "learn", "state-learn"}
     assert names == {"frompandas", "census", "state-census", "gather-census", *learning}
 
 
@@ -681,7 +681,7 @@ def test_a_plain_write_has_no_pass_that_only_counts(table, tmp_path):
     with dask.config.set(scheduler=read):
         dp.Preprocessor({"x": "number"}, split=dp.RandomSplit()).fit_write(source, tmp_path / "rows.dp", progress=False)
     assert {name.removeprefix("state-") for name in names} == {
-        *("scan", "merge", "tell", "learn"),
+        *("scan", "merge", "small-results", "learn"),
         *("encode", "pick-encode", "write"),
     }
 

@@ -1,4 +1,4 @@
-"""The only builder of Dask graphs: run a function over every partition of a source, and merge what it gives."""
+"""Dask graphs: functions run over all partitions of a source, and merged results. No other package builds graphs."""
 
 from daskprep.partitions.executors import (
     Job,

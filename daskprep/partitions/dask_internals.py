@@ -1,12 +1,12 @@
-"""Parts of Dask and distributed that they do not document; no other module uses any.
+"""Undocumented parts of Dask and distributed, used by no other module.
 
-Each is checked when this module is imported or where it is used, and has a replacement of documented parts alone:
+Each is checked when this module is imported or where it is used, and has a replacement that uses only documented parts:
 
 - ``dask._task_spec``: `Task`, `DataNode`, `TaskRef` and `List`. Replaced by `tuple_tasks`, graphs of tuples.
 - ``dask._expr.LLGExpr``, the graph that a client sends: takes the token that Dask would otherwise compute. Replaced by
   the graph itself.
 - ``dask.base.get_scheduler``: the scheduler that ``compute`` would use. Replaced by the names of Dask's configuration.
-- ``dask.core.istask``: tells tasks from values. Replaced by a look at the node.
+- ``dask.core.istask``: distinguishes tasks from values. Replaced by checks of the node.
 - ``dask.local.get_async``: what ``compute`` calls with the `submit` of an executor. Without it, `_public_scheduler`
   makes the call.
 - ``dask.system.CPU_COUNT``: respects the limits of a container. Replaced by the affinity of the process.
@@ -34,8 +34,8 @@ import dask.multiprocessing
 import dask.threaded
 from dask.optimization import cull
 
-# `Task` and `TaskRef` say which argument is a reference; plain tuples would replace any argument that happens to equal
-# a key, and dask.delayed costs 0.7 ms a task.
+# `TaskRef` marks the arguments that are references; plain tuples would replace any argument that happens to equal a
+# key, and dask.delayed costs 0.7 ms a task.
 try:
     from dask._expr import LLGExpr
     from dask._task_spec import DataNode, List, Task, TaskRef
@@ -55,11 +55,11 @@ except (AttributeError, ImportError, TypeError):
 else:
 
     def reference_future(future: Any) -> Any:
-        """Return what stands for the result of a future, as an argument of a task."""
+        """Return a reference to the result of a future, as an argument of a task."""
         return TaskRef(future.key)
 
     def avoid_tokenizing(graph: Any) -> Any:
-        """Return a graph for a client, which would look at all that the tasks are given to name what has a name."""
+        """Return a graph for a client with a random token: computing a token would hash all arguments of tasks."""
         return LLGExpr(graph, _determ_token=uuid.uuid4().hex)
 
 
@@ -73,7 +73,7 @@ try:
 except ImportError:
 
     def istask(node: Any) -> bool:  # type: ignore[misc]
-        """Return whether a node of a graph is computed, and not a value."""
+        """Return whether a node of a graph is a task, and not a value."""
         if isinstance(node, tuple):
             return bool(node) and callable(node[0])
         return hasattr(node, "dependencies") and type(node).__name__ != "DataNode"
@@ -88,7 +88,7 @@ _SCHEDULERS = {
 
 
 def _public_scheduler() -> Scheduler | None:
-    """Return the scheduler that ``compute`` would use, by what Dask documents."""
+    """Return the scheduler that ``compute`` would use, or None for the default, from documented parts of Dask."""
     configured = dask.config.get("scheduler", None)
     if isinstance(configured, Executor):
         return functools.partial(dask.threaded.get, pool=configured)
@@ -109,9 +109,9 @@ except ImportError:
 
 
 def find_upstream_tasks(graph: Mapping[Any, Any], key: Any) -> set[Any]:
-    """Return the keys of all tasks that the value of a key is made by; values in the graph are no tasks."""
+    """Return the keys of all tasks of a graph that the value of `key` depends on, with its own task; not of values."""
     nodes, _ = cull(graph, [key])
-    return {one for one, node in nodes.items() if istask(node)}
+    return {task_key for task_key, node in nodes.items() if istask(node)}
 
 
 def chosen_scheduler() -> Scheduler:
@@ -124,7 +124,7 @@ def chosen_scheduler() -> Scheduler:
 
 
 def find_executor(get: Scheduler) -> tuple[Executor, int] | None:
-    """Return the executor that was given as the scheduler, and how many tasks it runs at a time; None for others."""
+    """Return the executor configured as the scheduler and its number of concurrent tasks; None for other schedulers."""
     if not isinstance(get, functools.partial):
         return None
     if get.func is get_async:
@@ -135,7 +135,7 @@ def find_executor(get: Scheduler) -> tuple[Executor, int] | None:
 
 
 def call_workers(client: Any, function: Callable[..., Any], *arguments: Any, seconds: float) -> dict[str, Any]:
-    """Return what every worker answers, or its error, by its address; TimeoutError if one does not in time."""
+    """Return the result or the error of a function on every worker, by address; TimeoutError after `seconds`."""
     outcomes: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
@@ -144,8 +144,8 @@ def call_workers(client: Any, function: Callable[..., Any], *arguments: Any, sec
         except BaseException as error:
             outcomes.put((None, error))  # raised below
 
-    # A thread that the end of the program does not wait for, as a worker may stay silent.
-    threading.Thread(target=run, name="daskprep-ask", daemon=True).start()
+    # A daemon thread: a worker may never answer, and must not keep the program from ending.
+    threading.Thread(target=run, name="daskprep-call", daemon=True).start()
     try:
         results, error = outcomes.get(timeout=seconds)
     except queue.Empty:
@@ -156,17 +156,17 @@ def call_workers(client: Any, function: Callable[..., Any], *arguments: Any, sec
 
 
 def _secede() -> bool:
-    """Secede if this thread runs a task of a worker that has not yet, and return whether it did."""
+    """Secede from the worker's pool if this thread runs a task that has not seceded; return whether it seceded now."""
     distributed = sys.modules["distributed"]
     try:
         task, pool = distributed.worker.thread_state, distributed.threadpoolexecutor.thread_state
     except AttributeError:
         try:
             distributed.secede()
-        except (KeyError, ValueError):  # it has seceded already, or there is no worker
+        except (KeyError, ValueError):  # already seceded, or no worker
             return False
         return True
-    # A task that holds a worker_client() has seceded already, and then does not proceed.
+    # Inside worker_client() a task has already seceded, and `proceed` is False.
     if not getattr(task, "key", False) or not getattr(pool, "proceed", True):
         return False
     distributed.secede()
@@ -175,7 +175,7 @@ def _secede() -> bool:
 
 @contextmanager
 def secede_while_waiting() -> Iterator[None]:
-    """Let other tasks use the thread while it waits for them, if a task of a worker is what waits."""
+    """Release the thread of a worker's task for other tasks while the task waits for them; elsewhere do nothing."""
     has_seceded = _secede()
     try:
         yield

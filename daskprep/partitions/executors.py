@@ -1,4 +1,4 @@
-"""Run a function over partitions that are chosen one by one, and hand each result over as soon as it is there."""
+"""Executors that run a function over partitions requested one by one, on threads or a cluster, as futures."""
 
 from __future__ import annotations
 
@@ -28,19 +28,32 @@ from daskprep.partitions.graphs import Layer, PartitionFunction, run_on_fragment
 from daskprep.partitions.schedulers import active_client, worker_error
 from daskprep.sources import Source
 
-# Results that travel from workers at a time; more would only share the same network.
+# Concurrent transfers of results from workers; more would only share the same network.
 _FETCHING_THREADS = 4
 _UNLIMITED_BYTES = 1 << 60
-# Annotations that say where tasks run, and how often.
+# Annotations for the placement and the retries of tasks.
 _ANNOTATIONS = frozenset({"workers", "allow_other_workers", "resources", "retries"})
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is done with partitions: ``function(shared, argument, table)``, and then maybe ``then(result, argument)``.
+    """The work on partitions of a source.
 
-    `digest` is the same for the same source, function and `shared` in any process: clients that ask a scheduler for the
-    same share its tasks. None: nothing identifies the source in other processes, and no tasks are shared.
+    Attributes
+    ----------
+    source : Source
+        The source of the partitions.
+    columns : sequence of str
+        Columns to read.
+    function : callable
+        Called as ``function(shared, argument, table)`` for each requested partition.
+    shared : object
+        First argument of all calls; sent to workers once.
+    then : callable
+        Called as ``then(result, argument)`` for requests with `then`.
+    digest : str or None
+        Digest of source, function and `shared`, the same in every process. Clients of a scheduler share the tasks of
+        jobs with equal digests. None: the source cannot be identified, and no tasks are shared.
     """
 
     source: Source
@@ -52,10 +65,20 @@ class Job:
 
 
 class PartitionRequest(NamedTuple):
-    """One partition of a job: the arguments of its functions.
+    """One partition of a job, with the arguments of its functions.
 
-    `then` is None where nothing is to be done with the result. `epoch` tells apart the same partition asked for again,
-    `sequence_number` says which partitions are wanted first.
+    Attributes
+    ----------
+    number : int
+        Number of the partition.
+    argument : object
+        Second argument of `Job.function`.
+    then : object
+        Second argument of `Job.then`; None: `Job.then` is not called.
+    epoch : int
+        Distinguishes repeated requests for the same partition.
+    sequence_number : int
+        Order of the requests: lower numbers have priority.
     """
 
     number: int
@@ -66,13 +89,16 @@ class PartitionRequest(NamedTuple):
 
 
 class PartitionExecutor(ABC):
-    """Does a job for one partition after the other."""
+    """Base class of executors, which run a job for requested partitions."""
 
     is_distributed = False
     _pool: ThreadPoolExecutor
 
     def is_shut_down(self) -> bool:
-        """Whether nothing will come any more: it is closed, or Python ends, which waits for threads before it tells."""
+        """Return whether no more results will come: the executor is closed, or Python is shutting down.
+
+        Python waits for threads before it calls exit handlers, so waiting threads have to check this.
+        """
         try:
             self._pool.submit(int)
         except RuntimeError:
@@ -81,36 +107,36 @@ class PartitionExecutor(ABC):
 
     @abstractmethod
     def concurrency(self) -> int:
-        """Return how many partitions are worked on at a time, as things are now."""
+        """Return the number of partitions that run at a time, with the current threads or workers."""
 
     @abstractmethod
     def submit(self, request: PartitionRequest) -> Future[Any]:
-        """Put a partition to work."""
+        """Start a request, and return the future of its result."""
 
-    def release(self, request: PartitionRequest) -> None:  # noqa: B027 threads hold nothing
-        """Let go of a partition: nobody else will ask for it."""
+    def release(self, request: PartitionRequest) -> None:  # noqa: B027 threads keep no results
+        """Release the result of a request on the workers, as this executor no longer needs it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop; what is being worked on in this process is waited for."""
+        """Cancel pending requests, and wait for the requests that run in this process."""
 
 
 def open_executor(
     job: Job, client: Any = None, threads: int | None = None, annotations: Mapping[str, Any] = MappingProxyType({})
 ) -> PartitionExecutor:
-    """Return a feed of a cluster, if its client is given or active, or else of threads of this process."""
+    """Return an executor on the cluster of `client` or of the active client, or else on threads of this process."""
     client = None if job.source.in_memory else client or active_client()
     return ThreadExecutor(job, threads or CPU_COUNT) if client is None else ClusterExecutor(job, client, annotations)
 
 
 def current_annotations() -> Mapping[str, Any]:
-    """Return what ``dask.annotate`` says here of tasks."""
+    """Return the active annotations of ``dask.annotate``."""
     dask_annotations: Mapping[str, Any] = dask.get_annotations()
     return dask_annotations
 
 
 class ThreadExecutor(PartitionExecutor):
-    """Works on threads of this process; of a Dask frame a thread computes all that a partition is made of."""
+    """An executor on threads of this process; for a Dask frame, a thread computes all tasks of a partition."""
 
     def __init__(self, job: Job, threads: int) -> None:
         self.job = job
@@ -139,10 +165,10 @@ class ThreadExecutor(PartitionExecutor):
 
 
 class ClusterExecutor(PartitionExecutor):
-    """Works on the workers of a cluster, and fetches results from them without a detour.
+    """An executor on the workers of a cluster, which fetches results directly from the workers.
 
-    What `shared` holds travels once. A partition that another client asked for too is encoded once, as long as one of
-    them still holds it: hence one with `then` is held until it is forgotten.
+    `Job.shared` is sent once. A partition that several clients request is encoded once while one of them has a future
+    of it. So the future of a request with `then` is kept until `release`.
     """
 
     is_distributed = True
@@ -159,20 +185,16 @@ class ClusterExecutor(PartitionExecutor):
         self._result_prefix = unique_name("stream") if job.digest is None else f"stream-{job.digest}"
         self._own_prefix = unique_name("own")
         shared = self._result_prefix.replace("stream", "stream-shared", 1)
-        # A node of a graph, which the scheduler can send again if the worker that has it is lost. Dask would warn of a
-        # large one, as if it were sent with each partition.
+        # A node of a graph, since the scheduler can send it again if its worker is lost. Dask would warn of a large
+        # node, although it is sent once, not with each partition.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": _UNLIMITED_BYTES}):
             (self._shared,) = self._get({shared: DataNode(shared, job.shared)}, [shared])
 
     def _get(self, layer: Layer, keys: list[Any], **options: Any) -> list[Any]:
-        """Send a graph, and return futures of these keys."""
-        # Of the thread that began the stream; a thread that sends has none.
-        chosen_annotations = {
-            name: value(keys[0]) if callable(value) else value for name, value in self._annotations.items()
-        }
-        futures: list[Any] = self._client.get(
-            avoid_tokenizing(layer), keys, sync=False, **chosen_annotations, **options
-        )
+        """Send a graph to the scheduler, and return the futures of these keys."""
+        # The annotations of the thread that created the executor: other threads, which submit, have none.
+        annotations = {name: value(keys[0]) if callable(value) else value for name, value in self._annotations.items()}
+        futures: list[Any] = self._client.get(avoid_tokenizing(layer), keys, sync=False, **annotations, **options)
         return futures
 
     def concurrency(self) -> int:
@@ -189,7 +211,7 @@ class ClusterExecutor(PartitionExecutor):
         return outer
 
     def _layer(self, request: PartitionRequest) -> tuple[list[Any], Layer]:
-        """Return the graph of one partition, and the keys of what is to be held, the result last."""
+        """Return the keys of the futures to keep, with the result last, and the graph of one partition."""
         job, key = self.job, self._key(request)
         layer: Layer = {}
         run: Callable[..., Any] = run_on_fragment
@@ -204,7 +226,7 @@ class ClusterExecutor(PartitionExecutor):
         )
         if request.then is None:
             return [key], layer
-        # Only this feed asks for it.
+        # A key that no other client requests.
         then = (self._own_prefix, request.epoch, request.number)
         layer[then] = Task(then, job.then, TaskRef(key), request.then)
         return [key, then], layer
@@ -213,11 +235,12 @@ class ClusterExecutor(PartitionExecutor):
         return self._result_prefix, request.epoch, request.number
 
     def _fetch_soon(self, request: PartitionRequest, outer: Future[Any], future: Any) -> None:
+        """Fetch the result on a thread of the pool, since this callback must not block the client's threads."""
         try:
             with self._lock:
                 if not self._closed:
                     self._pool.submit(self._fetch, request, outer, future)
-        except RuntimeError as error:  # Python ends
+        except RuntimeError as error:  # Python is shutting down
             outer.set_exception(error)
 
     def _fetch(self, request: PartitionRequest, outer: Future[Any], future: Any) -> None:
@@ -241,7 +264,7 @@ class ClusterExecutor(PartitionExecutor):
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            futures = [one for kept_futures in self._futures.values() for one in kept_futures]
+            futures = [future for kept_futures in self._futures.values() for future in kept_futures]
             self._futures.clear()
         self._pool.shutdown(cancel_futures=True)
         for future in [*futures, self._shared]:
@@ -249,9 +272,10 @@ class ClusterExecutor(PartitionExecutor):
 
 
 def check_independent_partitions(source: Source, columns: Sequence[str]) -> None:
-    """Raise ConfigError if partitions of a Dask frame are computed from one another.
+    """Raise ConfigError if partitions of a Dask frame have tasks in common.
 
-    One by one they would be computed several times, and a join or a shuffle gives rows in another order each time.
+    Requested one by one, these tasks would run several times, and a join or a shuffle returns rows in a different order
+    each time.
     """
     frame = source.frame[list(columns)].optimize()
     graph, seen_tasks = dict(frame.__dask_graph__()), set[Any]()
@@ -266,7 +290,7 @@ def check_independent_partitions(source: Source, columns: Sequence[str]) -> None
 
 
 class _FrameGraph:
-    """The graph of a Dask frame, cut to what one partition is made of."""
+    """The optimized graph of a Dask frame, culled to the tasks of one partition at a time."""
 
     def __init__(self, job: Job) -> None:
         frame = job.source.frame[list(job.columns)].optimize()
@@ -274,7 +298,7 @@ class _FrameGraph:
         self._keys = frame.__dask_keys__()
 
     def partition_graph(self, number: int) -> tuple[Layer, Any]:
-        """Return the graph of a partition, and its key."""
+        """Return the graph of a partition, and the key of its frame."""
         key = self._keys[number]
         layer, _ = cull(self._graph, [key])
         return dict(layer), key

@@ -1,4 +1,4 @@
-"""Graphs of one task for each partition of a source."""
+"""Dask graphs with one task for each partition of a source."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ if TYPE_CHECKING:
 
 Layer = dict[Any, Any]
 
-# Dask's nannies start workers with this threshold, above which glibc gives free memory back to the system, and no
-# longer adapts by itself what it maps anew for every array.
+# Dask's nannies start workers with this threshold. glibc returns free memory above it to the system, and no longer
+# adapts the size from which each array is a new memory map.
 _DASK_TRIM_THRESHOLD = "65536"
-# Parameters of `mallopt` as glibc numbers them, M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and bytes.
+# Numbers of glibc's `mallopt` parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, with values in bytes.
 _MALLOC_PARAMETERS = ((-1, 1 << 28), (-3, 1 << 25))
-
 
 PartitionFunction = Callable[[Any, Any, pa.Table], Any]
 
 
 class LazyArguments:
-    """One argument for each partition that only the graph knows: a node that gives the list of them."""
+    """Arguments that tasks compute: `node` is the key of their list, one for each partition, in the graph `layer`."""
 
     def __init__(self, node: str, layer: Mapping[Any, Any]) -> None:
         self.node = node
@@ -49,9 +48,9 @@ Arguments = Sequence[Any] | LazyArguments
 
 @dataclass(frozen=True)
 class Pass:
-    """What is done with every partition of a source: ``function(shared, argument, table)``.
+    """A call of ``function(shared, argument, table)`` for every partition of a source, on a table of `columns`.
 
-    `shared` is the same for all partitions and is one node of the graph; each has one of the `arguments`.
+    `shared` is the same for all partitions, and one node of the graph; `arguments` has one item for each partition.
     """
 
     source: Source
@@ -61,7 +60,7 @@ class Pass:
     arguments: Arguments
 
     def run_on(self, partition: int) -> Any:
-        """Return what the function gives for a partition, which is read in this process."""
+        """Return the result of the function for a partition, which is read in this process."""
         assert not isinstance(self.arguments, LazyArguments)
         table = self.source._read(partition, self.columns)
         return self.function(self.shared, self.arguments[partition], table)
@@ -72,9 +71,9 @@ def partition_layer(
 ) -> tuple[Layer, list[tuple[str, int]]]:
     """Return the graph of one task for each partition, and the keys of these tasks in order.
 
-    With `separate_tasks` a Dask frame is read by tasks of its own: shared with later ones, Dask would keep every partition from
-    the first use to the last. With `leading_columns`, which columns may be, results are frames that take these columns of a Dask
-    frame and its index.
+    With `separate_tasks`, the tasks that read a Dask frame are not shared with later graphs: Dask would keep every
+    partition from its first use to its last. With `leading_columns`, results are frames, which get these columns and
+    the index of a Dask frame.
     """
     source, arguments = work.source, work.arguments
     prefix, state, wanted = unique_name(name), unique_name(f"state-{name}"), list(work.columns)
@@ -91,7 +90,7 @@ def partition_layer(
         run, partition_inputs = run_on_fragment, source.fragments
     if isinstance(arguments, LazyArguments):
         layer.update(arguments.layer)
-        argument_keys = [(unique_name(f"tell-{name}"), i) for i in range(len(partition_inputs))]
+        argument_keys = [(unique_name(f"argument-{name}"), i) for i in range(len(partition_inputs))]
         layer.update({key: Task(key, getitem, TaskRef(arguments.node), key[1]) for key in argument_keys})
         partition_arguments = [TaskRef(key) for key in argument_keys]
     else:
@@ -103,22 +102,22 @@ def partition_layer(
 
 
 def reference_results(keys: Sequence[Any]) -> List:
-    """Return a list of the results of `keys`, as an argument of a task."""
+    """Return references to the results of `keys` as a list, for an argument of a task."""
     return List(*[TaskRef(key) for key in keys])
 
 
 def unique_name(name: str) -> str:
-    """Return a name that no other graph has; Dask's dashboard groups tasks by what stands before the hexadecimals."""
+    """Return a unique name for tasks; Dask's dashboard groups them by the part before the hexadecimal digits."""
     return f"{name}-{uuid.uuid4().hex}"
 
 
 def identity(value: Any) -> Any:
-    """Return what is given, as a task of its own."""
+    """Return the value unchanged, as a separate task."""
     return value
 
 
 def run_on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
-    """Run a function on a partition of a Dask frame."""
+    """Return the result of a partition function for a partition of a Dask frame."""
     keep_freed_memory()
     return function(shared, argument, table_from_pandas(frame, columns))
 
@@ -129,26 +128,26 @@ def _run_and_prepend(leading_columns: list[str], *task: Any) -> pd.DataFrame:
 
 
 def prepend_columns(frame: pd.DataFrame, leading_columns: Sequence[str], results: pd.DataFrame) -> pd.DataFrame:
-    """Return results, a row for each row of a frame, with the index of the frame and some of its columns in front."""
+    """Return the results, a row for each row of `frame`, with its index and with `leading_columns` as first columns."""
     combined = results.set_axis(frame.index)
     for position, name in enumerate(leading_columns):
         if name in combined.columns:
-            raise ConfigError(f'two columns would be named "{name}": rename that of the data')
+            raise ConfigError(f'two columns would be named "{name}": rename the column of the data')
         combined.insert(position, name, frame[name].array)
     return combined
 
 
 def run_on_fragment(function: Callable[..., Any], shared: Any, argument: Any, fragment: Any, columns: list[str]) -> Any:
-    """Run a function on a piece of files."""
+    """Return the result of a partition function for a fragment, which is read here."""
     keep_freed_memory()
     return function(shared, argument, fragment.read(columns))
 
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Undo what Dask's nannies set, once in this process, and tell whether it was set; other settings stay.
+    """Undo the malloc setting of Dask's nannies, once in a process, and return whether it was undone.
 
-    Encoding spends a third of its time on memory that is had anew from the system otherwise.
+    Other settings stay. With Dask's, encoding spends a third of its time on memory that glibc requests repeatedly.
     """
     if os.environ.get("MALLOC_TRIM_THRESHOLD_") != _DASK_TRIM_THRESHOLD or "MALLOC_MMAP_THRESHOLD_" in os.environ:
         return False
@@ -157,7 +156,7 @@ def keep_freed_memory() -> bool:
 
 
 def concatenate_arrays(arrays: Sequence[Any]) -> Any:
-    """Return lazy Dask arrays as one, their rows one after the other."""
+    """Return the concatenation of lazy Dask arrays along the rows."""
     return da.concatenate(arrays)
 
 
@@ -170,9 +169,9 @@ def build_chunked_array(
     rows: Sequence[int],
     like: np.ndarray,
 ) -> Any:
-    """Return a lazy Dask array with a chunk for each argument, which ``function(shared, argument)`` reads.
+    """Return a lazy Dask array with a chunk for each argument, which ``function(shared, argument)`` returns.
 
-    `rows` are the rows of each chunk, and `like` is an empty array of the same type and shape.
+    `rows` are the numbers of rows of the chunks, and `like` is an empty array of the same dtype and row shape.
     """
     prefix, state, tail = unique_name(name), unique_name(f"state-{name}"), (0,) * (like.ndim - 1)
     layer: dict[Any, Any] = {state: DataNode(state, shared)}

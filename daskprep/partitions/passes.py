@@ -1,11 +1,9 @@
-"""What can be done with all partitions of a source: run a function over each, merge, exchange, or make arrays.
+"""Passes over all partitions of a source: map, map and reduce, exchange of results, and lazy arrays or frames.
 
-Functions are called as ``function(shared, argument, table)``. Neither of the first two holds rows; tables exist only
-inside a task.
-A task takes some consecutive partitions, one after the other, so that there are about 8 tasks for each thread. Only a
-partition of a Dask frame, or of lazy arrays, has a task of its own: together they would be in memory at once.
-Sources in this process's memory (pandas, NumPy) never enter a graph: their partitions are slices that threads work
-on where they are.
+Functions are called as ``function(shared, argument, table)``. Only tables have rows, and they exist only inside tasks.
+A task reads several consecutive partitions, one at a time, with about 8 tasks for each thread. A partition of a Dask
+frame, or a chunk of a lazy array, has a separate task: Dask would keep all partitions of one task in memory together.
+Sources in memory (pandas, NumPy) never enter a graph: threads of this process read slices of them.
 """
 
 from __future__ import annotations
@@ -44,13 +42,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TREE_WIDTH = 8
-# Enough that all threads end at about the same time; a task costs the scheduler and the client a millisecond.
+# Enough for all threads to finish at about the same time; a task costs the scheduler and the client a millisecond.
 _TASKS_PER_THREAD = 8
-# Of a cluster whose workers are still to come.
+# For a cluster without workers yet.
 _DEFAULT_TASKS = 64
-# Columns that are merged together. Eight summaries of so many are in memory at a time, of quantiles some 32 MB.
+# Columns in a merge task. Summaries of 8 partitions for these columns are in memory together: 32 MB of quantiles.
 _CHUNK_KEYS = 64
-# Gives a list of what is gathered, of which the first is a list of small things.
+# Returns a list: first the list of small results, then other gathered values.
 Gather = Callable[[Iterator[Any]], list[Any]]
 
 
@@ -59,8 +57,9 @@ def map_partitions(
 ) -> list[Any]:
     """Run a function over every partition and return its small results in order.
 
-    With `checkpoint`, results of tasks are kept in files, and those that are there already are taken from them.
-    `advance` is called in this process with each result as it comes, in any order, by one thread at a time.
+    `name` is the prefix of the tasks' keys. With `checkpoint`, results of tasks are kept in files, and results from an
+    interrupted pass are read from them. `advance` is called in this process with each result when its task finishes, in
+    any order, by one thread at a time.
     """
     if work.source.in_memory:
         return run_on_threads(work.run_on, work.source.npartitions, advance)
@@ -83,7 +82,7 @@ def run_tasks(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Run ``function(shared, argument)`` for every argument; results and `advance` are as of `map_partitions`."""
+    """Run ``function(shared, argument)`` for every argument; results and `advance` are as in `map_partitions`."""
     if not arguments:
         return []
     state, prefix = unique_name(f"state-{name}"), unique_name(name)
@@ -108,10 +107,11 @@ def run_two_stages(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Run ``make(source)`` for every source, and for every argument ``use(argument, made)`` with what it needs of them.
+    """Run ``make(source)`` for every source, and return the results of ``use(argument, values)`` for every argument.
 
-    `needs` holds, for each argument, numbers of sources and keys of what `make` gave. What nothing needs any more is
-    forgotten, while other sources still wait: so this is for schedulers of this process, where it need not travel.
+    `make` returns a mapping. `needs` has for each argument the (number of the source, key) of its values. Values that
+    no task needs any more are released while other sources are pending. Only for schedulers in this process: on a
+    cluster, the values would be sent between workers.
     """
     make_prefix, pick_prefix, use_prefix = unique_name(name), unique_name(f"pick-{name}"), unique_name(use_name)
     layer: Layer = {(make_prefix, i): Task((make_prefix, i), make, source) for i, source in enumerate(sources)}
@@ -133,12 +133,12 @@ def map_reduce(
     checkpoint: Checkpoint | None = None,
     advance: Advance | None = None,
 ) -> dict[Any, Any]:
-    """Run a function over every partition, merge what it gives by key in a tree, and finish each key.
+    """Run a function over every partition, merge its values by key in a tree, and return a finished value for each key.
 
-    The function gives a pair: something small, and a mapping that has a value for each of `keys`. ``merge(values)``
-    takes up to 8 values of one key and gives one; when at most 8 remain, ``finish(key, values)`` gives the value of the
-    key, in a task of its own. `checkpoint` is as of `map_partitions`. `advance` is called with the small things: on a cluster
-    these alone travel to this process.
+    The function returns a pair: a small result, and a mapping with a value for each of `keys`. ``merge(values)`` merges
+    up to 8 values of one key into one. When at most 8 remain, ``finish(key, values)`` returns the value of the key, as
+    a separate task. `checkpoint` is as in `map_partitions`. `advance` is called with the small results: a cluster sends
+    only these and the finished values to this process.
     """
     merger = Merger(merge)
     if work.source.in_memory:
@@ -148,21 +148,21 @@ def map_reduce(
     layer[shared_finish] = DataNode(shared_finish, finish)
     finished: list[Any] = []
     for number, chunk in enumerate(split_batches(keys, _CHUNK_KEYS), start=1):
-        # A single chunk is taken from where it lies: half as many tasks for the scheduler.
+        # A single chunk needs no task to pick it: half as many tasks for the scheduler.
         parts = tasks if len(chunk) == len(keys) else _add_pick_tasks(layer, "part", tasks, number)
         last = _add_merge_tasks(layer, parts, merger)
         for key in chunk:
             finished.append(task := (learn, len(finished)))
             layer[task] = Task(task, _finish_key, TaskRef(shared_finish), key, reference_results(last))
-    small_keys = [] if advance is None else _add_pick_tasks(layer, "tell", tasks, 0)
+    small_keys = [] if advance is None else _add_pick_tasks(layer, "small-results", tasks, 0)
     results = compute(layer, [*finished, *small_keys], watched=small_keys, advance=_advance_per_result(advance))
     return dict(zip(keys, results, strict=False))
 
 
 def exchange_results(work: Pass, name: str, combine: Callable[[list[Any]], list[Any]]) -> Arguments:
-    """Let partitions tell each other something: `combine` turns all results into one argument for each partition.
+    """Run a function over every partition, and return ``combine(results)``: one argument of a later pass for each.
 
-    For sources outside this process the answer is lazy, a node of the graph that `build_arrays` builds.
+    For sources not in memory the arguments are lazy, and become a node of the graph of that pass.
     """
     if work.source.in_memory:
         return combine(run_on_threads(work.run_on, work.source.npartitions))
@@ -172,14 +172,10 @@ def exchange_results(work: Pass, name: str, combine: Callable[[list[Any]], list[
     return LazyArguments(node, layer)
 
 
-def build_arrays(
-    work: Pass,
-    *,
-    like: Callable[[], Mapping[str, np.ndarray]],
-) -> dict[str, Any]:
-    """Return one array for each key that `function` gives: NumPy for sources in memory, else lazy Dask arrays.
+def build_arrays(work: Pass, *, like: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, Any]:
+    """Return one array for each key of the function's results: NumPy for sources in memory, else lazy Dask arrays.
 
-    The function gives a dict of arrays for one partition; `like` makes empty arrays of the same types and shapes.
+    The function returns a dict of arrays for a partition; ``like()`` returns empty arrays of equal dtypes and shapes.
     """
     source = work.source
     if source.in_memory:
@@ -202,15 +198,10 @@ def build_arrays(
     return picked
 
 
-def build_frame(
-    work: Pass,
-    *,
-    meta: pd.DataFrame,
-    leading_columns: Sequence[str],
-) -> Any:
-    """Return the pandas frames that a function gives as a lazy Dask frame, a partition for each.
+def build_frame(work: Pass, *, meta: pd.DataFrame, leading_columns: Sequence[str]) -> Any:
+    """Return a lazy Dask frame of the pandas frames that the function returns, one for each partition.
 
-    `meta` is such a frame without rows. Those of a Dask frame take its index, and the columns `leading_columns` in front.
+    `meta` is a result without rows. Results for a Dask frame get its index, and its `leading_columns` as first columns.
     """
     import dask.dataframe as dd  # noqa: PLC0415 it takes a second to import
 
@@ -223,33 +214,31 @@ def build_frame(
 
 
 class _UntokenizedLayer(UserDict[Any, Any]):
-    """A layer that Dask names without a look at its values, which takes long for large models, and fails for some."""
+    """A graph layer that Dask does not hash to name it, which takes long for large models, and fails for some."""
 
     def __dask_tokenize__(self) -> str:
         return str(next(iter(self)))  # a name that no other graph has
 
 
 def _grouped_layer(work: Pass, name: str, gather: Gather, checkpoint: Checkpoint | None) -> tuple[Layer, list[Any]]:
-    """Return the graph of a task for some partitions each, or each of a Dask frame, that gathers what they give."""
+    """Return a graph and its keys; each task gathers results of several partitions, or of one of a Dask frame."""
     if work.source.is_dask:
         shared = (gather, work.function, work.shared)
         return partition_layer(replace(work, function=_gather_partition, shared=shared), name)
     assert not isinstance(work.arguments, LazyArguments)
     prefix, state, fragments = unique_name(name), unique_name(f"state-{name}"), work.source.fragments
     layer: Layer = {state: DataNode(state, work.shared)}
-    partition_ranges = group_partitions(len(fragments), size=None if checkpoint is None else checkpoint.size())
+    groups = group_partitions(len(fragments), size=None if checkpoint is None else checkpoint.size())
     pairs = list(zip(work.arguments, fragments, strict=True))
-    argument_lists = _pickle_for_cluster(
-        [pairs[partition_range.start : partition_range.stop] for partition_range in partition_ranges]
-    )
-    for i, (task_arguments, partition_range) in enumerate(zip(argument_lists, partition_ranges, strict=True)):
-        options = (list(work.columns), gather, partition_range, checkpoint)
+    argument_lists = _pickle_for_cluster([pairs[group.start : group.stop] for group in groups])
+    for i, (task_arguments, group) in enumerate(zip(argument_lists, groups, strict=True)):
+        options = (list(work.columns), gather, group, checkpoint)
         layer[prefix, i] = Task((prefix, i), run_on_fragments, work.function, TaskRef(state), task_arguments, *options)
     return layer, list(layer)[1:]
 
 
 def _pickle_for_cluster(lists: Sequence[list[Any]]) -> Sequence[Sequence[Any]]:
-    """Return what tasks are given, for a cluster each list in one piece, unless that repeats what they share."""
+    """Return the arguments of tasks, each list as one pickle on a cluster, unless that would repeat shared objects."""
     return [Pickled(items) for items in lists] if is_distributed() and share_little(lists) else lists
 
 
@@ -275,7 +264,7 @@ def _concatenate(lists: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def _advance_per_result(advance: Advance | None, extract: Callable[[Any], Iterable[Any]] = iter) -> Advance | None:
-    """Return what tells each of the results of a task, which are `extract` what it gives."""
+    """Return a function that calls `advance` with each result in ``extract(result of a task)``; None for None."""
     if advance is None:
         return None
 
@@ -293,16 +282,15 @@ def _fold_in_memory(
     keys: Sequence[Hashable],
     advance: Advance | None,
 ) -> dict[Any, Any]:
-    partition_ranges = group_partitions(work.source.npartitions, CPU_COUNT)
+    """Return the result of `map_reduce` for a source in memory, computed on threads of this process."""
+    groups = group_partitions(work.source.npartitions, CPU_COUNT)
     gathered = run_on_threads(
-        lambda partition_range: merger(map(work.run_on, partition_ranges[partition_range])),
-        len(partition_ranges),
-        _advance_per_result(advance, itemgetter(0)),
+        lambda i: merger(map(work.run_on, groups[i])), len(groups), _advance_per_result(advance, itemgetter(0))
     )
     parts = [dict(ChainMap(*part[1:])) for part in gathered]
     while len(parts) > _TREE_WIDTH:
         batches = split_batches(parts, _TREE_WIDTH)
-        parts = run_on_threads(lambda i: merger.merge_chunk(batches[i]), len(batches))  # noqa: B023 it is called here alone
+        parts = run_on_threads(lambda i: merger.merge_chunk(batches[i]), len(batches))  # noqa: B023 only called within this iteration
     finished = run_on_threads(lambda i: _finish_key(finish, keys[i], parts), len(keys))
     return dict(zip(keys, finished, strict=True))
 
@@ -312,13 +300,13 @@ def _finish_key(finish: Callable[[Any, list[Any]], Any], key: Any, parts: Sequen
 
 
 def _unwrap_chunk(part: Any) -> Mapping[Any, Any]:
-    """Return a chunk, which may be the only one of all that a task gathered."""
+    """Return a chunk, either alone or as the second item of the list that a task gathered."""
     chunk: Mapping[Any, Any] = part[1] if isinstance(part, list) else part
     return chunk
 
 
 def _add_pick_tasks(layer: Layer, name: str, tasks: Sequence[Any], item_index: int) -> list[Any]:
-    """Add tasks that take one of the things that each task gives, and return their keys."""
+    """Add tasks that pick item `item_index` of the result of each task, and return their keys."""
     prefix = unique_name(name)
     keys = [(prefix, i) for i in range(len(tasks))]
     layer.update({key: Task(key, getitem, TaskRef(task), item_index) for key, task in zip(keys, tasks, strict=True)})
@@ -326,7 +314,7 @@ def _add_pick_tasks(layer: Layer, name: str, tasks: Sequence[Any], item_index: i
 
 
 def _add_merge_tasks(layer: Layer, keys: Sequence[Any], merger: Merger) -> list[Any]:
-    """Add tasks that merge the results of `keys` until at most 8 remain, and return the keys of these."""
+    """Add tasks that merge the results of `keys` until at most 8 remain, and return the remaining keys."""
     remaining = list(keys)
     while len(remaining) > _TREE_WIDTH:
         level = unique_name("merge")
@@ -342,12 +330,12 @@ def _add_merge_tasks(layer: Layer, keys: Sequence[Any], merger: Merger) -> list[
 
 
 def split_batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Cut items into those that are merged together."""
+    """Return the items in batches of `size`, except for the last batch."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def group_partitions(count: int, threads: int | None = None, size: int | None = None) -> list[range]:
-    """Cut so many partitions into runs, one for each task: about 8 tasks for each thread, unless told their size."""
+    """Return ranges of `count` partitions, one per task: `size` partitions each, or about 8 tasks for each thread."""
     tasks = _TASKS_PER_THREAD * (worker_threads()[1] if threads is None else threads)
     size = size or max(1, count // (tasks or _DEFAULT_TASKS))
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
@@ -362,7 +350,7 @@ def run_on_fragments(
     partition_range: range,
     checkpoint: Checkpoint | None,
 ) -> list[Any]:
-    """Run a function with each argument on a piece of files, one in memory at a time, and gather the results."""
+    """Return the gathered results of a function for (argument, fragment) pairs, one fragment in memory at a time."""
 
     def make() -> list[Any]:
         return gather(run_on_fragment(function, shared, argument, fragment, columns) for argument, fragment in pairs)
@@ -371,16 +359,16 @@ def run_on_fragments(
 
 
 def call_each(function: Callable[[Any, Any], Any], shared: Any, arguments: Sequence[Any]) -> Pickled:
-    """Return what a function gives for each argument."""
+    """Return the results of a function for each argument, as one pickle."""
     keep_freed_memory()
     return Pickled([function(shared, argument) for argument in arguments])
 
 
 @dataclass(frozen=True)
 class Merger:
-    """Gathers what partitions give, a pair of something small and a mapping: the small things, and merged mappings.
+    """A `Gather` of (small result, mapping) pairs: the list of small results, then chunks of the merged mapping.
 
-    ``merge(values)`` merges values of one key. A mapping is cut into chunks of its keys, which are merged apart.
+    ``merge(values)`` merges the values of one key. The mapping is split by keys into separately merged chunks.
     """
 
     merge: Callable[[list[Any]], Any]
@@ -390,7 +378,7 @@ class Merger:
         merged: dict[Any, Any] = {}
         for small, values in results:
             small_results.append(small)
-            # Also what comes first: a merge bounds what stays in memory.
+            # The first value is merged too, as merging bounds its size in memory.
             merged = {key: self.merge([*([merged[key]] if merged else []), values[key]]) for key in values}
             del values
         return [
@@ -399,6 +387,6 @@ class Merger:
         ]
 
     def merge_chunk(self, parts: Sequence[Any]) -> dict[Any, Any]:
-        """Merge the same chunk of several."""
+        """Return the merged values of the same chunk of several results."""
         chunks = [_unwrap_chunk(part) for part in parts]
         return {key: self.merge([part[key] for part in chunks]) for key in chunks[0]}

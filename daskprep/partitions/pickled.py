@@ -1,4 +1,4 @@
-"""Lists that travel to workers and back in one piece."""
+"""Lists that are sent to workers and back as one pickle."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import cloudpickle
 
-# The names of classes and folders are in each, too.
+# Below 1, since even unrelated items share names of classes and folders in a pickle.
 _MIN_SEPARATE_RATIO = 0.8
 
 
 class Pickled(Sequence[Any]):
-    """A list that is pickled as one run of bytes, and unpickled only when it is first looked into.
+    """A list that is pickled to a single bytes object, and unpickled at the first access to it.
 
-    Dask sends every item of a list and every array as a frame of its own, which costs 0.05 ms, and its scheduler makes
-    all that a graph holds, only to pickle it again.
+    Dask sends every item of a list and every array as a separate frame, which costs 0.05 ms. Its scheduler would also
+    unpickle and pickle all objects in a graph.
     """
 
     def __init__(self, items: list[Any] | None, data: bytes = b"") -> None:
@@ -28,7 +28,7 @@ class Pickled(Sequence[Any]):
 
     def _unpickle(self) -> list[Any]:
         if self._items is None:
-            self._items = pickle.loads(self._data)  # noqa: S301 what a task of this job was given, or gave
+            self._items = pickle.loads(self._data)  # noqa: S301 arguments or results of tasks of this job
         return self._items
 
     def __len__(self) -> int:
@@ -39,13 +39,13 @@ class Pickled(Sequence[Any]):
 
 
 def share_little(lists: Sequence[list[Any]]) -> bool:
-    """Tell of lists of a kind whether they are as large together as each by itself, going by the first two."""
+    """Return whether pickles of lists share little: the first two are about as large together as separately."""
     sample = lists[:2]
-    return len(_dump(sample)) >= _MIN_SEPARATE_RATIO * sum(len(_dump(one)) for one in sample)
+    return len(_dump(sample)) >= _MIN_SEPARATE_RATIO * sum(len(_dump(items)) for items in sample)
 
 
 def _dump(items: Any) -> bytes:
-    """Pickle as Dask does: what workers cannot import travels whole, which takes four times as long."""
+    """Pickle like Dask: by value if workers cannot import a class or function, which takes four times as long."""
     try:
         data = pickle.dumps(items, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):

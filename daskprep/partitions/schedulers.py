@@ -1,4 +1,4 @@
-"""Where tasks run: on threads of this process, on Dask's local schedulers, or on a cluster."""
+"""Schedulers: run tasks on threads of this process, on Dask's local schedulers, or on a cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from daskprep.partitions.dask_internals import (
     secede_while_waiting,
 )
 
-# A worker answers at once; one that swaps may take long.
+# A healthy worker responds immediately; a worker that swaps may take long.
 _TIMEOUT_SECONDS = 120.0
 _IMPORT_ERRORS = re.compile(r"\b(ModuleNotFoundError|ImportError|AttributeError)\b")
 _SAME_VERSIONS_HINT = (
@@ -46,7 +46,7 @@ def active_client() -> Any:
 
 
 def use_client(client: Any) -> AbstractContextManager[Any]:
-    """Let the workers of a client run the tasks; None: those that do so anyway."""
+    """Return a context in which the workers of `client` run the tasks; None: the configured scheduler runs them."""
     return nullcontext() if client is None else dask.config.set(scheduler=client)
 
 
@@ -56,7 +56,7 @@ def is_distributed() -> bool:
 
 
 def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return what a function gives in every process that runs tasks, or in as many as Dask's local scheduler uses."""
+    """Return the results of a function on every worker, or of as many calls as Dask's local scheduler has processes."""
     get = chosen_scheduler()
     if (client := _client(get)) is not None:
         return _call_all_workers(client, function, *arguments)
@@ -66,7 +66,7 @@ def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[A
 
 
 def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return what every worker answers; WorkerError for one that cannot, or that dies or is silent meanwhile."""
+    """Return the results of a function on every worker; WorkerError for a worker that fails or does not respond."""
     try:
         results = call_workers(
             client, _call_if_same_version, _version(), function, *arguments, seconds=_TIMEOUT_SECONDS
@@ -88,6 +88,7 @@ def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any
 
 
 def _call_if_same_version(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function on a worker; WorkerError if its version of daskprep differs from `version`."""
     if version != _version():
         raise WorkerError(
             f"daskprep is {_version()} on {socket.gethostname()}, and {version} here: {_SAME_VERSIONS_HINT}"
@@ -101,16 +102,16 @@ def _version() -> str:
 
 
 def worker_error(error: BaseException, address: str | None = None) -> WorkerError | None:
-    """Return what to say of an error that is about workers and not about data, or None."""
+    """Return a WorkerError that explains an error of workers, such as a failed import; None for errors of data."""
     worker = f"worker {address}" if address else "a worker"
     if type(error).__name__ == "KilledWorker":
         explanation = WorkerError(
-            f"{error} Most often a worker is killed for memory: give each more, or fewer threads, or use smaller "
-            "partitions (partition_bytes of read_files, memory of fit_write). What is finished is kept: a write that "
-            "is run again goes on from there"
+            f"{error} Most often a worker is killed for lack of memory: give workers more memory or fewer threads, or "
+            "use smaller partitions (partition_bytes of read_files, memory of fit_write). Finished work is kept: run "
+            "the write again to resume"
         )
     elif isinstance(error, ImportError) or (_IMPORT_ERRORS.search(str(error)) and address):
-        explanation = WorkerError(f"{worker} cannot import what it is to run ({error}): {_SAME_VERSIONS_HINT}")
+        explanation = WorkerError(f"{worker} cannot import the code of a task ({error}): {_SAME_VERSIONS_HINT}")
     else:
         return None
     explanation.__cause__ = error
@@ -134,7 +135,7 @@ def is_in_process() -> bool:
 
 
 def worker_threads() -> tuple[int, int]:
-    """Return how many processes, and how many threads in all of them, run the tasks."""
+    """Return the number of processes that run tasks, and the total number of their threads."""
     get = chosen_scheduler()
     if (client := _client(get)) is not None:
         threads = client.nthreads()
@@ -149,10 +150,10 @@ def worker_threads() -> tuple[int, int]:
 
 
 def run_on_threads(call: Callable[[int], Any], count: int, advance: Advance | None = None) -> list[Any]:
-    """Call a function with 0, 1, .. on threads of this process and return the results in order.
+    """Return the results of ``call(i)`` for i from 0 to `count` - 1, in order, computed on threads of this process.
 
-    An error is that of the smallest number that failed, whichever thread came first: what has not started never does,
-    and what runs is waited for.
+    After an error, pending calls are canceled and running calls finish. Then the error of the smallest i is raised,
+    regardless of the order in time.
     """
     report = advance or (lambda _: None)
     threads = min(CPU_COUNT, count)
@@ -171,7 +172,7 @@ def run_on_threads(call: Callable[[int], Any], count: int, advance: Advance | No
                 report(future.result())
         finally:
             pool.shutdown(cancel_futures=True)
-    # They start in order: what was cancelled comes after all that failed.
+    # Calls start in order: all canceled calls come after the failed ones.
     return [future.result() for future in futures]
 
 
@@ -180,7 +181,7 @@ def compute(
 ) -> list[Any]:
     """Run a graph and return the results of `keys` in order.
 
-    `advance` is called with the result of each key of `watched`, some of `keys`, as soon as it is there.
+    `advance` is called once with the result of each key of `watched`, a subset of `keys`, when its task finishes.
     """
     get = chosen_scheduler()
     if advance is None:
@@ -197,8 +198,8 @@ def compute(
             return _gather_as_completed(client, layer, keys, advance_once)
     with Callback(posttask=lambda key, result, *_: advance_once(key, result)):
         results = _compute(get, layer, keys)
-    # Dask's callbacks are global: the graph of another thread may have taken ours, and a scheduler that is not Dask's
-    # may call none.
+    # Dask's callbacks are global: the graph of another thread may have replaced ours, and a custom scheduler may call
+    # none.
     for key, result in zip(keys, results, strict=True):
         advance_once(key, result)
     return results
@@ -210,7 +211,7 @@ def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list
             return list(get(avoid_tokenizing(layer), list(keys)))
     if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
         return list(get(layer, list(keys)))
-    # After an error Dask leaves running tasks alone; leaving a pool of our own waits for them, so that nothing writes
+    # After an error Dask does not wait for running tasks. The exit of this pool waits for them, so that no task writes
     # to a folder that the caller removes.
     with ThreadPoolExecutor(worker_threads()[1], thread_name_prefix="daskprep") as pool:
         return list(get(layer, list(keys), pool=pool))
@@ -219,7 +220,7 @@ def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list
 def _gather_as_completed(
     client: Any, layer: dict[Any, Any], keys: Sequence[Any], advance_once: Callable[[Any, Any], None]
 ) -> list[Any]:
-    """Gather results from a cluster as they come; releasing their futures cancels those that have not started."""
+    """Return results from a cluster in the order of `keys`, gathered as they finish; an error cancels pending tasks."""
     distributed = sys.modules["distributed"]
     futures = client.get(avoid_tokenizing(layer), list(keys), sync=False)
     results = {}
@@ -237,6 +238,7 @@ def _gather_as_completed(
 
 
 def _client(get: Scheduler) -> Any:
+    """Return the ``distributed.Client`` to which a scheduler function belongs; None for other schedulers."""
     owner, distributed = getattr(get, "__self__", None), sys.modules.get("distributed")
     return owner if distributed is not None and isinstance(owner, distributed.Client) else None
 

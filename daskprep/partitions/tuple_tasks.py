@@ -1,7 +1,7 @@
-"""What stands for Dask's own `Task`, `DataNode`, `TaskRef` and `List` where they are gone: graphs of tuples.
+"""Graphs of tuples, which replace Dask's `Task`, `DataNode`, `TaskRef` and `List` in versions without them.
 
-These Dask documents too, as its older kind. It looks for keys among all that a tuple holds, so arguments that are no
-references hide in the function that is called.
+Dask documents tuples as tasks. It replaces every item of a tuple that equals a key, so arguments other than references
+are bound to the function with `functools.partial`.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TaskRef:
-    """The result of a task as an argument of another."""
+    """A reference to the result of a task, as an argument of another task."""
 
     key: Any
 
 
 class List:
-    """A list of results as an argument of a task."""
+    """A list of references to results, as an argument of a task."""
 
     def __init__(self, *references: TaskRef) -> None:
         self.references = references
 
 
 def reference_future(future: Any) -> Any:
-    """Return what stands for the result of a future, as an argument of a task.
+    """Return a reference to the result of a future, as an argument of a task.
 
-    A key says nothing to a graph that does not have it; the future itself does.
+    The reference is the future itself: its key alone would be unknown in a graph without the task.
     """
     return TaskRef(future)
 
 
 def Task(key: Any, function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:  # noqa: N802
-    """Return a task that calls a function with arguments and the results of others."""
+    """Return a task that calls a function with arguments, in which references are replaced by results."""
     del key
     needed: list[Any] = []
     argument_slots: list[tuple[str, Any]] = []
@@ -53,17 +53,17 @@ def Task(key: Any, function: Callable[..., Any], *arguments: Any) -> tuple[Any, 
 
 
 def DataNode(key: Any, value: Any) -> tuple[Any, ...]:  # noqa: N802
-    """Return a task that gives a value."""
+    """Return a task that returns a value."""
     return Task(key, _identity, value)
 
 
 def _call_with_results(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], *results: Any) -> Any:
-    """Call a function with all its arguments, of which some are results, or lists of so many."""
+    """Call a function with its arguments, with one result, or a list of n results, in place of references."""
     remaining = iter(results)
     return function(
         *[
-            one if kind == "value" else next(remaining) if kind == "result" else list(islice(remaining, one))
-            for kind, one in arguments
+            item if kind == "value" else next(remaining) if kind == "result" else list(islice(remaining, item))
+            for kind, item in arguments
         ]
     )
 
@@ -73,5 +73,5 @@ def _identity(value: Any) -> Any:
 
 
 def avoid_tokenizing(graph: Any) -> Any:
-    """Return what is given: a graph that a client reads, to name it."""
+    """Return the graph unchanged: without `LLGExpr`, the client computes its token."""
     return graph

@@ -157,7 +157,7 @@ def test_text_of_a_float_reads_back_as_it(value: float) -> None:
     [
         (
             ["x", {"k": 1}],
-            r"row 1: a cell of type dict cannot be read: \{'k': 1\}; put what it holds in columns",
+            r"row 1: a cell of type dict cannot be read: \{'k': 1\}; put its values in separate columns",
         ),
         ([None, object()], "row 1: a cell of type object cannot be read"),
         ([1j], "row 0: a cell of type complex"),
