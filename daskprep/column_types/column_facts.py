@@ -139,9 +139,9 @@ def _struct_facts(cells: pa.StructArray) -> ColumnFacts:
     is_image |= unrecognized & _has_suffix(path, IMAGE_SUFFIXES)
     is_audio |= unrecognized & _has_suffix(path, AUDIO_SUFFIXES)
     absent = np.array(data.is_null(), bool) & np.array(path.is_null(), bool)
-    others = cells.filter(pa.array(~(is_image | is_audio | absent)))
+    unsupported = cells.filter(pa.array(~(is_image | is_audio | absent)))
     missing = int(absent.sum())
-    return _media_facts(data, is_image, is_audio) + ColumnFacts(missing, missing) + _other_facts(others)
+    return _media_facts(data, is_image, is_audio) + ColumnFacts(missing, missing) + _other_facts(unsupported)
 
 
 def _field(cells: pa.StructArray, name: str) -> pa.Array:

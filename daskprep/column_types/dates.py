@@ -32,6 +32,7 @@ def guess_date(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_date_text(facts: ColumnFacts) -> Guess | None:
+    """Return a Date for text if a format fits most values, else None."""
     texts, samples = facts.distinct.texts, facts.distinct.texts.to_pylist()
     is_ambiguous = _FIELDS.fullmatch(samples[0]) and not facts.text.day_first and not facts.text.day_second
     for date_format in dict.fromkeys([_day_first_format(facts), None, *_LOG_FORMATS]):
@@ -45,8 +46,8 @@ def _guess_date_text(facts: ColumnFacts) -> Guess | None:
         # `distinct` keeps a sample of many values, which may contain none of the unreadable ones.
         share = counts[np.array(dates.is_null(), bool)].sum() / counts.sum()
         n_unreadable = max(round(float(share) * facts.usable), facts.usable - facts.text.dates)
-        what = f"dates, {note}, such as {quote_value(sample)}{describe_unreadable(n_unreadable, facts.usable)}"
-        return Guess(feature, f"{what}: {describe_counts(facts)}", bool(n_unreadable))
+        reason = f"dates, {note}, such as {quote_value(sample)}{describe_unreadable(n_unreadable, facts.usable)}"
+        return Guess(feature, f"{reason}: {describe_counts(facts)}", bool(n_unreadable))
     return None
 
 
@@ -71,6 +72,7 @@ def _day_first_format(facts: ColumnFacts) -> str | None:
 
 
 def _guess_numbers(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return a Date for numbers such as 20240131, and for seconds since 1970 or fractions of them, else None."""
     named = _NAME.search(name) is not None
     if facts.compact_dates == facts.numbers and (named or facts.distinct.count > _MAX_LABELS):
         feature = Date(datetime_format="%Y%m%d")

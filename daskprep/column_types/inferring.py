@@ -137,9 +137,9 @@ def infer_source(
         target = find_encoding_target({name: (guesses[name], facts[name]) for name in targets})
         inputs = [name for name in guesses if name not in targets]
         guesses |= {name: apply_style(guesses[name], facts[name], style, target) for name in inputs}
-    features = {name: one.feature for name, one in guesses.items() if one.feature is not None}
+    features = {name: guess.feature for name, guess in guesses.items() if guess.feature is not None}
     reasons = {name: guesses[name].reason for name in features}
-    skipped |= {name: one.reason for name, one in guesses.items() if one.feature is None}
+    skipped |= {name: guess.reason for name, guess in guesses.items() if guess.feature is None}
     if not features:
         examples = "; ".join(f'"{name}": {why}' for name, why in list(skipped.items())[:_MAX_SHOWN])
         raise ColumnError(

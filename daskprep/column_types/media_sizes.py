@@ -33,11 +33,11 @@ def suggest_size(guess: Guess, facts: ColumnFacts, folders: tuple[str, ...]) -> 
         return guess
     if isinstance(guess.feature, Image):
         return (
-            _suggest_image_size(guess, guess.feature, [one.size[:2] for one in readable_facts])
+            _suggest_image_size(guess, guess.feature, [image.size[:2] for image in readable_facts])
             if readable_facts
             else guess
         )
-    seconds = sorted(one.seconds for one in readable_facts if one.seconds is not None)
+    seconds = sorted(audio.seconds for audio in readable_facts if audio.seconds is not None)
     return _suggest_audio_length(guess, guess.feature, seconds) if seconds else guess
 
 
@@ -62,6 +62,6 @@ def _suggest_audio_length(guess: Guess, feature: Audio, seconds: Sequence[float]
     proposed = longest if longest <= 1.25 * common_length else common_length
     limit = min(max(math.ceil(proposed * 10 - 1e-6), 1) / 10, _MAX_AUDIO_S)
     feature.audio_file_length_limit_in_s = limit
-    fitting_share = format_share(sum(one <= limit for one in seconds), len(seconds))
+    fitting_share = format_share(sum(length <= limit for length in seconds), len(seconds))
     summary = f"{seconds[0]:.3g} to {longest:.3g} s, cut at {limit:g} s, enough for {fitting_share} of them"
     return guess._replace(reason=f"{guess.reason}; {summary}")

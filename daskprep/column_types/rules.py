@@ -118,8 +118,8 @@ def _apply_missing_markers(guess: Guess, facts: ColumnFacts) -> Guess:
         kept_texts = _ambiguous_markers(facts) if kind else []
         guess.feature.null_values = [text for text in texts if text not in kept_texts] or None
     missing_texts = [text for text in texts if text not in kept_texts]
-    notes = [f"{quote_value(one)}, count as a separate {kind}" for one in kept_texts[:1]]
-    notes += [f"{quote_value(one)}, count as missing" for one in missing_texts[:1]]
+    notes = [f"{quote_value(text)}, count as a separate {kind}" for text in kept_texts[:1]]
+    notes += [f"{quote_value(text)}, count as missing" for text in missing_texts[:1]]
     return guess._replace(reason="; markers of missing values, such as ".join([guess.reason, *notes]))
 
 
@@ -135,8 +135,8 @@ def _note_sentinels(guess: Guess, facts: ColumnFacts) -> Guess:
         return guess
     cells = format_share(sum(facts.sentinel_counts[number] for number in sentinels), facts.rows)
     numbers_text = " and ".join(f"{number:.0f}" for number in sentinels)
-    what = "numbers" if isinstance(guess.feature, Number) else "a separate class"
-    note = f"{numbers_text} in {cells} of rows, far from all others, may mark missing values, but count as {what}"
+    kind = "numbers" if isinstance(guess.feature, Number) else "a separate class"
+    note = f"{numbers_text} in {cells} of rows, far from all others, may mark missing values, but count as {kind}"
     return guess._replace(reason=f"{guess.reason}; {note}: if so, list them in null_values of read_files")
 
 
@@ -148,6 +148,7 @@ def _guess_unsupported(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return an Image or Audio for stored files and paths."""
     cells = {Image: (facts.images, facts.text.images, "images"), Audio: (facts.audio, facts.text.audio, "audio files")}
     for feature, (stored, paths, what) in cells.items():
         if stored + paths >= _MIN_SHARE * facts.usable:
@@ -160,6 +161,7 @@ def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return a feature for lists of numbers or text, or the reason to skip them."""
     if not facts.lists_of_text and (facts.distinct.total or facts.lengths.count < facts.present):
         return None
     if facts.lists_of_text and facts.lists:
@@ -213,13 +215,13 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
         n_unreadable = facts.usable - sum(cells for label, cells in pairs if label in learned.str2bool)
         if n_unreadable > (1 - _MIN_SHARE) * facts.usable:
             return None
-        what = f"spellings of yes and no, {labels}{describe_unreadable(n_unreadable, facts.usable)}"
-        return Guess(Binary(), f"{what}: {describe_counts(facts)}", bool(n_unreadable))
+        reason = f"spellings of yes and no, {labels}{describe_unreadable(n_unreadable, facts.usable)}"
+        return Guess(Binary(), f"{reason}: {describe_counts(facts)}", bool(n_unreadable))
     if facts.is_unique or _ambiguous_markers(facts) or (facts.numbers and facts.usable < FEW_ROWS):
         return None
     positive, rarer = learned.fallback_true_label, facts.distinct.texts[int(np.argmin(facts.distinct.counts))].as_py()
     if len(set(facts.distinct.counts.tolist())) > 1 and not any(
-        one.lower() in CONVENTIONAL_LABELS for one in (false, true)
+        label.lower() in CONVENTIONAL_LABELS for label in (false, true)
     ):
         positive = rarer
         labels = (
@@ -258,8 +260,8 @@ def _guess_custom(name: str, facts: ColumnFacts) -> Guess | None:
     """Return the guess of the first feature type whose method `guess` recognizes the column."""
     for kind in FEATURES.values():
         if (guess_method := getattr(kind, "guess", None)) is not None and (result := guess_method(facts)) is not None:
-            feature, what = result
-            return Guess(feature, f"{what}: {describe_counts(facts)}")
+            feature, reason = result
+            return Guess(feature, f"{reason}: {describe_counts(facts)}")
     return None
 
 
@@ -273,8 +275,8 @@ def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
     n_seen = int(counts.sum())
     # A decimal point in other cells shows that "1,5" is a number and not a list of two.
     if notation is None and mostly_match(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly_match(facts, r"\.", 0.05):
-        what = f"numbers with a decimal point{describe_unreadable(facts.usable - facts.numbers, facts.usable)}"
-        return Guess(Number(), f"{what}: {describe_counts(facts)}", has_missing=True)
+        reason = f"numbers with a decimal point{describe_unreadable(facts.usable - facts.numbers, facts.usable)}"
+        return Guess(Number(), f"{reason}: {describe_counts(facts)}", has_missing=True)
     if notation is None or not _NO_WORD.match(notation.example) or _NOT_UNITS.search(notation.example):
         return None
     is_unreadable = np.array(numbers.is_null(), bool)
@@ -294,7 +296,7 @@ def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
     )
     if facts.distinct.count <= few or (facts.lists and " " in notation.example):
         return None
-    what = "times or durations, as seconds" if is_time else f"numbers written as {quote_value(notation.example)}"
+    reason = "times or durations, as seconds" if is_time else f"numbers written as {quote_value(notation.example)}"
     ambiguity_note = ", read as in English, since thousands look like decimals" if notation.is_ambiguous else ""
     unread_note = describe_unreadable(int(counts[is_unreadable].sum()), n_seen)
     # The sampled values represent all rare values; the remaining cells have frequent values that were not sampled.
@@ -303,7 +305,7 @@ def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
         unread_note += f", {format_share(rest, facts.distinct.total)} of frequent values that were not checked"
     return Guess(
         Number(),
-        f"{what}{ambiguity_note}{unread_note}: {describe_counts(facts)}",
+        f"{reason}{ambiguity_note}{unread_note}: {describe_counts(facts)}",
         bool(len(unreadable_texts) or has_unchecked),
     )
 
@@ -333,10 +335,10 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
     bounds = facts.range.min, facts.range.max
     comma = "" if YEARS[0] <= bounds[0] and bounds[1] <= YEARS[1] else ","
     low, high = (f"{bound:{comma}.0f}" if bound == int(bound) else f"{bound:,.6g}" for bound in bounds)
-    what = f"{'whole ' * (facts.integers == facts.numbers)}numbers from {low} to {high}"
+    numbers = f"{'whole ' * (facts.integers == facts.numbers)}numbers from {low} to {high}"
     if facts.integers == facts.numbers:
         if are_row_numbers(name, facts):
-            return skip(f"{describe_uniqueness(facts)}: an identifier ({what}, {describe_rows(facts)})")
+            return skip(f"{describe_uniqueness(facts)}: an identifier ({numbers}, {describe_rows(facts)})")
         if is_identifier_name(name) or CODE_NAME.search(name):
             return Guess(Category(), f"whole numbers named like codes: {describe_counts(facts)}")
         if _are_codes(facts):
@@ -346,7 +348,7 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
                 Category(), f"codes from {low} to {high}, none of them rare{spelling_note}: {describe_counts(facts)}"
             )
     text = f", as text{describe_unreadable(n_unreadable, facts.usable)}" if n_unreadable or facts.text.cells else ""
-    return Guess(Number(), f"{what}{text}: {describe_counts(facts)}")
+    return Guess(Number(), f"{numbers}{text}: {describe_counts(facts)}")
 
 
 def _are_codes(facts: ColumnFacts) -> bool:

@@ -84,9 +84,9 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_mis
     if shape is not _EVEN and has_missing:
         feature.missing_value_strategy = "fill_with_median"
     if style == "linear" or facts.distinct.count < _MANY_VALUES:
-        return shape.what
+        return shape.reason
     feature.encoding = "piecewise_linear"
-    return f"{shape.what}, piecewise linear, since it has many values"
+    return f"{shape.reason}, piecewise linear, since it has many values"
 
 
 class _Shape(NamedTuple):
@@ -94,7 +94,7 @@ class _Shape(NamedTuple):
 
     network: Normalization
     linear: Normalization
-    what: str
+    reason: str
 
 
 _EVEN = _Shape("zscore", "zscore", "z-scores, since the tails are short")
@@ -120,7 +120,7 @@ def _classify_shape(facts: ColumnFacts) -> _Shape:
         return _ONE_VALUE if min(numbers[order[0]], facts.range.min) < 0 else _COUNTS
     spiked = facts.distinct.count > MAX_BUCKETS and max(counts[numbers != 0].max(), unsampled) > _SPIKE * total
     numbers, below = numbers[order], np.cumsum((counts * weights)[order])
-    low, middle, high = (float(numbers[np.searchsorted(below, at * below[-1])]) for at in (0.05, 0.5, 0.95))
+    low, middle, high = (float(numbers[np.searchsorted(below, quantile * below[-1])]) for quantile in (0.05, 0.5, 0.95))
     if abs((high - middle) - (middle - low)) > _SKEWED * (high - low):
         return _SPIKED if spiked else _LOPSIDED
     longest = max(max(numbers[-1], facts.range.max) - middle, middle - min(numbers[0], facts.range.min))

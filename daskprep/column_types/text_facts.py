@@ -151,10 +151,10 @@ def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
     sizes = pc.binary_length(all_values.texts).to_numpy()
     values = all_values.where(sizes > 0)
     rows, present = int(counts.sum()), int(values.counts.sum())
-    marked = _to_mask(pc.is_in(pc.ascii_lower(values.texts), value_set=pa.array(_MISSING_MARKERS)))
-    typed, marks = values.where(~marked), values.where(marked)
-    distinct_null_texts, distinct = (DistinctValues.of(*one) for one in (marks, typed))
-    words, cells = _word_facts(typed) + _path_facts(typed), int(marks.counts.sum())
+    is_marker = _to_mask(pc.is_in(pc.ascii_lower(values.texts), value_set=pa.array(_MISSING_MARKERS)))
+    values, markers = values.where(~is_marker), values.where(is_marker)
+    distinct_null_texts, distinct = (DistinctValues.of(*group) for group in (markers, values))
+    words, cells = _word_facts(values) + _path_facts(values), int(markers.counts.sum())
     facts = ColumnFacts(
         rows,
         missing=rows - present,
@@ -163,7 +163,7 @@ def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
         distinct=distinct,
         text=words,
     )
-    return facts + _numeric_text_facts(typed) + ColumnFacts(text=_named_date_facts(typed))
+    return facts + _numeric_text_facts(values) + ColumnFacts(text=_named_date_facts(values))
 
 
 def _word_facts(values: _Values) -> TextFacts:

@@ -45,4 +45,4 @@ def _chart(shapes: Sequence[Markup]) -> Markup:
 def _rect(x: float, y: float, width: float, height: float, opacity: float | None = None) -> Markup:
     """Return a rectangle, with positions and sizes in pixels."""
     sizes = {"x": x, "y": y, "width": width, "height": height}
-    return element("rect", **{name: f"{one:.1f}" for name, one in sizes.items()}, opacity=opacity)
+    return element("rect", **{name: f"{size:.1f}" for name, size in sizes.items()}, opacity=opacity)

@@ -93,9 +93,9 @@ class Description:
 
     def html(self) -> Markup:
         """Return a self-contained HTML card: styles are inline, and every value is escaped."""
-        first, *others = (element("div", line) for line in self.lines)
+        first, *other_lines = (element("div", line) for line in self.lines)
         title = element("div", first, style="font-weight:600")
-        return element("div", title, *others, *(table.html() for table in self.tables), style=_CARD)
+        return element("div", title, *other_lines, *(table.html() for table in self.tables), style=_CARD)
 
 
 def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
@@ -136,7 +136,7 @@ class EstimatorCard:
         columns = list(map(str, getattr(self, "learned_", ())))
         title = type(self).__name__ + (f", fitted on {join_names(columns, 5)}" if columns else "")
         return settings_card(
-            {key: truncate(repr(one), _MAX_VALUE_CHARACTERS) for key, one in parameters.items()}, title
+            {name: truncate(repr(value), _MAX_VALUE_CHARACTERS) for name, value in parameters.items()}, title
         )
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:

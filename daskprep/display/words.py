@@ -99,5 +99,5 @@ def format_value(value: object, limit: int) -> str:
         is_integral = abs(value) < 1e15 and abs(value - round(value)) <= 1e-7 * abs(value)
         return str(round(value)) if is_integral else f"{value:.6g}"
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return truncate(" ".join(format_value(one, limit) for one in islice(value, limit)), limit)
+        return truncate(" ".join(format_value(item, limit) for item in islice(value, limit)), limit)
     return "" if value is None else truncate(str(value).removesuffix(" 00:00:00"), limit)

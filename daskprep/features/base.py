@@ -79,7 +79,7 @@ class SideColumns:
         """Return the side columns of the rows with these row numbers, with an empty cache."""
         # A table without columns would lose its rows.
         table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
-        folds, weights = (None if one is None else one[rows] for one in (self.folds, self.weights))
+        folds, weights = (None if column is None else column[rows] for column in (self.folds, self.weights))
         return SideColumns(table, folds, weights)
 
 
@@ -142,12 +142,12 @@ class Learned:
     def to_state(self) -> dict[str, Any]:
         """Return the same as `to_dict`, but with `Vocabulary` objects, which may have millions of tokens."""
         names = [field.name for field in dataclasses.fields(self)]
-        left_out = [one for one in ("seen", *self.added_fields) if getattr(self, one) == getattr(type(self), one)]
+        left_out = [name for name in ("seen", *self.added_fields) if getattr(self, name) == getattr(type(self), name)]
         return {name: _to_json(getattr(self, name)) for name in names if name not in left_out}
 
     def _sample_texts(self) -> list[str]:
-        own = [field.name for field in dataclasses.fields(self) if field.name not in Learned.__dataclass_fields__]
-        values = [getattr(self, name) for name in own]
+        own_names = [field.name for field in dataclasses.fields(self) if field.name not in Learned.__dataclass_fields__]
+        values = [getattr(self, name) for name in own_names]
         return [str(value) for value in values if isinstance(value, str | int | float)]
 
     @classmethod
@@ -163,7 +163,7 @@ class Learned:
 
 def _to_json(value: object) -> object:
     if isinstance(value, tuple):
-        return [_to_json(one) for one in value]
+        return [_to_json(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -227,7 +227,7 @@ class Contract(Generic[SummaryT, LearnedT]):
         return ("",)
 
     def limits(self, learned: LearnedT) -> Mapping[str, Bounds]:
-        """Return the limits of outputs whose dtype holds integers that cannot be decoded, by output."""
+        """Return the limits of outputs whose dtype has integers that cannot be decoded, by output."""
         return {}
 
     # -- optional methods of a type

@@ -54,7 +54,7 @@ def _count(
     table: pa.Table,
 ) -> tuple[int, dict[str, tuple[int, ...]]]:
     masks = find_cell_masks(features, learned, context, parsed, table)
-    return parsed.rows, {name: tuple(map(np.count_nonzero, one)) for name, one in masks.items()}
+    return parsed.rows, {name: tuple(map(np.count_nonzero, kinds)) for name, kinds in masks.items()}
 
 
 def find_cell_masks(
@@ -70,12 +70,12 @@ def find_cell_masks(
     for name, feature in features.items():
         column = parsed.columns.pop(name)
         with column_error_context(name):
-            known = learned[name].mask_unlearned(column)
-        present = valid_mask(known)
+            readable = learned[name].mask_unlearned(column)
+        present = valid_mask(readable)
         unreadable = valid_mask(column) & ~present
         if name in parsed.unreadable:
             unreadable[parsed.unreadable[name].rows] = True
-        masks[name] = ~present, unreadable, _mask_unseen(feature, known, learned[name]) & present
+        masks[name] = ~present, unreadable, _mask_unseen(feature, readable, learned[name]) & present
     return masks
 
 

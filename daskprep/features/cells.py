@@ -118,7 +118,7 @@ def _from_decimals(column: pa.Array) -> pa.Array:
         # Below 2**53, digits and power of ten are exact doubles, and their quotient is rounded once.
         low, high = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset :][: len(column)].T
         if column.null_count:
-            low, high = (np.where(column.is_valid().to_numpy(zero_copy_only=False), one, 0) for one in (low, high))
+            low, high = (np.where(column.is_valid().to_numpy(zero_copy_only=False), words, 0) for words in (low, high))
         if not len(low) or (
             (low >> 63 == high).all() and low.min() >= -_MAX_EXACT_INTEGER and low.max() <= _MAX_EXACT_INTEGER
         ):

@@ -72,20 +72,20 @@ def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray
 
 def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for 0 rows, "_missing" included if the feature marks missing cells; check the limits."""
-    own = empty_arrays(feature, learned)
+    arrays = empty_arrays(feature, learned)
     for output, bounds in feature.limits(learned).items():
         shape = np.broadcast(*Limits(*bounds)[:2]).shape
-        if output not in own:
+        if output not in arrays:
             raise ColumnError(
-                f"limits of {kind_with_article(feature)} names the output {output!r}: expected one of {list(own)}"
+                f"limits of {kind_with_article(feature)} names the output {output!r}: expected one of {list(arrays)}"
             )
-        if not _fits(shape, own[output].shape[1:]):
+        if not _fits(shape, arrays[output].shape[1:]):
             expected = f"{('rows', *shape)}".replace("'rows'", "rows")
             raise ColumnError(
-                f"encode of {kind_with_article(feature)} returned {_describe_rows(own[output])}: "
+                f"encode of {kind_with_article(feature)} returned {_describe_rows(arrays[output])}: "
                 f"expected shape {expected}, as its limits have"
             )
-    return {**own, MISSING: np.zeros(0, np.uint8)} if feature.missing_indicator else own
+    return {**arrays, MISSING: np.zeros(0, np.uint8)} if feature.missing_indicator else arrays
 
 
 def _fits(bounds: tuple[int, ...], row: tuple[int, ...]) -> bool:
@@ -150,7 +150,7 @@ def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learne
     ):
         with np.errstate(over="ignore"):  # the neighbor of the largest float32 is infinite
             ends = [feature.decode(np.nextafter(to_decode, np.float32(end)), learned) for end in (-np.inf, np.inf)]
-        decoded = _round_to_shortest(*(one.to_numpy(zero_copy_only=False) for one in (decoded, *ends)))
+        decoded = _round_to_shortest(*(array.to_numpy(zero_copy_only=False) for array in (decoded, *ends)))
     return mask_missing(_restore_type(decoded, getattr(learned, "cell_type", None)), marks)
 
 

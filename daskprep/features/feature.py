@@ -59,7 +59,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.
         kwargs.setdefault("auto_wrap_output_keys", None)
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
-        for type_argument in (one for base in vars(cls).get("__orig_bases__", ()) for one in typing.get_args(base)):
+        for type_argument in (arg for base in vars(cls).get("__orig_bases__", ()) for arg in typing.get_args(base)):
             if (
                 isinstance(type_argument, type)
                 and issubclass(type_argument, Learned)
@@ -114,7 +114,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
                 raise ValueError(f"input_features should have length {len(names)}, the number of features in fit")
             names = input_names
         columns = zip(names, self.learned_.values(), strict=True)
-        return np.asarray([out for name, one in columns for out in column_names(self, name, one)], dtype=object)
+        return np.asarray([out for name, state in columns for out in column_names(self, name, state)], dtype=object)
 
     def _make_source(self, X: Any) -> Source:
         """Return a source of the columns of `X` under their names in `fit`; raise ColumnError if they differ."""
@@ -178,6 +178,7 @@ def as_frame(estimator: BaseEstimator, X: Any) -> Any:
 
 
 def _name_mismatch(names: list[str], expected: list[str]) -> str:
+    """Return scikit-learn's message about columns that differ from those in `fit`."""
     message = "The feature names should match those that were passed during fit."
     for name in expected:
         if name not in names:

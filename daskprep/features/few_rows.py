@@ -1,7 +1,7 @@
 """Encode small frames with the row encoders of `serving`: the same bytes, without the overhead of each column.
 
 All cells of a column decide its Arrow type, whereas a row encoder sees one cell. Both agree on plain cells: all of one
-Python type, or of a dtype whose cells have such a type. Frames with other cells are left to column encoding.
+Python type, or of a dtype with cells of one Python type. Frames with other cells are left to column encoding.
 """
 
 from __future__ import annotations

@@ -245,8 +245,8 @@ def tabulate_cross_fitted(
         ]
     input_features = {name: features[name] for name in inputs}
     map_partition = functools.partial(_tabulate_cross_fitted, input_features, features, dict(learned))
-    like = functools.partial(_empty_table, input_features, learned)
-    return partitions.build_arrays(reader.make_pass(map_partition, features, columns, contexts), like=like)["table"]
+    empty = functools.partial(_empty_table, input_features, learned)
+    return partitions.build_arrays(reader.make_pass(map_partition, features, columns, contexts), like=empty)["table"]
 
 
 def _tabulate_cross_fitted(
@@ -257,6 +257,7 @@ def _tabulate_cross_fitted(
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, np.ndarray]:
+    """Return the 2-D array of one partition; training rows of features that cross-fit are encoded by other folds."""
     splits = _assign_splits(context, features, parsed, table)
     columns = completed_columns(features, learned, context, parsed, table, splits=splits)
     training = np.ones(parsed.rows, bool) if splits is None else splits == TRAIN
@@ -290,13 +291,13 @@ def tabulate(
 
 def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
     """Return the names of the columns that `tabulate` creates for a feature."""
-    marks = [name + MISSING] * feature.missing_indicator
+    indicators = [name + MISSING] * feature.missing_indicator
     if (own_names := getattr(feature, "tabulated_names", None)) is not None:
-        return [*own_names(name, learned), *marks]
+        return [*own_names(name, learned), *indicators]
     names = []
     for output, array in empty_arrays(feature, learned).items():
         names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(_width(array))]
-    return names + marks
+    return names + indicators
 
 
 def _width(array: np.ndarray) -> int:
@@ -313,10 +314,10 @@ def decode_arrays(
             f"arrays to decode must be a mapping by output, not {type(arrays).__name__}: decode the inputs and the "
             "targets of a batch separately"
         )
-    known = {name + output for name, feature in features.items() for output in all_outputs(feature)}
+    known_outputs = {name + output for name, feature in features.items() for output in all_outputs(feature)}
     for key in arrays:
-        if key not in known:
-            raise ConfigError(f'no output "{key}" to decode.{did_you_mean(key, known)}')
+        if key not in known_outputs:
+            raise ConfigError(f'no output "{key}" to decode.{did_you_mean(key, known_outputs)}')
     columns = {}
     for name, feature in features.items():
         own_arrays = {output: arrays[name + output] for output in all_outputs(feature) if name + output in arrays}

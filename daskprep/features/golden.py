@@ -63,7 +63,7 @@ def _try_encode(name: str, feature: Contract, learned: Learned, cells: Sequence[
         arrays = _encode(name, feature, learned, cells) if cells else {}
     except _ENCODING_ERRORS:
         return {}
-    is_plain = all(one.dtype.kind in "biuf" and np.isfinite(one).all() for one in arrays.values())
+    is_plain = all(array.dtype.kind in "biuf" and np.isfinite(array).all() for array in arrays.values())
     return arrays if is_plain else {}
 
 

@@ -125,24 +125,24 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
             if isinstance(feature_specs.get(owner), str):
                 # A type specified by name has parameters only after it is turned into a feature.
                 self.features = {**feature_specs, owner: make_feature(owner, feature_specs[owner])}
-            known = self.get_params(deep=True)
-            if key not in known and key not in feature_specs:
-                raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, known)}')
+            parameters = self.get_params(deep=True)
+            if key not in parameters and key not in feature_specs:
+                raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, parameters)}')
             if key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
                 setattr(self, key, value)
             elif key in feature_specs:
                 self.features = {**feature_specs, key: value}
             else:
-                known[owner].set_params(**{nested: value})
+                parameters[owner].set_params(**{nested: value})
         return self
 
     def __sklearn_clone__(self) -> Self:
         features: Any = self.features
         if isinstance(features, Mapping):
-            features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
-        others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
-        del others["features"]
-        copy = type(self)(features, **others)  # type: ignore[call-arg]  # __init__ of the subclass
+            features = {name: clone(value) if isinstance(value, Feature) else value for name, value in features.items()}
+        parameters = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
+        del parameters["features"]
+        copy = type(self)(features, **parameters)  # type: ignore[call-arg]  # __init__ of the subclass
         return copy.set_output(**getattr(self, CONFIG, {}))
 
     @property

@@ -39,8 +39,8 @@ def annotations_of(cls: type[Any]) -> dict[str, Any]:
     """Return the annotation of each constructor parameter, by name."""
     constructor = cls.__init__
     # A dataclass's __init__ also has the parameters of its bases, with annotations from the bases' modules.
-    namespaces = ChainMap(*(vars(sys.modules[one.__module__]) for one in cls.__mro__ if one.__module__ in sys.modules))
-    hints = typing.get_type_hints(constructor, localns=namespaces, include_extras=True)
+    known = ChainMap(*(vars(sys.modules[base.__module__]) for base in cls.__mro__ if base.__module__ in sys.modules))
+    hints = typing.get_type_hints(constructor, localns=known, include_extras=True)
     names = [name for name in inspect.signature(constructor).parameters if name != "self"]
     return {name: hints.get(name, Any) for name in names}
 
@@ -81,7 +81,7 @@ def _fits(value: Any, annotation: Any) -> bool:
     if annotation is None or annotation is type(None):
         return value is None
     if origin in (list, Sequence):
-        return isinstance(value, list | tuple) and all(_fits(one, typing.get_args(annotation)[0]) for one in value)
+        return isinstance(value, list | tuple) and all(_fits(item, typing.get_args(annotation)[0]) for item in value)
     expected = origin or annotation
     if expected is float:
         return isinstance(value, numbers.Real) and not isinstance(value, bool) and _is_double(value)

@@ -86,6 +86,7 @@ class PartitionReader:
 
 
 def _apply_to_partition(shared: tuple[Any, ...], context: PartitionContext, table: pa.Table) -> Any:
+    """Parse the raw table of a partition and call `map_partition`."""
     parse, features, map_partition, shared_columns = shared
     for column_index, name in enumerate(table.column_names):
         kind = table[name].type
@@ -238,7 +239,7 @@ def plan_assignments(
             split.columns,
         )
 
-    return split.plan([one.split for one in census], read_again)
+    return split.plan([partition.split for partition in census], read_again)
 
 
 def _call_with_kept_rows(
@@ -255,7 +256,7 @@ def _call_with_kept_rows(
 def exchange_borders(features: Mapping[str, Contract], borders: Sequence[Mapping[str, Any]]) -> list[PartitionContext]:
     """Turn the borders of all partitions, by feature, into contexts with the border values for each partition."""
     border_values = {
-        name: _compute_border_values_by_split(imputer, [one[name] for one in borders])
+        name: _compute_border_values_by_split(imputer, [partition_borders[name] for partition_borders in borders])
         for name, feature in features.items()
         if borders and name in borders[0] and (imputer := feature.imputer) is not None
     }

@@ -105,8 +105,8 @@ class UnreadableCells:
 
     def take(self, rows: np.ndarray) -> UnreadableCells:
         """Return the unreadable cells of the rows with these row numbers."""
-        kept = np.isin(self.rows, rows)
-        return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
+        is_taken = np.isin(self.rows, rows)
+        return UnreadableCells(self.rows[is_taken], self.texts.filter(pa.array(is_taken)))
 
 
 def _replace_nan(cell: Any) -> Any:
@@ -172,11 +172,11 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     for name, feature in features.items():
         with column_error_context(name):
             names = feature.reads(name)
-            raw = [class_column(table, one) if feature.semantic_type == "classes" else table[one] for one in names]
+            raw = [class_column(table, key) if feature.semantic_type == "classes" else table[key] for key in names]
             is_ranked = getattr(feature, "transform_to", "ids") != "ids"
             cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(raw[0].type)
             if null_texts := strip_null_values(vars(feature)):
-                raw = [pa.chunked_array([feature._mask_null_values(one, null_texts)]) for one in raw]
+                raw = [pa.chunked_array([feature._mask_null_values(column, null_texts)]) for column in raw]
             if isinstance(feature, MediaContract):
                 columns[name] = feature.read_cells(unwrap_mixed_column(raw[0]), names[0])
             else:
@@ -191,6 +191,7 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
 
 
 def _find_unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells | None:
+    """Return the cells that are present in the raw column and missing in the parsed one, None if there are none."""
     if parsed.null_count == raw.null_count:
         return None
     present = raw.is_valid().to_numpy()
@@ -236,13 +237,13 @@ def collect_borders(
             if (imputer := get_fit_imputer(feature)) is not None:
                 borders[name] = imputer.find_border(column)
         elif (imputer := feature.imputer) is not None:
-            known = learned[name].mask_unlearned(column)
+            cells = learned[name].mask_unlearned(column)
             if splits is None or not imputer.per_split:
-                borders[name] = imputer.find_border(known, learned[name])
+                borders[name] = imputer.find_border(cells, learned[name])
             else:
                 hidden = {code: _mask_other_splits(splits, code) for code in (TRAIN, VALIDATION, TEST, DROPPED)}
                 borders[name] = {
-                    code: imputer.find_border(imputer.hide(known, mask), learned[name]) for code, mask in hidden.items()
+                    code: imputer.find_border(imputer.hide(cells, mask), learned[name]) for code, mask in hidden.items()
                 }
     return borders
 
@@ -334,6 +335,7 @@ def _count_subsets(
 
 
 def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -> TokenCounts | None:
+    """Count distinct cells of the selected rows for "fill_with_mode"; None for other strategies."""
     if feature.missing_value_strategy != "fill_with_mode":
         return None
     selected = parsed if rows is None else parsed.take(pa.array(rows))

@@ -247,6 +247,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         )
 
     def learn(self, summary: ValueSums) -> LearnedTargetEncoding:
+        """Learn encodings from sums by value and fold, part by part."""
         values, counts, digits = list[pa.Array](), list[np.ndarray](), np.zeros((), np.int64)
         for part in summary.parts():  # all parts together may not fit in memory
             values.append(part.values)
@@ -313,7 +314,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         return matrix_to_lists(encoded) if encoded.ndim > 1 else pa.array(encoded)
 
     def tabulated_names(self, name: str, learned: LearnedTargetEncoding) -> list[str]:
-        return [f"{name}_{one}" for one in learned.classes] if len(learned.classes) > 2 else [name]
+        return [f"{name}_{label}" for label in learned.classes] if len(learned.classes) > 2 else [name]
 
 
 def _statistics(

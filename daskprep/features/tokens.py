@@ -91,8 +91,8 @@ def drop_repeats(lists: TokenCodes) -> tuple[TokenCodes, np.ndarray]:
         _, first, counts = np.unique(keys, return_index=True, return_counts=True)
         order = np.argsort(first)
         first, counts = first[order], counts[order]
-    kept = np.bincount(rows[first], minlength=len(lengths))
-    return TokenCodes(kernels.offsets_from_lengths(kept), lists.codes[first], lists.values), counts
+    kept_lengths = np.bincount(rows[first], minlength=len(lengths))
+    return TokenCodes(kernels.offsets_from_lengths(kept_lengths), lists.codes[first], lists.values), counts
 
 
 def rows_with_repeats(lists: TokenCodes) -> np.ndarray:

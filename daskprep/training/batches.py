@@ -79,7 +79,7 @@ class Batches:
         self.source = source
         self._processors = tuple(processors)
         self._groups = tuple(groups)
-        self._stateful_groups: list[Any] = [one for one in groups if keep_groups and isinstance(one, _Stateful)]
+        self._stateful_groups: list[Any] = [group for group in groups if keep_groups and isinstance(group, _Stateful)]
         self._collate = collate
         self._epoch = epoch
         self._limit = limit
@@ -131,6 +131,7 @@ class Batches:
             self._is_over = True
 
     def _apply_processors(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Pass batches through the processors, then through the group processors."""
         for processor in self._processors:
             batches = _apply_each(processor, batches)
         for group in self._groups:

@@ -42,7 +42,7 @@ def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder
         return options | {"collate": _build("collate", options.get("collate"), allowed)}
 
     return {
-        role: {name: build_manager(one) for name, one in managers.items()}
+        role: {name: build_manager(spec) for name, spec in managers.items()}
         if isinstance(managers, Mapping)
         else managers
         for role, managers in config.items()

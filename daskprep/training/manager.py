@@ -131,7 +131,7 @@ class Manager:
     def _split_packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
         """Return the Packing of group_processors, or None, and the group processors that work on batches."""
         first, rest = self.group_processors[:1], self.group_processors[1:]
-        if any(isinstance(one, Packing) for one in rest):
+        if any(isinstance(processor, Packing) for processor in rest):
             raise ConfigError("group_processors: Packing works on documents: use it once, before all others")
         if not first or not isinstance(first[0], Packing):
             return None, self.group_processors
@@ -242,9 +242,9 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise ConfigError for options that loaders do not have."""
     known = list(inspect.signature(Loader).parameters)
-    own = [name for name in inspect.signature(Manager).parameters if name != "options"]
+    own_names = [name for name in inspect.signature(Manager).parameters if name != "options"]
     for name in options:
         if name in _OPTIONS_ELSEWHERE:
             raise ConfigError(f"{name} is not an option of a Manager: use {_OPTIONS_ELSEWHERE[name]}")
         if name not in known:
-            raise ConfigError(f'loaders have no option "{name}".{did_you_mean(name, [*known, *own])}')
+            raise ConfigError(f'loaders have no option "{name}".{did_you_mean(name, [*known, *own_names])}')

@@ -48,6 +48,7 @@ class PreparedData:
         return _check_result(data, data()) if result is None else result
 
     def _call_once(self, function: Callable[[], Any]) -> Any:
+        """Return the result of a function, calling it only if it was not called before."""
         # Each access to a bound method creates a new object, with another id.
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:

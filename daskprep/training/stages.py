@@ -41,11 +41,12 @@ class LoaderNames(dict[str, list[str]]):
 
 
 def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
+    """Return the name in this package of a role or stage in either spelling; raise ConfigError for other names."""
     # Stages of Lightning are enum members.
     text = str(getattr(name, "value", name))
-    known = spellings.get(text, text)
-    if known not in options:
+    name_in_package = spellings.get(text, text)
+    if name_in_package not in options:
         raise ConfigError(
             f'no {kind} "{text}".{did_you_mean(text, options)} Each {kind} is one of: {", ".join(options)}'
         )
-    return known
+    return name_in_package
