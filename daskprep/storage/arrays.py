@@ -222,6 +222,7 @@ def group_metadata(
 def _array_metadata(
     output: Output, rows: int, block_rows: int, compression: Compression, shard_blocks: int | None
 ) -> dict[str, Any]:
+    """Return the JSON metadata of the Zarr array of an output with `rows` rows."""
     dtype = np.dtype(output.dtype)
     one_byte = dtype.itemsize == 1
     codecs: list[dict[str, Any]] = [

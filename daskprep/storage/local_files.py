@@ -432,6 +432,7 @@ def _acquire_lock(folder: Path) -> int:
 
 
 def _wait_for_lock(descriptor: int, folder: Path) -> None:
+    """Lock the file of a descriptor; while waiting for `folder`, warn once about the process that holds the lock."""
     try:
         portalocker.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
     except AlreadyLocked:
@@ -453,6 +454,7 @@ def _lock_blocking(descriptor: int) -> None:
 
 
 def _warn_of_waiting(descriptor: int, folder: Path) -> None:
+    """Warn that another process, named by its id on Linux, has locked `folder`."""
     holder = "another process or thread"
     with suppress(OSError):
         inode = os.fstat(descriptor).st_ino

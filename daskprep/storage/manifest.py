@@ -300,6 +300,7 @@ def _check_origin(source: Any, settings: Any) -> None:
 
 
 def _validate_name(name: str) -> str:
+    """Return the name of a file; ValueError if it leads out of the version folder or is too long."""
     # Files are read and removed by these names, which must not lead out of the folder.
     if any(part in {"", ".", ".."} for part in name.split("/")) or "\\" in name or "\0" in name:
         raise ValueError(f"the file name {name!r} leads out of the folder")
@@ -309,6 +310,7 @@ def _validate_name(name: str) -> str:
 
 
 def _validate_entry(name: str, entry: Any) -> FileEntry:
+    """Return the entry of a file from its JSON list; ValueError if it is invalid."""
     if not isinstance(entry, list) or not 2 <= len(entry) <= (4 if is_chunk(name) else 3):
         raise ValueError(f"{name}: expected size, checksum and number of rows, not {entry!r}")
     try:

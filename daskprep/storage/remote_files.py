@@ -44,6 +44,7 @@ class RemoteFiles:
 
     @property
     def filesystem(self) -> Any:
+        """The fsspec file system, created again in a forked process."""
         if self._process != os.getpid():
             # After a fork, the thread with the event loop of the file system no longer exists.
             constructor, arguments = self._filesystem.__reduce__()[:2]
@@ -112,6 +113,7 @@ class RemoteFiles:
         return pa.py_buffer(self._read_range(path, url, start, stop))
 
     def _read_range(self, path: str, url: str, start: int, stop: int | None) -> bytes | memoryview:
+        """Return the bytes of a file from `start` to `stop`, or to its end, fewer if it is shorter."""
         if start == 0 and stop is None:
             # s3fs would request the size first, and report no reason if that request fails.
             options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}
@@ -137,6 +139,8 @@ class RemoteFiles:
         yield read_into
 
     def _fetch_range(self, path: str, url: str, start: int, stop: int) -> memoryview:
+        """Return the bytes of a nonempty range; a response with too few bytes is retried, too."""
+
         def fetch_range() -> memoryview:
             try:
                 data = read_range(self.filesystem, path, start, stop, self._stores)

@@ -62,6 +62,7 @@ def encode_table(column_batches: Iterable[Columns], block_rows: int, compression
 
 
 def _to_table(columns: Columns) -> pa.Table:
+    """Return columns as a table without nulls in its scalars; ValueError otherwise."""
     arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns.values()]
     fields = [
         pa.field(name, array.type, nullable=pa.types.is_struct(array.type))
@@ -197,6 +198,7 @@ def _check_expansion(needed: int, limit: int) -> None:
 
 @contextmanager
 def _error_context() -> Iterator[None]:
+    """Raise errors of Arrow as CorruptDatasetError."""
     try:
         yield
     except MemoryError:  # Arrow's own is an ArrowException too

@@ -126,6 +126,7 @@ def redact_url(url: str) -> str:
 
 
 def _remove_credentials(url: str) -> str:
+    """Return a URL without "::" as `redact_url` does."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url

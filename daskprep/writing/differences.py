@@ -41,6 +41,7 @@ def differences(
 
 
 def _compare_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the differences between the records of two sources as text."""
     if now is None:
         yield "the rows cannot be compared with its rows (version=... names them)"
     elif before == now:
@@ -79,6 +80,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _compare_features(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the differences between the saved features of a dataset and new ones as text."""
     for names, verb in (
         ([name for name in before if name not in now], "has"),
         ([name for name in now if name not in before], "lacks"),
@@ -100,6 +102,7 @@ def _compare_features(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
 
 
 def _compare_parameters(before: Mapping[str, Any], now: Mapping[str, Any], names: Any) -> Iterator[str]:
+    """Yield the parameters among `names` with different values, as text."""
     for name in names:
         if before.get(name) != now.get(name):
             old, new = (_shorten(values.get(name)) for values in (before, now))

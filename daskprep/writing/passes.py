@@ -159,6 +159,7 @@ class Encode:
         return group_by_split(self.scratch, self.rows, context.number, *self._encode(context))
 
     def _encode(self, context: PartitionContext) -> tuple[np.ndarray, np.ndarray, np.ndarray, Outputs, MissingCodes]:
+        """Return row ids, splits, repeats, outputs and codes of missing values of the kept rows of a partition."""
         placement, number = self.rows.placement, context.number
         splits, repeats = self._read_assignment(context)
         keep = splits != DROPPED

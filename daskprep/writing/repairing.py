@@ -95,6 +95,7 @@ def _repair(
     progress: bool | None,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
+    """Repair one dataset in the folder `root` that has no folds, or one fold."""
     committed = dataset.manifest
     damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in damages}
     lost = damaged & committed.files.keys()
