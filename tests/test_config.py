@@ -737,7 +737,7 @@ def test_media_of_ludwig_are_read_with_what_has_no_effect_ignored():
 
 def test_half_a_size_is_refused_with_its_place():
     message = message_of(config_of("image", {"height": 8}))
-    assert message.startswith('input_features[0].preprocessing (feature "x"): Image: height is given and width is not')
+    assert message.startswith('input_features[0].preprocessing (feature "x"): Image: height is set and width is not')
 
 
 def test_the_order_of_special_symbols_comes_back():

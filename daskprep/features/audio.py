@@ -1,4 +1,4 @@
-"""Sounds: samples, or the spectra of short frames."""
+"""Feature type for audio: samples, or spectral features of short frames."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from daskprep.media.decoding import AudioDecoder
 from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100
-# A test decodes what may be decoded later: the limit, the rest of the last frame, and what resampling looks ahead.
+# A check reads as far into a file as decoding will: the length limit, the rest of the last frame, and this margin for
+# the filter of the resampler.
 _RESAMPLING_MARGIN_S = 0.1
 _TEST_RATE = 8_000
 
 
 class _AudioFacts(NamedTuple):
-    """Samples per second of a sound, and its length if the file says it."""
+    """Samples per second of a recording, and its length in seconds if the header of the file contains it."""
 
     rate: int
     seconds: float | None = None
@@ -42,7 +43,15 @@ class _AudioFacts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedAudio(LearnedMedia):
-    """The sampling rate that sounds are brought to, and the shape of what they become."""
+    """Fitted state of an audio column.
+
+    Attributes
+    ----------
+    sampling_rate : int
+        Samples per second that all audio is resampled to.
+    max_length, feature_dim : int
+        Shape of a decoded recording.
+    """
 
     sampling_rate: int = 1
     max_length: int = 1
@@ -60,10 +69,10 @@ class Audio(MediaFeature[LearnedAudio]):
     Parameters
     ----------
     audio_file_length_limit_in_s : float
-        Maximum length in seconds; what follows is neither decoded nor used.
+        Maximum length in seconds; the rest of a recording is not decoded.
     padding_value : float or None
         Padding at the end of short recordings. None: silence, which is about -23 for "fbank", a row of coefficients for
-        "mfcc", and 0 for others and with `norm`.
+        "mfcc", and 0 for other types and with `norm`.
     norm : {"per_file"} or None
         Whether to standardize the columns of a recording over its frames.
     type : {"fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"}
@@ -71,7 +80,7 @@ class Audio(MediaFeature[LearnedAudio]):
         "group_delay": group delays. "mel" and "mfcc": the result of `librosa.feature.melspectrogram` and `mfcc`, a row
         per frame.
     window_length_in_s, window_shift_in_s : float
-        Length of a frame, and the distance between the starts of neighbouring frames.
+        Length of a frame, and the distance between the starts of neighboring frames.
     num_fft_points : int or None
         Length of the Fourier transform, at least the samples of a frame. None: the samples of a frame.
     window_type : {"bartlett", "blackman", "hamming", "hann"}
@@ -79,28 +88,28 @@ class Audio(MediaFeature[LearnedAudio]):
     num_filter_bands : int
         Number of mel bands of "fbank".
     pre_emphasis : float
-        Share of each sample that is taken from the next before spectra are computed, 0 to 1; not for "raw", "mel" and
-        "mfcc". It raises high frequencies. 0: none.
+        Share of each sample that is subtracted from the next one before spectra are computed, 0 to 1; not for "raw",
+        "mel" and "mfcc". It raises high frequencies. 0: none.
     librosa_options : mapping or None
         Options of the librosa functions for "mel" and "mfcc", such as ``{"n_mels": 64, "hop_length": 160}``. They
         replace the parameters of windows and bands above.
     resampling : {"polyphase", "soxr"}
         Resampling method: scipy's `resample_poly`, or librosa's default.
     sampling_rate : int or None
-        Samples per second that all audio is resampled to. None: the most frequent rate in a sample of 100 recordings,
-        those with the smallest hashes of their paths or bytes; the largest rate in a tie.
+        Samples per second that all audio is resampled to. None: the most frequent rate, in a tie the largest one, in a
+        sample of 100 recordings: the ones with the smallest hashes of their paths or bytes.
     max_seconds : float
         Longer recordings cannot be decoded.
     mode : {"lazy", "lazy_cached", "eager"}
-        When to decode. "eager": a written dataset holds decoded features. "lazy": it holds paths, or the bytes of audio
-        that is in memory, and a loader decodes them in every epoch. "lazy_cached": a loader decodes them in the first
-        epoch only.
+        When to decode. "eager": when a dataset is written, which then stores decoded arrays. "lazy": when a loader
+        reads, in every epoch; the dataset stores paths, or the bytes of audio that is in memory. "lazy_cached": the
+        same, but only in the first epoch.
     pack : bool
         Whether lazy modes store the bytes of files instead of their paths.
     prefetch_size : int or None
         Blocks that a loader prefetches for each stream. None: chosen by the loader.
     lazy_cache_dir : str or None
-        Folder where lazy modes write audio that is in memory, to store its paths. None: the dataset holds the bytes.
+        Folder where lazy modes write audio that is in memory, to store its paths. None: the dataset stores the bytes.
     base_dir : str or None
         Folder that relative paths start from; values may then not name files outside it. None: the folder of the data
         file, or the current folder for frames.
@@ -112,13 +121,13 @@ class Audio(MediaFeature[LearnedAudio]):
     missing_value_strategy : str
         Imputation of missing values: "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
     fill_value : float or None
-        Number that "fill_with_const" imputes everywhere for missing audio.
+        Number that fills the array of missing audio with "fill_with_const".
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether an empty value counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------
@@ -136,7 +145,7 @@ class Audio(MediaFeature[LearnedAudio]):
     semantic_type = "sounds"
     media = "audio"
     known_formats = FORMATS
-    refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # which Ludwig has
+    refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # a value of Ludwig
 
     audio_file_length_limit_in_s: float = 7.5
     padding_value: float | None = None
@@ -156,7 +165,7 @@ class Audio(MediaFeature[LearnedAudio]):
 
     def check(self) -> None:
         super().check()
-        # What depends on a rate that is not known yet is checked when it is.
+        # While the rate is unknown, `learn` checks the parameters that depend on it.
         self._make_recipe(self.sampling_rate or MAX_SAMPLING_RATE, self.num_fft_points if self.sampling_rate else None)
         if not self.max_seconds > 0:
             raise ConfigError(f"Audio: max_seconds must be more than 0, not {self.max_seconds}")
@@ -202,13 +211,13 @@ class Audio(MediaFeature[LearnedAudio]):
 
     @property
     def _padding(self) -> float | None:
-        """The padding, None for a silence that is not 0."""
+        """Number for padding; None for silence that is not 0."""
         if self.padding_value is not None:
             return float(self.padding_value)
         return None if self.type in ("fbank", "mfcc") and self.norm is None else 0.0
 
     def _learn_fallback(self, summary: ColumnSummary[FileSample]) -> float:
-        return self._padding or 0.0  # where it is None, decoders have the padding
+        return self._padding or 0.0  # if it is None, the decoder computes the padding
 
     def learn(self, summary: FileSample) -> LearnedAudio:
         sample = self.sample(summary)

@@ -88,7 +88,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     invalid : {"missing", "raise"}
         Whether a value with an unknown label counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------

@@ -120,7 +120,7 @@ class Date(Feature[DateSummary, LearnedDate]):
     invalid : {"missing", "raise"}
         Whether a value that is not a date counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------

@@ -53,7 +53,7 @@ class H3(Feature[Summary, Learned]):
     invalid : {"missing", "raise"}
         Whether a value that is not an H3 index counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------

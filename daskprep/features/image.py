@@ -1,4 +1,4 @@
-"""Images: pixels of one shape, or classes of the pixels of masks."""
+"""Feature type for images: pixels of one size, or segmentation masks."""
 
 from __future__ import annotations
 
@@ -22,17 +22,27 @@ from daskprep.media.pixels import encode_png, find_class_colours
 from daskprep.summaries import ColumnSummary, FileSample
 from daskprep.summaries.file_sample import PixelSums
 
-# Mean and deviation of the pixels of ImageNet, by which its models expect images to be scaled.
+# Mean and standard deviation of each channel, as torchvision's models for ImageNet expect.
 _STANDARDIZATIONS = {"imagenet1k": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 _LUMA = (0.299, 0.587, 0.114)
 _MAX_CLASSES = 128
-_PREVIEW_SIDE = 16  # sides of the images of which mean colours are taken, and which tell whether a file can be decoded
+_PREVIEW_SIDE = 16  # pixels; previews provide mean colors, and show that a file can be decoded
 _CHANNELS = (1, 2, 3, 4)
-_BATCH_ROWS = 32  # decoded at a time, to sum their pixels
+_BATCH_ROWS = 32  # images decoded at a time for pixel statistics
 
 
 class _ImageFacts(NamedTuple):
-    """Of an image: its size, its mean colour (RGBA), and as a mask its colours for each number of channels."""
+    """Properties of an image of the sample.
+
+    Attributes
+    ----------
+    size : tuple of int
+        Height, width and number of channels.
+    colour : tuple of float
+        Mean color as RGBA; empty if it is not needed.
+    colours : dict or None
+        Distinct colors of a mask, by the number of channels that it is decoded to.
+    """
 
     size: tuple[int, int, int]
     colour: tuple[float, ...] = ()
@@ -41,9 +51,20 @@ class _ImageFacts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedImage(LearnedMedia):
-    """The shape of a decoded image; where asked for, the mean colour of the sample, and the colour of each class.
+    """Fitted state of an image column.
 
-    `mean` and `deviation` are those of each channel, from 0 to 1, and `mean_image` an .npy file in base64.
+    Attributes
+    ----------
+    height, width, num_channels : int
+        Shape of decoded images.
+    mean_colour : list of int or None
+        Mean color of the sample, one number per channel; None unless `on_error="fill"`.
+    class_map : list of list of int or None
+        Color of each class of masks.
+    mean, deviation : list of float or None
+        Mean and standard deviation of each channel, from 0 to 1.
+    mean_image : str or None
+        Mean image as an .npy file in base64.
     """
 
     height: int = 1
@@ -62,21 +83,21 @@ class LearnedImage(LearnedMedia):
 class Image(MediaFeature[LearnedImage]):
     """Decode images to uint8 arrays (channels, height, width), when writing or when loading.
 
-    A value is a path or URL, the bytes of a file, or a struct of `bytes` and `path`. Sizes that are not given are
-    learned from a sample: the images with the smallest hashes of their paths or bytes, for any partitioning.
+    A value is a path or URL, the bytes of a file, or a struct of `bytes` and `path`. Sizes that are None are learned
+    from a sample: the images with the smallest hashes of their paths or bytes, independently of the partitioning.
 
     Parameters
     ----------
     height, width : int or None
         Size in pixels. None for both: the mean size of the sample.
     num_channels : int or None
-        1 is grey, 2 grey and alpha, 3 RGB, 4 RGBA. None: 1, 2 or 4 if more than half of the sample has that many,
+        1 is gray, 2 gray and alpha, 3 RGB, 4 RGBA. None: 1, 2 or 4 if more than half of the sample has that many,
         otherwise 3.
     resize_method : {"interpolate", "crop_or_pad"}
-        "interpolate": bilinear with antialiasing. "crop_or_pad": crop the centre, and repeat the edges of smaller
+        "interpolate": bilinear with antialiasing. "crop_or_pad": crop the center, and repeat the edges of smaller
         images.
     infer_image_num_channels, infer_image_dimensions : bool
-        Whether `num_channels`, and `height` and `width`, may be learned if they are not given.
+        Whether `num_channels`, and `height` and `width`, may be learned if they are None.
     infer_image_max_height, infer_image_max_width : int
         The largest size that is learned.
     infer_image_sample_size : int
@@ -90,53 +111,53 @@ class Image(MediaFeature[LearnedImage]):
         "image" learns a mean image as well. `MeanSubtraction` and `Normalize` use them. It needs `height`, `width` and
         `num_channels`.
     num_classes : int or None
-        Images are segmentation masks with this many classes, one for each colour of the sample, in the order of the
-        colours. Rows are class numbers, uint8 (height, width). With 2 classes and 1 channel, pixels are rounded to
-        black and white.
+        Images are segmentation masks with this many classes, one for each color of the sample, in the order of the
+        colors. Rows are class ids, uint8 (height, width). With 2 classes and 1 channel, pixels are rounded to black
+        and white.
     infer_image_num_classes : bool
-        Images are masks with as many classes as the sample has colours, at most 128.
+        Images are masks with one class for each color of the sample, at most 128.
     mode : {"lazy", "lazy_cached", "eager"}
-        When to decode. "eager": a written dataset holds pixels. "lazy": it holds paths, or the bytes of images that are
-        in memory, and a loader decodes them in every epoch. "lazy_cached": a loader decodes them in the first epoch
-        only.
+        When to decode. "eager": when a dataset is written, which then stores pixels. "lazy": when a loader reads, in
+        every epoch; the dataset stores paths, or the bytes of images that are in memory. "lazy_cached": the same, but
+        only in the first epoch.
     pack : bool
         Whether lazy modes store the bytes of files instead of their paths.
     pack_size, pack_quality : int or None
         Make packed files smaller. Larger images are resized to this length of their shorter side, and stored as JPEG of
         this quality, 1 to 100, or as PNG if they have alpha. Without a quality, JPEG files are stored with quality 95,
-        and others as PNG.
+        and other files as PNG.
     prefetch_size : int or None
         Blocks that a loader prefetches for each stream. None: chosen by the loader.
     lazy_cache_dir : str or None
-        Folder where lazy modes write images that are in memory, to store their paths. None: the dataset holds the
+        Folder where lazy modes write images that are in memory, to store their paths. None: the dataset stores the
         bytes.
     base_dir : str or None
         Folder that relative paths start from; values may then not name files outside it. None: the folder of the data
         file, or the current folder for frames.
     on_error : {"raise", "fill", "drop"}
-        Whether an image that cannot be decoded raises `MediaError`, gets the mean colour of the sample, or drops its
-        row. To drop rows, all images are decoded whenever they are read.
+        Whether an image that cannot be decoded raises `MediaError`, is filled with the mean color of the sample, or
+        drops its row. To drop rows, all images are decoded whenever they are read.
     jpeg_decoder : {"pillow", "opencv", "gpu"}
         Package that decodes JPEG files. "opencv" also resizes them, which takes three quarters of the time at 224
-        pixels and differs by one grey level. "gpu" does both on an NVIDIA GPU, with nvImageCodec and torch.
+        pixels and differs by one gray level. "gpu" does both on an NVIDIA GPU, with nvImageCodec and torch.
     jpeg_scale : int
-        JPEG files are decoded at a fraction of their size, no smaller than this many times the wanted one.
+        JPEG files are decoded at a fraction of their size, but at least this many times the target size.
     max_pixels : int
         Larger images cannot be decoded.
     formats : sequence of str or None
         Formats that may be decoded, out of "JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM" and "NPY". None: all.
     expand_to : {"float32", "uint8"}
-        Whether batches hold numbers from 0 to 1 or bytes. Batches of masks hold int64.
+        Type of batches: numbers from 0 to 1, or bytes. Batches of masks are int64.
     missing_value_strategy : str
         Imputation of missing values: "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
     fill_value : float or None
-        What "fill_with_const" imputes for missing images: a brightness from 0 to 1, or a class for masks.
+        Value that "fill_with_const" imputes for missing images: a brightness from 0 to 1, or a class for masks.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether an empty value counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------
@@ -183,11 +204,11 @@ class Image(MediaFeature[LearnedImage]):
         self._make_recipe(1, 1, 1)
         if (self.height is None) != (self.width is None):
             present, absent = ("width", "height") if self.height is None else ("height", "width")
-            raise ConfigError(f"Image: {present} is given and {absent} is not: give both or none")
+            raise ConfigError(f"Image: {present} is set and {absent} is not: set both or neither")
         if self.height is None and not self.infer_image_dimensions:
-            raise ConfigError("Image: infer_image_dimensions=False needs a size: give height and width")
+            raise ConfigError("Image: infer_image_dimensions=False needs a size: set height and width")
         if self.num_channels is None and not self.infer_image_num_channels:
-            raise ConfigError("Image: infer_image_num_channels=False needs num_channels: give 1, 2, 3 or 4")
+            raise ConfigError("Image: infer_image_num_channels=False needs num_channels: use 1, 2, 3 or 4")
         if self.num_classes is not None and self.num_classes > _MAX_CLASSES:
             raise ConfigError(f"Image: num_classes must be at most {_MAX_CLASSES}, not {self.num_classes}")
         if self.jpeg_decoder == "gpu" and self.is_mask:
@@ -196,16 +217,18 @@ class Image(MediaFeature[LearnedImage]):
             kind = "masks are" if self.is_mask else 'expand_to="uint8" is'
             raise ConfigError(f"Image: standardize_image is for numbers from 0 to 1, which {kind} not: leave it out")
         if (self.pack_size or self.pack_quality) and not self.pack:
-            raise ConfigError("Image: pack_size and pack_quality are for files that are packed: give pack=True")
+            raise ConfigError("Image: pack_size and pack_quality are for packed files: use pack=True")
         if self.pack_quality is not None and (self.is_mask or self.pack_quality > 100):
-            raise ConfigError("Image: pack_quality must be at most 100, and none of masks, which JPEG blurs")
+            raise ConfigError("Image: pack_quality must be at most 100, and None for masks, which JPEG blurs")
         if self.pixel_statistics is not None and (self.is_mask or None in (self.height, self.num_channels)):
-            raise ConfigError("Image: pixel_statistics needs one size: give height, width and num_channels")
+            raise ConfigError(
+                "Image: pixel_statistics needs height, width and num_channels, and does not support masks"
+            )
         self._check_fill(self.fill_value or 0, self.num_classes or _MAX_CLASSES)
 
     def _check_learned(self, learned: LearnedImage) -> None:
         if self.is_mask == (learned.class_map is None):
-            raise ValueError("class_map is of masks, and of all masks")
+            raise ValueError("class_map is required for masks, and only allowed for masks")
         self._check_fill(learned.fill_value or 0, len(learned.class_map or ()))
 
     def _check_fill(self, fill: float, classes: int) -> None:
@@ -245,7 +268,7 @@ class Image(MediaFeature[LearnedImage]):
         )
 
     def check_decodable(self, content: pa.Buffer | bytes) -> None:
-        # Where all pixels count: a cut could miss those of a depth that cannot be read.
+        # "interpolate" reads all pixels: a crop could miss unreadable ones.
         decode_image(content, self._make_recipe(_PREVIEW_SIDE, _PREVIEW_SIDE, self.num_channels or 3, "interpolate"))
 
     def read_facts(self, content: pa.Buffer | bytes) -> _ImageFacts:
@@ -261,7 +284,7 @@ class Image(MediaFeature[LearnedImage]):
     def _find_colours(
         self, content: pa.Buffer | bytes, size: tuple[int, int, int], channels: int
     ) -> tuple[tuple[int, ...], ...]:
-        """Return the colours of a mask, one more than there may be at most."""
+        """Return the distinct colors of a mask, up to one more than the maximum, so that an excess shows."""
         image = decode_image(content, self._make_recipe(*size[:2], channels))
         rounded = (image >= 128) * np.uint8(255) if self._is_binary_mask(channels) else image
         distinct = np.unique(rounded.reshape(channels, -1), axis=1).T
@@ -332,17 +355,17 @@ class Image(MediaFeature[LearnedImage]):
         colours: list[list[int]] = find_class_colours(pixels, _MAX_CLASSES).tolist()
         if self.num_classes is not None and len(colours) > self.num_classes:
             raise MediaError(
-                f"has masks of {len(colours)} colours, and num_classes is {self.num_classes}: correct the masks (JPEG "
-                "blurs them, PNG keeps them), or give a larger num_classes"
+                f"has masks of {len(colours)} colors, and num_classes is {self.num_classes}: correct the masks (JPEG "
+                "blurs them, PNG does not), or use a larger num_classes"
             )
         return colours
 
     def advice(self, learned: LearnedImage) -> str | None:
         if self.standardize_image is not None and learned.num_channels != 3:
-            return f"has images of {learned.num_channels} channels, so standardize_image, which is for 3, is left out"
+            return f"has images of {learned.num_channels} channels, so standardize_image, which needs 3, has no effect"
         if learned.class_map is not None and self.num_classes is not None and len(learned.class_map) < self.num_classes:
             return (
-                f"has masks of {len(learned.class_map)} colours in its sample, so there are as many classes, "
+                f"has masks of {len(learned.class_map)} colors in its sample, and this number of classes, "
                 f"not num_classes={self.num_classes}; a larger infer_image_sample_size may find more"
             )
         return None
@@ -367,7 +390,7 @@ class Image(MediaFeature[LearnedImage]):
             return batch.long()
         if self.expand_to == "uint8":
             return batch
-        # Floats come from an augmentation, which has scaled them already.
+        # Float batches come from augmentations, which scale them to 0 to 1.
         scaled = batch if batch.is_floating_point() else batch.float().div_(255)
         if self.standardize_image is None or learned.num_channels != 3:
             return scaled

@@ -1,4 +1,4 @@
-"""What images and sounds have in common: cells of paths and bytes, which are only decoded where arrays are wanted."""
+"""Base class of image and audio features: cells are paths or bytes, and are only decoded for arrays."""
 
 from __future__ import annotations
 
@@ -30,15 +30,25 @@ from daskprep.summaries import ColumnSummary, FileSample, SampledFile
 Mode = Literal["lazy", "lazy_cached", "eager"]
 OnError = Literal["raise", "fill", "drop"]
 
-# The error says why a cell cannot be decoded, where such rows are dropped.
+# With on_error="drop", `error` is the reason why a cell cannot be decoded.
 PARSED_TYPE = pa.struct([*STORED_TYPE, ("error", pa.string())])
 _ABSOLUTE_PATTERN = r"^(/|~|[^/]+://)"
 _SAMPLE_THREADS = 8  # files of the sample that are read at a time
-_DEFAULT_CELL_BYTES = 64  # about what a stored cell takes where there was none to look at
+_DEFAULT_CELL_BYTES = 64  # estimated bytes of a stored cell for columns without cells
 
 
 class MediaContent(NamedTuple):
-    """What was found in a file of the sample: its size, and what the type looks for, or why it cannot be decoded."""
+    """Content of a file of the sample.
+
+    Attributes
+    ----------
+    file_bytes : int
+        Size of the file in bytes.
+    facts : Any
+        Result of `MediaFeature.read_facts`; None if the file cannot be decoded.
+    error : str
+        Reason why the file cannot be decoded; empty if it can.
+    """
 
     file_bytes: int
     facts: Any = None
@@ -47,7 +57,15 @@ class MediaContent(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedMedia(Learned):
-    """The mean bytes of a cell, path or file, as a write carries it; and where relative paths begin."""
+    """Fitted state of an image or audio column.
+
+    Attributes
+    ----------
+    file_bytes : int
+        Mean bytes of a cell of an undecoded column: of its path, or of the file if it is in memory or packed.
+    base_dir : str or None
+        Absolute folder that relative paths start from.
+    """
 
     file_bytes: int = 0
     base_dir: str | None = None
@@ -59,10 +77,10 @@ MediaT = TypeVar("MediaT", bound=LearnedMedia, default=Any)
 
 @with_parameters
 class MediaFeature(Feature[FileSample, MediaT], MediaContract):
-    """Base of images and sounds.
+    """Base class of image and audio features.
 
-    Parsed cells are structs of `path` and `bytes`, of which one is there, and an `error` where `on_error="drop"` has
-    found one. A subclass says what it looks for in a file of the sample, and makes the decoder of what was learned.
+    Parsed cells are structs of either `path` or `bytes`, and an `error` if `on_error="drop"` and the cell cannot be
+    decoded. A subclass reads facts from the files of a sample, and creates the decoder from the fitted state.
     """
 
     media: ClassVar[MediaKind]
@@ -81,15 +99,15 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     def _sample_cells(self, learned: MediaT) -> list[str | None]:
         return []
 
-    # -- what a type defines
+    # -- methods that a subclass defines
 
     @abstractmethod
     def decoder(self, learned: MediaT, base_dir: str | None = None) -> MediaDecoder:
-        """Return what decodes cells; relative paths start in `base_dir`, or else in that of the feature."""
+        """Return a decoder of cells; relative paths start from `base_dir`, or else from the feature's `base_dir`."""
 
     @abstractmethod
     def read_facts(self, content: pa.Buffer | bytes) -> Any:
-        """Return what is to be known of a file of the sample; MediaError if it cannot be decoded."""
+        """Return the facts about a file of the sample that `learn` needs; raise MediaError if it cannot be decoded."""
 
     @abstractmethod
     def check_decodable(self, content: pa.Buffer | bytes) -> None:
@@ -98,22 +116,22 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     @property
     @abstractmethod
     def sample_size(self) -> int:
-        """How many files are to be looked at to learn, 0 if none."""
+        """Number of files in the sample that `learn` needs; 0 without a sample."""
 
-    # -- what both share
+    # -- shared methods
 
     def check(self) -> None:
         name = type(self).__name__
         if self.missing_value_strategy == "fill_with_mode":
             raise ConfigError(f'{name}: "fill_with_mode" is not supported: use "bfill", "ffill" or "drop_row"')
         if self.pack and self.mode == "eager":
-            raise ConfigError(f'{name}: pack=True is for lazy modes, and mode="eager" stores what is decoded')
+            raise ConfigError(f'{name}: pack=True is for lazy modes, and mode="eager" stores decoded arrays')
         for parameter in ("base_dir", "lazy_cache_dir"):
             url = getattr(self, parameter)
             if url is not None and redact_url(url) != url:
                 raise ConfigError(
-                    f"{name}: {parameter} holds a password or a signature, which would be written to the dataset: give it "
-                    "without, and credentials by the environment or fsspec's configuration"
+                    f"{name}: {parameter} contains a password or a signature, which would be written to the dataset: "
+                    "remove it, and set credentials in the environment or in fsspec's configuration"
                 )
         if self.prefetch_size is not None and self.prefetch_size < 0:
             raise ConfigError(f"{name}: prefetch_size must be at least 0, not {self.prefetch_size}")
@@ -123,7 +141,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
 
     @property
     def allowed_formats(self) -> tuple[str, ...]:
-        """The formats that files may have."""
+        """Formats that files may have."""
         return self.known_formats if self.formats is None else tuple(self.formats)
 
     def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
@@ -161,36 +179,36 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
 
     @property
     def absolute_base_dir(self) -> str | None:
-        """Where relative paths begin, whatever the current folder will be."""
+        """The base folder as an absolute path, which does not depend on the current folder of a task; None without."""
         return None if self.base_dir is None else _absolute(self.base_dir)
 
     def with_base_folders(self, folders: tuple[str, ...]) -> Self:
-        # In the process that knows the source: that of a task may be in another folder.
+        # Resolved in the process that created the source: the current folder of a task may differ.
         copied = copy.copy(self)
-        vars(copied)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would tidy it up
+        vars(copied)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would normalize it
         return copied
 
     def _find_base_folder(self, path: pa.Scalar) -> str:
-        """Return where relative paths begin without a base."""
+        """Return the folder that relative paths start from without `base_dir`; `path` is an example for the error."""
         if len(self._folders) > 1:
             raise ConfigError(
-                f'"{path}" is a relative path, and files of the data lie in {len(self._folders)} folders, such as '
-                f"{self._folders[0]} and {self._folders[1]}: say by base_dir where such paths begin"
+                f'"{path}" is a relative path, and the data files are in {len(self._folders)} folders, such as '
+                f"{self._folders[0]} and {self._folders[1]}: set base_dir to the folder of relative paths"
             )
         return self._folders[0] if self._folders else os.getcwd()  # noqa: PTH109 as above
 
     def fingerprint(self) -> str:
-        # Without a base, what relative paths mean depends on the folder.
+        # Without base_dir, the meaning of relative paths depends on the folder.
         return "" if self.base_dir is not None else "\n".join(self._folders) or os.getcwd()  # noqa: PTH109 as above
 
     def reader(self, base_dir: str | None = None) -> MediaReader:
-        """Return what reads the files that cells name."""
+        """Return a reader of the files whose paths are in cells; `base_dir` replaces the feature's."""
         base = self.base_dir if base_dir is None else base_dir
         extra_bases = () if self.lazy_cache_dir is None else (self.lazy_cache_dir,)
         return MediaReader(None if base is None else _absolute(base), extra_bases=tuple(map(_absolute, extra_bases)))
 
     def parse_fill(self, value: object) -> pa.Array:
-        # The decoder knows what stands for a missing cell; no file does.
+        # The decoder fills missing cells with a color or padding, which no file represents.
         return pa.nulls(1, PARSED_TYPE)
 
     def _learn_fallback(self, summary: ColumnSummary[FileSample]) -> float:
@@ -208,7 +226,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
             return MediaContent(len(content), error=str(error))
 
     def sample(self, summary: FileSample) -> list[MediaContent]:
-        """Return what was found in the files of the sample, which are opened if they are not in memory."""
+        """Return the content of the files of the sample; files that are not in memory are opened."""
         reader = self.reader()
 
         def inspect_file(file: SampledFile) -> MediaContent:
@@ -224,19 +242,19 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
             return list(pool.map(inspect_file, summary.files))
 
     def require_decodable(self, sample: Sequence[MediaContent], remedy: str) -> list[MediaContent]:
-        """Return the files of the sample that can be decoded, at least one."""
+        """Return the files of the sample that can be decoded; raise MediaError with `remedy` if there are none."""
         decodable = [file for file in sample if not file.error]
         if not decodable and sample:
             raise MediaError(
                 f"none of {len(sample)} files can be decoded to learn from them, the first because: {sample[0].error}; "
-                f"correct the files, set base_dir, or give {remedy}"
+                f"correct the files, set base_dir, or pass {remedy}"
             )
         if not decodable:
-            raise MediaError(f"there is no {self.kind} to learn from: give {remedy}")
+            raise MediaError(f"has no {self.kind} to learn from: pass {remedy}")
         return decodable
 
     def estimate_cell_bytes(self, summary: FileSample, sample: Iterable[MediaContent]) -> int:
-        """Return the mean bytes of what is carried of a cell, or stored of it, about."""
+        """Return an estimate of the mean bytes of an undecoded cell: of its file if files are packed."""
         sizes = [file.file_bytes for file in sample if file.file_bytes] if self.pack else []
         if sizes:
             return max(1, round(sum(sizes) / len(sizes)))
@@ -253,7 +271,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return lambda parsed, _: pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
 
     def explain_drop(self, cell: Any) -> str:
-        """Say why the row of a cell, given as a Python value, is left out."""
+        """Return the reason why the row of a parsed cell (a Python value) is dropped."""
         path = cell["path"]
         name = "bytes in memory" if path is None else redact_url(path)
         return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"
@@ -262,7 +280,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return self._decode_cells(parsed, learned)[0]
 
     def _decode_cells(self, parsed: pa.Array, learned: MediaT) -> tuple[np.ndarray, list[int]]:
-        """Return decoded cells, and the rows for which a fill value stands."""
+        """Return decoded cells, and the row positions of cells that could not be decoded and have a fill value."""
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
         failures = decoder.decode(parsed, out)
@@ -277,23 +295,23 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     def to_stored_cells(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(
-                f"{parsed.null_count} missing cells and no {self.kind} in the whole column for "
-                f'"{self.missing_value_strategy}" to take: use "fill_with_const" with a fill_value'
+                f"{parsed.null_count} missing cells and no {self.kind} in the column that "
+                f'"{self.missing_value_strategy}" could use: use "fill_with_const" with a fill_value'
             )
         fields = [pc.struct_field(parsed, field.name) for field in STORED_TYPE]
         return {"": pa.StructArray.from_arrays(fields, fields=list(STORED_TYPE), mask=parsed.is_null())}
 
     def cell_bytes(self, learned: MediaT) -> int | None:
-        """Return the mean bytes of a cell if cells are what is stored, else None."""
+        """Return the mean bytes of a stored cell; None if a dataset stores decoded arrays."""
         return None if self.mode == "eager" else int(learned.file_bytes)
 
     def carried_bytes(self, learned: MediaT) -> int:
-        """Return the mean bytes of a cell that a write carries to its parts, to be decoded there; 0 if none is."""
+        """Return the mean bytes of an undecoded cell that a write sends to the tasks that decode it; 0 if none does."""
         return int(learned.file_bytes) if self.mode == "eager" else 0
 
 
 class _MediaImputer(NeighbourImputer):
-    """Fills gaps with media that can be decoded: what is to be dropped fills none."""
+    """Fills missing cells from neighboring cells that can be decoded; cells of dropped rows are not used."""
 
     def find_border(self, parsed: pa.Array, learned: Any = None) -> Border:
         return Border.of(mask_undecodable(parsed))
@@ -311,7 +329,7 @@ def _build_parsed(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:
 
 
 def mask_undecodable(parsed: pa.StructArray) -> pa.StructArray:
-    """Return cells without those that have an error."""
+    """Return parsed cells with null in place of cells that have an error."""
     broken = pc.struct_field(parsed, "error").is_valid()
     return pc.if_else(broken, pa.scalar(None, PARSED_TYPE), parsed) if pc.any(broken).as_py() else parsed
 
@@ -323,6 +341,6 @@ def _absolute(folder: str) -> str:
 
 
 def _folder_name(column: str) -> str:
-    """Return a name that no file system and no URL misunderstands, one for each column."""
+    """Return a folder name for a column: unique, and safe in file systems and URLs."""
     name = quote(column, safe=" ")
     return name.replace(".", "%2E") if not name.strip(".") else name

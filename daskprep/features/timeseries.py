@@ -84,7 +84,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     invalid : {"missing", "raise"}
         Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------

@@ -60,7 +60,7 @@ class Vector(Feature[Lengths, LearnedVector]):
     invalid : {"missing", "raise"}
         Whether a value that is not a vector counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if its name differs from that of the feature.
+        Column to read, if its name differs from the feature's.
 
     Examples
     --------

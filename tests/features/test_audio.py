@@ -204,7 +204,7 @@ def test_files_are_not_opened_where_the_rate_is_given():
 
 
 def test_a_sample_without_a_readable_file_is_an_error():
-    with pytest.raises(MediaError, match=r'column "x": none of 1 files.*give sampling_rate'):
+    with pytest.raises(MediaError, match=r'column "x": none of 1 files.*pass sampling_rate'):
         fit(dp.Audio(), b"no sound")
 
 

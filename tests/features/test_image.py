@@ -175,17 +175,17 @@ def test_unreadable_files_of_the_sample_are_skipped():
 
 
 def test_a_sample_without_a_readable_file_is_an_error():
-    with pytest.raises(MediaError, match=r'column "x": none of 2 files.*give height, width and num_channels'):
+    with pytest.raises(MediaError, match=r'column "x": none of 2 files.*pass height, width and num_channels'):
         fit(dp.Image(), "/no/such.png", b"nothing")
-    with pytest.raises(MediaError, match="there is no image to learn from"):
+    with pytest.raises(MediaError, match="has no image to learn from"):
         fit(dp.Image(), None, None)
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"height": 3}, "height is given and width is not: give both or none"),
-        ({"width": 3}, "width is given and height is not"),
+        ({"height": 3}, "height is set and width is not: set both or neither"),
+        ({"width": 3}, "width is set and height is not"),
         ({"infer_image_dimensions": False}, "give height and width"),
         ({"infer_image_num_channels": False}, "needs num_channels"),
         ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
@@ -320,9 +320,9 @@ def test_two_classes_of_grey_are_black_and_white():
 
 def test_more_colours_than_classes_are_an_error_and_fewer_a_warning():
     mask = encode_png(np.array([[0, 1, 2]], np.uint8))
-    with pytest.raises(MediaError, match=r'column "x": has masks of 3 colours, and num_classes is 2'):
+    with pytest.raises(MediaError, match=r'column "x": has masks of 3 colors, and num_classes is 2'):
         fit(dp.Image(num_classes=2, num_channels=3), mask)
-    with pytest.warns(UserWarning, match='column "x" has masks of 3 colours.*not num_classes=5'):
+    with pytest.warns(UserWarning, match='column "x" has masks of 3 colors.*not num_classes=5'):
         assert len(learned(dp.Image(num_classes=5), mask).class_map) == 3
     with pytest.raises(MediaError, match="more than 128 colours"):
         fit(dp.Image(infer_image_num_classes=True), encode_png(np.arange(200, dtype=np.uint8)[None]))
@@ -459,7 +459,7 @@ def test_columns_that_hold_no_images_are_refused():
 
 @pytest.mark.parametrize("place", ["base_dir", "lazy_cache_dir"])
 def test_passwords_in_urls_are_refused(place):
-    with pytest.raises(ConfigError, match=f"{place} holds a password"):
+    with pytest.raises(ConfigError, match=f"{place} contains a password"):
         fit(dp.Image(**SMALL, **{place: "https://user:hunter2@host/images"}), flat(1))
 
 

@@ -190,7 +190,7 @@ DEFECTS = [
     ("photo", "learned.fill_value", [[1]], "fill_value must be a number or None"),
     ("photo", "learned.fill_value", 1e308, "fill_value must be a brightness from 0 to 1"),
     ("mask", "learned.class_map", [], "fill_value of masks must be a class"),
-    ("photo", "learned.class_map", [], "class_map is of masks"),
+    ("photo", "learned.class_map", [], "class_map is required for masks"),
     ("sound", "learned.fill_value", "", "fill_value must be a number or None"),
 ]
 
