@@ -244,6 +244,7 @@ class ClusterExecutor(PartitionExecutor):
             outer.set_exception(error)
 
     def _fetch(self, request: PartitionRequest, outer: Future[Any], future: Any) -> None:
+        """Copy the result or the error of a cluster's `future` to the `outer` one, and release the former."""
         try:
             result = self._client.gather(future, direct=True)
         except BaseException as error:

@@ -206,6 +206,7 @@ def compute(
 
 
 def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
+    """Return the results of `keys`, computed by a scheduler; WorkerError for errors of workers."""
     if _client(get) is not None:
         with _explain_worker_errors():
             return list(get(avoid_tokenizing(layer), list(keys)))

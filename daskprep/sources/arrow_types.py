@@ -143,32 +143,32 @@ def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
     return [pa.Array.from_buffers(target, len(array), [valid, start, data])]
 
 
-def common_type(one: pa.DataType, other: pa.DataType, fallback: pa.DataType | None = None) -> pa.DataType | None:
+def common_type(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | None = None) -> pa.DataType | None:
     """Return the type that represents the values of two types exactly; `fallback` if none does.
 
     Numbers widen, the null type takes the type of the other column, and dictionary codes are text.
     """
-    if one == other:
-        return one
-    if pt.is_null(one) or pt.is_null(other):
-        return other if pt.is_null(one) else one
-    if all(pt.is_string(kind) or pt.is_dictionary(kind) for kind in (one, other)):
-        return TEXT_CODES if pt.is_dictionary(one) and pt.is_dictionary(other) else pa.string()
-    if pt.is_list(one) and pt.is_list(other):
-        values = common_type(one.value_type, other.value_type, fallback)
+    if left == right:
+        return left
+    if pt.is_null(left) or pt.is_null(right):
+        return right if pt.is_null(left) else left
+    if all(pt.is_string(kind) or pt.is_dictionary(kind) for kind in (left, right)):
+        return TEXT_CODES if pt.is_dictionary(left) and pt.is_dictionary(right) else pa.string()
+    if pt.is_list(left) and pt.is_list(right):
+        values = common_type(left.value_type, right.value_type, fallback)
         return None if values is None else pa.list_(values)
-    if pt.is_struct(one) and pt.is_struct(other):
-        return _common_struct(one, other, fallback)
-    if pt.is_timestamp(one) and pt.is_timestamp(other):
-        return _promote(one, other) or fallback
-    if _is_exact(one) and _is_exact(other) and (pt.is_decimal(one) or pt.is_decimal(other)):
-        return _common_decimal(one, other) or fallback
-    return (_promote(one, other) if _is_number(one) and _is_number(other) else None) or fallback
+    if pt.is_struct(left) and pt.is_struct(right):
+        return _common_struct(left, right, fallback)
+    if pt.is_timestamp(left) and pt.is_timestamp(right):
+        return _promote(left, right) or fallback
+    if _is_exact(left) and _is_exact(right) and (pt.is_decimal(left) or pt.is_decimal(right)):
+        return _common_decimal(left, right) or fallback
+    return (_promote(left, right) if _is_number(left) and _is_number(right) else None) or fallback
 
 
-def _common_struct(one: pa.DataType, other: pa.DataType, fallback: pa.DataType | None) -> pa.DataType | None:
-    types = {field.name: field.type for field in one}
-    for field in other:
+def _common_struct(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | None) -> pa.DataType | None:
+    types = {field.name: field.type for field in left}
+    for field in right:
         merged = common_type(types.get(field.name, pa.null()), field.type, fallback)
         if merged is None:
             return None
@@ -184,11 +184,11 @@ def _is_exact(kind: pa.DataType) -> bool:
     return bool(pt.is_integer(kind) or pt.is_decimal(kind))
 
 
-def _common_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     # Arrow's own rule reserves too few digits for integers, and its cast then fails.
-    (integer_digits, scale), (other_integer_digits, other_scale) = _max_digits(one), _max_digits(other)
-    scale = max(scale, other_scale)
-    digits = max(integer_digits, other_integer_digits) + scale
+    (left_digits, scale), (right_digits, right_scale) = _max_digits(left), _max_digits(right)
+    scale = max(scale, right_scale)
+    digits = max(left_digits, right_digits) + scale
     if digits > _DIGITS_256:
         return None
     return pa.decimal128(digits, scale) if digits <= _DIGITS_128 else pa.decimal256(digits, scale)
@@ -201,8 +201,9 @@ def _max_digits(kind: pa.DataType) -> tuple[int, int]:
     return len(str(2 ** (kind.bit_width - pt.is_signed_integer(kind)))), 0
 
 
-def _promote(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    schemas = [pa.schema([("", kind)]) for kind in (one, other)]
+def _promote(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the type to which Arrow promotes two types; None if it does not."""
+    schemas = [pa.schema([("", kind)]) for kind in (left, right)]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid):

@@ -34,12 +34,13 @@ class CommonSchema:
         distinct: list[pa.Schema] = []
         for file, schema in zip(files, schemas, strict=True):
             # Thousands of files usually have one schema.
-            if not any(schema.equals(other) for other in distinct):
+            if not any(schema.equals(known_schema) for known_schema in distinct):
                 distinct.append(schema)
                 self._add(file, schema, files[0])
         self._require_everywhere(files, schemas)
 
     def _add(self, file: File, schema: pa.Schema, first: File) -> None:
+        """Merge the types of a file into the common types, and record its problems."""
         for name in {name for name in schema.names if len(schema.get_all_field_indices(name)) > 1}:
             try:
                 check_names(schema.names, file.name, "write the file again with other names")
@@ -61,11 +62,16 @@ class CommonSchema:
                 self.problems.setdefault(field.name, f"{problem}; name each differently")
 
     def _require_everywhere(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
+        """Record a problem for each column absent from some file."""
         for file, schema in zip(files, schemas, strict=True):
             if len(schema) == len(self.types):
                 continue
             for name in self.types.keys() - set(schema.names):
-                other_file = next(other for other, one in zip(files, schemas, strict=True) if name in one.names)
+                other_file = next(
+                    candidate
+                    for candidate, candidate_schema in zip(files, schemas, strict=True)
+                    if name in candidate_schema.names
+                )
                 self.problems.setdefault(
                     name,
                     f'column "{name}" is missing in {file.name}, but present in {other_file.name}; leave out '

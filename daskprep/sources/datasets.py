@@ -196,7 +196,8 @@ def _split_arrow_fragment(arrow_fragment: Any, max_rows: int) -> list[tuple[Any,
     """
     if isinstance(arrow_fragment, pds.ParquetFileFragment):
         return [
-            (one, sum(group.num_rows for group in one.row_groups), None) for one in arrow_fragment.split_by_row_group()
+            (part, sum(group.num_rows for group in part.row_groups), None)
+            for part in arrow_fragment.split_by_row_group()
         ]
     rows = arrow_fragment.count_rows()
     return [(arrow_fragment, min(max_rows, rows - start), start) for start in range(0, rows, max_rows)]

@@ -48,7 +48,9 @@ class Dialect:
     @property
     def non_default_options(self) -> dict[str, Any]:
         """Values of the options from `header` on that differ from their defaults."""
-        return {one.name: value for one in fields(self)[3:] if (value := getattr(self, one.name)) != one.default}
+        return {
+            option.name: value for option in fields(self)[3:] if (value := getattr(self, option.name)) != option.default
+        }
 
     def missing(self, column: str) -> list[str]:
         """Return the texts of missing values in a column, also with a space before or after, as in UCI's " ?"."""

@@ -295,6 +295,7 @@ def _plan_json(
 
 
 def _check_null_values(null_values: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
+    """Return the texts of missing values, by column for a mapping; ConfigError for values that are not text."""
     if isinstance(null_values, Mapping):
         return {name: cast("list[str]", _check_null_values(cells)) for name, cells in null_values.items()}
     if isinstance(null_values, str):

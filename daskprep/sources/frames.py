@@ -97,8 +97,8 @@ class TableSource(FragmentListSource):
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
         fragments = [
-            FunctionFragment(functools.partial(_select_narrow, one), one.num_rows, decoded_nbytes(one))
-            for one in tables
+            FunctionFragment(functools.partial(_select_narrow, table), table.num_rows, decoded_nbytes(table))
+            for table in tables
         ]
         super().__init__(narrow_schema(tables[0].schema), fragments)
 
@@ -275,7 +275,7 @@ def _arrow_supports(frame: Any) -> bool:
 def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:
     """Return a frame of lists and arrays by column name; ColumnError for columns of different lengths."""
     series = {name: _series(name, cells) for name, cells in columns.items()}
-    rows = {name: len(one) for name, one in series.items()}
+    rows = {name: len(column) for name, column in series.items()}
     if len(set(rows.values())) > 1:
         raise ColumnError(f"the columns of a dict must have equal lengths, but have {rows}")
     return pd.DataFrame(series)
@@ -293,6 +293,7 @@ def is_cell(value: object) -> bool:
 
 
 def _series(name: str, cells: Any) -> pd.Series[Any]:
+    """Return a column of a dict as a Series; ColumnError for a single cell, or for invalid text."""
     if is_cell(cells):
         raise ColumnError(
             f'column "{name}" of a dict is {cells!r:.80}: pass a list or an array for each column, or rows as a list '

@@ -100,7 +100,7 @@ class JsonFragment(FileFragment):
         if mixed:
             objects = list(self._iterate_objects(data))
             for name in mixed:
-                values = [one.get(name) for one in objects]
+                values = [row.get(name) for row in objects]
                 table = table.append_column(name, json_array(values, self.schema.field(name).type))
         return table.select(columns)
 
@@ -112,8 +112,8 @@ class JsonFragment(FileFragment):
             table = self._parse_table(data, None)
         except pa.ArrowInvalid as error:
             objects = list(self._iterate_objects(data))
-            names = dict.fromkeys(name for one in objects for name in one)
-            types = {name: values_type(one.get(name) for one in objects) for name in names}
+            names = dict.fromkeys(name for row in objects for name in row)
+            types = {name: values_type(row.get(name) for row in objects) for name in names}
             if not any(mixed for _, mixed in types.values()):
                 raise self._unreadable_error(error) from error
             return len(objects), types

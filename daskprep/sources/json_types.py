@@ -31,9 +31,9 @@ _MIN_BIG_INTEGER, _MAX_BIG_INTEGER = 2.0**63, 1e38
 _INTEGRAL_FLOAT = pa.decimal128(37, 0)
 
 
-def merge_types(one: JsonType, other: JsonType) -> JsonType:
+def merge_types(left: JsonType, right: JsonType) -> JsonType:
     """Return the common type of two types; mixed text if they have none."""
-    (a, a_mixed), (b, b_mixed) = one, other
+    (a, a_mixed), (b, b_mixed) = left, right
     common = common_type(a, b)
     return (common_type(a, b, pa.string()), True) if common is None else (common, a_mixed or b_mixed)
 

@@ -98,6 +98,7 @@ def _media_kind(cells: np.ndarray) -> MediaKind | None:
 
 
 def _is_audio(cell: object) -> bool:
+    """Return whether a cell is certainly audio: a dict with "array", or a tuple of samples and rate."""
     if isinstance(cell, Mapping):
         return "array" in cell
     # A tuple of a list and a number is no readable list, so it is a pair of samples and rate.
@@ -107,6 +108,7 @@ def _is_audio(cell: object) -> bool:
 
 
 def _is_medium(cell: Any) -> bool:
+    """Return whether a cell is media: a dict of a file, an array of pixels, a tensor, or a Pillow image."""
     if isinstance(cell, Mapping):
         return "bytes" in cell or "path" in cell
     if isinstance(cell, np.ndarray) or is_tensor(cell):
@@ -122,7 +124,7 @@ def _are_paths_and_files(present: np.ndarray, types: set[type]) -> bool:
 
 
 def _are_all_of(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
-    return all(issubclass(one, accepted) for one in types)
+    return all(issubclass(kind, accepted) for kind in types)
 
 
 def _lossless_kind(kind: str, present: np.ndarray, types: set[type]) -> str:
@@ -142,7 +144,7 @@ def _lossless_kind(kind: str, present: np.ndarray, types: set[type]) -> str:
         # Arrow converts Python objects to microseconds.
         nanosecond_field = "nanosecond" if kind == "datetime" else "nanoseconds"
         return "mixed" if any(getattr(cell, nanosecond_field, 0) for cell in present) else kind
-    if kind == "date" and any(issubclass(one, dt.datetime) for one in types):
+    if kind == "date" and any(issubclass(cell_type, dt.datetime) for cell_type in types):
         return "mixed"
     if kind == "integer":
         return kind if min(present) >= -(2**63) and max(present) < 2**63 else "mixed"

@@ -84,7 +84,9 @@ def as_source(
             **options,
         }
         return combine_splits(
-            frames, wanted, lambda one, split_columns: as_source(one, columns=split_columns, **source_options)
+            frames,
+            wanted,
+            lambda split_frame, split_columns: as_source(split_frame, columns=split_columns, **source_options),
         )
     if is_dask_frame(frame):
         dask_source = DaskSource(frame, wanted)

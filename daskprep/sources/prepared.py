@@ -44,7 +44,9 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
     if not callable(function):
         raise ConfigError(f"prepare={function!r}: expected a function from a pandas frame to a pandas frame")
     if frames := get_splits(frame):
-        source = combine_splits(frames, None, lambda one, _: prepared(one, function, storage_options=storage_options))
+        source = combine_splits(
+            frames, None, lambda split_frame, _: prepared(split_frame, function, storage_options=storage_options)
+        )
         source.prepared_by = function_name(function)
         return source
     raw = as_source(frame, storage_options=storage_options)

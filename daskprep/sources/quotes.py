@@ -33,32 +33,32 @@ class _QuoteTracker:
         The first position is -1, with the state before the block, which starts at `position` in the text. A block must
         not end inside a run of quotes.
         """
-        at = self._uneven_runs(block)
-        inside = np.empty(1 + len(at), bool)
+        changes = self._uneven_runs(block)
+        inside = np.empty(1 + len(changes), bool)
         inside[::2], inside[1::2] = self.inside, not self.inside
         # If every run expected to open a part may open one, the runs open and close in turn: the common case.
-        if not self._may_open(block, at[int(self.inside) :: 2]).all():
-            opens = self._may_open(block, at)
+        if not self._may_open(block, changes[int(self.inside) :: 2]).all():
+            opens = self._may_open(block, changes)
             toggles = np.cumsum(opens) + self.inside
-            restarts = np.maximum.accumulate(np.where(opens, -1, np.arange(len(at))))
+            restarts = np.maximum.accumulate(np.where(opens, -1, np.arange(len(changes))))
             inside[1:] = (toggles - np.where(restarts >= 0, toggles[restarts], 0)) & 1
         self.inside = bool(inside[-1])
         if self.inside and len(opened := np.flatnonzero(inside[1:] & ~inside[:-1])):
-            self.opened_at = position + int(at[opened[-1]])
+            self.opened_at = position + int(changes[opened[-1]])
         if len(block):
             self._before = int(block[-1])
-        return np.concatenate([[-1], at]), inside
+        return np.concatenate([[-1], changes]), inside
 
     def _uneven_runs(self, block: np.ndarray) -> np.ndarray:
         """Return the start of each run of 2n + 1 quotes."""
         if self._quote is None or not (marks := block == self._quote).any():  # any() is far faster than flatnonzero
             return np.empty(0, np.int64)
-        at = np.flatnonzero(marks)
-        follows = np.diff(at, prepend=-2) == 1
+        quotes = np.flatnonzero(marks)
+        follows = np.diff(quotes, prepend=-2) == 1
         if not follows.any():
-            return at
+            return quotes
         first = np.flatnonzero(~follows)
-        run_starts: np.ndarray = at[first[np.diff(first, append=len(at)) & 1 == 1]]
+        run_starts: np.ndarray = quotes[first[np.diff(first, append=len(quotes)) & 1 == 1]]
         return run_starts
 
     def _may_open(self, block: np.ndarray, runs: np.ndarray) -> np.ndarray:
@@ -70,11 +70,11 @@ class _QuoteTracker:
         return can_open
 
 
-def _outside_quotes(positions: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Return the `positions` in a block outside of quotes, with `at` and `inside` from `follow`."""
-    if len(at) == 1:
+def _outside_quotes(positions: np.ndarray, changes: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Return the `positions` in a block outside of quotes, with `changes` and `inside` from `follow`."""
+    if len(changes) == 1:
         return positions[:0] if inside[0] else positions
-    outside: np.ndarray = positions[~inside[np.searchsorted(at, positions) - 1]]
+    outside: np.ndarray = positions[~inside[np.searchsorted(changes, positions) - 1]]
     return outside
 
 
@@ -151,12 +151,12 @@ def cut_records(
     counts, lines, at_start, plain = list[int](), 0, True, True
     for block in join_quote_runs(blocks, quote):
         view = np.frombuffer(block, np.uint8)
-        at, inside = quotes.follow(view, start)
+        changes, inside = quotes.follow(view, start)
         ends = view == _NEWLINE
         blank = (at_start and ends[0]) or (ends[1:] & ends[:-1]).any()
-        plain = plain and len(at) == 1 and b"\r" not in block and not blank
+        plain = plain and len(changes) == 1 and b"\r" not in block and not blank
         if waiting and waiting[-1] <= start + len(view):
-            new_positions = take_ends(start + 1 + _outside_quotes(np.flatnonzero(ends), at, inside), waiting)
+            new_positions = take_ends(start + 1 + _outside_quotes(np.flatnonzero(ends), changes, inside), waiting)
             counts += [lines + int(np.count_nonzero(ends[: position - start])) for position in new_positions]
             positions += new_positions
         lines, at_start = lines + int(np.count_nonzero(ends)), bool(ends[-1])
@@ -178,8 +178,8 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
     """Return the start of each record that is not a blank line."""
     view = np.frombuffer(text, np.uint8)
-    at, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
-    starts = np.concatenate([[0], _outside_quotes(np.flatnonzero(view == _NEWLINE), at, inside) + 1])
+    changes, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
+    starts = np.concatenate([[0], _outside_quotes(np.flatnonzero(view == _NEWLINE), changes, inside) + 1])
     ends = np.append(starts[1:], len(view))
     return starts[[bool(text[a:b].strip(b"\r\n")) for a, b in zip(starts, ends, strict=True)]]
 
@@ -187,8 +187,8 @@ def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
 def first_record_end(text: bytes, delimiter: str, quote: str | None) -> int | None:
     """Return the position after the first record and its newline, or None if no newline ends it."""
     view = np.frombuffer(text, np.uint8)
-    at, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
-    ends = _outside_quotes(np.flatnonzero((view == _NEWLINE) | (view == _RETURN)), at, inside)
+    changes, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
+    ends = _outside_quotes(np.flatnonzero((view == _NEWLINE) | (view == _RETURN)), changes, inside)
     if not len(ends):
         return None
     end = int(ends[0]) + 1

@@ -103,7 +103,9 @@ def _check_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch if it has the declared schema, which Arrow does not check for readers of Python batches."""
     if (batch.schema.names, batch.schema.types) == (schema.names, schema.types):
         return batch
-    actual, declared = (", ".join(f"{field.name}: {field.type}" for field in one) for one in (batch.schema, schema))
+    actual, declared = (
+        ", ".join(f"{field.name}: {field.type}" for field in columns) for columns in (batch.schema, schema)
+    )
     raise ColumnError(
         f"the rows of a RecordBatchReader cannot be read: a batch has {actual}, but its schema has {declared}"
     )
