@@ -34,7 +34,7 @@ class Examples:
     batch_size : int
         Number of examples of a batch over all ranks together.
     ranks : Ranks
-        Rank and world size; None: from torch.distributed.
+        Rank and world size; a None in it is read from torch.distributed.
     seed : int
         Seed of the order with `shuffle`.
     shuffle : bool
