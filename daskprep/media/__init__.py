@@ -1,1 +1,1 @@
-"""Bytes of images and sounds as arrays: no frames, no features, no torch."""
+"""Decoding of image and audio files to arrays, independent of frames, features and torch."""

@@ -1,4 +1,4 @@
-"""Sounds as samples: what is wanted of them, decoding, and WAV files of samples that are in memory."""
+"""Audio as samples: the recipe of the result, decoding of files, and encoding of samples as WAV."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank", "mel", 
 WindowType = Literal["bartlett", "blackman", "hamming", "hann"]
 Norm = Literal["per_file"]
 
-# Files are told apart before libsndfile sees them, so that its readers of two dozen rare formats never run.
+# The format is checked before libsndfile opens a file, so that its readers of two dozen rare formats never run.
 SIGNATURES = {
     "WAV": rb"(RIFF|RIFX|RF64)....WAVE",
     "FLAC": rb"fLaC",
@@ -35,26 +35,25 @@ SIGNATURES = {
 }
 FORMATS = tuple(SIGNATURES)
 VARIANTS = {"WAVEX": "WAV", "RF64": "WAV"}
-RECIPE_VERSION = 1  # raised when the same recipe gives other numbers than before
+RECIPE_VERSION = 1  # raised when the result of the same recipe changes
 PRE_EMPHASIS = 0.97
 BLOCK_SAMPLES = 1 << 18  # of all channels, decoded at once
 MAX_SAMPLING_RATE = 768_000  # twice what recorders reach
-# Terms of the ratio of two sampling rates, which the resampling filter grows with. Rates that need larger ones are
-# taken for others that differ by 1e-5 at most, as the clocks of recorders do.
+# Of the ratio of two sampling rates, because the resampling filter grows with its terms. A ratio with larger terms is
+# approximated with a relative error of at most 1e-5, which is less than the error of the clocks of recorders.
 MAX_RATIO_TERM = 100_000
 LIBROSA_DEFAULTS = {"n_fft": 2048, "hop_length": 512, "n_mels": 128}  # its defaults
 _SOXR_LOOKAHEAD = 1_000
 _OTHER_LIBROSA_OPTIONS = "win_length window center pad_mode power fmin fmax htk norm n_mfcc mel_norm dct_type lifter"
 _MAX_WAV_BYTES = 0xFFFF_0000
-MAX_AMPLITUDE = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums of louder ones overflow float32
+MAX_AMPLITUDE = 2.0**32  # unscaled 32-bit samples; the power spectrum of louder ones overflows float32
 
 
 @dataclass(frozen=True)
 class AudioRecipe:
-    """What to make of a sound; two recipes with the same `digest` give the same numbers.
+    """Parameters that turn audio into an array; recipes with the same `digest` have the same results.
 
-    Lengths in seconds become whole samples; a fraction of a sample is cut off. `Audio` tells of the parameters; windows
-    are symmetric.
+    Lengths in seconds are rounded down to samples. Windows are symmetric. The parameters are described in `Audio`.
     """
 
     type: AudioType
@@ -65,7 +64,7 @@ class AudioRecipe:
     num_fft_points: int | None = None
     window_type: WindowType = "hamming"
     num_filter_bands: int = 80
-    padding_value: float | None = 0.0  # None: what silence becomes
+    padding_value: float | None = 0.0  # None: the features of silence
     norm: Norm | None = None
     max_seconds: float = 3600.0
     formats: tuple[str, ...] = FORMATS
@@ -78,64 +77,64 @@ class AudioRecipe:
             known = [*LIBROSA_DEFAULTS, *_OTHER_LIBROSA_OPTIONS.split()][: None if self.type == "mfcc" else -4]
             check_choice("an option of librosa_options", option, known)
             if option in (*LIBROSA_DEFAULTS, "n_mfcc") and not (isinstance(value, int) and value >= 1):
-                raise ConfigError(f"{option} in librosa_options is {value!r}: give a whole number from 1.")
+                raise ConfigError(f"{option} in librosa_options is {value!r}: use an integer of at least 1.")
         if self.librosa_options and not self.is_librosa:
             raise ConfigError(f'librosa_options are for the types "mel" and "mfcc", not "{self.type}": leave them out.')
         for name in self.formats:
             check_choice("formats", name, FORMATS)
         if not 1 <= self.sampling_rate <= MAX_SAMPLING_RATE:
             raise ConfigError(
-                f"sampling_rate is {self.sampling_rate}: give 1 to {MAX_SAMPLING_RATE:,} samples per second."
+                f"sampling_rate is {self.sampling_rate}: use 1 to {MAX_SAMPLING_RATE:,} samples per second."
             )
         for name in ("length_limit_in_s", "window_length_in_s", "window_shift_in_s"):
             if not (seconds := getattr(self, name)) < math.inf or self._count_samples(seconds) < 1:
-                raise ConfigError(f"{name} is {seconds}: give at least one sample, 1/{self.sampling_rate} s.")
+                raise ConfigError(f"{name} is {seconds}: use at least one sample, 1/{self.sampling_rate} s.")
         if not 0 <= self.pre_emphasis <= 1:
-            raise ConfigError(f"pre_emphasis is {self.pre_emphasis}: give 0 to 1, of which 0 is none.")
+            raise ConfigError(f"pre_emphasis is {self.pre_emphasis}: use 0 to 1; 0 disables it.")
         if self.nfft < self.window:
-            raise ConfigError(f"num_fft_points is {self.nfft}: give at least the {self.window} samples of the window.")
+            raise ConfigError(f"num_fft_points is {self.nfft}: use at least the {self.window} samples of the window.")
 
     def _count_samples(self, seconds: float) -> int:
-        # 0.29 s at 100 Hz are 28.999999999999996 samples, and meant to be 29.
+        # 0.29 s at 100 Hz are 28.999999999999996 samples, but must count as 29.
         return int(round(seconds * self.sampling_rate, 6))
 
     @property
     def window(self) -> int:
-        """Samples of a frame."""
+        """Number of samples of a frame."""
         return self._count_samples(self.window_length_in_s)
 
     @property
     def shift(self) -> int:
-        """Samples from the start of a frame to that of the next."""
+        """Number of samples between the starts of neighboring frames."""
         return self._count_samples(self.window_shift_in_s)
 
     @property
     def limit(self) -> int:
-        """Samples that the sound is cut or padded to."""
+        """Number of samples to which audio is cut or padded."""
         return self._count_samples(self.length_limit_in_s)
 
     @property
     def is_librosa(self) -> bool:
-        """Whether frames are those of librosa."""
+        """Whether librosa computes the frames."""
         return self.type in {"mel", "mfcc"}
 
     def librosa_option(self, name: str) -> Any:
-        """Return what librosa is given, or takes by itself."""
+        """Return an option of librosa: its value in `librosa_options`, or librosa's default."""
         return dict(self.librosa_options).get(name, LIBROSA_DEFAULTS.get(name, True))
 
     @property
     def nfft(self) -> int:
-        """Points of the Fourier transform."""
+        """Number of points of the Fourier transform."""
         return self.window if self.num_fft_points is None else self.num_fft_points
 
     @property
     def max_length(self) -> int:
-        """Rows of the result: samples if raw, else frames."""
+        """Number of rows of the result: samples if the type is "raw", else frames."""
         return self.limit if self.type == "raw" else self.count_frames(self.limit)
 
     @property
     def feature_dim(self) -> int:
-        """Columns of the result."""
+        """Number of columns of the result."""
         bins = self.nfft // 2 + 1
         if self.is_librosa:
             return int(
@@ -145,38 +144,36 @@ class AudioRecipe:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
+        """Numbers of rows and columns of the result."""
         return self.max_length, self.feature_dim
 
     @cached_property
     def needed_samples(self) -> int:
-        """Samples of a sound that the result depends on: the last frame may reach beyond the limit."""
+        """Number of first samples that the result depends on: the last frame may extend beyond `limit`."""
         return self.limit if self.type == "raw" or self.is_librosa else (self.max_length - 1) * self.shift + self.window
 
     def count_frames(self, samples: int) -> int:
-        """Return the number of frames of so many samples; the last one may lack samples, and one there always is."""
+        """Return the number of frames of `samples` samples: at least one, and the last one may be incomplete."""
         if self.is_librosa:
-            covered_samples = (
-                samples if self.librosa_option("center") else max(0, samples - self.librosa_option("n_fft"))
-            )
-            return int(1 + covered_samples // self.librosa_option("hop_length"))
+            covered = samples if self.librosa_option("center") else max(0, samples - self.librosa_option("n_fft"))
+            return int(1 + covered // self.librosa_option("hop_length"))
         return max(1, -((self.window - samples) // self.shift) + 1)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all that the result depends on besides the file, for cache keys."""
+        """Return the SHA-256 of all parameters that the result depends on, for cache keys."""
         parameters = asdict(self)
-        if self.pre_emphasis == PRE_EMPHASIS:  # as in caches from before it was a parameter
+        if self.pre_emphasis == PRE_EMPHASIS:  # keeps the digests of versions without this parameter
             del parameters["pre_emphasis"]
         return json_sha256({"decoder": "soundfile", "version": RECIPE_VERSION, **parameters})
 
 
 def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
-    """Return samples at the rate of the recipe, the mean of all channels, no more of them than the recipe needs.
+    """Return samples at the rate of the recipe: the mean of all channels, and at most `recipe.needed_samples`.
 
-    Integers become fractions of their range. A WAV, AIFF or MP3 file that breaks off gives the samples that it holds.
-    Sounds at another rate pass through `scipy.signal.resample_poly`, whose numbers are the same on every call; they
-    differ from librosa's (soxr) by about 0.1 % below half of the lower rate, and by more close to it. With
-    ``resampling="soxr"`` they pass through `librosa.resample`. What is no sound, or has no samples, is a MediaError.
+    Integers are scaled to [-1, 1). A truncated WAV, AIFF or MP3 file returns the samples it has. Audio at another rate
+    is resampled by `scipy.signal.resample_poly`, which is deterministic. The result differs from librosa's (soxr) by
+    about 0.1 % below half of the lower rate, and by more close to it. With ``resampling="soxr"``, audio is resampled by
+    `librosa.resample`. Raise MediaError if `source` is not an audio file of the allowed formats, or has no samples.
     """
     plain_wav = read_plain_wav(memoryview(source)) if "WAV" in recipe.formats else None
     if plain_wav is not None:
@@ -185,15 +182,15 @@ def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32
         samples = _average_channels(_convert_to_floats(stored_samples[: _count_source_frames(recipe, rate)]))
         is_bounded = stored_samples.dtype.kind != "f"
     else:
-        with _open_sound(source, recipe.formats) as (file, frames):
+        with _open_audio(source, recipe.formats) as (file, frames):
             rate = int(file.samplerate)
             _check_length(frames, rate, recipe)
             samples = _read_samples(file, _count_source_frames(recipe, rate))
             is_bounded = False
     if not samples.size:
         raise MediaError("holds no samples")
-    if not (is_bounded or (samples.min() >= -MAX_AMPLITUDE and samples.max() <= MAX_AMPLITUDE)):  # false of NaN, too
-        raise MediaError("has samples that are no numbers, infinite, or beyond 32 bits")
+    if not (is_bounded or (samples.min() >= -MAX_AMPLITUDE and samples.max() <= MAX_AMPLITUDE)):  # also true for NaN
+        raise MediaError("has samples that are NaN, infinite, or beyond 32 bits")
     if recipe.resampling == "soxr" and rate != recipe.sampling_rate:
         import librosa  # noqa: PLC0415 it takes a second
 
@@ -203,21 +200,25 @@ def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32
 
 
 def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
+    """Raise MediaError if audio of `frames` frames (None: unknown) has an unsupported rate or is too long."""
     _check_rate(rate, recipe.sampling_rate)
     if frames is not None and frames > recipe.max_seconds * rate:
         raise MediaError(f"lasts {frames / rate:,.0f} s, and max_seconds is {recipe.max_seconds:,.0f}")
 
 
 def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
-    """Return frames (None if the file does not say), samples per second and channels, from the header alone."""
-    with _open_sound(source, formats) as (file, frames):
+    """Return frames (None if unknown), samples per second and channels from the header of an audio file."""
+    with _open_audio(source, formats) as (file, frames):
         _check_rate(int(file.samplerate))
         return frames, int(file.samplerate), int(file.channels)
 
 
 def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
-    """Return a WAV file: of 16 bits for int16, else of float32. The same bytes for the same samples, at any time."""
-    from scipy.io import wavfile  # noqa: PLC0415 libsndfile would enter the time of day into files of floats
+    """Return samples as a WAV file, deterministically: of 16 bits for int16, else of float32.
+
+    `samples` has one dimension, or two, with the shorter one for channels. `rate` is in samples per second.
+    """
+    from scipy.io import wavfile  # noqa: PLC0415 libsndfile would write the current time into files of floats
 
     _check_rate(rate)
     samples = _move_channels_last(samples)
@@ -230,7 +231,7 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
 
 
 def matches_wav_file(path: str, wav: bytes) -> bool:
-    """Tell whether a file has the very samples, and the rate, of a WAV file in memory."""
+    """Return whether the file at `path` has the same samples and rate as a WAV file in memory."""
     import soundfile  # noqa: PLC0415 columns of other types do without it
 
     require_safe("libsndfile")
@@ -245,7 +246,7 @@ def matches_wav_file(path: str, wav: bytes) -> bool:
 
 
 class _ForgivingFile(io.BytesIO):
-    """A file in memory, before whose start libsndfile seeks when it probes."""
+    """File in memory that clips negative offsets, because libsndfile seeks before the start when it probes formats."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = super().seek(0, whence) if whence else 0
@@ -253,8 +254,8 @@ class _ForgivingFile(io.BytesIO):
 
 
 @contextmanager
-def _open_sound(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
-    """Open an encoded sound; give the file and its number of frames, if it is known."""
+def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
+    """Open an audio file in memory; yield it and its number of frames (None if unknown)."""
     import soundfile  # noqa: PLC0415 as above
 
     require_safe("libsndfile")
@@ -269,6 +270,7 @@ def _open_sound(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any
 
 
 def _find_format(head: bytes) -> str:
+    """Return the format of a file by its first bytes; MediaError if it is none of `SIGNATURES`."""
     for name, signature in SIGNATURES.items():
         if re.match(signature, head, re.DOTALL):
             return name
@@ -283,13 +285,14 @@ def _check_format(name: str, formats: tuple[str, ...]) -> None:
 
 
 def _check_rate(rate: int, target_rate: int = MAX_RATIO_TERM) -> None:
+    """Raise MediaError if a sampling rate is out of range, or cannot be resampled to `target_rate`."""
     lowest, highest = -(-target_rate // MAX_RATIO_TERM), min(MAX_SAMPLING_RATE, target_rate * MAX_RATIO_TERM)
     if not lowest <= rate <= highest:
         raise MediaError(f"has a sampling rate of {rate:,} per second: expected {lowest:,} to {highest:,}")
 
 
 def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
-    """Return the frames to decode, with those that the filter of `_resample` looks ahead to."""
+    """Return the number of frames to decode at `rate`, including the frames that the resampling filter looks ahead."""
     if rate == recipe.sampling_rate:
         return recipe.needed_samples
     lookahead = (10 if recipe.resampling == "polyphase" else _SOXR_LOOKAHEAD) * max(1.0, rate / recipe.sampling_rate)
@@ -297,7 +300,8 @@ def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
 
 
 def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
-    # Block by block, as a header can promise any number of frames, and channels are many at times.
+    """Return up to `left_frames` samples of an open audio file, averaged over channels."""
+    # Block by block, because a header can state any number of frames, and there may be many channels.
     block_frames = max(1, BLOCK_SAMPLES // file.channels)
     blocks = [np.empty(0, np.float32)]
     while left_frames > 0:
@@ -310,6 +314,7 @@ def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
 
 
 def _move_channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return samples as (samples, channels); the shorter dimension of a matrix is the channels."""
     if samples.ndim == 1:
         return samples[:, None]
     if samples.ndim != 2 or not samples.size:
@@ -318,13 +323,14 @@ def _move_channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return samples as float32; integers are scaled to [-1, 1)."""
     if samples.dtype.kind == "f":
         with np.errstate(over="ignore"):  # infinities are refused later
             return samples.astype(np.float32)
     if samples.dtype.kind not in "iu" or samples.dtype.itemsize > 4:
         raise MediaError(f"has samples of {samples.dtype}: expected floats, or integers of up to 32 bits")
     half_range = 2.0 ** (8 * samples.dtype.itemsize - 1)
-    # Of up to 16 bits, float32 holds every step exactly.
+    # float32 represents integers of up to 16 bits exactly, but not of 32 bits.
     floats: npt.NDArray[Any] = samples.astype(np.float32 if samples.dtype.itemsize <= 2 else np.float64)
     if samples.dtype.kind == "u":
         floats -= half_range
@@ -335,7 +341,7 @@ def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     if samples.shape[1] == 1:
         return samples[:, 0]
-    # Channel by channel: many times as fast as a reduction along a short axis.
+    # Channel by channel, which is many times as fast as a reduction along a short axis.
     total = samples[:, 0].copy()
     for channel in range(1, samples.shape[1]):
         total += samples[:, channel]
@@ -344,6 +350,7 @@ def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float3
 
 
 def _resample(samples: npt.NDArray[np.float32], rate: int, target_rate: int) -> npt.NDArray[np.float32]:
+    """Return samples at `target_rate` by polyphase filtering."""
     if rate == target_rate:
         return samples
     from scipy.signal import resample_poly  # noqa: PLC0415

@@ -1,20 +1,20 @@
-"""What a media cell may hold, as a column of paths and bytes.
+"""Conversion of media cells of any supported kind to a column of paths and bytes.
 
 | cell | becomes |
 |---|---|
-| text, os.PathLike | path or URL, as it is |
-| bytes | bytes, as they are |
+| text, os.PathLike | path or URL, unchanged |
+| bytes | bytes, unchanged |
 | dict or struct with `bytes` and `path`, as Hugging Face datasets stores media | its bytes, or else its path |
-| the same with `array`, of sounds also `sampling_rate` | its bytes, or else a PNG or WAV of its array, or its path |
-| PIL image, array or torch tensor of an image | a PNG; the path of its file, where it holds what is in that |
-| (samples, rate) of a sound | a WAV |
-| a dict of an array and a path | the path, where the file holds what is in the array |
-| array or tensor of one or two dimensions | a PNG or a WAV, as the feature says |
+| the same with `array`, for audio also `sampling_rate` | its bytes, or else a PNG or WAV of its array, or its path |
+| PIL image, array or torch tensor of an image | a PNG; for an unchanged PIL image of a local file, its path |
+| (samples, rate) of audio | a WAV |
+| dict of array and path | the path, if the file has the same content as the array |
+| array or tensor of one or two dimensions | a PNG or a WAV, depending on the feature |
 | None, NaN, NA, empty text or bytes, a dict of these alone | missing |
 
-A column may mix them. Arrays of two or three dimensions are images as `encode_png` reads them, and tensors of three
-have their channels first. Samples are what `encode_wav` takes: of two dimensions, the shorter is that of the channels.
-Arrays that may be either are .npy files with a rate of 0, until a feature says what they are; its lists are sounds.
+A column may mix them. Arrays of two or three dimensions are images in the format of `encode_png`; tensors of three
+dimensions are channels first. Samples are in the format of `encode_wav`: the shorter of two dimensions is the channels.
+Arrays that may be either are .npy files with a rate of 0 until a feature encodes them. Lists are audio.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ from daskprep.kernels import only_where
 
 MediaKind = Literal["image", "audio"]
 
-# Of each cell at most one of path and bytes is there; the rate is that of the samples which bytes were made of.
+# At most one of path and bytes is present; the rate belongs to samples that were encoded as bytes.
 CELL_TYPE = pa.struct([("path", pa.string()), ("bytes", pa.large_binary()), ("rate", pa.int32())])
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view())
-_AMBIGUOUS_RATE = 0  # stands for the rate of arrays that could be images or sounds
-_NOUNS = {"image": "image", "audio": "sound"}
+_AMBIGUOUS_RATE = 0  # marks .npy bytes of arrays that could be images or audio
 _ACCEPTED_TYPES = {
     "image": "paths, bytes, or structs of bytes and path (text)",
-    "audio": "paths, bytes, structs of bytes and path (text), or of array (a list) and sampling_rate (whole numbers)",
+    "audio": "paths, bytes, structs of bytes and path (text), or of array (a list) and sampling_rate (integers)",
 }
 ACCEPTED_OBJECTS = {
     "image": "text, bytes, dicts of bytes, path and array, PIL images, arrays and tensors",
@@ -53,13 +52,15 @@ _NPY_ERRORS = (ValueError, TypeError, SyntaxError, EOFError, RecursionError, Mem
 
 
 class UnreadableCell(NamedTuple):
-    """A cell that is no medium: its row, and its type with what is wrong where that is not the type alone."""
+    """Cell that cannot be converted: its row position, and the reason (its type, and the problem if any)."""
 
     row: int
     reason: str
 
 
 class _CellContent(NamedTuple):
+    """Path or bytes of a cell; all fields are None for a missing cell."""
+
     path: str | None = None
     data: bytes | None = None
     rate: int | None = None
@@ -73,8 +74,8 @@ def convert_media_column(
 ) -> pa.StructArray:
     """Return a column of media as an Arrow column of `CELL_TYPE`, null where a cell is missing.
 
-    Samples without a rate of their own have `rate`. A column of a type that holds no media, or with a cell that is
-    unreadable, is a ColumnError; `convert_media_objects` goes on behind such cells.
+    `rate` is the sampling rate of samples without one. Raise ColumnError for a column of an unsupported type or with an
+    unreadable cell. `convert_media_objects` returns unreadable cells instead.
     """
     if isinstance(column, pa.ChunkedArray):
         return pa.concat_arrays(
@@ -86,7 +87,7 @@ def convert_media_column(
 
 
 def convert_media_objects(values: Iterable[object], kind: MediaKind) -> tuple[pa.StructArray, list[UnreadableCell]]:
-    """Return Python objects as a column of `CELL_TYPE`, and what is unreadable, of which the cells are null."""
+    """Return Python objects as a column of `CELL_TYPE`, and the unreadable cells, which are null in the column."""
     contents: list[_CellContent] = []
     unreadable: list[UnreadableCell] = []
     for row, value in enumerate(values):
@@ -106,14 +107,14 @@ def _convert_or_raise(values: Iterable[object], kind: MediaKind) -> pa.StructArr
     if unreadable:
         row, reason = unreadable[0]
         raise ColumnError(
-            f"row {row} holds no {_NOUNS[kind]} ({reason}), of {len(unreadable):,} unreadable cells the first; accepted "
-            f"are {ACCEPTED_OBJECTS[kind]}"
+            f"row {row} holds no {kind} ({reason}), the first of {len(unreadable):,} unreadable cells; accepted are "
+            f"{ACCEPTED_OBJECTS[kind]}"
         )
     return cells
 
 
 def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) -> pa.StructArray:
-    """Return cells with files of their kind in place of arrays that could be of either."""
+    """Return cells with PNG or WAV files in place of .npy arrays that could be images or audio."""
     is_array = pc.fill_null(pc.equal(pc.struct_field(cells, "rate"), _AMBIGUOUS_RATE), fill_value=False)
     if not pc.any(is_array).as_py():
         return cells
@@ -122,12 +123,12 @@ def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) 
         array = parse_npy(cells[row]["bytes"].as_buffer())
         values[row] = (array, rate) if kind == "audio" else array.reshape(*array.shape, 1)
     encoded = _convert_or_raise(values, kind)
-    field_pairs = [[pc.struct_field(one, field.name) for one in (encoded, cells)] for field in CELL_TYPE]
+    field_pairs = [[pc.struct_field(array, field.name) for array in (encoded, cells)] for field in CELL_TYPE]
     return _build_cells(*(pc.if_else(is_array, *pair) for pair in field_pairs))
 
 
 def parse_npy(source: pa.Buffer | bytes) -> np.ndarray:
-    """Return the numbers of an .npy file, which are not copied; MediaError if it holds others, or not all."""
+    """Return the numbers of an .npy file as a view; MediaError if it is truncated or not numeric."""
     view = memoryview(source)
     file = io.BytesIO(view[:_NPY_HEADER_BYTES])
     try:
@@ -143,6 +144,7 @@ def parse_npy(source: pa.Buffer | bytes) -> np.ndarray:
 
 
 def _encode_npy(array: np.ndarray) -> _CellContent:
+    """Return an array that could be an image or audio as an .npy file with `_AMBIGUOUS_RATE`."""
     if array.dtype.kind not in "biuf":
         raise MediaError(f"it is an array of {array.dtype}: expected numbers")
     file = io.BytesIO()
@@ -151,6 +153,7 @@ def _encode_npy(array: np.ndarray) -> _CellContent:
 
 
 def _build_cells(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.StructArray:
+    """Return a column of `CELL_TYPE`; bytes take precedence over paths, and empty ones are missing."""
     path = only_where(pc.not_equal(path, ""), path)
     empty = pc.equal(pc.binary_length(data), 0)
     if pc.any(empty).as_py():
@@ -162,6 +165,7 @@ def _build_cells(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -
 
 
 def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.StructArray:
+    """Return an Arrow column as `CELL_TYPE`; ColumnError for unsupported types."""
     data_type = column.type
     if isinstance(data_type, pa.BaseExtensionType):
         return _convert_arrow(column.storage, kind, rate)
@@ -181,9 +185,9 @@ def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.St
         return pa.nulls(len(column), CELL_TYPE)
     remedy = ""
     if _is_list_type(data_type):
-        remedy = "; the shape of what lists hold is not known: use a pandas column of NumPy arrays"
+        remedy = "; lists have no image shape: use a pandas column of NumPy arrays"
     raise ColumnError(
-        f"a column of {data_type} holds no {_NOUNS[kind]}s, only {_ACCEPTED_TYPES[kind]} can be read{remedy}"
+        f"a column of {data_type} holds no {kind} cells, only {_ACCEPTED_TYPES[kind]} can be read{remedy}"
     )
 
 
@@ -215,18 +219,19 @@ def _convert_structs(column: pa.StructArray, kind: MediaKind) -> pa.StructArray:
 
 
 def _get_field(column: pa.StructArray, name: str) -> pa.Array:
-    # The field of a missing struct may hold anything: `struct_field` makes it null.
+    # `column.field` would return arbitrary values for null structs; `struct_field` returns null.
     return pc.struct_field(column, name) if column.type.get_field_index(name) >= 0 else pa.nulls(len(column))
 
 
 def _iterate_dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
-    """Give every row as a dict, samples as NumPy arrays."""
+    """Yield every row as a dict, with samples as NumPy arrays."""
     names = ("path", "bytes", "array", "sampling_rate")
     for path, data, samples, rate in zip(*(_get_field(column, name) for name in names), strict=True):
         yield {"path": path.as_py(), "bytes": data.as_py(), "array": _to_numpy(samples), "sampling_rate": rate.as_py()}
 
 
 def _to_numpy(samples: pa.Scalar) -> Any:
+    """Return a list scalar as a NumPy array, a nested one as a list of arrays, a null as None."""
     if not samples.is_valid:
         return None
     if _is_list_type(samples.values.type):
@@ -235,7 +240,7 @@ def _to_numpy(samples: pa.Scalar) -> Any:
 
 
 def _parse_cell(value: object, kind: MediaKind) -> _CellContent:
-    """Return what a cell holds; MediaError if it is no medium, with nothing to say if its type tells why."""
+    """Return the content of a cell; MediaError if it is not media, without a message if its type is the reason."""
     if _is_missing(value):
         return _MISSING
     if isinstance(value, str | os.PathLike):
@@ -244,11 +249,11 @@ def _parse_cell(value: object, kind: MediaKind) -> _CellContent:
         return _CellContent(data=bytes(value))
     if isinstance(value, Mapping):
         return _parse_mapping(value, kind)
-    return _encode_image(value) if kind == "image" else _encode_sound(value)
+    return _encode_image(value) if kind == "image" else _encode_audio(value)
 
 
 def _is_missing(value: object) -> bool:
-    # pandas is not needed for its own marks of what is missing.
+    # NA and NaT are recognized by name, to work without importing pandas.
     return (
         value is None
         or (isinstance(value, str | bytes | bytearray | memoryview) and not value)
@@ -279,7 +284,7 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
         return _CellContent(path=_check_utf8(os.fsdecode(path)))
     if data is not None or path is not None or (cell and not {"bytes", "path", "array"} & set(cell)):
         entries = ", ".join(f"{key} of type {type(value).__name__}" for key, value in cell.items())
-        array = "array and sampling_rate of a sound" if kind == "audio" else "array of an image"
+        array = "array and sampling_rate of audio" if kind == "audio" else "array of an image"
         raise MediaError(f"it has {entries}; expected bytes, a path that is text, or {array}")
     return _MISSING
 
@@ -292,7 +297,7 @@ def _encode_image(value: Any) -> _CellContent:
         channels_first = is_tensor(value) and array.ndim == 3 and array.shape[0] in range(1, 5)
         return _encode_as_png(np.moveaxis(array, 0, -1) if channels_first else array)
     if is_pillow(value):
-        from daskprep.media.pixels import convert_pillow_errors, find_source_file  # noqa: PLC0415 columns of paths need none of it
+        from daskprep.media.pixels import convert_pillow_errors, find_source_file  # noqa: PLC0415 paths need no Pillow
 
         with convert_pillow_errors():  # Pillow may read the file only now
             path = find_source_file(value)
@@ -301,6 +306,7 @@ def _encode_image(value: Any) -> _CellContent:
 
 
 def _encode_pixels(pixels: Any, path: object) -> _CellContent:
+    """Return the array of an image as PNG, or `path` if that local file has the same pixels."""
     from daskprep.media.pixels import matches_png_file  # noqa: PLC0415 as above
 
     array = _to_array(pixels)
@@ -312,7 +318,7 @@ def _encode_pixels(pixels: Any, path: object) -> _CellContent:
     return content
 
 
-def _encode_sound(value: object) -> _CellContent:
+def _encode_audio(value: object) -> _CellContent:
     if isinstance(value, tuple) and len(value) == 2:
         return _encode_as_wav(*value)
     if isinstance(value, np.ndarray) or is_tensor(value):
@@ -321,12 +327,12 @@ def _encode_sound(value: object) -> _CellContent:
 
 
 def is_tensor(value: object) -> bool:
-    """Tell whether something is a torch tensor, without importing torch."""
+    """Return whether a value is a torch tensor, without importing torch."""
     return all(hasattr(value, name) for name in ("detach", "cpu", "numpy"))
 
 
 def is_pillow(value: object) -> bool:
-    """Tell whether something is a PIL image, without importing Pillow."""
+    """Return whether a value is a PIL image, without importing Pillow."""
     return any(base.__module__ == "PIL.Image" for base in type(value).__mro__)
 
 
@@ -335,7 +341,7 @@ def _to_array(value: Any) -> np.ndarray:
     try:
         return np.asarray(value.detach().cpu().numpy() if is_tensor(value) else value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise MediaError(f"it cannot be made an array: {error}") from error
+        raise MediaError(f"it cannot be converted to an array: {error}") from error
 
 
 def _encode_as_png(image: Any) -> _CellContent:
@@ -345,11 +351,12 @@ def _encode_as_png(image: Any) -> _CellContent:
 
 
 def _encode_as_wav(samples: object, rate: object, path: object = None) -> _CellContent:
+    """Return samples as WAV, or `path` if that local file has the same samples."""
     from daskprep.media.audio import encode_wav, matches_wav_file  # noqa: PLC0415 as above
 
     if rate is None:
         raise MediaError(
-            "samples need their rate: give the feature's sampling_rate, (samples, rate), or a dict of array and "
+            "samples need their rate: pass the feature's sampling_rate, (samples, rate), or a dict of array and "
             "sampling_rate"
         )
     samples_per_second = _check_rate(rate)
@@ -360,7 +367,8 @@ def _encode_as_wav(samples: object, rate: object, path: object = None) -> _CellC
 
 
 def _check_rate(rate: Any) -> int:
+    """Return a sampling rate as int; MediaError if it is not an integer."""
     is_number = isinstance(rate, int | float | np.integer | np.floating) and not isinstance(rate, bool)
     if not is_number or not float(rate).is_integer():
-        raise MediaError(f"a sampling rate of {rate!r}; expected is how many samples make a second")
+        raise MediaError(f"a sampling rate of {rate!r}: expected an integer, in samples per second")
     return int(rate)

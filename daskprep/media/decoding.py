@@ -1,4 +1,4 @@
-"""Columns of media cells decoded into arrays, whatever becomes of those that are missing or broken."""
+"""Decoders of media cells to arrays, with fill values for missing and broken cells."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from daskprep.permutation import Integers
 from daskprep.storage.checksum import json_sha256
 from daskprep.storage.urls import redact_url
 
-# What travels of a cell to the parts of a dataset: at most one of both is there.
+# A cell as stored in the tables of a dataset: at most one field is present.
 STORED_TYPE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
-_GROUP_SAMPLES = 1 << 22  # of sounds whose spectra are computed together, 16 MB
+_GROUP_SAMPLES = 1 << 22  # 16 MB of audio for which spectra are computed together
 
 Result = TypeVar("Result")
 
 
 class Failure(NamedTuple):
-    """A cell that cannot be decoded: its row among the cells given, its path, and why."""
+    """Cell that cannot be decoded: its row position in the column, its path, and the reason."""
 
     row: int
     cell: str
@@ -40,13 +40,26 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class MediaDecoder(ABC):
-    """Turns cells of media into rows of one shape; many threads may use one at a time.
+    """Base class of thread-safe decoders that turn media cells into rows of one shape.
 
-    `on_error` says what the caller makes of failures: they are returned either way, and rows hold the fill value.
+    Attributes
+    ----------
+    dtype : str
+        Data type of the decoded rows.
+    max_threads : int
+        Number of threads beyond which decoding is no faster.
+    reader : MediaReader
+        Reader of the files of cells with a path.
+    on_error : str
+        Whether the caller raises for failures or uses fill values. `decode` returns failures and fills in both cases.
+    recipe : ImageRecipe or AudioRecipe
+        Parameters of the decoded rows.
+    missing, broken
+        Fill values for missing cells and for cells that cannot be decoded.
     """
 
-    dtype: ClassVar[str]  # of a decoded row
-    max_threads: ClassVar[int] = 16  # that are worth it
+    dtype: ClassVar[str]
+    max_threads: ClassVar[int] = 16
     reader: MediaReader
     on_error: Literal["raise", "fill"]
     recipe: Any
@@ -60,7 +73,7 @@ class MediaDecoder(ABC):
         return shape
 
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
-        """Decode each cell into its row of `out`; return those that cannot be decoded. OSError if storage fails."""
+        """Decode each cell into its row of `out`, with fill values; return the failures. OSError if storage fails."""
         failures: list[Failure] = []
         self._decode(cells, out, failures)
         if cells.null_count:
@@ -71,42 +84,47 @@ class MediaDecoder(ABC):
 
     @abstractmethod
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        """Decode the cells that are there; rows of others may hold anything."""
+        """Decode the cells that are not missing, and append to `failures`; other rows of `out` are undefined."""
 
     def _fill_value(self, value: Any) -> Any:
+        """Return `missing` or `broken` as an array or a number that broadcasts to a row."""
         return value
 
     def _digest_fields(self) -> dict[str, Any]:
-        """Return all that the decoded numbers depend on besides the files, as JSON values."""
+        """Return all parameters that the decoded values depend on, as JSON values."""
         broken = self.broken if self.on_error == "fill" else None
         return {"recipe": self.recipe.digest(), "fill": [self.missing, broken]}
 
     def digest(self) -> str:
-        """Return the SHA-256 of all that the decoded numbers depend on besides the files, for cache keys."""
+        """Return the SHA-256 of all parameters that the decoded values depend on, for cache keys."""
         return json_sha256(self._digest_fields())
 
     @abstractmethod
     def prepare(self) -> None:
-        """Import and compute what all cells need, which the first one would else wait for."""
+        """Import libraries and compute tables before the first cell is decoded."""
 
     def pack(self, cells: pa.StructArray) -> tuple[pa.StructArray, list[Failure]]:
-        """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
+        """Return cells with bytes in place of paths, and the failures, which keep their paths."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
         for row, content in self._apply_each(cells, lambda content, _: self._pack_content(content), failures):
-            # pyarrow 26 never lets go of views that it makes arrays of.
+            # pyarrow 26 leaks views that are converted to arrays.
             contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
         path = only_where(data.is_null(), pc.struct_field(cells, "path"))
         return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures
 
     def _pack_content(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
+        """Return the bytes to store of a file; subclasses may reduce them."""
         return content
 
     def _apply_each(
         self, cells: pa.StructArray, function: Callable[[pa.Buffer | bytes, int], Result], failures: list[Failure]
     ) -> Iterator[tuple[int, Result]]:
-        """Give the rows of the cells that are there with what ``function(content, row)`` returns; note those that fail."""
+        """Yield the row position and the result of ``function(content, row)`` for each cell that is not missing.
+
+        Cells that raise MediaError are appended to `failures` instead.
+        """
         for row in range(len(cells)):
             cell = cells[row]
             if cell.is_valid:
@@ -129,9 +147,9 @@ def read_content(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | byte
 def decode_cells(
     decoder: MediaDecoder, cells: pa.StructArray, out: np.ndarray, column: str, row_ids: Callable[[], Integers]
 ) -> list[Failure]:
-    """Decode cells to `out`; return those for which a fill value stands, or raise MediaError as `check_failures` does.
+    """Decode the cells of a column into `out`; return the failures if they are filled, else raise MediaError.
 
-    `row_ids` gives the numbers of the rows in the source, which are asked for if one is to be named.
+    `row_ids` returns the row numbers in the source; it is called only for the message of an error.
     """
     failures = decoder.decode(cells, out)
     check_failures(failures, decoder.on_error, column, row_ids)
@@ -139,7 +157,7 @@ def decode_cells(
 
 
 def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_ids: Callable[[], Integers]) -> None:
-    """Raise MediaError for the first failure, unless fill values stand for what cannot be decoded."""
+    """Raise MediaError for the first failure, unless `on_error` is "fill"."""
     if not failures or on_error == "fill":
         return
     first = failures[0]
@@ -152,14 +170,22 @@ def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_
 
 @dataclass(frozen=True)
 class ImageDecoder(MediaDecoder):
-    """Decodes images to uint8 (channels, height, width), or masks to the numbers of classes (height, width).
+    """Decoder of images to uint8 (channels, height, width), or of masks to class ids (height, width).
 
-    `missing` and `broken` are colours by channel, of masks classes. `colours` are those of the classes of masks; any
-    other is class 0. `packing` is the longest shorter side, and the quality, of packed files.
+    Attributes
+    ----------
+    missing, broken : tuple of int
+        Fill colors by channel; for masks, one class id.
+    colours : tuple of tuple of int, or None
+        Colors of the classes of masks; other colors are class 0. None: no masks.
+    two_levels : bool
+        Whether channels of masks are rounded to 0 and 255 before the lookup.
+    packing : tuple or None
+        Maximum of the shorter side, and JPEG quality, of packed files. None: files are packed unchanged.
     """
 
     dtype = "uint8"
-    max_threads = 8  # more decode no more photos, as they wait for the interpreter, and so does who trains
+    max_threads = 8  # more threads only wait for the interpreter lock, as does the training thread
     recipe: ImageRecipe
     missing: tuple[int, ...]
     broken: tuple[int, ...]
@@ -195,7 +221,7 @@ class ImageDecoder(MediaDecoder):
                     refused_rows.append(row)
                 else:
                     out[row] = image
-        # What it cannot decode, Pillow may, or it says why not.
+        # Pillow decodes some files that the GPU refuses, and explains the failure of the rest.
         retry_failures: list[Failure] = []
         retried = np.empty((len(refused_rows), *out.shape[1:]), out.dtype)
         self._decode_each(cells.take(pa.array(refused_rows, pa.int64())), retried, retry_failures)
@@ -214,10 +240,10 @@ class ImageDecoder(MediaDecoder):
             return unknown_pixels
 
         if sum(unknown_pixels for _, unknown_pixels in self._apply_each(cells, decode_one, failures)):
-            # Without the number of pixels, so that Python shows it once.
+            # The message has no number of pixels, so that Python shows it once.
             warn(
-                f"masks have pixels of other colours than the {len(self.colours or ())} of their classes, which become "
-                "class 0; a larger infer_image_sample_size finds more colours"
+                f"masks have pixels of other colors than the {len(self.colours or ())} class colors, which become "
+                "class 0; a larger infer_image_sample_size finds more colors"
             )
 
     def _pack_content(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
@@ -236,9 +262,12 @@ class ImageDecoder(MediaDecoder):
 
 @dataclass(frozen=True)
 class AudioDecoder(MediaDecoder):
-    """Decodes sounds to float32 (length, features); `missing` and `broken` stand everywhere for cells that are so.
+    """Decoder of audio to float32 (length, features).
 
-    None is the padding of the recipe.
+    Attributes
+    ----------
+    missing, broken : float or None
+        Value that fills the rows of missing and broken cells. None: the padding of the recipe.
     """
 
     dtype = "float32"
@@ -250,7 +279,7 @@ class AudioDecoder(MediaDecoder):
         return compute_padding(self.recipe) if value is None else value
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        # Rows without a wave are computed as silence, and overwritten: so a group is one piece of `out`.
+        # Rows without a wave are computed as silence and overwritten later, so that a group is one slice of `out`.
         waves: list[np.ndarray] = []
         first = samples = 0
         for row, wave in self._apply_each(cells, lambda content, _: decode_audio(content, self.recipe), failures):

@@ -1,8 +1,8 @@
-"""JPEG files decoded and brought to size on a GPU, many at once: nvImageCodec decodes, torch resizes.
+"""Decoding of JPEG files on a GPU in groups: nvImageCodec decodes, torch resizes.
 
-Of a GPU with circuits for JPEG, these alone decode: they give the same pixels in any company, where nvImageCodec would
-share files out by load. Pixels come back to the memory of the CPU, as those of any other decoder do, so that caches and
-batches know no difference. All of it runs on a stream of its own, which never waits for what a model has yet to do.
+On a GPU with a hardware JPEG decoder, only that decoder is used. Its pixels do not depend on the other files of a
+group, whereas nvImageCodec would distribute files over hardware, GPU and CPU by load. Pixels are copied to CPU memory,
+so that caches and batches are independent of the decoder. A separate CUDA stream avoids waiting for a model's kernels.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from daskprep.media.pixels import Pixels
 if TYPE_CHECKING:
     import torch
 
-_MAX_BYTES = 1 << 28  # of files that are decoded at once, and of what they become on the GPU
-_MAX_PIXELS = 1 << 26  # of an image: as floats it takes four times the bytes of its colours
-_MAX_SHRINK_RATIO = 64  # by which a side shrinks; the kernel of torch takes no more than about 90
+_MAX_BYTES = 1 << 28  # of the files of a group, and of their arrays on the GPU
+_MAX_PIXELS = 1 << 26  # of an image, which takes four times its bytes as floats
+_MAX_SHRINK_RATIO = 64  # of a side; torch's interpolation kernel supports about 90
 
 
 class Target(NamedTuple):
-    """What images become: uint8 (channels, height, width), interpolated or else cropped and padded."""
+    """Shape of the decoded images, uint8 (channels, height, width); `crop`: cropped and padded, else interpolated."""
 
     channels: int
     height: int
@@ -40,24 +40,24 @@ class Target(NamedTuple):
 
 
 class Jpeg(NamedTuple):
-    """A JPEG file of colours or of grey: its bytes, and the width, height and EXIF orientation that its header has."""
+    """JPEG file in color or gray: its bytes, and (width, height) and EXIF orientation (1 to 8) from its header."""
 
     data: bytes
     size: tuple[int, int]
     orientation: int
 
     def fits_limits(self, target: Target) -> bool:
-        """Tell whether the image is small enough, and does not shrink too much."""
-        longest, least = max(self.size), min(target.width, target.height)
-        return math.prod(self.size) <= _MAX_PIXELS and (target.crop or longest <= _MAX_SHRINK_RATIO * least)
+        """Return whether the image has few enough pixels and does not shrink too much."""
+        longest, shortest = max(self.size), min(target.width, target.height)
+        return math.prod(self.size) <= _MAX_PIXELS and (target.crop or longest <= _MAX_SHRINK_RATIO * shortest)
 
     def nbytes(self, target: Target) -> int:
-        """Return about how many bytes it takes, as a file, decoded, and as floats of the size of the target, twice."""
+        """Return the approximate bytes of the file, its decoded pixels, and two float arrays of the target size."""
         return len(self.data) + 3 * math.prod(self.size) + 24 * target.height * target.width
 
 
 def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[dict[int, Jpeg]]:
-    """Give files by their rows, in groups that take little memory."""
+    """Yield files by row position, in groups of at most `_MAX_BYTES`; `files` are (row position, file)."""
     group: dict[int, Jpeg] = {}
     group_bytes = 0
     for row, file in files:
@@ -72,8 +72,8 @@ def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[d
 
 
 def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
-    """Return the pixels of a group of files that suit the target, and None of those that cannot be decoded."""
-    import torch  # noqa: PLC0415 it takes seconds, and few images are decoded here
+    """Return the pixels of a group of files in the shape of the target; None for files that cannot be decoded."""
+    import torch  # noqa: PLC0415 it takes seconds, and only this decoder needs it
 
     device = _current_device()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -85,13 +85,13 @@ def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
             for image, file in zip(images, files, strict=True)
         ]
         present = [image for image in fitted if image is not None]
-        # Whatever was resized is rounded here, all at once. The files' own images are let go when this is done.
+        # One copy to the CPU rounds all images; it also waits for the GPU, before the decoded images are released.
         pixels = iter(torch.stack(present).round_().byte().cpu().numpy() if present else ())
     return [None if image is None else next(pixels) for image in fitted]
 
 
 def fit(image: torch.Tensor, orientation: int, target: Target) -> torch.Tensor:
-    """Bring an image (colours, height, width) to the shape of the target as floats: upright, to size, with alpha."""
+    """Return an image (colors, height, width) as floats in the target shape: upright, resized, with opaque alpha."""
     import torch  # noqa: PLC0415 as above
 
     if orientation >= 5:
@@ -110,12 +110,12 @@ def fit(image: torch.Tensor, orientation: int, target: Target) -> torch.Tensor:
 
 
 def prepare() -> None:
-    """Make the decoder of the current GPU, which the first image would else wait for."""
+    """Create the decoder of the current GPU before the first image is decoded."""
     _get_decoder(_current_device())
 
 
 class DecodeRequest(NamedTuple):
-    """Files that a thread waits for, about how many bytes they take, and whether grey is wanted."""
+    """Files that a thread waits for, their approximate bytes, and whether they are decoded as gray."""
 
     data: list[bytes]
     nbytes: int
@@ -124,24 +124,24 @@ class DecodeRequest(NamedTuple):
 
 
 class Decoder:
-    """The decoder of one GPU, which serves all who wait for it at once.
+    """Decoder of one GPU that combines the requests of waiting threads.
 
-    A decoder of nvImageCodec is for one thread at a time, and takes half as long for each file if there are hundreds.
-    Whoever has the lock decodes for those who came before, and leaves to them what they ordered.
+    A decoder of nvImageCodec supports one thread at a time, and takes half the time per file for hundreds of files.
+    The thread that holds the lock also decodes the requests of the waiting threads.
     """
 
     def __init__(self, device: torch.device) -> None:
         import torch  # noqa: PLC0415 as above
 
-        # It prints a line for each file that it refuses, which Pillow is asked next.
+        # It would print a line for each refused file, although Pillow decodes that file next.
         os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
         try:
             self._library = importlib.import_module("nvidia.nvimgcodec")
             self._decoder = self._create_decoder(device.index)
-        except (ImportError, RuntimeError) as error:  # the latter without the library of the extra, or a driver for it
+        except (ImportError, RuntimeError) as error:  # RuntimeError: no nvjpeg library, or a driver that is too old
             raise ImportError(
                 'Images with jpeg_decoder="gpu" need a package that is not installed, or not for this driver: '
-                'pip install "nvidia-nvimgcodec-cu13[nvjpeg]", or of cu12 for CUDA 12'
+                'pip install "nvidia-nvimgcodec-cu13[nvjpeg]", or with cu12 for CUDA 12'
             ) from error
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._lock = threading.Lock()
@@ -153,11 +153,11 @@ class Decoder:
 
         try:
             return create(self._library.BackendKind.HW_GPU_ONLY)
-        except RuntimeError:  # a GPU without such circuits
+        except RuntimeError:  # a GPU without a hardware JPEG decoder
             return create(self._library.BackendKind.HYBRID_CPU_GPU)
 
     def decode(self, files: Sequence[Jpeg], target: Target) -> list[Any]:
-        """Return images (colours, height, width) that torch takes, and None of those that cannot be decoded."""
+        """Return images (colors, height, width) that torch imports by DLPack; None for files that cannot be decoded."""
         nbytes = sum(file.nbytes(target) for file in files)
         request = DecodeRequest([file.data for file in files], nbytes, target.channels <= 2, Future())
         self._pending.append(request)
@@ -167,7 +167,7 @@ class Decoder:
         return request.images.result()
 
     def _decode_pending(self) -> None:
-        """Decode what was ordered first, and what else of its kind there is room for."""
+        """Decode the oldest request, with as many following requests of the same color mode as fit `_MAX_BYTES`."""
         requests = [self._pending.popleft()]
         bytes_left, grey = _MAX_BYTES - requests[0].nbytes, requests[0].grey
         while self._pending and self._pending[0].grey == grey and self._pending[0].nbytes <= bytes_left:
@@ -185,7 +185,7 @@ class Decoder:
                 request.images.set_result(list(islice(images, len(request.data))))
 
     def _decode_files(self, data: list[bytes], grey: bool) -> list[Any]:
-        """Decode files at once, and those that failed again by themselves: one of them may make all others fail."""
+        """Decode files in one call, and failed files again one by one: one broken file may make all others fail."""
         images = self._call_library(data, grey)
         if len(data) > 1:
             for index in [index for index, image in enumerate(images) if image is None]:
@@ -215,18 +215,19 @@ def _get_decoder(device: torch.device) -> Decoder:
 
 
 def _current_device() -> torch.device:
+    """Return the current GPU; ConfigError if there is none."""
     import torch  # noqa: PLC0415 as above
 
     if not torch.cuda.is_available():
         raise ConfigError(
             'Image: jpeg_decoder="gpu" needs an NVIDIA GPU, and torch finds none here: call '
-            'set_params(jpeg_decoder="pillow") of the feature, which changes pixels by about one level'
+            'set_params(jpeg_decoder="pillow") on the feature, which changes pixels by about one level'
         )
     return torch.device("cuda", torch.cuda.current_device())
 
 
 def _kept_pixels(length: int, target_length: int) -> np.ndarray:
-    """Return which pixels of a side are kept: those in the middle, with the outermost ones repeated beside them."""
+    """Return `target_length` pixel indices of a side: the middle pixels, padded by repeating the outermost ones."""
     kept = min(length, target_length)
     kept_pixels: np.ndarray = round((length - kept) / 2) + np.clip(
         np.arange(target_length) - (target_length - kept) // 2, 0, kept - 1

@@ -1,7 +1,7 @@
-"""Images decoded to arrays of one shape: which files may be, how their pixels are brought to size.
+"""Decoding of image files to arrays of one shape: allowed formats and sizes, resizing, packing.
 
-Pillow reads the header and judges every file. The pixels of JPEG files, and of these alone, may be decoded by a faster
-package that the recipe names. Nothing here keeps state, so that threads may decode at the same time.
+Pillow reads and checks the header of every file. Only the pixels of JPEG files may be decoded by a faster package,
+which the recipe names. The functions have no state, so that threads can decode concurrently.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ ResizeMethod = Literal["interpolate", "crop_or_pad"]
 JpegDecoder = Literal["pillow", "opencv", "gpu"]
 
 MAX_PIXELS = 100_000_000  # 400 MB, decoded
-_VERSIONS = {"pillow": 1, "opencv": 2, "gpu": 1}  # go up whenever the same recipe gives other pixels
-# What files of a format begin with, and the classes of Pillow that read them. `Image.open` is not used: it warns of
-# large images, or refuses them, by a limit that all of a process share.
+_VERSIONS = {"pillow": 1, "opencv": 2, "gpu": 1}  # raised when the pixels of the same recipe change
+# First bytes of each format, and the Pillow class that reads it. `Image.open` is not used: it warns of large images, or
+# refuses them, by a limit that is global to the process.
 _FORMATS = {
     "JPEG": (re.compile(rb"\xff\xd8\xff"), "JpegImagePlugin", "JpegImageFile"),
     "PNG": (re.compile(rb"\x89PNG\r\n\x1a\n"), "PngImagePlugin", "PngImageFile"),
@@ -49,12 +49,11 @@ FORMATS = tuple(_FORMATS)
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """How images become arrays (channels, height, width) of bytes.
+    """Parameters that turn images into uint8 arrays (channels, height, width); most are described in `Image`.
 
-    `Image` tells of most parameters. Colours become grey by ITU-R 601 luma. Alpha that is not wanted is dropped, as by
-    Pillow: colours stay, and nothing is laid under them. Alpha that is not there is opaque, 255. Pixels of a `mask` are
-    labels, which are never mixed: sizes change by the nearest pixel, and 16-bit values are kept instead of scaled, if
-    they are below 256.
+    Colors become gray by ITU-R 601 luma. Alpha is dropped as in Pillow, without compositing on a background, unless
+    `channels` is 2 or 4; missing alpha is opaque, 255. Pixels of a `mask` are labels, which are never mixed: images are
+    resized by the nearest pixel, and 16-bit values below 256 are kept instead of scaled.
     """
 
     height: int
@@ -78,25 +77,25 @@ class ImageRecipe:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape of a decoded image: channels, height, width."""
+        """Shape of a decoded image: channels, height, width."""
         return self.channels, self.height, self.width
 
     def digest(self) -> str:
-        """Return a name for what the recipe makes of any image: equal digests, equal pixels."""
+        """Return a SHA-256 for cache keys: recipes with equal digests decode to equal pixels."""
         return json_sha256(asdict(self) | {"version": _VERSIONS[self.decoder]})
 
 
 def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
-    """Decode an image file as uint8 (channels, height, width): a new array, or `out`, such as a row of a batch.
+    """Decode an image file as uint8 (channels, height, width) to a new array, or to `out`, such as a row of a batch.
 
-    EXIF orientation is carried out, palettes become colours, CMYK becomes RGB, of animations the first frame counts.
-    16-bit grey is scaled to 8 bits by 1/257, and floats from 0..1. A file that is cut short or broken is a
-    `MediaError`, and so is one whose format or size the recipe does not allow.
+    The EXIF orientation is applied, palettes become colors, CMYK becomes RGB, and animations are their first frame.
+    16-bit gray is scaled to 8 bits by 1/257, and floats from 0..1. Raise `MediaError` for a file that is truncated or
+    broken, or has a format or size that the recipe does not allow.
 
-    Interpolated JPEGs are decoded at a half, a quarter or an eighth of their size where that is at least the wanted
-    one: one of 4 megapixels takes a quarter of the time. From photos of 500 x 375 pixels that are decoded in full
-    and then resized, they differ by 0.3 grey levels in the mean at 224 pixels, and by 1.5 to 2 at 64 to 160. With
-    ``jpeg_scale=2`` it is 0 to 0.1 from 128 pixels on, and 0.8 at 64. All this is of Pillow; OpenCV adds up to 0.8.
+    Interpolated JPEGs are decoded at a half, a quarter or an eighth of their size if that is at least the target size.
+    This takes a quarter of the time for 4 megapixels. For photos of 500 x 375 pixels, the mean difference from decoding
+    in full is 0.3 gray levels at 224 pixels, and 1.5 to 2 at 64 to 160 pixels. With ``jpeg_scale=2`` it is 0 to 0.1
+    from 128 pixels on, and 0.8 at 64. These figures are for Pillow; OpenCV adds up to 0.8.
     """
     data = bytes(source)
     with pixels.convert_pillow_errors():
@@ -108,7 +107,7 @@ def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None
 
 
 def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
-    """Return a file that a GPU may decode, once its header was read as by `decode_image`; None for it to decode."""
+    """Return a JPEG file that a GPU can decode, after the header checks of `decode_image`; None for other files."""
     data = bytes(source)
     if not _FORMATS["JPEG"][0].match(data):
         return None
@@ -121,7 +120,11 @@ def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
 
 
 def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
-    """Return an image file whose shorter side has no more than so many pixels, as JPEG of a quality, or as PNG."""
+    """Return an image file with at most `side` pixels on its shorter side, as JPEG or PNG.
+
+    `side` None: the size is kept. `quality` is for JPEG; None: 95 for JPEG files, and other formats become PNG. The
+    file is returned unchanged if it is small enough and `quality` is None.
+    """
     from PIL.Image import Resampling  # noqa: PLC0415 columns of other types do without Pillow
 
     data = bytes(source)
@@ -136,7 +139,7 @@ def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int 
         image = image.resize(size, Resampling.NEAREST if recipe.mask else Resampling.BILINEAR)
     is_jpeg = mode in {"L", "RGB"} and not recipe.mask and (quality is not None or file.format == "JPEG")
     out = io.BytesIO()
-    image.info.clear()  # an orientation was carried out
+    image.info.clear()  # the orientation was applied
     image.save(out, "JPEG" if is_jpeg else "PNG", **({"quality": quality or 95} if is_jpeg else {}))
     return out.getvalue()
 
@@ -144,35 +147,31 @@ def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int 
 def read_image_size(
     source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS
 ) -> tuple[int, int, int]:
-    """Return the height, the width and the number of channels of an image from its header, orientation carried out.
+    """Return the height, width and number of channels of an image from its header, after applying its orientation.
 
-    A palette counts as colours, and a transparent colour as alpha.
+    A palette counts as colors, and a transparent color as alpha.
     """
     with pixels.convert_pillow_errors():
         image = _open(source, formats, max_pixels)
-        is_turned = pixels.read_orientation(image) >= 5
-    width, height = image.size[::-1] if is_turned else image.size
+        is_rotated = pixels.read_orientation(image) >= 5
+    width, height = image.size[::-1] if is_rotated else image.size
     return height, width, len(pixels.lossless_mode(image))
 
 
 def infer_size(sizes: Sequence[tuple[int, int, int]], max_height: int, max_width: int) -> tuple[int, int, int]:
-    """Choose a height, a width and a number of channels for images of the given ones.
+    """Return a height, width and number of channels for images with the (height, width, channels) in `sizes`.
 
-    Sizes are rounded means, and no larger than allowed. Channels are 1, 2 or 4 if more than half of the images have so
-    many, else 3.
+    Height and width are rounded means, limited to `max_height` and `max_width`. The number of channels is 1, 2 or 4 if
+    more than half of the images have it, else 3.
     """
     height = min(round(sum(size[0] for size in sizes) / len(sizes)), max_height)
     width = min(round(sum(size[1] for size in sizes) / len(sizes)), max_width)
     counts = [size[2] for size in sizes]
-    return (
-        height,
-        width,
-        next((channel_count for channel_count in (1, 2, 4) if 2 * counts.count(channel_count) > len(counts)), 3),
-    )
+    return height, width, next((number for number in (1, 2, 4) if 2 * counts.count(number) > len(counts)), 3)
 
 
 def _import_opencv() -> Any:
-    """Import OpenCV, or say how to get it."""
+    """Return the module cv2; ImportError with the `pip install` line if it is not installed."""
     try:
         importlib.import_module("cv2")
     except ImportError as error:
@@ -184,7 +183,7 @@ def _import_opencv() -> Any:
 
 
 def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
-    """Read the header of an image of an allowed format and size."""
+    """Return an image with its header read but not its pixels; MediaError for other formats or too many pixels."""
     from PIL import features  # noqa: PLC0415 as above
 
     start = bytes(memoryview(source)[:30])
@@ -195,11 +194,11 @@ def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile
     if name == "NPY":
         values = parse_npy(source)
         _check_size(sorted(values.shape)[-2:], max_pixels)  # before pixels are scaled
-        return pixels.image_from_array(values)  # type: ignore[return-value]  # what is asked of it every image has
+        return pixels.image_from_array(values)  # type: ignore[return-value]  # callers use only attributes of Image
     if name == "WEBP":
         if not features.check_module("webp"):
             raise MediaError("it is a WEBP file, which the installed Pillow was built without.")
-        _check_size(_parse_webp_size(start), max_pixels)  # Pillow makes room for all pixels to read the header
+        _check_size(_parse_webp_size(start), max_pixels)  # Pillow allocates all pixels when it reads the header
     image: ImageFile.ImageFile = _pillow_class(name)(io.BytesIO(source))
     _check_size(image.size, max_pixels)
     return image
@@ -207,14 +206,14 @@ def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile
 
 @functools.cache
 def _pillow_class(name: str) -> Any:
-    """Return the class of Pillow that reads a format."""
+    """Return the Pillow class that reads a format."""
     require_safe("pillow")
     _, module, class_name = _FORMATS[name]
     return getattr(importlib.import_module(f"PIL.{module}"), class_name)
 
 
 def prepare(recipe: ImageRecipe) -> None:
-    """Import what decoding needs, which the first image would else wait for."""
+    """Import the libraries that decoding needs before the first image is decoded."""
     importlib.import_module("PIL.features")
     for name in {"JPEG", "PNG"} & set(recipe.formats):
         _pillow_class(name)
@@ -225,14 +224,14 @@ def prepare(recipe: ImageRecipe) -> None:
 
 
 def _has_raw_rgb(file: Any) -> bool:
-    """Tell whether a JPEG file holds colours as they are, which decoders for GPUs take for luma and chroma."""
+    """Return whether a JPEG file stores RGB instead of luma and chroma, which GPU decoders misinterpret."""
     return file.mode == "RGB" and (
         file.info.get("adobe_transform") == 0 or bytes(row[0] for row in file.layer) == b"RGB"
     )
 
 
 def _check_end(file: ImageFile.ImageFile, data: bytes) -> None:
-    if file.fp and data.rfind(b"\xff\xd9", file.fp.tell()) < 0:  # some decoders would make up what is not there
+    if file.fp and data.rfind(b"\xff\xd9", file.fp.tell()) < 0:  # some decoders would invent the missing pixels
         raise MediaError("it is cut short: a JPEG file without an end.")
 
 
@@ -244,6 +243,7 @@ def _check_size(size: Sequence[int], max_pixels: int) -> None:
 
 
 def _parse_webp_size(start: bytes) -> tuple[int, int]:
+    """Return the width and height of a WEBP image from its first 30 bytes."""
     if start[12:16] == b"VP8X":
         return int.from_bytes(start[24:27], "little") + 1, int.from_bytes(start[27:30], "little") + 1
     if start[12:16] == b"VP8L":
@@ -253,34 +253,35 @@ def _parse_webp_size(start: bytes) -> tuple[int, int]:
 
 
 def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.Image:
-    """Decode the pixels of an opened image, of a JPEG no more of them than its size asks for."""
+    """Return an opened image with its pixels decoded; JPEGs at a reduced scale if the recipe allows it."""
     if file.format == "JPEG":
         grey = recipe.channels <= 2 and not recipe.mask
         target_size = None
         min_size = file.size
         if recipe.resize_method == "interpolate" and not recipe.mask:
-            is_turned = pixels.read_orientation(file) >= 5
-            target_size = (recipe.height, recipe.width) if is_turned else (recipe.width, recipe.height)
+            is_rotated = pixels.read_orientation(file) >= 5
+            target_size = (recipe.height, recipe.width) if is_rotated else (recipe.width, recipe.height)
             min_size = (recipe.jpeg_scale * target_size[0], recipe.jpeg_scale * target_size[1])
         if recipe.decoder == "opencv" and file.mode in {"L", "RGB"}:
             _check_end(file, data)
             scale = min(file.width // min_size[0], file.height // min_size[1])
-            scale_divisor = next(
-                (scale_divisor for scale_divisor in (8, 4, 2) if scale >= scale_divisor), 1
-            )  # as `draft` chooses it
+            divisor = next((divisor for divisor in (8, 4, 2) if scale >= divisor), 1)  # the same choice as `draft`
             image = pixels.image_from_array(
-                _decode_with_opencv(data, scale_divisor, target_size, grey=grey or file.mode == "L")
+                _decode_with_opencv(data, divisor, target_size, grey=grey or file.mode == "L")
             )
             image.info.update(file.info)
             return image
-        file.draft("L" if grey else None, min_size)  # gives sizes no smaller than asked for
-        file.decodermaxblock = len(data)  # all at once: in pieces, it takes 3 % longer
+        file.draft("L" if grey else None, min_size)  # chooses a scale with at least `min_size`
+        file.decodermaxblock = len(data)  # one block: Pillow's default of 64 kB takes 3 % longer
     file.load()
     return file
 
 
 def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int, int] | None, *, grey: bool) -> Pixels:
-    """Decode a JPEG file to a part of its size: 1, 2, 4 or 8; and bring it to a width and height unless None."""
+    """Return the pixels of a JPEG file at 1/`scale_divisor` (1, 2, 4 or 8) of its size, resized to (width, height).
+
+    `target_size` None: not resized. `grey`: gray pixels, else RGBA.
+    """
     cv2 = _import_opencv()
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if scale_divisor == 1 else f"IMREAD_REDUCED_{kind}_{scale_divisor}")
@@ -295,16 +296,16 @@ def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int,
         if max(len(kernel_x), len(kernel_y)) > 1:
             decoded = cv2.sepFilter2D(decoded, -1, kernel_x, kernel_y)
         decoded = cv2.resize(decoded, target_size, interpolation=cv2.INTER_LINEAR)
-    # Pillow keeps four bytes for a pixel: it need not copy these.
+    # Pillow stores four bytes per RGB pixel, so that RGBA needs no conversion.
     return decoded if grey else cv2.cvtColor(decoded, cv2.COLOR_BGR2RGBA)
 
 
 @functools.lru_cache(maxsize=1024)
 def _smoothing_kernel(source_length: int, target_length: int) -> Array:
-    """Return the filter behind which linear interpolation, which takes no mean, is as smooth as Pillow's.
+    """Return the smoothing filter that makes OpenCV's linear interpolation as smooth as Pillow's when it shrinks.
 
-    Pillow weighs pixels by a triangle as wide as the ratio of the lengths. This is a mixture of the two triangles of
-    whole numbers next to it whose variance, with that of the interpolation, is the same.
+    Pillow weights pixels by a triangle as wide as the ratio of the lengths. The filter mixes the two triangles of the
+    neighboring integer widths, so that its variance plus the variance of the interpolation is the same.
     """
     ratio = max(1.0, source_length / target_length)
     narrow_width = int(ratio)

@@ -1,7 +1,7 @@
-"""Pixels as arrays and as images of Pillow: bit depths, colours, orientation, class maps of masks.
+"""Pixels as arrays and as Pillow images: bit depths, colors, orientation, class maps of masks.
 
-Names of modes are those of Pillow: "L" is grey, "LA" grey and alpha, "P" a palette, "I;16", "I" and "F" are 16-bit,
-32-bit and float grey.
+Modes have Pillow's names: "L" is gray, "LA" gray and alpha, "P" a palette, "I;16", "I" and "F" are 16-bit, 32-bit and
+float gray.
 """
 
 from __future__ import annotations
@@ -29,20 +29,13 @@ Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-_STILL_FORMATS = {
-    "JPEG",
-    "PNG",
-    "BMP",
-    "GIF",
-    "TIFF",
-    "WEBP",
-    "PPM",
-}  # formats of files that stand for their first image
-_MAX_UINT16 = 65_535  # of 16 bits
+# Formats of files that decode to their first image.
+_STILL_FORMATS = {"JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM"}
+_MAX_UINT16 = 65_535
 _ALPHA_TYPES = {"La": "LA", "LA": "LA", "PA": "RGBA", "RGBa": "RGBA", "RGBA": "RGBA"}
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _ORIENTATION_TAG, _SHORT_TYPE = 0x0112, 3
-# By orientation, what makes an image upright.
+# Operation that makes an image upright, by EXIF orientation.
 _TRANSPOSITIONS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
     8: "ROTATE_90",
@@ -51,7 +44,7 @@ _TRANSPOSITIONS = {
 
 @contextmanager
 def convert_pillow_errors() -> Iterator[None]:
-    """Turn whatever Pillow raises of broken files, also warnings that a user makes errors, into a `MediaError`."""
+    """Convert all exceptions that Pillow raises for broken files, also warnings turned into errors, to `MediaError`."""
     from PIL.Image import DecompressionBombError  # noqa: PLC0415 columns of other types do without Pillow
 
     pillow_errors = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, OverflowError)
@@ -64,7 +57,7 @@ def convert_pillow_errors() -> Iterator[None]:
 
 
 def check_choice(name: str, value: object, options: Sequence[object]) -> None:
-    """Raise ConfigError for what is none of the options of a parameter."""
+    """Raise ConfigError if the value of the parameter `name` is not one of the options."""
     if value not in options:
         shown = ", ".join(map(repr, options))
         raise ConfigError(f"{name} is {value!r}: expected one of {shown}.{did_you_mean(value, options)}")
@@ -73,8 +66,8 @@ def check_choice(name: str, value: object, options: Sequence[object]) -> None:
 def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
     """Map pixel values of any depth to 0..255: 16 bits by 1/257, floats from 0..1, booleans to 0 and 255.
 
-    With `labels`, integers are numbers of classes and stay as they are. A `MediaError` says which values are beyond
-    what their type may hold, since nothing tells the range that was meant.
+    With `labels`, integers are class ids and remain unchanged. Raise `MediaError` for values outside these ranges,
+    because their scale is unknown.
     """
     if values.dtype == np.uint8:
         return values
@@ -82,7 +75,7 @@ def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
         return values.astype(np.uint8) * np.uint8(255)
     low, high = values.min(), values.max()
     if values.dtype.kind == "f":
-        if not (low >= 0 and high <= 1):  # so written, NaN is refused too
+        if not (low >= 0 and high <= 1):  # `not` also refuses NaN
             raise MediaError(f"its float pixels range from {low} to {high}: expected 0 to 1. Scale them.")
         return np.rint(values.astype(np.float32) * 255).astype(np.uint8)
     max_value = 255 if labels else _MAX_UINT16
@@ -93,7 +86,7 @@ def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
 
 
 def lossless_mode(image: Image.Image) -> str:
-    """Return the mode, of those in `MODES`, that loses no colours and no alpha of an image."""
+    """Return the mode of `MODES` that keeps all colors and alpha of an image."""
     if image.mode in _ALPHA_TYPES:
         return _ALPHA_TYPES[image.mode]
     grey = image.mode in {"1", "L", "F"} or image.mode.startswith("I")
@@ -103,25 +96,25 @@ def lossless_mode(image: Image.Image) -> str:
 
 
 def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
-    """Convert an image of any mode to one of `MODES`; alpha is dropped, or opaque where there was none."""
+    """Return an image of any mode in a `mode` of `MODES`; alpha is dropped, or added as opaque."""
     from PIL import Image  # noqa: PLC0415 as above
 
     if image.mode == "F" or image.mode.startswith("I"):
         image = Image.fromarray(scale_to_bytes(np.asarray(image), labels))
     if "A" not in mode:
-        image.info.pop("transparency", None)  # Pillow would look for a palette entry to stand for it
+        image.info.pop("transparency", None)  # Pillow would search a palette entry for the transparent color
     elif "transparency" in image.info or image.mode in _ALPHA_TYPES:
         image = image.convert(lossless_mode(image))
     if image.mode in {"La", "RGBa", "LAB", "HSV"}:
-        image = image.convert(lossless_mode(image))  # Pillow knows no direct way to grey
+        image = image.convert(lossless_mode(image))  # Pillow cannot convert these directly to gray
     return image if image.mode == mode else image.convert(mode)
 
 
 def image_from_array(values: Array) -> Image.Image:
-    """Make an image of an array (height, width), (height, width, channels) or (channels, height, width).
+    """Return an array (height, width), (height, width, channels) or (channels, height, width) as an image.
 
-    It is channels first if the first axis has 1 to 4 entries and the last has not. Types are uint8, uint16, bool, and
-    floats from 0 to 1. Grey of 16 bits keeps them.
+    An array is channels first if the first axis has 1 to 4 entries and the last has more. Types are uint8, uint16,
+    bool, and floats from 0 to 1. 16-bit gray keeps its depth; other types are scaled to 8 bits.
     """
     from PIL import Image  # noqa: PLC0415 as above
 
@@ -140,10 +133,10 @@ def image_from_array(values: Array) -> Image.Image:
 
 
 def read_orientation(image: Image.Image) -> int:
-    """Return the orientation, 1 to 8, that the EXIF data of an image asks for; 1 where there is none or it is broken.
+    """Return the EXIF orientation of an image, 1 to 8; 1 if it is missing or broken.
 
-    Pillow's own reader warns, or fails, where this one shows a picture with broken EXIF data as everyone does. TIFF
-    images are turned by Pillow.
+    Pillow's own reader warns or fails for broken EXIF data, which browsers and viewers ignore. Pillow has already
+    rotated TIFF images.
     """
     tiff = bytes(image.info.get("exif") or b"").removeprefix(b"Exif\0\0")
     order = _BYTE_ORDERS.get(tiff[:4])
@@ -156,13 +149,13 @@ def read_orientation(image: Image.Image) -> int:
             tag, kind, _, value = struct.unpack_from(f"{order}HHIH", tiff, offset)
             if tag == _ORIENTATION_TAG:
                 return int(value) if kind == _SHORT_TYPE and 1 <= value <= 8 else 1
-    except struct.error:  # the data end too early
+    except struct.error:  # truncated EXIF data
         return 1
     return 1
 
 
 def make_upright(image: Image.Image) -> Image.Image:
-    """Turn and mirror an image as its EXIF data ask for."""
+    """Return an image rotated and mirrored according to its EXIF orientation."""
     exif_orientation = read_orientation(image)
     if exif_orientation == 1:
         return image
@@ -177,7 +170,7 @@ def _write_planes(image: Image.Image, out: Pixels) -> None:
     if shared is None:
         out[...] = _view_planes(image)
         return
-    # To shift whole pixels takes half the time of picking each fourth byte.
+    # Shifting four-byte pixels takes half the time of copying each fourth byte.
     packed = shared.view("<u4")[:, :, 0]
     for channel, plane in enumerate(out):
         plane[...] = packed >> 8 * channel if channel else packed
@@ -189,18 +182,18 @@ def _view_planes(image: Image.Image) -> Pixels:
         return np.asarray(image)[np.newaxis]
     if (shared := _view_pixels(image)) is not None:
         return shared.transpose(2, 0, 1)[: len(image.mode)]
-    # Line by line, channel by channel: rows are then copied whole, in half the time.
+    # Raw mode "L" stores each channel of a line contiguously, which halves the time of the copy.
     lines = np.frombuffer(image.tobytes("raw", f"{image.mode};L"), np.uint8)
     return lines.reshape(image.height, -1, image.width).transpose(1, 0, 2)
 
 
 def _view_pixels(image: Image.Image) -> Pixels | None:
-    """Return the four bytes of each pixel without a copy, which would hold the interpreter; None where it takes one."""
+    """Return the four bytes of each pixel as a view (height, width, 4); None if that needs a copy and the GIL."""
     if image.mode not in {"RGB", "RGBA"}:
         return None
     try:
         pixels = pa.array(image)
-    except ValueError:  # large images lie in several pieces of memory
+    except ValueError:  # Pillow allocates large images in several blocks of memory
         return None
     flat: Pixels = pixels.values.to_numpy()
     shape = (image.height, image.width, 4)
@@ -208,7 +201,7 @@ def _view_pixels(image: Image.Image) -> Pixels | None:
 
 
 def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) -> None:
-    """Bring an image to a mode and to the size of `out`, by cropping and padding or else by interpolation."""
+    """Write an image into `out` (channels, height, width), in a mode of `MODES`, cropped and padded or interpolated."""
     from PIL.Image import Resampling  # noqa: PLC0415 as above
 
     height, width = out.shape[1:]
@@ -224,7 +217,7 @@ def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) ->
 
 def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
     kept_width, kept_height = min(image.width, width), min(image.height, height)
-    # Python's rounding of halves: so does torchvision's center_crop
+    # Rounds halves to even, as torchvision's center_crop.
     left, top = round((image.width - kept_width) / 2), round((image.height - kept_height) / 2)
     if (kept_width, kept_height) == image.size:
         return image
@@ -239,10 +232,10 @@ def _pad(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def encode_png(image: Array | Image.Image) -> bytes:
-    """Return an array (see `image_from_array`) or an image of Pillow as a PNG file, the same bytes for the same pixels.
+    """Return an array (see `image_from_array`) or a Pillow image as a PNG file; equal pixels result in equal bytes.
 
-    Grey of 16 bits keeps them; whatever else has more than 8 bits is scaled. Of metadata nothing is kept: an EXIF
-    orientation is carried out.
+    16-bit gray keeps its depth; other depths above 8 bits are scaled. The EXIF orientation is applied, and no metadata
+    are kept.
     """
     from PIL import Image  # noqa: PLC0415 as above
 
@@ -252,18 +245,18 @@ def encode_png(image: Array | Image.Image) -> bytes:
         image = make_upright(image)
         if image.mode == "I":
             values = np.asarray(image)
-            scale_to_bytes(values)  # refuses what 16 bits cannot hold
+            scale_to_bytes(values)  # raises for values outside of 16 bits
             image = Image.fromarray(values.astype(np.uint16))
         elif not image.mode.startswith("I"):
             image = convert(image.copy(), lossless_mode(image))
     file = io.BytesIO()
-    # A new image has no metadata that could slip into the file. Level 1 takes a third of the time of the default.
+    # A new image, because the old one may have metadata. Level 1 takes a third of the time of the default.
     Image.fromarray(np.asarray(image)).save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
 def find_source_file(image: Image.Image) -> str | None:
-    """Return the absolute path of the local file whose first image an image of Pillow still is, or None."""
+    """Return the absolute path of the local file of a Pillow image; None if its pixels differ from the file."""
     from PIL import Image, ImageFile  # noqa: PLC0415 as above
 
     if not isinstance(image, ImageFile.ImageFile) or not isinstance(image.filename, str):
@@ -271,38 +264,31 @@ def find_source_file(image: Image.Image) -> str | None:
     path = os.path.abspath(image.filename)  # noqa: PTH100 a Path would tidy it up
     if not image.filename or not os.path.isfile(path):  # noqa: PTH113 as above
         return None
-    with Image.open(path) as file_image:
-        is_same = (file_image.format, file_image.mode, file_image.size) == (image.format, image.mode, image.size)
-        return (
-            path
-            if file_image.format in _STILL_FORMATS and is_same and file_image.tobytes() == image.tobytes()
-            else None
-        )
+    with Image.open(path) as file:
+        is_same = (file.format, file.mode, file.size) == (image.format, image.mode, image.size)
+        return path if file.format in _STILL_FORMATS and is_same and file.tobytes() == image.tobytes() else None
 
 
 def matches_png_file(path: str, png: bytes) -> bool:
-    """Tell whether the first image of a file has the very pixels of a PNG in memory, once it is upright."""
+    """Return whether the first image of a file, made upright, has the same pixels as a PNG in memory."""
     from PIL import Image  # noqa: PLC0415 as above
 
     with (
         suppress(MediaError),
         convert_pillow_errors(),
-        Image.open(path) as file_image,
-        Image.open(io.BytesIO(png)) as png_image,
+        Image.open(path) as file,
+        Image.open(io.BytesIO(png)) as expected,
     ):
-        upright_image = make_upright(file_image)
-        is_same = file_image.format in _STILL_FORMATS and (upright_image.mode, upright_image.size) == (
-            png_image.mode,
-            png_image.size,
-        )
-        return is_same and upright_image.tobytes() == png_image.tobytes()
+        upright = make_upright(file)
+        is_same = file.format in _STILL_FORMATS and (upright.mode, upright.size) == (expected.mode, expected.size)
+        return is_same and upright.tobytes() == expected.tobytes()
     return False
 
 
 def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixels:
-    """Return the distinct colours of masks (channels, height, width), sorted, as an array (classes, channels).
+    """Return the distinct colors of masks (channels, height, width), sorted, as an array (classes, channels).
 
-    A `MediaError` tells of more than `max_colours` colours.
+    Raise `MediaError` if there are more than `max_colours` colors.
     """
     colours: set[int] = set()
     channels = 0
@@ -313,17 +299,17 @@ def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixe
         colours.update(np.unique(_pack_colours(image)).tolist())
         if len(colours) > max_colours:
             raise MediaError(
-                f"masks have more than {max_colours} colours: expected one per class. JPEG blurs masks; PNG keeps them."
+                f"masks have more than {max_colours} colors: expected one per class. JPEG blurs masks; PNG keeps them."
             )
     packed = np.array(sorted(colours), dtype=">u4")
     return packed.view(np.uint8).reshape(-1, 4)[:, 4 - channels :].copy()
 
 
 def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
-    """Map a mask (channels, height, width) to classes (height, width); also count pixels of colours that are none.
+    """Map a mask (channels, height, width) to class ids (height, width); also return the number of unknown pixels.
 
-    `colours` comes from `find_class_colours`: class k has the colour `colours[k]`. Pixels of any other colour are class 0. With
-    `two_levels`, they are rounded to 0 and 255 before.
+    `colours` is the result of `find_class_colours`: class k has the color `colours[k]`. Pixels of other colors are
+    unknown and become class 0. With `two_levels`, channels are first rounded to 0 and 255.
     """
     if image.shape[0] != colours.shape[1]:
         raise MediaError(f"the mask has {image.shape[0]} channels: expected {colours.shape[1]}.")
@@ -336,7 +322,7 @@ def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> 
 
 
 def _pack_colours(image: Pixels) -> NDArray[np.uint32]:
-    """Return one number per pixel, whose order is that of the pixels' channels."""
+    """Return one integer per pixel, with the first channel in the highest byte, so that colors sort by channel."""
     packed = np.zeros(image.shape[1:], np.uint32)
     for plane in image:
         packed <<= np.uint32(8)

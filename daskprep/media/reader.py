@@ -1,4 +1,4 @@
-"""Files behind media cells: read within bounds, and written once by what they hold."""
+"""Files of media cells: reading of allowed files only, and writing of files named by content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from daskprep.storage.urls import check_protocol, check_trusted_path, redact_url
 
 _CHUNK_BYTES = 1 << 24
 _WRITING_THREADS = 8
-# What a cell is to blame for; that a disk fails, or too many files are open, is no property of the cell.
+# Errors caused by the path of a cell. Others, such as a failing disk or too many open files, are raised as OSError.
 _CELL_ERRORS = {
     errno.ENOENT: "there is no such file",
     errno.ENOTDIR: "there is no such file",
@@ -52,35 +52,45 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, repr=False)
 class MediaReader:
-    r"""Reads the files that media cells name, from any thread and any process.
+    """Reader of the files that media cells name; picklable and thread-safe.
 
-    Relative paths of cells begin in the folder `base`, an absolute path or URL, and no cell may name what lies outside
-    of it and of the folders `extra_bases`, not even by way of ".." or symbolic links. Without a base, cells may name any file
-    or URL; but those of a `dataset` that is not trusted nothing outside of its folder, and no relative path.
+    Attributes
+    ----------
+    base : str or None
+        Folder of relative paths, an absolute path or URL. Cells may name only files in `base` and `extra_bases`, also
+        after resolving ".." and symbolic links. None: any file or URL, unless there is a `dataset`.
+    max_bytes : int
+        Maximum size of a file; larger ones are refused before they are read.
+    extra_bases : tuple of str
+        Additional folders with allowed files.
+    dataset : Folder or None
+        Folder of an untrusted dataset: without a `base`, cells may name only files in it, by absolute paths or URLs.
+    stored_in : str or None
+        Dataset that stores the bytes of cells, for error messages.
     """
 
     base: str | None = None
-    max_bytes: int = 1_000_000_000  # files with more are refused before they are read
+    max_bytes: int = 1_000_000_000
     extra_bases: tuple[str, ...] = ()
     dataset: Folder | None = None
-    stored_in: str | None = None  # the dataset whose cells have bytes, which errors name
+    stored_in: str | None = None
 
     @property
     def bytes_name(self) -> str:
-        """What errors call the bytes of a cell, which have no path."""
+        """Name in error messages of the bytes of a cell, which have no path."""
         return "bytes in memory" if self.stored_in is None else f"bytes stored in {self.stored_in}"
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file.
 
-        A file that is not there, may not be read, is too large or lies outside `base` is a MediaError, and what a
-        dataset that is not trusted names outside a ConfigError. If storage fails, it is an OSError.
+        Raise MediaError if the file is missing, unreadable, too large or outside `base`; ConfigError if the cell of an
+        untrusted dataset names a file outside; OSError if the storage fails.
         """
         location = self._locate(path)
         return self._read_local(location) if location.is_local else self._read_remote(location)
 
     def local_path(self, path: str) -> str | None:
-        """Return where a local file lies, if it may be read; None of others."""
+        """Return the file system path of a local file; None if it is remote or not allowed."""
         if self.dataset is None:
             return None if "://" in path else os.path.join(self.base or "", path)  # noqa: PTH118 ten times as fast
         try:
@@ -94,20 +104,21 @@ class MediaReader:
 
     @cached_property
     def _roots(self) -> tuple[Folder, ...]:
+        """Folders with allowed files, without symbolic links."""
         folders = () if self.base is None else (self.base, *self.extra_bases)
-        for one in folders:
-            check_trusted_path(one, "The folder")
-            check_protocol(one)
-        opened_folders = [Folder.open(one) for one in folders]
-        return tuple(map(_resolve_links, opened_folders if self.dataset is None else [*opened_folders, self.dataset]))
+        for folder in folders:
+            check_trusted_path(folder, "The folder")
+            check_protocol(folder)
+        opened = [Folder.open(folder) for folder in folders]
+        return tuple(map(_resolve_links, opened if self.dataset is None else [*opened, self.dataset]))
 
     def _locate(self, path: str) -> Folder:
-        """Return where a file is."""
+        """Return the location of a file; MediaError or ConfigError if it is not allowed."""
         if not path or "\0" in path:
             raise MediaError(f"{path!r} is not a path")
         if self.base is None and self.dataset is None:
             return self._open(path)
-        # Where a dataset has a base_dir of its own, a file of that name in its folder is another one.
+        # Without a base, relative paths are not looked up in the folder of the dataset: a file there is another one.
         can_resolve = self.base is not None or path[0] == "/" or _is_url(path)
         for root in self._roots if can_resolve else ():
             location = _locate_local(root, path) if root.is_local else _locate_remote(root, path)
@@ -116,13 +127,14 @@ class MediaReader:
         if self.dataset is None:
             raise MediaError(f'"{redact_url(path)}" leaves base_dir, {self._roots[0].url}; move the file below it')
         allowed = " and ".join(root.url for root in self._roots)
-        # Not the fault of a cell, for which a fill value could stand.
+        # Not a MediaError, which on_error="fill" would replace by a fill value.
         raise ConfigError(
             f'"{redact_url(path)}" is outside {allowed}, and the dataset that names it is not trusted: open it with '
-            "base_dir=, the folder of its files, or with trusted=True if you trust who made it"
+            "base_dir=, the folder of its files, or with trusted=True if you trust its author"
         )
 
     def _open(self, path: str) -> Folder:
+        """Return the location of an absolute path or URL; MediaError if it is not supported."""
         if path[0] == "/":
             return Folder(path, path, LocalFiles())
         try:
@@ -140,12 +152,12 @@ class MediaReader:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
                     raise MediaError(
-                        f"{location.path}: it is {'a folder' if stat.S_ISDIR(status.st_mode) else 'no file'}"
+                        f"{location.path}: it is {'a folder' if stat.S_ISDIR(status.st_mode) else 'not a file'}"
                     )
                 self._check_size(status.st_size, location.path)
                 chunks = []
                 bytes_left = status.st_size
-                # A call may give less than it was asked for.
+                # A call may return fewer bytes than requested.
                 while bytes_left and (chunk := os.read(descriptor, bytes_left)):
                     chunks.append(chunk)
                     bytes_left -= len(chunk)
@@ -173,13 +185,13 @@ class MediaReader:
         with location.filesystem.open(location.path, "rb") as file:
             size = getattr(file, "size", None) or 0
             self._check_size(size, location.url)
-            # Of a web server that does not tell the size, a read gives what has arrived.
+            # If a web server does not send the size, a read returns only the bytes that have arrived.
             chunks = [file.read(size or _CHUNK_BYTES)]
             while chunks[-1]:
                 self._check_size(sum(map(len, chunks)), location.url)
                 chunks.append(file.read(_CHUNK_BYTES))
         if (received := sum(map(len, chunks))) < size:
-            raise EOFError(f"{received:,} of {size:,} bytes came")
+            raise EOFError(f"{received:,} of {size:,} bytes received")
         return b"".join(chunks)
 
     def _check_size(self, size: int, name: str) -> None:
@@ -199,6 +211,7 @@ def _resolve_links(folder: Folder) -> Folder:
 
 
 def _locate_local(root: Folder, path: str) -> Folder | None:
+    """Return the location of a path or file URL if it is in the local folder `root`, else None."""
     if _is_url(path):
         if path.partition("://")[0] not in {"file", "local"}:
             return None
@@ -208,59 +221,60 @@ def _locate_local(root: Folder, path: str) -> Folder | None:
 
 
 def _locate_remote(root: Folder, path: str) -> Folder | None:
+    """Return the location of a relative path or URL if it is in the remote folder `root`, else None."""
     name = path
     if _is_url(path):
-        # Of web servers, the path is the URL with its credentials.
+        # For web servers, `root.path` is the URL with its credentials.
         prefix = next((one for one in (f"{root.url}/", f"{root.path}/") if path.startswith(one)), None)
         if prefix is None:
             return None
         name = path.removeprefix(prefix)
-    # Servers of web pages decode names, and some take "\" for "/".
+    # Web servers decode percent-encoded names, and some treat "\" as "/".
     if path.startswith("/") or ".." in re.split(r"[/\\]", unquote(name)):
         return None
     return root / name
 
 
 def _explain_cell_error(error: BaseException) -> str | None:
-    """Return what a cell is to blame for, or None; each file system has errors of its own, with no common base."""
+    """Return the reason of an error caused by the path of a cell; None if the storage failed.
+
+    File systems raise different exceptions without a common base class.
+    """
     cause = error.__cause__
     is_network_error = isinstance(cause, TimeoutError | ConnectionError) or type(cause).__module__.startswith(
         "aiohttp."
     )
     if cause is not None and is_network_error:
-        # fsspec says of all that goes wrong on the way to a web server that the file is not there.
+        # fsspec raises FileNotFoundError for every network error of a web server.
         return _explain_cell_error(cause)
     status = getattr(error, "status", None)
     if isinstance(status, int) and 400 <= status < 500 and status not in RETRY_STATUSES:
         return f"the server answers {status}"
     if isinstance(error, ValueError):
         return "it is not a valid path there"
-    # File systems give the class of an error at least, and maybe its number.
-    known = (number for kind, number in _ERROR_NUMBERS.items() if isinstance(error, kind))
-    return _CELL_ERRORS.get(next(known, getattr(error, "errno", None) or 0))
+    # Some file systems raise the class of an error without its number.
+    numbers = (number for kind, number in _ERROR_NUMBERS.items() if isinstance(error, kind))
+    return _CELL_ERRORS.get(next(numbers, getattr(error, "errno", None) or 0))
 
 
 def name_by_content(data: Buffer, kind: MediaKind) -> str:
-    r"""Return the name of a file by what it holds: the same bytes have the same name everywhere."""
+    """Return a file name from the hash of the content, with a suffix for its format."""
     view = byte_view(data)
     start = bytes(view[:8])
-    known = (suffix for magic, suffix in _SUFFIXES.items() if start.startswith(magic))
-    return hashlib.sha256(view).hexdigest()[:32] + next(known, ".png" if kind == "image" else ".wav")
+    suffixes = (suffix for magic, suffix in _SUFFIXES.items() if start.startswith(magic))
+    return hashlib.sha256(view).hexdigest()[:32] + next(suffixes, ".png" if kind == "image" else ".wav")
 
 
 def save_cell_bytes(cells: pa.StructArray, folder: Folder, kind: MediaKind) -> pa.StructArray:
     """Write the bytes of cells as files named by content, and return the cells with their absolute paths.
 
-    Files that are there already, from this column or another one, are not written again. What was written
-    outlives a loss of power.
+    Existing files, from this column or another one, are not written again. New files are flushed to disk.
     """
     path, data, rate = (pc.struct_field(cells, name) for name in ("path", "bytes", "rate"))
     rows = data.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
     buffers = {int(row): data[int(row)].as_buffer() for row in rows}
     with ThreadPoolExecutor(_WRITING_THREADS, thread_name_prefix="daskprep-media") as pool:
-        names = dict(
-            zip(buffers, pool.map(lambda buffer: name_by_content(buffer, kind), buffers.values()), strict=True)
-        )
+        names = dict(zip(buffers, pool.map(lambda item: name_by_content(item, kind), buffers.values()), strict=True))
         unique = {name: buffers[row] for row, name in names.items()}
         new_flags = list(pool.map(lambda item: _write_if_missing(folder, *item), unique.items()))
     folder.sync([name for name, is_new in zip(unique, new_flags, strict=True) if is_new])
@@ -271,7 +285,8 @@ def save_cell_bytes(cells: pa.StructArray, folder: Folder, kind: MediaKind) -> p
 
 
 def _write_if_missing(folder: Folder, name: str, data: pa.Buffer) -> bool:
-    # A file that a loss of power cut short has another size.
+    """Write a file unless it exists; return whether it was written."""
+    # A file that a power failure truncated has another size.
     if folder.size(name) == data.size:
         return False
     folder.write(name, data, durable=False)

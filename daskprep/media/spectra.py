@@ -1,4 +1,4 @@
-"""Frames of sounds as spectra, many sounds at once; after the signal chain of python_speech_features."""
+"""Spectral features of audio frames, computed for many clips together, as in python_speech_features."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from daskprep.media.audio import AudioRecipe
 Floats = npt.NDArray[np.float32]
 
 FLOOR = 1e-10  # keeps logarithms and quotients of silence finite
-BLOCK_BYTES = 8 << 20  # of all temporary arrays together, unless one frame takes more; less was slower, more no faster
+BLOCK_BYTES = 8 << 20  # of all temporary arrays, at least one frame; less was slower, and more not faster
 _STFT_OPTIONS = {"n_fft", "hop_length", "win_length", "window", "center", "pad_mode"}
 _MFCC_OPTIONS = {"n_mfcc", "dct_type", "norm", "lifter"}
 WINDOWS = {"bartlett": np.bartlett, "blackman": np.blackman, "hamming": np.hamming, "hann": np.hanning}
 
 
 class FrameRun(NamedTuple):
-    """Neighbouring frames of one sound."""
+    """Consecutive frames of one clip: its index, the index of the first frame, and the number of frames."""
 
     clip: int
     first: int
@@ -31,10 +31,11 @@ class FrameRun(NamedTuple):
 
 
 def compute_features(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Floats | None = None) -> Floats:
-    """Return float32 (sounds, max_length, feature_dim) of samples at the rate of the recipe.
+    """Return the features of clips as float32 (clips, max_length, feature_dim), in `out` if it is passed.
 
-    The numbers of a sound do not depend on its company. Shorter sounds are followed by `compute_padding`, of longer
-    ones the start is used; `norm="per_file"` looks at what is kept. A sound shorter than a window is one frame.
+    `waves` are samples at the rate of the recipe. The features of a clip do not depend on the other clips. Short clips
+    are padded with `compute_padding`, long ones are cut; `norm="per_file"` uses only the remaining rows, not padding. A
+    clip shorter than a window is one frame.
     """
     out = np.empty((len(waves), *recipe.shape), np.float32) if out is None else out
     cut_waves = [np.asarray(wave, np.float32)[: recipe.needed_samples] for wave in waves]
@@ -57,7 +58,7 @@ def compute_features(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out
 
 @lru_cache(maxsize=64)
 def compute_padding(recipe: AudioRecipe) -> Floats | float:
-    """Return the number, or the row of numbers, that stands where there is no sound: by default that of silence."""
+    """Return the padding value, or a row of features of silence if the recipe has no value."""
     if recipe.padding_value is not None:
         return recipe.padding_value
     silence: Floats = compute_features([np.zeros(recipe.window, np.float32)], replace(recipe, padding_value=0.0))[0, 0]
@@ -65,16 +66,19 @@ def compute_padding(recipe: AudioRecipe) -> Floats | float:
 
 
 def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
+    """Return librosa's features of a clip (frames, feature_dim); ConfigError if librosa refuses the options."""
     import librosa  # noqa: PLC0415 it takes a second
 
     options = {"hop_length": recipe.librosa_option("hop_length"), **dict(recipe.librosa_options)}
-    padded = np.pad(wave, (0, max(0, recipe.librosa_option("n_fft") - len(wave))))  # it warns of shorter ones
+    padded = np.pad(
+        wave, (0, max(0, recipe.librosa_option("n_fft") - len(wave)))
+    )  # librosa warns of clips shorter than n_fft
     stft_names, mfcc_names = _STFT_OPTIONS & options.keys(), _MFCC_OPTIONS & options.keys()
     try:
         spectrum = np.abs(librosa.stft(padded, **{name: options[name] for name in stft_names})) ** options.get(
             "power", 2.0
         )
-        features: npt.NDArray[Any] = _make_sparse_filters(recipe) @ spectrum  # not by BLAS, as below
+        features: npt.NDArray[Any] = _make_sparse_filters(recipe) @ spectrum  # not BLAS: see `_compute_block`
         if recipe.type == "mfcc":
             features = librosa.feature.mfcc(
                 S=librosa.power_to_db(features), **{name: options[name] for name in mfcc_names}
@@ -85,6 +89,7 @@ def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]
 
 
 def _make_librosa_filters(recipe: AudioRecipe) -> Any:
+    """Return librosa's mel filters (bands, bins) for the options of the recipe."""
     import librosa  # noqa: PLC0415 as above
 
     options = dict(recipe.librosa_options)
@@ -95,16 +100,18 @@ def _make_librosa_filters(recipe: AudioRecipe) -> Any:
 
 
 def make_mel_filters(recipe: AudioRecipe) -> Floats:
-    """Return the triangular filters, float32 (bands, bins): equally wide on the mel scale of HTK."""
+    """Return triangular filters of equal width on the mel scale of HTK, float32 (bands, bins)."""
     highest = 2595.0 * np.log10(1.0 + (recipe.sampling_rate // 2) / 700.0)
     hertz = 700.0 * (10.0 ** (np.linspace(0.0, highest, recipe.num_filter_bands + 2) / 2595.0) - 1.0)
-    # The last corner is a whole number at times, and not to be the one below by a rounding error of the power.
+    # Rounded before floor, because a rounding error of the power could move an integer corner one bin down.
     corners = np.floor(np.round((recipe.nfft + 1) / recipe.sampling_rate * hertz, 6))
-    begin, middle, end = (corners[k : k + recipe.num_filter_bands, None] for k in range(3))
+    start, middle, end = (corners[k : k + recipe.num_filter_bands, None] for k in range(3))
     bins = np.arange(recipe.nfft // 2 + 1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # sides without a bin, which are not picked
-        rising, falling = (bins - begin) / (middle - begin), (end - bins) / (end - middle)
-    sides = [(begin <= bins) & (bins < middle), (middle <= bins) & (bins < end)]
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # divisions by zero of sides without a bin, which `select` ignores
+        rising, falling = (bins - start) / (middle - start), (end - bins) / (end - middle)
+    sides = [(start <= bins) & (bins < middle), (middle <= bins) & (bins < end)]
     filters: Floats = np.select(sides, [rising, falling], 0.0).astype(np.float32)
     return filters
 
@@ -117,10 +124,10 @@ def _make_sparse_filters(recipe: AudioRecipe) -> Any:
 
 
 def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe, out: Floats) -> None:
-    """Write the features of all frames, a block of frames at a time."""
+    """Write the features of all clips into `out`, one block of frames at a time; `lengths` are frames by clip."""
     width = {"stft_phase": 8, "group_delay": 16}.get(recipe.type, 4)
     frame_bytes = width * (recipe.window + 6 * recipe.nfft) + 4 * recipe.feature_dim
-    # A group delay is a quotient of what float32 gets wrong by a hundredth and more, where the spectrum is near zero.
+    # In float32, group delays would have errors of 1 % and more where the spectrum in their denominator is near zero.
     dtype = np.float64 if recipe.type == "group_delay" else np.float32
     window = WINDOWS[recipe.window_type](recipe.window).astype(dtype)
     for runs in _group_frames(lengths, max(1, BLOCK_BYTES // frame_bytes)):
@@ -137,7 +144,7 @@ def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe,
 
 
 def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun]]:
-    """Cut sounds of so many frames into pieces, and gather those into groups of at most `max_frames` frames."""
+    """Yield groups of runs with at most `max_frames` frames that cover all clips; `lengths` are frames by clip."""
     group: list[FrameRun] = []
     size = 0
     for clip, length in enumerate(lengths):
@@ -153,10 +160,10 @@ def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun
 
 
 def _cut_frames(wave: Floats, run: FrameRun, recipe: AudioRecipe, frames: npt.NDArray[Any]) -> None:
-    """Write frames of the emphasized wave into `frames`, which is zeros."""
+    """Write the frames of a run, after pre-emphasis, into `frames`, which must be zeros."""
     start = run.first * recipe.shift
     stop = start + (run.frames - 1) * recipe.shift + recipe.window
-    samples = wave[start:stop].astype(np.float64)  # as neighbours nearly cancel each other
+    samples = wave[start:stop].astype(np.float64)  # neighboring samples nearly cancel each other
     samples[1:] -= recipe.pre_emphasis * samples[:-1]
     if start and samples.size:
         samples[:1] -= recipe.pre_emphasis * float(wave[start - 1])
@@ -165,11 +172,11 @@ def _cut_frames(wave: Floats, run: FrameRun, recipe: AudioRecipe, frames: npt.ND
     frames[...] = np.lib.stride_tricks.sliding_window_view(emphasized, recipe.window)[:: recipe.shift]
     last_samples = len(samples) - (run.frames - 1) * recipe.shift
     if recipe.type == "fbank" and 0 < last_samples < recipe.window:
-        frames[-1, :last_samples] -= frames[-1, :last_samples].mean()  # here, as the padding does not count
+        frames[-1, :last_samples] -= frames[-1, :last_samples].mean()  # the mean without padding
 
 
 def _compute_block(frames: npt.NDArray[Any], window: npt.NDArray[Any], recipe: AudioRecipe) -> npt.NDArray[Any]:
-    """Return the features of each frame; `frames` is overwritten."""
+    """Return the features of each frame (frames, feature_dim); `frames` is overwritten."""
     from scipy.fft import rfft  # noqa: PLC0415
 
     if recipe.type == "fbank":
@@ -186,7 +193,7 @@ def _compute_block(frames: npt.NDArray[Any], window: npt.NDArray[Any], recipe: A
         slope = rfft(frames, n=recipe.nfft)
         features = (spectrum.real * slope.real + spectrum.imag * slope.imag) / (_compute_power(spectrum) + FLOOR)
     else:
-        # Not by BLAS, whose sums depend on how many frames there are. Most of the filters is zeros anyway.
+        # A sparse product, because results of BLAS depend on the number of frames, and most filter weights are zeros.
         features = np.ascontiguousarray((_make_sparse_filters(recipe) @ _compute_power(spectrum).T).T)
         features += FLOOR
         np.log(features, out=features)
@@ -199,10 +206,10 @@ def _compute_power(spectrum: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _standardize(rows: Floats) -> None:
-    """Subtract each column's mean, divide by its unbiased deviation; a single row becomes zeros."""
+    """Standardize each column in place by its mean and unbiased standard deviation; a single row becomes zeros."""
     rows -= rows.mean(axis=0, dtype=np.float64)
     step = max(1, BLOCK_BYTES // (8 * rows.shape[1]))
     squares = np.zeros(rows.shape[1])
-    for begin in range(0, len(rows), step):
-        squares += np.square(rows[begin : begin + step], dtype=np.float64).sum(axis=0)
+    for start in range(0, len(rows), step):
+        squares += np.square(rows[start : start + step], dtype=np.float64).sum(axis=0)
     rows /= np.sqrt(squares / max(1, len(rows) - 1)) + FLOOR

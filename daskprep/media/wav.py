@@ -1,4 +1,4 @@
-"""Samples of the plainest sound files, read where they lie: opening a decoder would take several times as long."""
+"""Reader of plain WAV files without a decoder or a copy: libsndfile would take several times as long."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FORMAT_STRUCT = struct.Struct("<HHIIHH")
 
 
 def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
-    """Return samples (frames, channels), not copied, and how many make a second; None of anything but a plain WAV file.
+    """Return a view of the samples (frames, channels) and the sampling rate; None for other than plain WAV files.
 
-    Plain are integers of 16 bits and floats of 32 whose header tells the length that the file has.
+    Plain files have 16-bit integers or 32-bit floats, and a header with the actual length.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
         elif name == b"data" and format_fields is not None:
             format_tag, channels, rate, _, frame_bytes, bits = format_fields
             dtype = _DTYPES.get((format_tag, bits))
-            # Of a file that was never closed, the header tells of no samples.
+            # The header of a file that was never closed states no samples, although the file may have some.
             if (
                 dtype is None
                 or not content.nbytes
@@ -51,7 +51,7 @@ def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
 
 
 def _iterate_chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Give name and content of the chunks that are whole."""
+    """Yield name and content of each complete chunk of a RIFF file."""
     offset = 12
     while offset + 8 <= len(data):
         size = int.from_bytes(data[offset + 4 : offset + 8], "little")

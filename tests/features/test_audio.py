@@ -212,10 +212,10 @@ def test_a_sample_without_a_readable_file_is_an_error():
     ("params", "message"),
     [
         ({"norm": "global"}, 'norm="global" is not supported: use "per_file"'),
-        ({"audio_file_length_limit_in_s": 0}, "audio_file_length_limit_in_s is 0.0: give at least one sample"),
+        ({"audio_file_length_limit_in_s": 0}, "audio_file_length_limit_in_s is 0.0: use at least one sample"),
         ({"window_shift_in_s": -1.0}, "window_shift_in_s is -1.0"),
-        ({"sampling_rate": 8_000, "num_fft_points": 100}, "num_fft_points is 100: give at least the 320"),
-        ({"num_fft_points": 10}, "num_fft_points is 10: give at least the 40"),
+        ({"sampling_rate": 8_000, "num_fft_points": 100}, "num_fft_points is 100: use at least the 320"),
+        ({"num_fft_points": 10}, "num_fft_points is 10: use at least the 40"),
         ({"num_filter_bands": 0}, "num_filter_bands must be a whole number of at least 1"),
         ({"max_seconds": 0}, "max_seconds must be more than 0"),
         ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
@@ -305,7 +305,7 @@ def test_samples_in_structs_are_sounds():
 
 
 def test_columns_that_hold_no_sounds_are_refused():
-    with pytest.raises(ColumnError, match='column "x".*holds no sound'):
+    with pytest.raises(ColumnError, match='column "x".*holds no audio'):
         fit(dp.Audio(), 1, 2)
 
 
@@ -328,7 +328,7 @@ def test_arrays_of_any_partition_are_sounds_of_the_rate_of_the_feature():
         pieces = dp.Preprocessor({"x": feature}, split=None).fit(dd.from_pandas(frame, npartitions=3))
     assert whole.to_dict() == pieces.to_dict()
     np.testing.assert_array_equal(whole.encode(frame)["x"][:, :, 0], np.stack([noise(4)] * 4))
-    with pytest.raises(ColumnError, match=r'column "x": row 0 .*give the feature\'s sampling_rate'):
+    with pytest.raises(ColumnError, match=r'column "x": row 0 .*pass the feature\'s sampling_rate'):
         fit(dp.Audio(**RAW), *cells)
 
 

@@ -324,7 +324,7 @@ def test_more_colours_than_classes_are_an_error_and_fewer_a_warning():
         fit(dp.Image(num_classes=2, num_channels=3), mask)
     with pytest.warns(UserWarning, match='column "x" has masks of 3 colors.*not num_classes=5'):
         assert len(learned(dp.Image(num_classes=5), mask).class_map) == 3
-    with pytest.raises(MediaError, match="more than 128 colours"):
+    with pytest.raises(MediaError, match="more than 128 colors"):
         fit(dp.Image(infer_image_num_classes=True), encode_png(np.arange(200, dtype=np.uint8)[None]))
 
 

@@ -139,7 +139,7 @@ def broken_files():
         "sampling rate of 2,147,483,647": wave[:24] + (2**31 - 1).to_bytes(4, "little") + wave[28:],
         "sampling rate of 0 per second": wave[:24] + bytes(4) + wave[28:],
         "Channel count is zero": wave[:22] + bytes(2) + wave[24:],
-        "no numbers": encoded(not_a_number, subtype="FLOAT"),
+        "NaN": encoded(not_a_number, subtype="FLOAT"),
         "beyond 32 bits": encoded(tone() * 1e38, subtype="FLOAT"),
         "lasts 4,294,967 s, and max_seconds is 3,600": flac[:21] + bytes([flac[21] | 15]) + b"\xff" * 4 + flac[26:],
     }

@@ -113,19 +113,19 @@ def test_column_of_nothing_is_all_missing(column: pa.Array) -> None:
 @pytest.mark.parametrize(
     ("column", "kind", "message"),
     [
-        (pa.array([1, 2]), "image", "a column of int64 holds no images"),
-        (pa.array([0.5, None]), "audio", "a column of double holds no sounds"),
+        (pa.array([1, 2]), "image", "a column of int64 holds no image cells"),
+        (pa.array([0.5, None]), "audio", "a column of double holds no audio cells"),
         (pa.array([[[1, 2]]]), "image", "use a pandas column of NumPy arrays"),
-        (pa.array([{"url": "a"}]), "image", "a column of struct<url: string> holds no images, only paths"),
-        (pa.array([{"array": [0.1], "sampling_rate": 8}]), "image", "array: list.*int64> holds no images"),
-        (pa.array([{"array": [0.1]}]), "audio", r"holds no sounds.* sampling_rate \(whole numbers\)"),
-        (pa.array([{"array": "abc", "sampling_rate": 8}]), "audio", "array: string.* holds no sounds"),
-        (pa.array([{"path": 3}]), "audio", "path: int64> holds no sounds"),
-        (pa.array([{"bytes": "text"}]), "image", "bytes: string> holds no images"),
+        (pa.array([{"url": "a"}]), "image", "a column of struct<url: string> holds no image cells, only paths"),
+        (pa.array([{"array": [0.1], "sampling_rate": 8}]), "image", "array: list.*int64> holds no image cells"),
+        (pa.array([{"array": [0.1]}]), "audio", r"holds no audio cells.* sampling_rate \(integers\)"),
+        (pa.array([{"array": "abc", "sampling_rate": 8}]), "audio", "array: string.* holds no audio cells"),
+        (pa.array([{"path": 3}]), "audio", "path: int64> holds no audio cells"),
+        (pa.array([{"bytes": "text"}]), "image", "bytes: string> holds no image cells"),
         (
             pa.array([{"array": [0.1], "sampling_rate": 0}]),
             "audio",
-            r"row 0 holds no sound \(dict: has a sampling rate of 0",
+            r"row 0 holds no audio \(dict: has a sampling rate of 0",
         ),
     ],
 )
@@ -162,14 +162,14 @@ def test_missing_objects_are_null(kind: MediaKind) -> None:
         ("\udcff.png", "image", r"str: '\udcff.png' is not UTF-8 text; rename the file"),
         (("a", "b", "c"), "audio", "tuple"),
         ((SOUND, 16_000), "image", "tuple"),
-        ((SOUND, 440.5), "audio", "tuple: a sampling rate of 440.5; expected is how many samples make a second"),
-        ({"array": SOUND}, "audio", "dict: samples need their rate: give the feature's sampling_rate, (samples, rate)"),
+        ((SOUND, 440.5), "audio", "tuple: a sampling rate of 440.5: expected an integer, in samples per second"),
+        ({"array": SOUND}, "audio", "dict: samples need their rate: pass the feature's sampling_rate, (samples, rate)"),
         (SOUND.astype(complex), "audio", "ndarray: it is an array of complex128"),
         ((SOUND, float("inf")), "audio", "tuple: a sampling rate of inf"),
         ((SOUND, 0), "audio", "tuple: has a sampling rate of 0"),
         ((SOUND.astype(complex), 8_000), "audio", "tuple: has samples of complex128"),
         ((SOUND.reshape(2, 5, 4), 8_000), "audio", "tuple: has the shape (2, 5, 4)"),
-        (([[1.0], [1.0, 2.0]], 8_000), "audio", "tuple: it cannot be made an array"),
+        (([[1.0], [1.0, 2.0]], 8_000), "audio", "tuple: it cannot be converted to an array"),
     ],
 )
 def test_objects_that_are_no_media_are_told(value: object, kind: MediaKind, what: str) -> None:
@@ -177,7 +177,7 @@ def test_objects_that_are_no_media_are_told(value: object, kind: MediaKind, what
 
 
 def test_first_unreadable_object_is_named() -> None:
-    with pytest.raises(ColumnError, match=r"row 1 holds no image \(int\), of 2 unreadable cells"):
+    with pytest.raises(ColumnError, match=r"row 1 holds no image \(int\), the first of 2 unreadable cells"):
         convert_media_column(["a", 3, 4.5, None], "image")
 
 
@@ -208,7 +208,7 @@ def test_tensors_of_images_have_channels_first(shape: tuple[int, ...]) -> None:
 
 def test_tensor_that_is_no_array_is_told() -> None:
     torch = pytest.importorskip("torch")
-    assert complaint(torch.zeros(3, 3, dtype=torch.bfloat16), "image").startswith("Tensor: it cannot be made an array")
+    assert complaint(torch.zeros(3, 3, dtype=torch.bfloat16), "image").startswith("Tensor: it cannot be converted to an array")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_lists_are_sounds_of_the_rate_of_the_feature(of: pa.DataType) -> None:
     expected = whole / np.float32(2**15) if of == pa.int16() else whole
     np.testing.assert_array_equal(samples(cells[0]), expected)
     assert cells[1] is None
-    with pytest.raises(ColumnError, match=r"row 0 holds no sound \(tuple: samples need their rate"):
+    with pytest.raises(ColumnError, match=r"row 0 holds no audio \(tuple: samples need their rate"):
         convert_media_column(column, "audio")
 
 

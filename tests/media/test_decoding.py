@@ -78,7 +78,7 @@ def test_masks_become_classes_and_unseen_colours_class_0() -> None:
     mask = np.array([[0, 9], [5, 1]], np.uint8)
     recipe = ImageRecipe(2, 2, 1, "crop_or_pad", mask=True)
     decoder = ImageDecoder(MediaReader(), "fill", recipe, (2,), (1,), colours=((0,), (5,), (9,)))
-    with pytest.warns(UserWarning, match="masks have pixels of other colours than the 3 of their classes"):
+    with pytest.warns(UserWarning, match="masks have pixels of other colors than the 3 class colors"):
         out, _ = decoded(decoder, convert_media_column([encode_png(mask), None, b"x"], "image"))
     assert decoder.shape == (2, 2)
     assert out.tolist() == [[[0, 2], [1, 0]], [[2, 2], [2, 2]], [[1, 1], [1, 1]]]

@@ -472,7 +472,7 @@ def test_two_levels_round_before_classes_are_counted():
 
 def test_class_maps_refuse_what_has_no_classes():
     ramp = np.arange(130, dtype=np.uint8).reshape(1, 10, 13)
-    with pytest.raises(MediaError, match="more than 128 colours"):
+    with pytest.raises(MediaError, match="more than 128 colors"):
         find_class_colours([ramp])
     assert find_class_colours([ramp], max_colours=130).shape == (130, 1)
     with pytest.raises(MediaError, match="1 and 3 channels"):

@@ -154,7 +154,7 @@ def test_what_is_wrong_with_a_local_file_is_told(base: Path) -> None:
     os.mkfifo(base / "pipe")
     reader = MediaReader(str(base))
     reasons = {
-        "none.png": "no such file", "deep/a.png/b": "no such file", "deep": "a folder", "pipe": "no file",
+        "none.png": "no such file", "deep/a.png/b": "no such file", "deep": "a folder", "pipe": "not a file",
         "circle": "links lead in a circle", "n" * 300: "no file can have a name this long",
         "a\0b": "is not a path", "": "is not a path",
     }  # fmt: skip

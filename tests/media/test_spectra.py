@@ -310,5 +310,5 @@ def test_pre_emphasis_is_a_parameter_and_its_default_leaves_caches_valid():
     prep = dp.Preprocessor.from_dict(dp.Preprocessor({"x": feature}).to_dict())
     assert prep.features["x"].pre_emphasis == 0.5
     assert "pre_emphasis" not in dp.Preprocessor({"x": "audio"}).to_dict()["features"]["x"]["params"]
-    with pytest.raises(ConfigError, match="pre_emphasis is 1.5: give 0 to 1"):
+    with pytest.raises(ConfigError, match="pre_emphasis is 1.5: use 0 to 1"):
         dp.Preprocessor({"x": dp.Audio(pre_emphasis=1.5)}).to_dict()
