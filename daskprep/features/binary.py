@@ -1,4 +1,4 @@
-"""Yes or no, in many spellings."""
+"""Feature type for columns of two labels, such as yes and no in many spellings."""
 
 from __future__ import annotations
 
@@ -33,23 +33,39 @@ from daskprep.summaries.rejects import MAX_SAMPLES
 
 _OPPOSITES = {"yes": "no", "y": "n", "true": "false", "t": "f", "1": "0", "1.0": "0.0"}
 _OPPOSITES |= {false: true for true, false in _OPPOSITES.items()} | {"-1": "1", "-1.0": "1.0"}
-_MAX_LABELS = 1000  # more distinct labels than this are not looked at one by one
+_MAX_LABELS = 1000  # a column with more distinct labels must consist of numbers
 _UNKNOWN = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedBinary(Learned):
-    """Which cells mean what. Conventional spellings beside the labels are understood if all labels are conventional."""
+    """Fitted state of a binary column.
+
+    Attributes
+    ----------
+    str2bool : mapping of str to bool
+        Truth value of each label. If all labels are conventional, other conventional spellings can be read too.
+    bool2str : tuple of str
+        Labels for False and True in decoded columns.
+    fallback_true_label : str or None
+        The label that is True if labels are not conventional.
+    above_zero : bool
+        Whether numbers above 0 are True, because there are more than two distinct numbers.
+    counts : tuple of int or None
+        Number of rows encoded as False and as True; None if neighbors fill missing cells.
+    cell_type : CellKind or None
+        Type of the column if its values are not text.
+    """
 
     added_fields = ("counts", "cell_type")
 
     fill_value: bool | None = None
     str2bool: Mapping[str, bool] = field(default_factory=dict)
     bool2str: tuple[str, str] = ("False", "True")
-    fallback_true_label: str | None = None  # what counts as True where labels are unconventional
-    above_zero: bool = False  # whether there are more than two distinct numbers, so that those above 0 are True
-    counts: tuple[int, int] | None = None  # rows of either, as they are encoded, if no neighbour fills missing cells
-    cell_type: CellKind | None = None  # of the column, if its values are not text
+    fallback_true_label: str | None = None
+    above_zero: bool = False
+    counts: tuple[int, int] | None = None
+    cell_type: CellKind | None = None
 
     def class_counts(self) -> Integers | None:
         return None if self.counts is None else np.array(self.counts)
@@ -68,16 +84,16 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     """Map two labels to False and True, with the same mapping in fit and in transform.
 
     Conventional spellings are recognized in any case: yes/no, y/n, true/false, t/f, 1/0, 1/-1. For two other labels,
-    `positive` is True. If it is not given, the true label is the one that is not conventional, the larger
-    number, or the last one in the order of UTF-8 bytes, and a warning names it. A value with any other label counts as
-    missing and is reported.
+    `positive` is True. If it is None, the true label is the larger number, the opposite of a conventional label, or
+    the last label in the order of UTF-8 bytes, and a warning names it. A value with any other label counts as missing
+    and is reported.
 
     Parameters
     ----------
     positive : str, int, float or None
-        The label that means True, such as "fraud"; all others are False.
+        The label that means True, such as "fraud"; all other labels are False.
     null_values : list of str or None
-        Texts that mark missing values, such as "?", besides empty ones.
+        Texts that mark missing values, such as "?", in addition to empty text.
     missing_value_strategy : str
         Imputation of missing values: "fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const" (with
         `fill_value`), "ffill", "bfill" or "drop_row".
@@ -110,13 +126,13 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     def check(self) -> None:
         if isinstance(self.positive, bool):
-            raise ConfigError(f'Binary: positive={self.positive} is no label: write it as text, such as "true"')
+            raise ConfigError(f'Binary: positive={self.positive} is not a label: pass its text, such as "true"')
 
     def parse(self, column: pa.Array) -> pa.Array:
         return mask_texts(as_dictionary(column), [""])
 
     def parse_fill(self, value: object) -> pa.Array:
-        return pa.nulls(1, pa.string()).dictionary_encode()  # what stands for a missing cell is a truth, and no label
+        return pa.nulls(1, pa.string()).dictionary_encode()  # missing cells are filled with a truth value, not a label
 
     def cells(self, parsed: pa.Array) -> None:
         return None
@@ -157,12 +173,12 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
             if len(labels) > 2:
                 raise ColumnError(_describe_too_many_labels(labels, len(labels)))
             true = labels[-1]
-            if conventional:  # beside a conventional label the other one means the opposite
+            if conventional:  # the other label means the opposite of a conventional one
                 [(label, is_true)] = conventional.items()
-                true = label if is_true else next(other for other in labels if other != label)
+                true = label if is_true else next(candidate for candidate in labels if candidate != label)
         elif labels and true not in labels:
             raise ColumnError(
-                f'has no label "{true}", which positive names.{did_you_mean(true, labels)} '
+                f'has no label "{true}", the value of positive.{did_you_mean(true, labels)} '
                 f"Its labels are: {join_names(labels, 10)}"
             )
         false = [label for label in labels if label != true]
@@ -184,7 +200,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
             fill = self._parse_fill_truth(learned)
         else:
             by_strategy = {"fill_with_false": False, "fill_with_true": True}
-            # Where True alone occurs, as in a column of "yes", missing means False.
+            # If only True occurs, as in a column of "yes", a missing cell means False.
             fill = by_strategy.get(self.missing_value_strategy, bool(truth_counts[1] > truth_counts[0] > 0))
         counts = truth_counts[:2].astype(np.int64)
         if fills_with_one_value(self):
@@ -208,7 +224,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     def _check_learned(self, learned: LearnedBinary) -> None:
         if learned.cell_type is not None and restorable_type(pa.array(learned.bool2str), learned.cell_type) is None:
-            raise ValueError(f"the labels {list(learned.bool2str)} are none of {learned.cell_type}")
+            raise ValueError(f"the labels {list(learned.bool2str)} are not of type {learned.cell_type}")
 
     def encode(self, parsed: pa.Array, learned: LearnedBinary) -> np.ndarray:
         truth = _map_to_truth(parsed.dictionary, learned)
@@ -227,18 +243,18 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         if advice := fill_advice(self, learned):
             return advice
         if learned.above_zero:
-            return "holds more than two distinct numbers, so those above 0 are True and the others False"
+            return "holds more than two distinct numbers, so numbers above 0 are True and all other numbers False"
         if self.positive is None and learned.fallback_true_label is not None:
             false, true = learned.bool2str
             return (
-                f"has labels that do not say which one is True: {true!r} was taken for it, and {false!r} for False; "
-                f"name the right one, as by Binary(positive={true!r})"
+                f"has labels that do not show which one is True: {true!r} is used as True, and {false!r} as False; "
+                f"set the right one, as in Binary(positive={true!r})"
             )
         return None
 
 
 def _learn_conventional(conventional: Mapping[str, bool]) -> LearnedBinary:
-    """Learn from labels in the order of their frequency."""
+    """Return the fitted state for conventional labels, most frequent first, with their truth values."""
     false = next((label for label, meaning in conventional.items() if not meaning), None)
     true = next((label for label, meaning in conventional.items() if meaning), None)
     pair = (false or _opposite(true or "True"), true or _opposite(false or "False"))
@@ -251,12 +267,12 @@ def _opposite(label: str) -> str:
 
 
 def _map_to_truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
-    """Return 0, 1 or _UNKNOWN for each label."""
+    """Return 0, 1 or _UNKNOWN for each distinct label."""
     if learned.above_zero:
         numbers = as_numbers(labels).to_numpy(zero_copy_only=False)
         return np.where(np.isnan(numbers), _UNKNOWN, numbers > 0).astype(np.uint8)
     meaning = CONVENTIONAL_LABELS if learned.fallback_true_label is None and are_conventional(learned.str2bool) else {}
-    # Distinct labels of one partition, few by nature; a column with many is refused or read as numbers.
+    # A Python loop is fast enough for the distinct labels of a partition: columns with many are refused or numbers.
     truth = (learned.str2bool.get(label, meaning.get(label.lower(), _UNKNOWN)) for label in labels.to_pylist())
     return np.fromiter(truth, np.uint8, len(labels))
 
@@ -265,5 +281,5 @@ def _describe_too_many_labels(labels: list[str], count: int) -> str:
     shown = ", ".join(map(repr, labels[:4])) + f", and {count - 4:,} more" * (count > 4)
     return (
         f"has {count:,} distinct labels ({shown}) where a Binary has two: "
-        "use Category, or name the one that is True with positive="
+        "use Category, or set positive= to the label that is True"
     )

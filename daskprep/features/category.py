@@ -1,4 +1,4 @@
-"""Categories: one id for each distinct value, the most frequent first."""
+"""Feature type for categories: one id for each distinct value, the most frequent first."""
 
 from __future__ import annotations
 
@@ -27,20 +27,30 @@ from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
-_MAX_SHOWN_LABELS = 5  # labels of an error
-MAX_ONE_HOT_COLUMNS = 1_000  # a table of more would be mostly zeros that take a byte each
+_MAX_SHOWN_LABELS = 5  # labels in an error message
+MAX_ONE_HOT_COLUMNS = 1_000  # wider dense tables would be mostly zeros, of a byte each
 _SPECIALS = SpecialSymbols.for_category()
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedCategory(LearnedTokens):
-    """A vocabulary, whose id 0 is ``<UNK>`` unless unknown labels are refused, and the number of buckets after it."""
+    """Fitted state of a category column: a vocabulary, in which id 0 is ``<UNK>`` unless unknown labels are refused.
+
+    Attributes
+    ----------
+    buckets : int
+        Number of hash buckets; their ids follow the vocabulary.
+    cell_type : CellKind or None
+        Type of the column if its values are not text.
+    declared_order : tuple of str
+        All values in the order of an ordered categorical column, for `transform`; empty for other columns.
+    """
 
     added_fields = ("buckets", "cell_type", "declared_order")
 
     buckets: int = 0
-    cell_type: CellKind | None = None  # of the column, if its values are not text
-    declared_order: tuple[str, ...] = ()  # of all values, if the column has one and `transform` ranks by it
+    cell_type: CellKind | None = None
+    declared_order: tuple[str, ...] = ()
 
     @property
     def num_embeddings(self) -> int:
@@ -56,11 +66,11 @@ class LearnedCategory(LearnedTokens):
 
     @property
     def has_unknown(self) -> bool:
-        """Whether values that were not seen in fit have an id, which is 0."""
+        """Whether values not seen in fit have an id, which is 0."""
         return self.vocabulary.specials.unknown_id is not None
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
-        """Return the ids of distinct values, those of a bucket for values that are not in the vocabulary."""
+        """Return the ids of distinct values; values outside the vocabulary have the id of their bucket, or 0."""
         ids = self.vocabulary.ids(dictionary)
         if not self.buckets:
             return ids
@@ -72,11 +82,11 @@ class LearnedCategory(LearnedTokens):
         return ids
 
     def values(self, ids: np.ndarray) -> pa.Array:
-        """Return what ids stand for."""
+        """Return the value of each id, for buckets a name."""
         distinct, inverse = np.unique(ids, return_inverse=True)
-        known = int(np.searchsorted(distinct, len(self.vocabulary)))
-        tokens = self.vocabulary.tokens.take(pa.array(distinct[:known]))
-        buckets = pa.array(bucket_names(distinct[known:] - len(self.vocabulary)), pa.string())
+        first_bucket = int(np.searchsorted(distinct, len(self.vocabulary)))
+        tokens = self.vocabulary.tokens.take(pa.array(distinct[:first_bucket]))
+        buckets = pa.array(bucket_names(distinct[first_bucket:] - len(self.vocabulary)), pa.string())
         return pa.concat_arrays([tokens, buckets]).take(pa.array(inverse))
 
 
@@ -84,8 +94,8 @@ class LearnedCategory(LearnedTokens):
 class Category(Feature[TokenCounts, LearnedCategory]):
     r"""Map categories to integer ids, ranked by frequency; id 0 is ``<UNK>``, for values not seen in fit.
 
-    Ties are ordered by UTF-8 bytes. Values are compared as stripped text, and whole floats as integers. A column
-    therefore gives the same ids whether or not missing values turned its integers into floats.
+    Ties are ordered by UTF-8 bytes. Values are compared as stripped text, and floats without a fraction as integers:
+    ids do not change if missing values turn a column of integers into floats.
 
     Parameters
     ----------
@@ -96,7 +106,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     lowercase : bool
         Whether to ignore case.
     order : list of str or None
-        The values in the order of their ids, for ordinal data; all others become ``<UNK>``. None: ranked by frequency.
+        The values in the order of their ids, for ordinal data; other values become ``<UNK>``. None: ranked by
+        frequency.
     null_values : list of str or None
         Texts that mark missing values, such as "?".
     missing_value_strategy : str
@@ -111,18 +122,18 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         Number of ids after the vocabulary that values outside it share by their hash, instead of ``<UNK>``.
     columns : list of str or None
         Columns to cross: a category of the combination of their values, such as ``Oslo|phone``. A missing part is
-        ``\-``, and if all are missing, the cell is. A ``|`` or ``\`` within a part has a backslash before it, so that
-        different combinations are different values.
+        ``\-``, and a cell is missing if all parts are. A ``|`` or ``\`` within a part is escaped by a backslash, so
+        that different combinations are different values.
     handle_unknown : {"unk", "error", "drop_row"} or None
-        What happens to values not seen in fit. "unk": they become ``<UNK>``, id 0. "error" and "drop_row": there is no
-        ``<UNK>``, ids are 0 to `num_classes` - 1, and such rows raise `RejectedValueError` or are left out of datasets
-        and streams. None: "error" for a target of a `Preprocessor`, which also drops rows without a label, and "unk"
-        otherwise.
+        Treatment of values not seen in fit. "unk": they become ``<UNK>``, id 0. "error" and "drop_row": no id is
+        ``<UNK>``, ids are 0 to `num_classes` - 1, and rows with unknown values raise `RejectedValueError` or are left
+        out of datasets and streams. None: "error" for a target of a `Preprocessor`, which also drops rows without a
+        label, and "unk" otherwise.
     transform_to : {"ids", "ordinal", "one_hot"}
-        What `transform` returns to scikit-learn. "ids": the ids. "ordinal": positions of the values, -1 for ``<UNK>``.
-        "one_hot": a column for each of at most 1,000 values, all 0 for ``<UNK>``. The last two use `order` if given,
-        or the order of an ordered categorical of pandas or Arrow; otherwise values are sorted by number if all are
-        numbers, or else by UTF-8 bytes. `encode`, datasets and batches always hold ids.
+        Output of `transform`. "ids": the ids. "ordinal": positions of the values, -1 for ``<UNK>``. "one_hot": a
+        column for each of at most 1,000 values, all 0 for ``<UNK>``. The last two use `order`, or the order of an
+        ordered categorical of pandas or Arrow; otherwise values are sorted by number if all are numbers, or else by
+        UTF-8 bytes. `encode`, datasets and batches always contain ids.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
@@ -175,7 +186,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
                 "and oov_buckets have no meaning: leave them out, or use oov_buckets alone"
             )
         if (buckets := max(self.hash_buckets or 0, self.oov_buckets)) > MAX_HASH_BUCKETS:
-            raise ConfigError(f"Category: {buckets:,} buckets are too many: give {MAX_HASH_BUCKETS:,} at most")
+            raise ConfigError(f"Category: {buckets:,} buckets are too many: use at most {MAX_HASH_BUCKETS:,}")
         if self.transform_to == "ordinal" and (self.hash_buckets or self.oov_buckets):
             raise ConfigError('Category: buckets have no order, so transform_to="ordinal" is not for hashed values')
         if self._is_closed and (self.hash_buckets or self.oov_buckets):
@@ -185,7 +196,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
             )
         if self.columns is not None and (len(set(self.columns)) < 2 or self.column is not None):
             raise ConfigError(
-                f"Category: columns={self.columns} are crossed: give two different ones or more, and no column besides"
+                f"Category: columns={self.columns} are crossed: pass at least two different ones, and leave out column"
             )
 
     @property
@@ -197,7 +208,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return _mask_unknown_labels if self.handle_unknown == "drop_row" else None
 
     def configure_as_target(self) -> None:
-        """Refuse unknown labels and drop rows without one, unless the parameters name something else."""
+        """Set the defaults for a target: unknown labels raise an error, and rows without a label are dropped."""
         if self.handle_unknown is None and not (self.hash_buckets or self.oov_buckets):
             self.handle_unknown = "error"
         if self._is_closed and (self.missing_value_strategy, self.fill_value) == ("fill_with_const", "<UNK>"):
@@ -261,9 +272,9 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         excluded = summary.total - int(vocabulary.frequencies.sum())
         if excluded and self.handle_unknown == "error":
             raise ColumnError(
-                f"has {excluded:,} training rows with labels beyond the {len(vocabulary):,} that order, most_common and "
-                'min_frequency keep: keep more, or use handle_unknown="drop_row" to leave these rows out, or "unk" for '
-                "a class <UNK>"
+                f"has {excluded:,} training rows with labels beyond the {len(vocabulary):,} that order, most_common "
+                'and min_frequency keep: keep more, or use handle_unknown="drop_row" to leave these rows out, or "unk" '
+                "for a class <UNK>"
             )
 
     def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedCategory:
@@ -298,7 +309,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def _check_learned(self, learned: LearnedCategory) -> None:
         labels = learned.vocabulary.tokens.slice(learned.has_unknown)
         if learned.cell_type is not None and restorable_type(labels, learned.cell_type) is None:
-            raise ValueError(f"the labels are not all of {learned.cell_type}")
+            raise ValueError(f"not all labels are of type {learned.cell_type}")
 
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:
         if not learned.buckets:
@@ -326,23 +337,23 @@ class Category(Feature[TokenCounts, LearnedCategory]):
 
 
 def _mask_unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarray | None:
-    """Return which cells hold a label without an id; None if none does."""
+    """Return a mask of the cells whose label has no id; None: no cell."""
     unknown = take_by_code(parsed, ~learned.vocabulary.contains(parsed.dictionary), False)
     return unknown if unknown.any() else None
 
 
 def check_one_hot(values: int) -> None:
-    """Raise ColumnError if so many values are too many for a column each."""
+    """Raise ColumnError if a number of distinct values is too large for one column each."""
     if values > MAX_ONE_HOT_COLUMNS:
         raise ColumnError(
-            f'has {values:,} values, and transform_to="one_hot" makes a column of each, of at most '
+            f'has {values:,} values, and transform_to="one_hot" makes a column of each, but at most '
             f'{MAX_ONE_HOT_COLUMNS:,}: keep fewer by most_common or min_frequency, or use "ordinal" or "ids"'
         )
 
 
 @memoize
 def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
-    """Return the ids of the values in their order, and by id the place there, -1 for ``<UNK>``."""
+    """Return the ids of the values in their order, and the position of each id in that order, -1 for ``<UNK>``."""
     first = int(learned.has_unknown)
     values = learned.vocabulary.tokens.slice(first)
     if feature.order is not None:
@@ -358,7 +369,7 @@ def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarra
 
 
 def _cross_columns(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """Return the combinations of the cells of columns; of each that occurs, one text is made."""
+    """Return the combinations of cells of at least two columns; each distinct combination is joined to text once."""
     missing = np.logical_and.reduce([~valid_mask(column) for column in columns])
     codes = np.zeros(len(missing), np.int64)
     dictionaries, codes_by_column = [], []
@@ -368,7 +379,7 @@ def _cross_columns(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
         dictionaries.append(pa.concat_arrays([parts, pa.array([MISSING_PART])]))
         part = column.indices.fill_null(len(parts)).to_numpy()
         codes_by_column.append(part)
-        # Codes stay below the number of rows, however many columns there are.
+        # Encoding again keeps codes below the number of rows, so that any number of columns fits into 64 bits.
         pairs = pa.array(codes * (len(parts) + 1) + part).dictionary_encode()
         codes = pairs.indices.to_numpy().astype(np.int64)
     first = np.zeros(len(pairs.dictionary), np.int64)

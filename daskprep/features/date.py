@@ -1,4 +1,4 @@
-"""Dates: calendar and clock as nine integers."""
+"""Feature type for dates: calendar and clock as nine integers, or as float32 columns for models."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Range, Summary
 
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)
-_COMPACT_LIMITS = (-719_162, 0), (2_932_896, 86_399)  # of the same years, as days and seconds
+_COMPACT_LIMITS = (-719_162, 0), (2_932_896, 86_399)  # the same years as days and seconds
 _SUM_BLOCK_ROWS = 1 << 24
-_MIN_STEPS, _MAX_BACKWARD_SHARE = 20, 0.01  # of rows in order of time, also newest first
+_MIN_STEPS, _MAX_BACKWARD_SHARE = 20, 0.01  # for rows that count as ordered by time, in either direction
 _sin_cos_tables: dict[tuple[str, Any], Tensor] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedDate(Learned):
-    """First and last date of the training rows, to the second; None where there is none."""
+    """Fitted state of a date column: first and last date of the training rows, to the second; None without dates."""
 
-    in_order: ClassVar[bool] = False  # whether rows are in order of it, which is known right after a fit alone
+    in_order: ClassVar[bool] = False  # whether rows are ordered by the date; set by a fit, and not saved
 
     first: str | None = None
     last: str | None = None
@@ -64,9 +64,18 @@ class LearnedDate(Learned):
 
 @dataclass(frozen=True)
 class DateSummary(Summary):
-    """The first and last second, the sum of all as an exact integer, and how many there are.
+    """Statistics of dates as seconds since 1970.
 
-    `rises` and `falls` are dates after and before that of the row above, if it is in the same partition.
+    Attributes
+    ----------
+    range : Range
+        First and last date.
+    seconds : int
+        Exact sum of all dates.
+    count : int
+        Number of dates.
+    rises, falls : int
+        Number of dates after and before the date of the previous row of the same partition.
     """
 
     range: Range
@@ -100,21 +109,21 @@ class Date(Feature[DateSummary, LearnedDate]):
         Format of text in the codes of `datetime.strptime`, such as "%d/%m/%Y". ISO 8601 is still read, and no other
         form is guessed. Numbers are then read as text: "%Y%m%d" reads 20210305.
     parts : list of str or None
-        Parts as they are: any of the nine, such as "year" and "day_of_year", and "weekend", which is 1 on Saturday and
+        Parts as numbers: any of the nine, such as "year" and "day_of_year", and "weekend", which is 1 on Saturday and
         Sunday. None: all nine, or none with `cyclic` or `since`.
     cyclic : list of str or None
-        Parts as sine and cosine of their place on a circle, so that December is next to January: any of the nine but
-        "year".
+        Parts as sine and cosine of their angle on a circle, so that December is next to January: any of the nine
+        except "year".
     since : str or None
         Date in ISO 8601, or name of a column of dates, from which the time to this date is counted. It is 0 where that
-        column is missing or cannot be read; `datetime_format` is that of both columns.
+        column is missing or cannot be read; `datetime_format` applies to both columns.
     since_unit : {"seconds", "minutes", "hours", "days", "weeks", "years"}
         Unit of the time since; a year has 365.2425 days.
     missing_value_strategy : str
         Imputation of missing values: "fill_with_mean" (to the second), "fill_with_mode", "fill_with_const" (with
         `fill_value`), "ffill", "bfill" or "drop_row".
     fill_value : str
-        Date that "fill_with_const" imputes for missing values; an empty text stands for the default.
+        Date that "fill_with_const" imputes for missing values; an empty text is the default.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
@@ -170,9 +179,9 @@ class Date(Feature[DateSummary, LearnedDate]):
             for part in getattr(self, name) or ():
                 if part not in known:
                     hint = did_you_mean(part, known)
-                    raise ConfigError(f"Date: {name} has no {part!r}.{hint} It may have: {', '.join(known)}")
+                    raise ConfigError(f"Date: {name} has no {part!r}.{hint} Available are: {', '.join(known)}")
         if is_compact(vars(self)) and not column_labels(vars(self)):
-            raise ConfigError("Date: parts and cyclic are empty, which leaves nothing to read: name some, or give None")
+            raise ConfigError("Date: parts and cyclic are empty, which leaves nothing to read: list parts, or use None")
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
 
@@ -184,7 +193,7 @@ class Date(Feature[DateSummary, LearnedDate]):
         return super().reads(name) if self._since_column is None else [*super().reads(name), self._since_column]
 
     def parse(self, column: pa.Array, since: pa.Array | None = None) -> pa.Array:
-        """Turn cells into timestamps, or into lists of these and those of the column that time is counted from."""
+        """Parse cells to timestamps; with a `since` column, to lists of two timestamps, the second from that column."""
         dates = self._parse_timestamps(column)
         if self._since_column is None:
             return dates
@@ -195,8 +204,8 @@ class Date(Feature[DateSummary, LearnedDate]):
             and (unreadable := valid_mask(since) & ~valid_mask(start)).any()
         ):
             raise RejectedValueError(
-                f'{since.filter(pa.array(unreadable))[0].as_py()!r} of column "{self._since_column}" cannot be read as a '
-                'date; correct the data, or use invalid="missing"'
+                f'{since.filter(pa.array(unreadable))[0].as_py()!r} of column "{self._since_column}" cannot be read as '
+                'a date; correct the data, or use invalid="missing"'
             )
         pairs = np.stack([as_micros(dates), as_micros(pc.coalesce(start, dates))], axis=1)
         present = valid_mask(dates)
@@ -223,7 +232,7 @@ class Date(Feature[DateSummary, LearnedDate]):
 
     def summarize(self, parsed: pa.Array) -> DateSummary:
         seconds = _to_micros(parsed.drop_null())[0] // MICROS_PER_SECOND
-        # A sum of 64 bits holds 30 million dates of the year 9999.
+        # A 64-bit sum overflows after 36 million dates of the year 9999, so blocks are added up as Python integers.
         sums = (
             int(seconds[start : start + _SUM_BLOCK_ROWS].sum()) for start in range(0, len(seconds), _SUM_BLOCK_ROWS)
         )
@@ -250,7 +259,7 @@ class Date(Feature[DateSummary, LearnedDate]):
         return as_timestamps(_to_micros(parsed)[0], ~valid_mask(parsed)).cast(pa.string())
 
     def _remedy(self, learned: LearnedDate) -> str:
-        verb = "correct" if self.datetime_format else "give"
+        verb = "correct" if self.datetime_format else "set"
         return f"{super()._remedy(learned)}, {verb} datetime_format"
 
     def advice(self, learned: LearnedDate) -> str | None:
@@ -259,12 +268,12 @@ class Date(Feature[DateSummary, LearnedDate]):
         if self.datetime_format is not None:
             return None
         if any(re.match(r"\s*\d\d?[-/.]\d\d?[-/.]\d", sample) for sample in learned.invalid_samples):
-            return 'is read month first: give datetime_format, such as "%d/%m/%Y", if the day comes first'
+            return 'is read month first: set datetime_format, such as "%d/%m/%Y", if the day comes first'
         filled = learned.missing and fills_with_one_value(self)
         if not filled and learned.first and learned.last and learned.first >= EPOCH and learned.last < "1970-01-02":
             return (
                 "has all its dates on one day, 1970-01-01: numbers count seconds since then; "
-                'give datetime_format, such as "%Y", if they are something else'
+                'set datetime_format, such as "%Y", if they have another meaning'
             )
         return None
 
@@ -318,7 +327,7 @@ class Date(Feature[DateSummary, LearnedDate]):
 
 
 def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
-    """Return the dates as microseconds, 0 of missing ones, and those that time is counted from, if there are any."""
+    """Return the dates in microseconds, 0 where missing, and with a `since` column also the dates of that column."""
     if not pa.types.is_list(parsed.type):
         return [as_micros(parsed)]
     pairs = np.zeros((len(parsed), 2), np.int64)
@@ -327,7 +336,7 @@ def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
 
 
 def _look_up_cycle(part: str, numbers: Tensor) -> Tensor:
-    """Return rows of a circle, which is brought to the device of the numbers once."""
+    """Return sine and cosine of a part for each of `numbers`, from a table that is copied once to each device."""
     key = part, numbers.device
     if key not in _sin_cos_tables:
         _sin_cos_tables[key] = numbers[:0].float().new_tensor(sin_cos_table(part))

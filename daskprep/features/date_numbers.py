@@ -1,4 +1,4 @@
-"""The calendar in whole numbers, and dates from timestamps and numbers."""
+"""Calendar arithmetic on integers, and dates from timestamps and numbers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _BLOCK_ROWS = 1 << 17
 
 
 def iterate_blocks(rows: int) -> Iterator[slice]:
-    """Cut row numbers into blocks that stay in a core's cache."""
+    """Return slices that cut a number of rows into blocks that fit into the cache of a core."""
     return (slice(start, start + _BLOCK_ROWS) for start in range(0, rows, _BLOCK_ROWS))
 
 
-# The calendar. Years begin in March, so that a leap day is the last day of its year.
+# Calendar arithmetic: years start in March, so that a leap day is the last day of its year.
 
 
 def count_days(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarray:
@@ -43,15 +43,15 @@ def count_days(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarr
 
 
 def write_date_parts(micros: np.ndarray, out: np.ndarray) -> None:
-    """Write the parts of dates to `out`, in the order of `date_columns.PARTS`."""
+    """Write the parts of dates in microseconds to the columns of `out`, in the order of `date_columns.PARTS`."""
     seconds = micros // MICROS_PER_SECOND
     days = seconds // SECONDS_PER_DAY
     parts = calendar_parts(days.astype(np.int32), (seconds - days * SECONDS_PER_DAY).astype(np.int32))
-    for column, part in zip(out.T, parts, strict=False):  # but for the weekend
+    for column, part in zip(out.T, parts, strict=False):  # the last part, the weekend, is not one of PARTS
         column[:] = part
 
 
-# From numbers and timestamps
+# Dates from numbers and timestamps.
 
 
 def as_timestamps(micros: np.ndarray, unreadable: np.ndarray | None = None) -> pa.Array:
@@ -60,20 +60,20 @@ def as_timestamps(micros: np.ndarray, unreadable: np.ndarray | None = None) -> p
 
 
 def as_micros(parsed: pa.Array) -> np.ndarray:
-    """Return timestamps as the integers that they are; null as 0."""
+    """Return timestamps as integers in their unit; null as 0."""
     ticks = parsed.view(pa.int64())
     return (pc.fill_null(ticks, 0) if ticks.null_count else ticks).to_numpy()  # type: ignore[no-any-return]
 
 
 def from_timestamps(column: pa.Array) -> pa.Array:
-    """Return timestamps of any unit as the clock of their zone shows them, in microseconds; null out of range."""
+    """Return timestamps of any unit as local time of their zone, in microseconds; null outside the years 1 to 9999."""
     unit, zone = column.type.unit, column.type.tz
     ticks, missing = as_micros(column), null_mask(column)
     if unit == "ns":
         micros = ticks // 1_000
     else:
         size = _MICROS_PER_UNIT[unit]
-        # The clock of a zone may be within the years where that of UTC is not.
+        # One day more: a local time may be within the range when UTC is not.
         missing |= (ticks < (_MIN_MICROS - _MICROS_PER_DAY) // size) | (ticks > (_MAX_MICROS + _MICROS_PER_DAY) // size)
         micros = np.where(missing, 0, ticks) * size
     if zone not in (None, "UTC"):
@@ -82,7 +82,7 @@ def from_timestamps(column: pa.Array) -> pa.Array:
 
 
 def from_numbers(column: pa.Array) -> pa.Array:
-    """Return the moments that numbers count since 1970, in units told by their size."""
+    """Return the dates of numbers since 1970, in seconds to nanoseconds depending on their size."""
     missing = null_mask(column)
     if pa.types.is_integer(column.type):
         if column.type == pa.uint64():

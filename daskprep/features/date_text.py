@@ -1,4 +1,4 @@
-"""Dates from text, a column at a time where many cells are written alike."""
+"""Dates from text: cells of the same form are parsed together, and only rare forms one by one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from daskprep.serving.date_columns import is_leap
 from daskprep.serving.dates import COMPACT_DATE, INTEGER, MAX_DATE_CHARACTERS, forms, parse_datetime
 
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)
-# Text is read in groups of one length and one shape (where its digits are). What is longer than a date, or in
-# a column of more shapes, is read cell by cell.
+# Cells of the same length and shape (positions of digits) are parsed together. Text that is longer than a date, and
+# cells of a length with more shapes than this, are parsed one by one.
 _MAX_SHAPES = 32
 
 
 @functools.lru_cache(1024)
 def _find_fields(shape: bytes, datetime_format: str | None) -> dict[str, tuple[int, int]]:
-    """Return where the fields of a date lie in text of this shape; none, if it is no shape of a date."""
+    """Return the start and end of each field of a date in text of this shape; empty if dates have no such shape."""
     text = shape.decode("latin-1")
     matches = (re.fullmatch(form, text, re.IGNORECASE) for form in forms(datetime_format))
     match = next(filter(None, matches), None)
@@ -42,7 +42,7 @@ def _find_fields(shape: bytes, datetime_format: str | None) -> dict[str, tuple[i
 
 
 def from_text(text: pa.Array, datetime_format: str | None) -> pa.Array:
-    """Return the dates that text states, in the format or as ISO 8601, or, without a format, in a common form."""
+    """Return text as timestamps: in the format or ISO 8601, or without a format in a common form; otherwise null."""
     micros, invalid, known = _read_forms(text, datetime_format)
     invalid |= null_mask(text)
     rest = np.flatnonzero(~(known | invalid))
@@ -55,7 +55,7 @@ def from_text(text: pa.Array, datetime_format: str | None) -> pa.Array:
 
 
 def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return microseconds, which cells are no dates, and which were of a known form at all."""
+    """Return dates in microseconds, a mask of cells that are no dates, and a mask of cells that have a known form."""
     offsets, data = string_buffers(text)
     micros, invalid, known = np.zeros(len(text), np.int64), np.zeros(len(text), bool), np.zeros(len(text), bool)
     for block in iterate_blocks(len(text)):
@@ -70,6 +70,7 @@ def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
 
 
 def _group_by_length(block_offsets: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows of each length up to MAX_DATE_CHARACTERS, and a matrix of their characters."""
     sizes = np.diff(block_offsets)
     counts = np.bincount(np.minimum(sizes, MAX_DATE_CHARACTERS + 1), minlength=1)
     for size in (np.flatnonzero(counts[1 : MAX_DATE_CHARACTERS + 1]) + 1).tolist():
@@ -81,13 +82,13 @@ def _group_by_length(block_offsets: np.ndarray, data: np.ndarray) -> Iterator[tu
 
 
 def _group_by_shape(rows: np.ndarray, cells: np.ndarray) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
-    """Yield each shape, which has a 0 for every digit, with its rows and their characters."""
+    """Yield each shape (the text with 0 for every digit) with its rows and their characters."""
     digit = cells - np.uint8(48) < 10
     shapes = cells * ~digit
     shapes += digit.view(np.uint8) * np.uint8(48)
     for _ in range(_MAX_SHAPES):
         shape = shapes[0]
-        # Compared in one piece: rows are too short for NumPy to be fast on each.
+        # One flat comparison is faster, since NumPy is slow for many short rows.
         equal = shapes.reshape(-1) == np.tile(shape, len(shapes))
         if equal.all():
             yield shape.tobytes(), rows, cells
@@ -98,9 +99,9 @@ def _group_by_shape(rows: np.ndarray, cells: np.ndarray) -> Iterator[tuple[bytes
 
 
 def _read_cells(cells: np.ndarray, fields: dict[str, tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the microseconds of cells of one shape, and which of them are no dates."""
+    """Return cells of one shape in microseconds, and a mask of those that are no dates."""
     digits = cells - np.uint8(48)
-    pairs = digits * np.uint8(10)  # at each place, the number that its digit and the next make
+    pairs = digits * np.uint8(10)  # at each position, the number that this digit and the next one form
     pairs.reshape(-1)[:-1] += digits.reshape(-1)[1:]
 
     def read_number(name: str, default: int) -> Any:
@@ -125,12 +126,13 @@ def _read_cells(cells: np.ndarray, fields: dict[str, tuple[int, int]]) -> tuple[
 
 
 def _count_and_check_days(year: Any, month: Any, day: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the days since 1970, and which are no dates of the calendar."""
+    """Return the days since 1970, and a mask of dates that do not exist in the calendar."""
     last = np.take(_MONTH_DAYS, month, mode="clip") + (is_leap(year) & (month == 2))
     return count_days(year, month, day), (year < 1) | (month < 1) | (month > 12) | (day < 1) | (day > last)
 
 
 def _read_rare(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return distinct, stripped texts as dates in microseconds, and a mask of texts that are no dates."""
     micros, invalid, known = _read_forms(values, datetime_format)
     if datetime_format is None:
         numbers, no_number = _read_numbers(values)
@@ -144,6 +146,7 @@ def _read_rare(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarra
 
 
 def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers and dates such as "20210305" in microseconds, and a mask of texts that are neither."""
     is_integer = pc.match_substring_regex(values, f"^{INTEGER}$")
     integers = from_numbers(only_where(is_integer, values).cast(pa.int64()))
     fractions = from_numbers(as_numbers(only_where(pc.invert(is_integer), values)))

@@ -1,4 +1,4 @@
-"""H3 cells: the fields of their 64-bit integers."""
+"""Feature type for H3 cells: the fields of their 64-bit integers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHIFTS = np.array([*SHIFTS, *(45 - 3 * position for position in range(1, DIGITS
 _MASKS = np.array([(1 << bits) - 1 for bits in BITS] + [NO_DIGIT] * DIGITS, np.uint64)
 _VALID_RANGE = (0x8001FFFFFFFFFFF, 0x8FFFFFFFFFFFFFF)
 _NUM_BASE_CELLS = 122
-_MIN_SHARE = 0.95  # odd cells do not change what a column is
+_MIN_SHARE = 0.95  # of cells that must be valid to guess H3, so that a few invalid ones do not matter
 
 
 @with_parameters
@@ -107,7 +107,7 @@ class H3(Feature[Summary, Learned]):
         return int(super().learn_fill(summary))
 
     def advice(self, learned: Learned) -> str | None:
-        # Text of so many digits would have been read: these were floats.
+        # Text of 16 to 18 digits would have been read, so the samples were floats.
         if any(re.fullmatch(r"\d{16,18}", sample) for sample in learned.invalid_samples):
             return (
                 "holds H3 cells as floating point numbers, which have lost digits (pandas turns integers "
@@ -117,7 +117,7 @@ class H3(Feature[Summary, Learned]):
 
     @classmethod
     def guess(cls, facts: ColumnFacts) -> tuple[Self, str] | None:
-        """Return a feature for a column of H3 cells, and what they are."""
+        """Return a feature for a column of H3 cells, and the reason for the guess; None for other columns."""
         low, high = _VALID_RANGE
         integers = (
             facts.integers == facts.numbers == facts.usable and facts.range.min >= low and facts.range.max <= high
@@ -159,7 +159,7 @@ class H3(Feature[Summary, Learned]):
 
 
 def _split_fields(cells: np.ndarray) -> np.ndarray:
-    """Return one row for each part."""
+    """Return a matrix of the fields of cells, with a row for each of `PARTS`."""
     out = np.empty((len(PARTS), len(cells)), np.uint8)
     for row, shift, mask in zip(out, _SHIFTS, _MASKS, strict=True):
         row[:] = cells >> shift & mask
@@ -178,7 +178,7 @@ def _parse_text(text: pa.Array) -> pa.Array:
 
 
 def _cast_text(text: pa.Array) -> pa.Array:
-    # Arrow reads what begins with "0x" as hexadecimal. Without it, "1e3" is more likely a number than a cell.
+    # Arrow reads text with the prefix "0x" as hexadecimal. Short text without it, such as "1e3", may be a number.
     needs_no_prefix = pc.or_(pc.ascii_is_decimal(text), pc.starts_with(text, "0x", ignore_case=True))
     text = only_where(pc.or_(needs_no_prefix, pc.greater_equal(pc.binary_length(text), 15)), text)
     return pc.binary_join_element_wise(pc.if_else(needs_no_prefix, "", "0x"), text, "").cast(pa.uint64())

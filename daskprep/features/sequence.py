@@ -1,4 +1,4 @@
-"""Sequences of tokens: padded ids."""
+"""Feature type for sequences of tokens: padded token ids."""
 
 from __future__ import annotations
 
@@ -32,13 +32,27 @@ from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedSequence(LearnedTokens):
-    """A vocabulary and a length."""
+    """Fitted state of a sequence column: a vocabulary and lengths.
 
-    max_sequence_length: int  # of every encoded row
-    max_sequence_length_99ptile: int  # that 99 % of training rows need, at most `max_sequence_length`
-    str2idf: Mapping[str, float] | None = None  # log(vocab_size / (1 + rows that hold the token)), if asked for
-    merges: Merges = ()  # pairs of tokens that "bpe" puts together, in this order
-    scores: Scores = ()  # the log-probability of each token that is no special symbol, for "unigram"
+    Attributes
+    ----------
+    max_sequence_length : int
+        Length of every encoded row.
+    max_sequence_length_99ptile : int
+        Length that is enough for 99 % of the training rows, at most `max_sequence_length`.
+    str2idf : mapping or None
+        ``log(vocab_size / (1 + rows with the token))`` for each token; None without `compute_idf`.
+    merges : tuple
+        Pairs of token ids that "bpe" merges, in this order.
+    scores : tuple of float
+        Log-probability of each token except special symbols, for "unigram".
+    """
+
+    max_sequence_length: int
+    max_sequence_length_99ptile: int
+    str2idf: Mapping[str, float] | None = None
+    merges: Merges = ()
+    scores: Scores = ()
 
     added_fields = ("merges", "scores")
 
@@ -60,8 +74,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     Parameters
     ----------
     tokenizer : str or callable
-        Name of a tokenizer, or a function from text to a list of tokens. Lists are taken as tokens. "bpe",
-        "wordpiece" and "unigram" cut words into parts, of which fit trains a vocabulary of `most_common`.
+        Name of a tokenizer, or a function from text to a list of tokens. Values that are lists are already tokens.
+        "bpe", "wordpiece" and "unigram" split words into subwords; fit trains a vocabulary of `most_common` subwords.
     vocab_file : str or None
         Text file with one token per line in the order of their ids, used as the vocabulary instead of counting.
     sequence_length : int or None
@@ -70,15 +84,15 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         Maximum length of rows, start and stop symbols included. Without `sequence_length`, rows are as long as the
         longest training row, up to this length.
     most_common, min_frequency : int or None
-        Size of the vocabulary, and how often a token must occur; other tokens become ``<UNK>``.
+        Size of the vocabulary, and minimum count of a token; other tokens become ``<UNK>``.
     padding : {"right", "left"}
         Side of the padding.
     truncation : {"keep_start", "keep_end"}
-        Which tokens stay of a row that is too long: the first or the last.
+        Whether the first or the last tokens of a row that is too long are kept.
     padding_symbol, unknown_symbol : str
         Names of these symbols.
     add_start_stop : bool
-        Whether rows begin with a start symbol and end with a stop symbol.
+        Whether rows start with a start symbol and end with a stop symbol.
     special_symbols : dict, "ludwig" or None
         Symbols by role ("padding", "unknown", "start", "stop") in the order of their ids. "ludwig" is Ludwig's layout:
         ``<EOS>`` 0, ``<SOS>`` 1, ``<PAD>`` 2, ``<UNK>`` 3, with start and stop symbols.
@@ -90,7 +104,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
         "drop_row".
     fill_value : str
-        Text that "fill_with_const" imputes for missing values; the name of a special symbol stands for that symbol.
+        Text that "fill_with_const" imputes for missing values; a special symbol such as "<UNK>" remains one token.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
@@ -128,24 +142,24 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         super().check()
         check_trusted_path(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(path_text(self.vocab_file, "vocab_file")).is_file():
-            raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
+            raise ConfigError(f"{type(self).__name__}: no vocab_file at {self.vocab_file}")
         conflicts = self.vocab_file is not None or self.most_common is None or self.counts_documents()
         conflicts |= self.tokenizer == "unigram" and self.min_frequency is not None
         if conflicts and isinstance(self.make_tokenizer(), Subwords):
             raise ConfigError(
-                f'{type(self).__name__}: tokenizer="{self.tokenizer}" trains a vocabulary of most_common parts of '
-                "words: set most_common, without vocab_file and compute_idf, and min_frequency for others than unigram"
+                f'{type(self).__name__}: tokenizer="{self.tokenizer}" trains a vocabulary of most_common subwords: set '
+                'most_common, leave out vocab_file and compute_idf, and with "unigram" min_frequency too'
             )
         if self.tokenizer == "hf_tokenizer" and not Path(self.pretrained_model_name_or_path or "").exists():
-            return  # It brings its symbols, and is fetched when it is needed.
+            return  # it defines the special symbols, and is only downloaded when it is used
         specials = self.special_symbols_in_use()
         num_boundary_symbols = sum(one is not None for one in (specials.start_id, specials.stop_id))
         for name in ("sequence_length", "max_sequence_length"):
             length = getattr(self, name)
             if length is not None and length <= num_boundary_symbols:
                 raise ConfigError(
-                    f"{type(self).__name__}: {name}={length} leaves no room for tokens beside the {num_boundary_symbols} start and "
-                    f"stop symbols: use at least {num_boundary_symbols + 1}"
+                    f"{type(self).__name__}: {name}={length} leaves no room for tokens between the "
+                    f"{num_boundary_symbols} start and stop symbols: use at least {num_boundary_symbols + 1}"
                 )
 
     def special_symbols_in_use(self) -> SpecialSymbols:
@@ -165,8 +179,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return summary
         if kind.algorithm == "unigram":
-            import_package("sentencepiece")  # here, so that its lack shows before all rows are read
-        # How many parts there will be is not known yet: at most one of each character, and one of where a word starts.
+            import_package("sentencepiece")  # here, so that an error for a missing package precedes the pass over rows
+        # The number of subwords is unknown before training: at most one per character, and one for the word start.
         lists = token_lists(parsed)
         is_special = pc.is_in(lists.values, value_set=pa.array(self.special_symbols_in_use().symbols))
         max_parts = pc.if_else(is_special, 1, pc.add(pc.utf8_length(lists.values).cast(pa.int64()), 1)).to_numpy()
@@ -177,7 +191,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         self, parsed: pa.Array, side_columns: list[SideColumns], row_subsets: list[np.ndarray | None]
     ) -> list[TokenSummary]:
         row_sets = [rows for rows in row_subsets if rows is not None]
-        # A subclass may summarize in its own way.
+        # The shortcut does not apply to a subclass that overrides `summarize`.
         is_default = pa.types.is_list(parsed.type) and type(self).summarize.__module__.startswith("daskprep.features.")
         if not (row_sets and is_default) or self.counts_documents() or isinstance(self.make_tokenizer(), Subwords):
             return super()._summarize_subsets(parsed, side_columns, row_subsets)
@@ -249,7 +263,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         )
 
     def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
-        """Return which of the distinct words of a column are known, or all of their parts."""
+        """Return a mask of the distinct words in the vocabulary; with subwords, of words without unknown subwords."""
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             in_vocabulary: np.ndarray = learned.vocabulary.contains(words)
             return in_vocabulary

@@ -1,4 +1,4 @@
-"""Sets and bags of tokens: ids on disk, multi-hot or frequencies in the batch."""
+"""Feature types for sets and bags of tokens: ids on disk, multi-hot vectors or counts in batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,15 @@ _PAD = 0
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedSet(LearnedTokens):
-    """A vocabulary and the number of distinct tokens in the largest row; `size` is how many are kept."""
+    """Fitted state of a set or bag column: a vocabulary and sizes.
+
+    Attributes
+    ----------
+    max_set_size : int
+        Number of tokens in the largest training row.
+    size : int
+        Number of ids in an encoded row.
+    """
 
     max_set_size: int
     size: int
@@ -39,7 +47,7 @@ class LearnedSet(LearnedTokens):
 
 @with_parameters
 class _SetBase(TokenFeature[TokenSummary, LearnedSet]):
-    """What sets and bags share: distinct tokens of a row, in the order of their first appearance."""
+    """Base class of sets and bags: distinct tokens of a row, in the order of their first occurrence."""
 
     most_common: Count | None = 10_000
     max_size: Count | None = None
@@ -67,7 +75,7 @@ class Set(_SetBase):
     max_size : int or None
         Maximum number of tokens in a row; truncation keeps the first ones. None: the largest number in a training row.
     expand_to : {"multi_hot", "ids"}
-        What `transform` and batches hold: a column for each token of the vocabulary, or the padded ids.
+        Output of `transform` and of batches: a column for each token of the vocabulary, or the padded ids.
     tokenizer, most_common, min_frequency, lowercase, ngram_size, pattern, pretrained_model_name_or_path, \
     missing_value_strategy, fill_value, missing_indicator, invalid, column
         As for `Sequence`.
@@ -109,8 +117,8 @@ class Set(_SetBase):
             if not len(batch) or int(batch.max()) < len(learned.vocabulary):
                 raise
             raise CorruptDatasetError(
-                f"a batch holds the id {int(batch.max())}, and the vocabulary has {len(learned.vocabulary)} tokens: "
-                "these rows are of another dataset, or were altered"
+                f"a batch contains the id {int(batch.max())}, but the vocabulary has {len(learned.vocabulary)} tokens: "
+                "the rows belong to another dataset, or were changed"
             ) from error
         hot[:, _PAD] = 0
         return hot
@@ -127,10 +135,10 @@ class Set(_SetBase):
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
         ids = np.asarray(encoded)
-        # What a loader has expanded may be as wide as rows of ids; none of these begins with padding and goes on.
+        # Expanded batches may be as wide as rows of ids, but in rows of ids, tokens never follow padding.
         if ids.shape[1] == len(learned.vocabulary) and not ids[:, :1].any() and ids.any() and ids.max() == 1:
             raise ColumnError(
-                "cannot decode multi-hot vectors, which a loader makes of the ids of a set: give batches of one with "
+                "cannot decode multi-hot vectors, to which a loader expands the ids of a set: use a loader with "
                 "expand=False"
             )
         return decode_lists(ids, learned)
@@ -139,7 +147,7 @@ class Set(_SetBase):
 class Bag(_SetBase):
     """Map the tokens of a row to ids and counts (bag of words); batches hold a vector of counts for each row.
 
-    On disk, a row holds its distinct ids and, below them, how often each occurs: shape (2, size).
+    On disk, a row is an array of shape (2, size): its distinct ids, and their counts.
 
     Parameters
     ----------
@@ -165,7 +173,7 @@ class Bag(_SetBase):
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
         lists, counts = drop_repeats(token_lists(parsed))
         ids = learned.vocabulary.ids(lists.values)
-        # The type must not depend on the rows at hand, so counts have 16 bits, or as many as ids need.
+        # The dtype must not depend on the rows of a partition, so counts have 16 bits, or more if ids need more.
         out = np.empty((len(parsed), 2, learned.size), np.promote_types(ids.dtype, np.uint16))
         counts = np.minimum(counts, np.iinfo(out.dtype).max)
         out[:, 0] = kernels.pad(lists.rows, lists.codes, learned.size, ids, fill=_PAD)
@@ -192,7 +200,7 @@ class Bag(_SetBase):
 
 
 def decode_lists(ids: np.ndarray, learned: LearnedSet, repeats: np.ndarray | None = None) -> pa.Array:
-    """Return the tokens of padded rows of ids as lists."""
+    """Return padded rows of ids as lists of tokens; `repeats` is the count of each id (None: 1)."""
     inside = ids != _PAD
     times = inside if repeats is None else np.where(inside, repeats, 0)
     flat = np.repeat(ids.ravel(), times.ravel().astype(np.int64))

@@ -1,4 +1,4 @@
-"""Parts of words: a vocabulary of them, trained on the words of all training rows, and words cut by it."""
+"""Subwords: train a vocabulary on the words of all training rows, and split words with it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ from daskprep.vocabulary import SpecialSymbols, Vocabulary
 Merges = tuple[tuple[int, int], ...]
 Scores = tuple[float, ...]
 
-# The trainer takes no counts, only words: each as often as it occurs, or in proportion. Rarer words are left out.
+# The trainer of byte pairs accepts no counts, so words are repeated: as often as they occur, or in proportion if their
+# total is larger than this.
 _MAX_TRAINING_WORDS = 1 << 23
-_MAX_DISTINCT_WORDS = 500_000
-_MAX_CHARACTERS = 1_000  # the most frequent ones; all others are unknown
+_MAX_DISTINCT_WORDS = 500_000  # the most frequent words; rarer ones are not used in training
+_MAX_CHARACTERS = 1_000  # the most frequent characters; rarer ones are unknown
 _WORD_SEPARATOR = "\x1f"
-# The trainer of unigrams takes counts, but some of its versions need memory for each occurrence of a character.
+# SentencePiece accepts counts, but some versions need memory for each occurrence of a character.
 _MAX_TRAINING_CHARACTERS = 1 << 23
-_MAX_WORD_CHARACTERS = 1_000  # characters of a word
-_RESERVED_CHARACTERS = "\0\t\u2585"  # characters that it cannot take
+_MAX_WORD_CHARACTERS = 1_000
+_RESERVED_CHARACTERS = "\0\t\u2585"  # not accepted by SentencePiece
 
 
 def learn_subwords(
     counts: TokenCounts, specials: SpecialSymbols, kind: Subwords, most_common: int, min_frequency: int
 ) -> tuple[Vocabulary, Merges, Scores]:
-    """Train on words as often as they occur; return the parts by id, which pairs are merged, in order, and scores.
+    """Train a vocabulary of subwords on counted words; return it with the merges of "bpe" and the scores of "unigram".
 
-    All follow from the counts alone. The package tokenizers numbers the parts of WordPiece in an order that differs
-    from process to process, and trains unigram models on words in such an order. Its byte pairs do not depend on it,
-    so that the parts of WordPiece are made of these. SentencePiece sorts the words that it trains unigram models on.
+    `most_common` is the number of subwords without special symbols. The results depend on the counts alone. The package
+    tokenizers would number WordPiece subwords, and order the words of unigram models, differently in each process. Its
+    byte pairs are deterministic, so WordPiece subwords are derived from them. SentencePiece, which sorts words, trains
+    unigram models.
     """
     words, weights = counts.rank(_MAX_DISTINCT_WORDS)
     ordinary = pc.invert(pc.is_in(words, value_set=pa.array(specials.symbols)))
@@ -50,7 +52,7 @@ def learn_subwords(
     scores: Scores = ()
     if kind.algorithm == "unigram":
         unigrams = _train_unigrams(words, weights, replacements, max(most_common, len(alphabet) + 1))
-        scored = [one for one in unigrams if one[0] not in specials.symbols][:most_common]
+        scored = [pair for pair in unigrams if pair[0] not in specials.symbols][:most_common]
         tokens, scores = [*specials.symbols, *(part for part, _ in scored)], tuple(score for _, score in scored)
     else:
         tokens, pairs = _train_byte_pairs(
@@ -73,7 +75,7 @@ def learn_subwords(
 
 
 def _learn_alphabet(words: pa.StringArray, weights: np.ndarray, most_common: int) -> tuple[list[str], dict[int, str]]:
-    """Return the characters that parts are made of, and by what all others are replaced before training."""
+    """Return the characters of subwords, and a table for `str.translate` that replaces all other characters."""
     coded = kernels.encode_characters(words)
     sums = np.bincount(coded.codes, np.repeat(weights, np.diff(coded.rows)), len(coded.values)).astype(np.int64)
     characters, _ = TokenCounts.of(coded.values, sums).rank()
@@ -82,21 +84,23 @@ def _learn_alphabet(words: pa.StringArray, weights: np.ndarray, most_common: int
 
 
 def _repeat_words(words: pa.StringArray, weights: np.ndarray, replacements: dict[int, str]) -> Iterator[str]:
+    """Yield texts for the trainer in which each word is repeated in proportion to its count."""
     times = _scale_counts(weights, 1, _MAX_TRAINING_WORDS)
     for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
         text = WORD_START_MARK + word.translate(replacements)
-        for begin in range(0, count, BATCH_TEXTS):
-            yield _WORD_SEPARATOR.join([text] * min(BATCH_TEXTS, count - begin))
+        for start in range(0, count, BATCH_TEXTS):
+            yield _WORD_SEPARATOR.join([text] * min(BATCH_TEXTS, count - start))
 
 
 def _scale_counts(weights: np.ndarray, sizes: np.ndarray | int, max_total: int) -> np.ndarray:
-    """Return how often words are fed: as often as they occur, or in proportion if their sizes add up to more."""
+    """Return the counts of words, reduced in proportion if counts times sizes add up to more than `max_total`."""
     return np.rint(weights * min(1.0, max_total / max(int((weights * sizes).sum()), 1))).astype(np.int64)
 
 
 def _train_byte_pairs(
     texts: Iterator[str], specials: SpecialSymbols, most_common: int, min_frequency: int
 ) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the tokens in the order of their ids, and the merged pairs in the order of merging."""
     library = import_package("tokenizers")
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.CharDelimiterSplit(_WORD_SEPARATOR)
@@ -114,7 +118,7 @@ def _train_byte_pairs(
 def _train_unigrams(
     words: pa.StringArray, weights: np.ndarray, replacements: dict[int, str], size: int
 ) -> list[tuple[str, float]]:
-    """Return parts by descending log-probability, and it."""
+    """Return at most `size` subwords with their log-probabilities, the most likely first."""
     times = _scale_counts(weights, pc.utf8_length(words).to_numpy() + 2, _MAX_TRAINING_CHARACTERS)
     replacements, lines = replacements | dict.fromkeys(map(ord, _RESERVED_CHARACTERS), _WORD_SEPARATOR), []
     for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
@@ -129,7 +133,7 @@ def _train_unigrams(
         model_writer=model_file,
         input_format="tsv",
         model_type="unigram",
-        vocab_size=size + 1,  # with unknown characters, which have id 0
+        vocab_size=size + 1,  # including the symbol for unknown characters, which has id 0
         character_coverage=1.0,
         normalization_rule_name="identity",
         unk_piece=_WORD_SEPARATOR,
@@ -143,19 +147,19 @@ def _train_unigrams(
 
 
 def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores: Scores) -> Any:
-    """Return the library's tokenizer of parts by id."""
+    """Return a tokenizer of the package tokenizers that splits words into the ids of subwords."""
     library, tokens = import_package("tokenizers"), vocabulary.tokens.to_pylist()
     ids, unknown = {token: number for number, token in enumerate(tokens)}, vocabulary.specials.symbol("unknown")
     if kind.algorithm == "wordpiece":
         return library.Tokenizer(library.models.WordPiece(ids, unk_token=unknown))
     if kind.algorithm == "unigram":
-        # Nothing is a special symbol within a word, so that these have no text here.
+        # Special symbols never occur within a word, so their text is empty here.
         num_specials = len(vocabulary.specials)
         if len(scores) != len(tokens) - num_specials or unknown is None:
             raise CorruptDatasetError("scores or the unknown symbol are missing: restore the file, or fit again")
         parts = [("", 0.0)] * num_specials + list(zip(tokens[num_specials:], scores, strict=True))
         model = library.Tokenizer(library.models.Unigram(parts, vocabulary.specials.unknown_id))
-        model.normalizer = library.normalizers.Replace(" ", WORD_START_MARK)  # as the trainer sees it
+        model.normalizer = library.normalizers.Replace(" ", WORD_START_MARK)  # as in SentencePiece's training
         return model
     pairs = [(tokens[left], tokens[right]) for left, right in merges]
     return library.Tokenizer(library.models.BPE(ids, pairs, unk_token=unknown, fuse_unk=True))
@@ -164,7 +168,8 @@ def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores
 def parse_merges_and_scores(merges: Any, scores: Any, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return merges and scores from JSON, or raise CorruptDatasetError.
 
-    A merge is a pair of tokens that make a third. Unless there are no scores, each token but special symbols has one.
+    A merge is a pair of token ids whose texts together are a token. Scores are empty, or one for each token except
+    special symbols.
     """
     if not merges and not scores:
         return {"merges": (), "scores": ()}
@@ -177,17 +182,17 @@ def parse_merges_and_scores(merges: Any, scores: Any, vocabulary: Vocabulary) ->
     except (TypeError, ValueError, OverflowError, pa.ArrowException):
         is_valid = False
     if not is_valid:
-        raise CorruptDatasetError("merges or scores are not those of the vocabulary: restore the file, or fit again")
+        raise CorruptDatasetError("merges or scores do not match the vocabulary: restore the file, or fit again")
     return {"merges": tuple((left, right) for left, right in pairs.tolist()), "scores": tuple(numbers.tolist())}
 
 
 def cut_words(kind: Subwords, model: Any, specials: SpecialSymbols, words: pa.StringArray) -> tuple[np.ndarray, Any]:
-    """Return where the parts of each of some distinct words start, and the ids of all parts."""
+    """Split distinct words; return the offsets of the subwords of each word, and the ids of all subwords."""
     start = WORD_START_MARK if kind.algorithm in WORD_START_TOKENIZERS else ""
     known = dict(zip(specials.symbols, specials.ids, strict=True))
     ids: list[list[int]] = []
-    for begin in range(0, len(words), BATCH_TEXTS):
-        texts = words[begin : begin + BATCH_TEXTS].to_pylist()
+    for first in range(0, len(words), BATCH_TEXTS):
+        texts = words[first : first + BATCH_TEXTS].to_pylist()
         encodings = model.encode_batch_fast([start + text for text in texts], add_special_tokens=False)
         ids += [[known[text]] if text in known else one.ids for text, one in zip(texts, encodings, strict=True)]
     offsets = kernels.offsets_from_lengths(np.fromiter(map(len, ids), np.int32, len(ids)))

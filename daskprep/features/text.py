@@ -1,4 +1,4 @@
-"""Text: padded ids of words, of characters, or of both."""
+"""Feature type for text: padded token ids of words, of characters, or of both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskprep.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class LevelSummaries(Summary):
-    """The summaries of words and of characters."""
+    """Summaries of the words and the characters of a column."""
 
     word: TokenSummary
     char: TokenSummary
@@ -30,7 +30,7 @@ class LevelSummaries(Summary):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedText(Learned):
-    """What was learned from words and from characters."""
+    """Fitted states of the words and the characters of a column, with `level="both"`."""
 
     word: LearnedSequence
     char: LearnedSequence
@@ -60,17 +60,17 @@ class Text(Sequence):
     Parameters
     ----------
     level : {"word", "char", "both"}
-        Whether tokens are words or characters. "both" gives two arrays, ``<name>_word`` and ``<name>_char``.
+        Whether tokens are words or characters. "both" has two outputs, ``<name>_word`` and ``<name>_char``.
     char_most_common : int or None
         Size of the vocabulary of characters.
     char_max_sequence_length : int or None
         Maximum length of rows in characters.
     compute_idf : bool
-        Whether to learn ``log(vocab_size / (1 + rows that hold the token))`` for each token.
+        Whether to learn ``log(vocab_size / (1 + rows with the token))`` for each token.
     tokenizer, vocab_file, sequence_length, max_sequence_length, most_common, min_frequency, padding, \
     truncation, padding_symbol, unknown_symbol, add_start_stop, special_symbols, lowercase, ngram_size, pattern, \
     pretrained_model_name_or_path, missing_value_strategy, fill_value, missing_indicator, invalid, column
-        As for `Sequence`; vocabulary sizes and lengths are those of words.
+        As for `Sequence`; vocabulary sizes and lengths refer to words.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class Text(Sequence):
 
     @property
     def _levels(self) -> dict[str, Sequence]:
-        """The sequences that do the work of "char" and "both"."""
+        """Features for words and for characters, to which the levels "char" and "both" delegate."""
         shared: dict[str, Any] = {**self.get_params(deep=False), "level": "word"}  # type: ignore[no-untyped-call]
         char_parameters = {
             "tokenizer": "characters",
@@ -142,7 +142,7 @@ class Text(Sequence):
         return super().parse_fill(value)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
-        # Characters tell cells apart, words alone do not.
+        # Different cells may have equal words, but have different characters.
         return super().cells(parsed.field("char") if self.level == "both" else parsed)
 
     def learn_fill(self, summary: ColumnSummary) -> Any:

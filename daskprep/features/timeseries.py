@@ -1,4 +1,4 @@
-"""Time series: a list of numbers in every cell, or windows over a column of numbers."""
+"""Feature type for time series: a list of numbers in every cell, or windows over a column of numbers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Lengths
 
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
-_MAX_WINDOW = 1 << 24  # more is a mistake, or asks for memory on purpose
+_MAX_WINDOW = 1 << 24  # a larger window is a mistake, or an attack on memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTimeseries(Learned):
-    """How many numbers a row has once it is cut or padded."""
+    """Fitted state of a time series: the length of rows after truncation and padding."""
 
     max_timeseries_length: int = 1
 
@@ -50,8 +50,8 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     """Read series of numbers as rows of a float32 matrix, padded or truncated to one length.
 
     A value is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. Missing numbers within a
-    series become `padding_value`. A value that holds anything else, or an infinite number, cannot be read. With
-    `window_size` or `horizon`, each value is one number, and a row gets the numbers of the rows around it, across all
+    series become `padding_value`. A value with other text or an infinite number cannot be read. With `window_size` or
+    `horizon`, each value is one number, and an encoded row consists of the numbers of the rows around it, across all
     partitions.
 
     Parameters
@@ -65,7 +65,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     padding : {"right", "left"}
         Side of the padding.
     truncation : {"keep_start", "keep_end"}
-        Which numbers stay of a series that is too long: the first or the last.
+        Whether the first or the last numbers of a series that is too long are kept.
     window_size : int
         Length of a window that ends in its own row; 0 for none.
     horizon : int
@@ -120,11 +120,11 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
 
     def check(self) -> None:
         if not abs(self.padding_value) <= _MAX_FLOAT32:
-            raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is no finite number of 32 bits")
+            raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is not a finite float32")
         if self.window_size and self.horizon:
             raise ConfigError(
-                f"Timeseries: window_size={self.window_size} looks back, horizon={self.horizon} looks ahead; "
-                "set one of them to 0, or use two features"
+                f"Timeseries: window_size={self.window_size} uses previous rows, horizon={self.horizon} following "
+                "rows; set one of them to 0, or use two features"
             )
         if self.group_by is not None and not self.is_windowed:
             raise ConfigError(f'Timeseries: group_by="{self.group_by}" needs a window_size or a horizon')
@@ -160,7 +160,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         return parse_number_lists(super().parse_fill(value))
 
     def summarize(self, parsed: pa.Array) -> Lengths:
-        # Nothing is learned from windows: their size is given.
+        # Nothing is learned from windows: their size is a parameter.
         return Lengths() if self.is_windowed else Lengths.of(np.diff(list_offsets(parsed.drop_null())))
 
     def learn(self, summary: Lengths) -> LearnedTimeseries:
@@ -191,16 +191,16 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
 
 
 class _WindowImputer(NeighbourImputer):
-    """Cuts windows over the rows around each row, of which `ffill` and `bfill` fill the gaps."""
+    """Replaces each number by a window over the rows around it, after `ffill` or `bfill` of missing numbers."""
 
     used_in_fit = False
 
     def __init__(self, feature: Timeseries) -> None:
         self._feature = feature
         self.per_split = not feature.across_splits
-        self._gap_strategy = neighbour_strategy(feature.missing_value_strategy)
+        self._fill_strategy = neighbour_strategy(feature.missing_value_strategy)
         self._looks_ahead = feature.horizon > 0
-        self._reach = feature.horizon or feature.window_size - 1  # how far away the farthest number is
+        self._reach = feature.horizon or feature.window_size - 1  # distance to the farthest number, in rows
         if self._reach > _MAX_WINDOW:
             raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {self._reach:,}")
 
@@ -217,7 +217,7 @@ class _WindowImputer(NeighbourImputer):
     def find_border(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowBorder:
         rows = rows_by_group(parsed)
         numbers = self._fill(rows, learned, None)
-        ends = group_ends(rows) if self._gap_strategy else np.full((len(rows.groups), 2), np.nan, np.float32)
+        ends = group_ends(rows) if self._fill_strategy else np.full((len(rows.groups), 2), np.nan, np.float32)
         return WindowBorder(
             rows.groups, rows.sizes, nearest_numbers(rows, numbers, self._reach, ahead=self._looks_ahead), ends
         )
@@ -225,33 +225,34 @@ class _WindowImputer(NeighbourImputer):
     def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
         names = pa.concat_arrays([border.groups for border in borders]).dictionary_encode(null_encoding="encode")
         group_codes = np.split(names.indices.to_numpy(), np.cumsum([len(border.groups) for border in borders])[:-1])
-        gaps = find_border_fills(borders, group_codes, len(names.dictionary), self._gap_strategy)
-        known = np.full((len(names.dictionary), self._reach), np.nan, np.float32)
+        fills = find_border_fills(borders, group_codes, len(names.dictionary), self._fill_strategy)
+        outer = np.full((len(names.dictionary), self._reach), np.nan, np.float32)
         border_values: list[Any] = [None] * len(borders)
         order = range(len(borders))
         for i in reversed(order) if self._looks_ahead else order:
-            border_values[i] = known[group_codes[i]], gaps[i]
-            nearest = np.where(np.isnan(borders[i].nearest), gaps[i][:, None], borders[i].nearest)
-            known[group_codes[i]] = push_numbers(border_values[i][0], nearest, borders[i].sizes)
+            border_values[i] = outer[group_codes[i]], fills[i]
+            nearest = np.where(np.isnan(borders[i].nearest), fills[i][:, None], borders[i].nearest)
+            outer[group_codes[i]] = push_numbers(border_values[i][0], nearest, borders[i].sizes)
         return border_values
 
     def complete(self, parsed: pa.Array, border_value: Any, learned: LearnedTimeseries | None = None) -> pa.Array:
         rows = rows_by_group(parsed)
-        outer_numbers, gaps = border_value or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
-        numbers = self._fill(rows, learned, gaps)
-        windows = cut_windows(rows, numbers, outer_numbers, ahead=self._looks_ahead)
+        outer, fills = border_value or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
+        numbers = self._fill(rows, learned, fills)
+        windows = cut_windows(rows, numbers, outer, ahead=self._looks_ahead)
         windows[np.isinf(windows)] = np.nan
-        # A window is missing where its row is, unless something was put there.
+        # A window is missing if the number of its row is, unless imputation fills it.
         missing = parsed.is_null().to_numpy(zero_copy_only=False)
         if learned is not None and fills_with_one_value(self._feature):
             missing[:] = False
-        elif self._gap_strategy:
+        elif self._fill_strategy:
             missing[rows.order] = np.isnan(numbers)
         return pa.FixedSizeListArray.from_arrays(windows.reshape(-1), windows.shape[1], mask=pa.array(missing))
 
-    def _fill(self, rows: GroupedRows, learned: LearnedTimeseries | None, gaps: np.ndarray | None) -> np.ndarray:
-        if self._gap_strategy:
-            return np.where(np.isinf(rows.numbers), rows.numbers, fill_in_groups(rows, self._gap_strategy, gaps))
+    def _fill(self, rows: GroupedRows, learned: LearnedTimeseries | None, fills: np.ndarray | None) -> np.ndarray:
+        """Return the numbers of rows after imputation; `fills` fills the outermost missing numbers of each group."""
+        if self._fill_strategy:
+            return np.where(np.isinf(rows.numbers), rows.numbers, fill_in_groups(rows, self._fill_strategy, fills))
         if learned is None or not fills_with_one_value(self._feature):
             return rows.numbers
         fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()

@@ -1,4 +1,4 @@
-"""Vectors: the same number of numbers in every cell."""
+"""Feature type for vectors: lists of numbers, of one length in all cells."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from daskprep.kernels import (
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths
 
-_MAX_SAMPLED = 1000  # of longer vectors only missing cells are looked at
+_MAX_SAMPLED = 1000  # numbers in a sample cell; as a vector of more numbers, it counts as missing
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedVector(Learned):
-    """How many numbers a vector has."""
+    """Fitted state of a vector column: the length of a vector."""
 
     vector_size: int = 1
 
@@ -41,8 +41,8 @@ class LearnedVector(Learned):
 class Vector(Feature[Lengths, LearnedVector]):
     """Read vectors of one length, such as embeddings, as rows of a float32 matrix.
 
-    A value is a list or array, a single number, or text such as "0.5 1e-3" or "[0.5, 1e-3]". A value that is empty or
-    holds anything but finite numbers cannot be read.
+    A value is a list or array, a single number, or text such as "0.5 1e-3" or "[0.5, 1e-3]". A value that is empty,
+    or has an item that is not a finite number, cannot be read.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ class Vector(Feature[Lengths, LearnedVector]):
         Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
         "drop_row".
     fill_value : str or float
-        Vector that "fill_with_const" imputes for missing values: one number for all places, or as many numbers as a
-        vector has ("0 0 1"). An empty text stands for zeros.
+        Vector that "fill_with_const" imputes for missing values: one number for all positions, or all the numbers of a
+        vector ("0 0 1"). An empty text means zeros.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
@@ -98,12 +98,12 @@ class Vector(Feature[Lengths, LearnedVector]):
     def learn(self, summary: Lengths) -> LearnedVector:
         if len(summary.lengths) > 1:
             first, second = np.argsort(-summary.counts, kind="stable")[:2]
-            size, others = summary.lengths[first], len(summary.lengths) - 2
+            size, n_more = summary.lengths[first], len(summary.lengths) - 2
             raise RejectedValueError(
                 f"holds vectors of different lengths: {summary.counts[first]} have {size} numbers, "
                 f"{summary.counts[second]} have {summary.lengths[second]}"
-                + (f", and there are {others} lengths more" if others else "")
-                + f"; correct them, or set vector_size={size} to count the others as missing"
+                + (f", and {n_more} other lengths occur" if n_more else "")
+                + f"; correct them, or set vector_size={size} to count other lengths as missing"
             )
         return LearnedVector(vector_size=summary.max or self.vector_size or 1)
 
@@ -117,12 +117,12 @@ class Vector(Feature[Lengths, LearnedVector]):
 
     def parse_fill(self, value: object) -> pa.Array:
         numbers = self._parse_fill_numbers(value, self.vector_size)
-        # One number takes the size of the others, so it says nothing about it.
+        # A single number is repeated to the size of a vector, so the summary must not count it as a length.
         is_scalar = len(numbers) == 1 and self.vector_size is None and not isinstance(value, list)
         return pa.array([[] if is_scalar else numbers], pa.list_(pa.float32()))
 
     def _parse_fill_numbers(self, value: object, size: int | None) -> list[float]:
-        """Return the numbers of a fill value, one repeated to fit the size."""
+        """Return the numbers of a fill value; a single one is repeated `size` times. Raise ConfigError otherwise."""
         if isinstance(value, str) and not value.strip():
             value = 0.0
         lists = parse_number_lists(self._fill_cell(value))
@@ -164,10 +164,10 @@ class Vector(Feature[Lengths, LearnedVector]):
 
 
 def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
-    """Return cells as lists of float32, NaN where a list has an empty place.
+    """Return cells as lists of float32, with NaN for a missing item.
 
-    Null is what is missing, and a cell with anything that is no number or is infinite. Text is cut at
-    `separator`, or else at white space, commas and brackets. A number is a list of one.
+    A missing cell is null, and so is a cell with an infinite number or an item that is not a number. Text is split at
+    `separator`, or else at white space, commas and brackets. A number becomes a list of one item.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -178,7 +178,7 @@ def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Arr
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         lists = _parse_lists(column)
     else:
-        # Whole numbers are rounded once, as they are where they are written as text.
+        # Integers are rounded once, directly to float32, as in text; `as_numbers` would round them to doubles first.
         numbers = column if pa.types.is_integer(kind) else as_numbers(column)
         numbers = numbers.cast(pa.float32(), safe=False)
         missing = numbers.is_null().to_numpy(zero_copy_only=False)
@@ -187,6 +187,7 @@ def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Arr
 
 
 def _parse_lists(column: pa.Array) -> pa.Array:
+    """Return a column of lists as lists of float32; raise ColumnError for nested lists."""
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
@@ -197,7 +198,7 @@ def _parse_lists(column: pa.Array) -> pa.Array:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     if pa.types.is_decimal(values.type):
-        values = values.cast(pa.string())  # of a decimal, Arrow 26.0.1 gives a float that is not the nearest
+        values = values.cast(pa.string())  # Arrow 26.0.1 does not cast decimals to the nearest float
     numbers = pc.fill_null(values.cast(pa.float32(), safe=False), np.nan)
     return make_list_array(list_offsets(column), numbers, missing)
 
@@ -209,7 +210,7 @@ def matrix_to_lists(matrix: np.ndarray) -> pa.Array:
 
 
 def any_in_row(lists: pa.Array, predicate: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return which rows of lists hold a value that passes a test."""
+    """Return a mask of the rows of lists with a value for which the predicate, a function of all values, is true."""
     passed = predicate(lists.flatten().to_numpy(zero_copy_only=False))
     if not passed.any():
         return np.zeros(len(lists), bool)
@@ -218,12 +219,12 @@ def any_in_row(lists: pa.Array, predicate: Callable[[np.ndarray], np.ndarray]) -
 
 
 def mask_rows(lists: pa.Array, rows: np.ndarray) -> pa.Array:
-    """Return lists with some rows made null."""
+    """Return lists with null in the masked rows."""
     return pc.if_else(pa.array(~rows), lists, pa.scalar(None, lists.type)) if rows.any() else lists
 
 
 def _parse_text(text: pa.Array) -> pa.Array:
-    """Read lists with or without brackets; commas, where there are any, stand between all numbers."""
+    """Parse text with or without brackets; in a cell with commas, there must be one between all numbers."""
     offsets, data = string_buffers(text)
     marks = {mark: np.flatnonzero(data == ord(mark)) for mark in ",[]()"}
     if not any(map(len, marks.values())):

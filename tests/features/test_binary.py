@@ -54,12 +54,12 @@ def test_conventional_labels_are_known(as_frame, cells, expected):
 )
 def test_of_two_other_labels_one_is_chosen_with_one_warning(as_frame, cells, false, true):
     frame = as_frame(column(*cells))
-    with pytest.warns(UserWarning, match="do not say which one is True") as caught:
+    with pytest.warns(UserWarning, match="do not show which one is True") as caught:
         binary = dp.Binary().fit(frame)
     [message] = [str(warning.message) for warning in caught]
     assert message == (
-        f"column \"x\" has labels that do not say which one is True: '{true}' was taken for it, and '{false}' for "
-        f"False; name the right one, as by Binary(positive='{true}')"
+        f"column \"x\" has labels that do not show which one is True: '{true}' is used as True, and '{false}' as "
+        f"False; set the right one, as in Binary(positive='{true}')"
     )
     assert np.asarray(binary.transform(frame)).ravel().tolist() == [int(str(cell) == true) for cell in cells]
     named = dp.Binary(positive=false).fit(frame)

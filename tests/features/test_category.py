@@ -350,7 +350,7 @@ def test_buckets_are_named_by_those_that_occur():
 
 @pytest.mark.parametrize("name", ["hash_buckets", "oov_buckets"])
 def test_too_many_buckets_are_refused(name):
-    with pytest.raises(ConfigError, match="16,777,217 buckets are too many: give 16,777,216 at most"):
+    with pytest.raises(ConfigError, match="16,777,217 buckets are too many: use at most 16,777,216"):
         dp.Category(**{name: 2**24 + 1}).fit(column("x"))
 
 

@@ -447,7 +447,7 @@ def test_a_fill_value_that_is_no_date_is_refused():
 def test_dates_that_begin_with_the_day_get_advice(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["13/05/2021", "01/05/2021"]}))
     with (
-        pytest.warns(UserWarning, match="1 of 2 cells cannot be read.* give datetime_format"),
+        pytest.warns(UserWarning, match="1 of 2 cells cannot be read.* set datetime_format"),
         pytest.warns(UserWarning, match='month first.*"%d/%m/%Y"'),
     ):
         Date().fit(frame)

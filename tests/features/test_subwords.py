@@ -227,7 +227,7 @@ def test_scores_come_back_exactly_from_json():
     ],
 )
 def test_what_has_no_meaning_for_parts_is_refused(kind, given):
-    with pytest.raises(ConfigError, match="trains a vocabulary of most_common parts"):
+    with pytest.raises(ConfigError, match="trains a vocabulary of most_common subwords"):
         fitted(kind, **given)
 
 

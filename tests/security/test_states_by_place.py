@@ -186,7 +186,7 @@ DEFECTS = [
     ("city_mean", "learned.encodings", "", "encodings"),
     ("pieces", "learned.special_symbols", {}, "'None' is not an instance"),
     ("count_class", "learned.cell_type", "", "cell_type must be"),
-    ("count_sign", "learned.bool2str", GONE, "are none of"),
+    ("count_sign", "learned.bool2str", GONE, "are not of type"),
     ("photo", "learned.fill_value", [[1]], "fill_value must be a number or None"),
     ("photo", "learned.fill_value", 1e308, "fill_value must be a brightness from 0 to 1"),
     ("mask", "learned.class_map", [], "fill_value of masks must be a class"),
