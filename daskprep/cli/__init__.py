@@ -1,6 +1,6 @@
 """The command `daskprep`.
 
-Modules here import what they need only when a command runs, so that ``daskprep --help`` is quick.
+Modules here import their dependencies only when a command runs, so that ``daskprep --help`` is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a command prints: errors and warnings as one line each on standard error, tables that fit the terminal."""
+"""Output of commands: errors and warnings as one line each on standard error, tables that fit the terminal."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from daskprep.display.tables import Description
 
 _RESUME_NOTE = "finished work is kept: run the same command again to resume"
-# Remedies in messages of the package, and the options that do the same on the command line; not parameters of a
-# feature, as in Number(null_values=["?"]).
+# Messages of the package mention parameters of functions, which are replaced by options of the command line. Parameters
+# of a feature, as in Number(null_values=["?"]), have no option.
 _OPTION_NAMES = (
     "names|comment|decimal|thousands|delimiter|quote|format|partitions|memory|weight|style|skip_rows|partition_bytes|"
     "null_values|targets|storage_options|base_dir|cache_dir|cache_limit|scheduler|workers"
@@ -41,7 +41,7 @@ _FLAG_REPLACEMENTS = {
     rf"(?<![\w(?&])({_OPTION_NAMES})=": r"--\1 ",
     r"(--[a-z]+)_(?=[a-z])": r"\1-",
     r"(--(?:null-value|target|storage-option))s\b": r"\1",
-    # What has no option is said of the configuration, and of the command that does it.
+    # Parameters and functions without an option: the configuration or a command replaces them.
     r'(?<![\w(?&])(invalid|missing_value_strategy)=("[a-z_]+")': r"\1: \2 in the configuration",
     r"split=\w+\([^)]*\), or (split: \{[^}]*\}) in a configuration": r"\1 in the configuration",
     r"split=None, in a configuration (split: null)": r"\1 in the configuration",
@@ -53,7 +53,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "interrupted": "yellow"}
 
 
 def print_message(kind: str, message: object) -> None:
-    """Print a line on standard error, above a progress bar if there is one; in colour on a terminal."""
+    """Print a line on standard error, above a progress bar if there is one; in color on a terminal."""
     is_plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
     shown = kind if is_plain else click.style(kind, fg=_COLOURS.get(kind), bold=True)
     line, tqdm_module = f"{shown}: {format_line(message)}", sys.modules.get("tqdm")
@@ -70,7 +70,7 @@ def show(*descriptions: Description) -> None:
 
 
 def show_write_result(dataset: Dataset) -> None:
-    """Print what a write wrote, or that it had nothing to do."""
+    """Print a summary of a written dataset, and whether it was unchanged."""
     if dataset.timings is None:
         click.echo("unchanged: this dataset was written before from the same data and configuration")
     show(dataset.description)
@@ -89,7 +89,7 @@ def format_line(message: object) -> str:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Show warnings without their place in the code, which means nothing on the command line."""
+    """Print each warning as one line, without its position in the source code."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print_message("warning", message)
         yield
@@ -97,7 +97,7 @@ def warnings_as_lines() -> Iterator[None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say on an interrupt that nothing is lost."""
+    """Add a note to an interrupt that the same command resumes the work."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

@@ -42,14 +42,14 @@ def decode(
     daskprep decode listings.dp -o listings.parquet
 
     Rows are read block by block, so the dataset may be larger than memory. JSON output is one array with a row per
-    line. CSV holds lists as JSON. Images and audio are printed as paths or sizes; Parquet holds their bytes.
+    line. In CSV, lists are JSON. Images and audio are printed as paths or sizes; Parquet contains their bytes.
     """
     output = None if output == "-" else output
     kinds_by_suffix: dict[str, RowFormat] = {".json": "json", ".parquet": "parquet"}
     kind = kind or kinds_by_suffix.get(Path(output or "").suffix.lower(), "csv")
     if kind == "parquet" and output is None:
-        raise click.UsageError("Parquet cannot be printed: give -o FILE")
-    opened = options.opened(dataset, fold=fold, allow_folded=False, storage_options=storage_options)
+        raise click.UsageError("Parquet cannot be printed: use -o FILE")
+    opened = options.open_dataset(dataset, fold=fold, allow_folded=False, storage_options=storage_options)
     from daskprep.cli.row_files import decode_tables, write_rows
 
     write_rows(decode_tables(opened[split], columns, rows), kind, output, storage_options)

@@ -51,7 +51,7 @@ def demo(folder: Path | None) -> None:
     try:
         _run_demo(folder)
     except BaseException:
-        # Else the same command would find a folder that is not empty.
+        # Otherwise the same command would refuse the folder, since it is not empty.
         shutil.rmtree(folder)
         raise
 
@@ -73,7 +73,7 @@ def _run_demo(folder: Path) -> None:
     click.echo()
     click.echo(f'>>> loader = daskprep.open_dataset("{path}")["train"].loader(batch_size=64)')
     click.echo(">>> inputs, sold = next(iter(loader))")
-    # The loader's threads end with its iterator.
+    # A loop and not `next`: at its end the iterator is closed, which stops the threads of the loader.
     for inputs, sold in dataset["train"].loader(batch_size=64):
         for name, tensor in {**inputs, "sold": sold}.items():
             click.echo(f"{name:8} {str(tensor.dtype).removeprefix('torch.'):8} {tuple(tensor.shape)}")
@@ -81,7 +81,7 @@ def _run_demo(folder: Path) -> None:
 
 
 def _make_rows() -> str:
-    """Return rows with missing cells as CSV, the same each time."""
+    """Return random rows with missing cells as CSV, the same in every run."""
     generator = random.Random(0)  # noqa: S311 made-up rows are no secret
     lines = ["price,city,review,listed,sold"]
     for _ in range(_ROWS):

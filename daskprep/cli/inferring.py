@@ -37,7 +37,7 @@ def infer(
 ) -> None:
     """Guess the feature types of the columns of DATA from all rows, and print a configuration.
 
-    A comment above each column gives the reason. Check the file, correct wrong guesses, and pass it to preprocess.
+    A comment above each column states the reason. Check the file, correct wrong guesses, and pass it to preprocess.
 
     \b
     daskprep infer listings.csv --target sold --style network > listings.yaml
@@ -53,7 +53,7 @@ def infer(
 
 
 def _as_yaml(inferred: InferredFeatures, targets: Sequence[str]) -> str:
-    """Return a configuration with a comment for each column."""
+    """Return a configuration as YAML, with a comment above each column."""
     from daskprep.config import write_config
 
     config = write_config(inferred, dp.RandomSplit(), targets=list(dict.fromkeys(targets)))
@@ -67,7 +67,7 @@ def _as_yaml(inferred: InferredFeatures, targets: Sequence[str]) -> str:
 
 
 def _comment_entry(entry: Mapping[str, Any], reason: str) -> str:
-    # A comment ends where its line does, and YAML knows more ends of lines than one.
+    # `format_line` removes all line breaks of YAML, which would end the comment.
     return textwrap.indent(f"# {format_line(reason)}\n{_dump_yaml([entry])}", "  ")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HEAD_TOKENS = 10
 
 
-@click.command(short_help="Show what a dataset holds.")
+@click.command(short_help="Show the contents of a dataset.")
 @options.dataset
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--html", "page", metavar="FILE", type=click.Path(dir_okay=False), help="Write a report with charts.")
@@ -40,7 +40,7 @@ def inspect(
     trusted: bool,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
-    """Show what a DATASET holds: rows, splits, outputs, vocabularies and missing values.
+    """Show the contents of a DATASET: rows, splits, outputs, vocabularies and missing values.
 
     \b
     daskprep inspect listings.dp
@@ -51,10 +51,10 @@ def inspect(
     It reads all rows; without it, none are read. To print rows, use decode.
     """
     if as_json and page is not None:
-        raise click.UsageError("give --json or --html, not both")
+        raise click.UsageError("use --json or --html, not both")
     allow_folded = not as_json and page is None
     open_options = {"storage_options": storage_options, "base_dir": base_dir, "trusted": trusted}
-    opened = options.opened(dataset, fold=fold, allow_folded=allow_folded, **open_options)
+    opened = options.open_dataset(dataset, fold=fold, allow_folded=allow_folded, **open_options)
     if page is not None:
         from daskprep.cli.row_files import open_output
 
@@ -112,7 +112,7 @@ def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
 
 
 def _select_learned_values(learned: Learned) -> dict[str, Any]:
-    """Return the numbers and texts that this type of feature learned; vocabularies stand elsewhere."""
+    """Return the learned numbers and texts that only this type of feature has, without vocabularies."""
     from daskprep.features import Learned as Common
 
     own = {field.name for field in dataclasses.fields(learned)} - {field.name for field in dataclasses.fields(Common)}
@@ -129,9 +129,9 @@ def _to_json_value(value: Any) -> Any:
 
 
 def _describe_vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give size and first tokens, which are the most frequent but for special symbols, of each vocabulary."""
+    """Yield size and first tokens of each vocabulary, by output: special symbols, then the most frequent tokens."""
     for output in dataset.layout.outputs:
-        with suppress(ConfigError):  # it has none
+        with suppress(ConfigError):  # the output has no vocabulary
             vocabulary = dataset.vocabulary(output.name)
             head, counts = vocabulary.tokens[:_HEAD_TOKENS].to_pylist(), vocabulary.frequencies
             tokens = [{"token": token, "id": i, "frequency": int(counts[i])} for i, token in enumerate(head)]

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that are shared by commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daskprep.errors import ConfigError, did_you_mean
 
 _CONNECT_SECONDS = 10
 _SPLITS = ("train", "validation", "test")
-# Options of `read_files` that are given as they are.
+# Options that are passed to `read_files` unchanged.
 _READ_OPTIONS = (
     "format", "encoding", "delimiter", "skip_rows", "comment", "null_values", "decimal", "thousands",
     "partition_bytes", "partitions",
@@ -33,8 +33,8 @@ def _read_storage_options(
 ) -> dict[str, Any] | None:
     del context, option
     options = {}
-    for one in pairs:
-        key, mark, value = one.partition("=")
+    for pair in pairs:
+        key, mark, value = pair.partition("=")
         if not key or not mark:
             # The value may be a secret, so it is not repeated.
             raise click.BadParameter("expected KEY=VALUE, such as anon=true")
@@ -43,7 +43,7 @@ def _read_storage_options(
 
 
 def _parse_value(key: str, text: str) -> Any:
-    """Return true, false, null, objects and lists as JSON has them; a number may be a secret, and stays text."""
+    """Parse true, false, null, objects and lists as JSON; a number stays text, since it may be a secret."""
     if text not in ("true", "false", "null") and not text.startswith(("{", "[")):
         return text
     try:
@@ -71,7 +71,7 @@ trusted = click.option(
     "--trusted", is_flag=True, help="Trust the dataset: read files and URLs outside its folder that it names."
 )
 fold = click.option("--fold", type=click.IntRange(min=0), metavar="N", help="Fold to open, of a dataset with folds.")
-# What functions take as `progress`: False, or None.
+# Values of the parameter `progress` of functions: False, or None.
 quiet = click.option(
     "-q", "--quiet", "progress", flag_value=False, default=None, help="Print no progress bars and no summary."
 )
@@ -85,17 +85,17 @@ dataset = click.argument("dataset", metavar="DATASET", type=click.Path())
 
 
 def _parse_by_column(context: click.Context, option: click.Parameter, option_values: Sequence[str]) -> Any:
-    """Return what is given for all columns, or by column where it is given as COLUMN=TEXT."""
+    """Return the value of an option for all columns, or a dict by column if it is used as COLUMN=TEXT."""
     del context
     texts_by_column: dict[str, Any] = {}
     for column, _, text in (one.rpartition("=") for one in option_values):
         texts_by_column[column] = [*texts_by_column.get(column, []), text] if option.name == "null_values" else text
     if "" in texts_by_column and len(texts_by_column) > 1:
-        raise click.BadParameter("give it for all columns, or as COLUMN=TEXT each time")
+        raise click.BadParameter("use it for all columns, or as COLUMN=TEXT each time")
     return texts_by_column.get("", texts_by_column) or None
 
 
-class Bytes(click.ParamType):  # type: ignore[type-arg] # of which click 8.1 has none
+class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8.1
     """A number of bytes, such as "2GB"."""
 
     name = "bytes"
@@ -110,7 +110,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # of which click 8.1 has
 
 
 def files(command: _Command) -> _Command:
-    """Add the options of `read_files`; the command gets those that are given."""
+    """Add the options of `read_files`; the command receives the ones in use as `read_options`."""
     character: dict[str, Any] = {"metavar": "CHARACTER"}
     by_column: dict[str, Any] = {"multiple": True, "callback": _parse_by_column}
     options = [
@@ -151,7 +151,7 @@ def files(command: _Command) -> _Command:
 
 
 def workers(command: _Command) -> _Command:
-    """Add the options that choose the scheduler; the command gets the context in which it is to work."""
+    """Add the options that choose the scheduler; the command receives a context manager, `workers`, to run in."""
 
     @click.option(
         "--workers",
@@ -199,23 +199,23 @@ def _on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
 
 
 def _silence_loggers(level: int = logging.ERROR) -> None:
-    # What they say of their own end is nothing that who gives a command has to know.
+    # Messages about the shutdown of a cluster are of no use on the command line.
     logging.getLogger("distributed").setLevel(level)
-    # Ctrl-C may come before there is what distributed 2026.8 then cancels: a traceback of tornado's.
+    # After an early Ctrl-C, distributed 2026.8 cancels a task that does not exist yet: tornado logs a traceback.
     logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
 
 
 def _prepare_worker() -> None:
-    # An error where a scheduler that was stopped misses a heartbeat; errors of tasks are raised, not logged.
+    # Workers log an error if a heartbeat does not reach a stopped scheduler; errors of tasks are raised, not logged.
     _silence_loggers(logging.CRITICAL)
-    # A terminal sends Ctrl-C to workers as well; they are ended by who started them.
+    # A terminal sends Ctrl-C to workers as well, but the process that started them stops them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def rows(command: _Command) -> _Command:
-    """Add DATA, and options for files of one split each.
+    """Add the argument DATA, and an option for the files of each split.
 
-    The command gets paths: of all rows, or by split; None if there are none.
+    The command receives the paths as `rows`: of all rows, or a dict by split; None without paths.
     """
 
     @click.argument("data", nargs=-1, type=click.Path())
@@ -223,7 +223,7 @@ def rows(command: _Command) -> _Command:
     def run(*, data: Sequence[str], **parameters: Any) -> Any:
         files_by_split = {name: one_or_list(paths) for name in _SPLITS if (paths := parameters.pop(name))}
         if data and files_by_split:
-            raise click.UsageError(f"give either DATA or --{next(iter(files_by_split))}, not both")
+            raise click.UsageError(f"use either DATA or --{next(iter(files_by_split))}, not both")
         return command(rows=one_or_list(data) if data else files_by_split or None, **parameters)
 
     for name in reversed(_SPLITS):
@@ -232,8 +232,8 @@ def rows(command: _Command) -> _Command:
     return cast("_Command", run)
 
 
-def opened(path: str, *, fold: int | None = None, allow_folded: bool = True, **options: Any) -> dp.Dataset:
-    """Return the dataset at a path, or a fold of it; unless `allow_folded`, one without folds."""
+def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = True, **options: Any) -> dp.Dataset:
+    """Open a dataset, or one fold of it; unless `allow_folded`, raise UsageError for a dataset with folds."""
     check_paths(path, "dataset")
     dataset = dp.open_dataset(path, **options)
     if isinstance(dataset, dp.FoldedDataset):
@@ -247,13 +247,13 @@ def opened(path: str, *, fold: int | None = None, allow_folded: bool = True, **o
 
 
 def check_paths(paths: Any, noun: str = "file or folder") -> None:
-    """Raise ConfigError for the first local path where nothing is, before what reads it is imported."""
+    """Raise ConfigError for the first local path that does not exist, before imports that take seconds."""
     for group in paths.values() if isinstance(paths, dict) else [paths]:
         for path in [group] if isinstance(group, str) else group or ():
             if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):
-                raise ConfigError(f'there is no {noun} "{path}": check the path.{_suggest_path(path)}')
+                raise ConfigError(f'no {noun} "{path}": check the path.{_suggest_path(path)}')
 
 
 def one_or_list(paths: Sequence[str]) -> str | list[str]:
-    """Return one path as it is, so that a folder of files gives what its name says, and several as a list."""
+    """Return one path unchanged, since only a single file or folder has a default output, and several as a list."""
     return paths[0] if len(paths) == 1 else list(paths)

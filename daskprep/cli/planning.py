@@ -1,4 +1,4 @@
-"""What a write would read, hold in memory and write, estimated from a few rows."""
+"""Plan of a write: rows, bytes and memory, estimated from the first rows of the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLE_ROWS = 10_000
 
 
 def plan_lines(prep: Preprocessor, source: Source, output: str | None) -> list[str]:
-    """Return the plan of a write as lines of text: one partition is read, and its first rows are learned from."""
+    """Return the plan of a write as lines of text, after a fit on the first rows of one partition."""
     source = take_sample(source, prep.sample, prep.sample_seed)
     sizes = [fragment.nbytes for fragment in source.fragments]
     number, sample = _read_first_rows(source)
@@ -26,7 +26,7 @@ def plan_lines(prep: Preprocessor, source: Source, output: str | None) -> list[s
         rows = round(sample.num_rows * sum(sizes) / max(sizes[number], 1))
         qualifier, note = "about ", ", estimated from one partition"
     prep = Preprocessor(prep._feature_specs).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
-    # As if all were training rows, as far as a few tell how long they are.
+    # All rows count as training rows; lengths that the sample underestimates make stored rows longer than planned.
     layout = choose_layout(prep.features_, prep.learned_, {"train": rows})
     limit, stored_bytes = MemoryLimit.of(1), rows * layout.row_bytes
     files, blocks = (
@@ -37,18 +37,19 @@ def plan_lines(prep: Preprocessor, source: Source, output: str | None) -> list[s
     return [
         f"reads    {files}: {format_bytes(sum(sizes))} of rows in memory, in {partitions}",
         f"rows     {qualifier}{rows:,}{note}; before rows are dropped or balanced",
-        f"writes   {output or 'nothing, because -o is not given'}",
+        f"writes   {output or 'nothing, because -o is missing'}",
         f"dataset  about {format_bytes(stored_bytes)} before compression: {layout.row_bytes:,} bytes a row, "
         f"in {blocks} of {format_count(layout.block_rows, 'row')}",
         f"scratch  up to about {format_bytes(sum(sizes) + stored_bytes)} more until the dataset is complete",
-        f"memory   up to {format_bytes(limit.required_bytes(max(sizes)))} for {format_count(limit.threads, 'thread')} of "
-        f"{format_count(limit.processes, 'process', 'processes')}; --memory sets a limit",
+        f"memory   up to {format_bytes(limit.required_bytes(max(sizes)))} for "
+        f"{format_count(limit.threads, 'thread')} of {format_count(limit.processes, 'process', 'processes')}; "
+        "--memory sets a limit",
         "Nothing was written.",
     ]
 
 
 def _read_first_rows(source: Source) -> tuple[int, pa.Table]:
-    """Return the first partition that has rows."""
+    """Return the number and the table of the first partition that has rows."""
     for number in range(source.npartitions):
         table = source.read(number, source.columns)
         if table.num_rows:

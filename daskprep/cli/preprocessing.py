@@ -24,7 +24,7 @@ from daskprep.cli.console import print_message, resumable, show, show_write_resu
 @click.option("--shuffle", is_flag=True, help="Shuffle the rows of each split.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --shuffle.")
 @click.option("--sample-ratio", type=float, metavar="SHARE", help="Use a random share of the rows, such as 0.1.")
-@click.option("--sample-size", type=int, metavar="ROWS", help="Use at most so many random rows.")
+@click.option("--sample-size", type=int, metavar="ROWS", help="Use at most this number of random rows.")
 @click.option("--memory", type=options.Bytes(), help='Memory limit of all processes together, such as "2GB".')
 @options.targets
 @options.style
@@ -63,6 +63,8 @@ def preprocess(
     daskprep preprocess listings.yaml listings.csv
     daskprep preprocess auto 'sales/*.parquet' --target sold -o sales.dp --memory 4GB --workers 4
     daskprep infer a.csv | daskprep preprocess - a.csv -o a.dp
+
+    \b
     daskprep preprocess listings.yaml --train a.csv --validation b.csv --test c.parquet -o listings.dp
     daskprep preprocess listings.yaml listings.csv -o listings.dp --dry-run
     daskprep preprocess c.yaml s3://b/a.csv -o s3://b/a.dp --storage-option anon=true
@@ -71,15 +73,15 @@ def preprocess(
     """
     if rows is None:
         raise click.UsageError(
-            'give CONFIG or "auto", then DATA or the files of each split: --train, --validation, --test'
+            'pass CONFIG or "auto", then DATA or the files of each split: --train, --validation, --test'
         )
     if sample_ratio is not None and sample_size is not None:
-        raise click.UsageError("give either --sample-ratio or --sample-size")
+        raise click.UsageError("use either --sample-ratio or --sample-size")
     options.check_paths(rows)
     options.check_paths([] if config in ("auto", "-") else config)
     output = output or _default_output(rows)
     if output is None and not skip_save and not dry_run:
-        raise click.UsageError("give -o DATASET, since DATA is not a single file; or --skip-save or --dry-run")
+        raise click.UsageError("use -o DATASET, since DATA is not a single file; or --skip-save or --dry-run")
     from daskprep.summary_html import describe
     from daskprep.writing import plan_source
 
@@ -108,7 +110,7 @@ def preprocess(
 
 
 def _default_output(rows: Any) -> str | None:
-    """Return where the dataset of one file or folder is written unless it is said."""
+    """Return the default path of the dataset of one file or folder; None for other rows."""
     from daskprep.sources.file_source import has_known_format
 
     if not isinstance(rows, str) or not Path(rows).name.strip(".") or set(rows) & set("*?["):
@@ -133,15 +135,15 @@ def _make_preprocessor(
         inferred = dp.infer_features(as_source(rows, **read_options), targets=targets, style=style, progress=progress)
         for name in targets:
             if (positive := getattr(inferred[name], "positive", None)) is not None:
-                line = f'target "{name}": {positive!r} is taken as the positive label; to choose, set "positive" of it'
+                line = f'target "{name}": {positive!r} is taken as the positive label; to choose, set its "positive"'
                 print_message("warning", f"{line} in the configuration that daskprep infer writes")
         features = {name: feature for name, feature in inferred.items() if name != weight}
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit(), weight=weight)
     if style is not None:
-        raise click.UsageError('--style is for "auto": in a configuration, give the parameters of each feature')
+        raise click.UsageError('--style is for "auto": in a configuration, set the parameters of each feature')
     if targets:
         raise click.UsageError('--target is for "auto": in a configuration, list targets under output_features')
-    # A text would be taken for YAML where its end is not that of a file's name.
+    # A string would be parsed as YAML unless it ends like the name of a file.
     config_source = sys.stdin.read() if config == "-" else config if "://" in config else Path(config)
     prep = dp.Preprocessor.from_config(config_source)
     return prep if weight is None else prep.set_params(weight=weight)

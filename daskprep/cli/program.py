@@ -1,4 +1,4 @@
-"""The program: its commands and its exit status."""
+"""The program `daskprep`: its commands and its exit status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        The arguments after the name of the program; None: those of this process.
+        The arguments after the name of the program; None: the arguments of this process.
     """
     command_line = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with warnings_as_lines():
@@ -69,7 +69,7 @@ def _print_completion(context: click.Context, option: click.Parameter, shell: st
 
 
 class _Program(click.Group):
-    """Lists commands in the order in which they are used."""
+    """Command group that lists commands in the order of typical use, and suggests names for unknown ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -109,7 +109,7 @@ def program() -> None:
       daskprep inspect listings.dp
 
     \b
-    No data at hand?
+    Without data:
       daskprep demo
 
     Tab completion in bash: eval "$(daskprep --completion bash)"

@@ -1,4 +1,4 @@
-"""Decoded rows as CSV, JSON or Parquet, on standard output or in a file; files are whole or not there."""
+"""Decoded rows as CSV, JSON or Parquet, on standard output or in a file, which exists only once it is complete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ RowFormat = Literal["csv", "json", "parquet"]
 
 
 def decode_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
-    """Yield decoded rows block by block, at least one table."""
+    """Yield the decoded rows of a split block by block: all features or `columns`, all rows or the first `rows`.
+
+    At least one table is yielded, even for a split without rows.
+    """
     names = _select_features(split.dataset, columns)
     stop = len(split) if rows is None else min(rows, len(split))
     for block in range(max(1, -(-stop // split.layout.block_rows))):
@@ -41,8 +44,7 @@ def _select_features(dataset: StoredDataset, columns: Sequence[str]) -> list[str
         if name not in dataset.features:
             known = list(dataset.features)
             raise ConfigError(
-                f'there is no feature "{name}" in {dataset.url}.{did_you_mean(name, known)} '
-                f"Features are: {', '.join(known)}"
+                f'no feature "{name}" in {dataset.url}.{did_you_mean(name, known)} Features are: {", ".join(known)}'
             )
     return list(columns or dataset.features)
 
@@ -69,7 +71,7 @@ def _decode_block(split: Split, names: Sequence[str], block: int, stop: int) -> 
 def write_rows(
     tables: Iterable[pa.Table], kind: RowFormat, output: str | None, storage_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Write tables one after the other, on standard output if `output` is None, which is no place for Parquet."""
+    """Write tables in sequence to a path or URL, or CSV or JSON to standard output if `output` is None."""
     write_text = _write_csv if kind == "csv" else _write_json
     if output is None:
         write_text(tables, sys.stdout)
@@ -117,9 +119,9 @@ def _iterate_rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
 
 
 def _to_text_types(column: pa.Array) -> pa.Array:
-    """Return a column in types that CSV and JSON have."""
+    """Convert a column to types that CSV and JSON support."""
     if pa.types.is_floating(column.type):
-        # The shortest text of a float32 is that of the number as it came.
+        # A float32 is printed with its shortest text: 0.1, not 0.10000000149.
         numbers = column if column.type == pa.float64() else column.cast(pa.string()).cast(pa.float64())
         return pc.if_else(pc.is_finite(numbers), numbers, None)
     if isinstance(column, pa.ListArray | pa.LargeListArray):
@@ -137,9 +139,9 @@ def _to_text_types(column: pa.Array) -> pa.Array:
 
 @contextmanager
 def open_output(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
-    """Give a file at a path or URL that is there once the block ends, and not at all if it ends with an exception."""
+    """Open a new file at a path or URL; it is created when the block ends, unless an exception is raised."""
     path = Path(output)
-    # No other file may take the place of a pipe, a device, or a link such as /dev/stdout.
+    # A pipe, a device or a link such as /dev/stdout must not be replaced by a new file.
     if "://" not in output and (path.is_symlink() or (path.exists() and not path.is_file())):
         with path.open("wb") as file:
             yield file

@@ -1,4 +1,4 @@
-"""`daskprep verify`, `repair` and `cache`: look after the files of a dataset."""
+"""`daskprep verify`, `repair` and `cache`: maintenance of the files of a dataset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, progress:
 
     Lists files that are missing, changed or not part of the dataset, one per line, and exits with status 1.
     """
-    opened = options.opened(dataset, storage_options=storage_options)
+    opened = options.open_dataset(dataset, storage_options=storage_options)
     damaged = opened.damaged()
     for one in damaged:
         click.echo(escape_unprintable(f"{one.file} {one.problem}"))
@@ -61,7 +61,7 @@ def repair(
 ) -> None:
     """Rewrite the damaged files of a DATASET, byte for byte as before.
 
-    DATA is the data that the dataset was written from, or give the files of each split. With --trusted, DATA may be
+    DATA is the data that the dataset was written from, or pass the files of each split. With --trusted, DATA may be
     left out: the files that the dataset names are read. Files that do not belong to the dataset are removed.
 
     \b
@@ -116,9 +116,9 @@ def cache(
     daskprep cache photos.dp --trusted --cache-dir /fast/disk --cache-limit 200GB
     daskprep cache photos.dp --clear
 
-    With --cache-dir, give loaders the same cache_dir.
+    With --cache-dir, pass the same cache_dir to loaders.
     """
-    opened = options.opened(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
+    opened = options.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
     if clear:
         opened.clear_cache()
         return

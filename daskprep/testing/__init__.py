@@ -1,4 +1,4 @@
-"""Checks for those who extend daskprep."""
+"""Checks for extensions of daskprep."""
 
 from daskprep.testing.features import check_feature
 

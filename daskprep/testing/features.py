@@ -1,4 +1,4 @@
-"""Hold a feature type to its contract, as `check_estimator` of scikit-learn holds estimators to theirs."""
+"""Checks of a feature type against its contract, as `check_estimator` of scikit-learn checks estimators."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from daskprep.summaries import ColumnSummary
 
 _NAME = "x"
 _SHARED_PARAMETERS = ("missing_value_strategy", "fill_value", "invalid", "column")
-_MISSING_EVERY = 4  # every fourth cell is missing, where some are to be
+_MISSING_EVERY = 4  # every fourth cell of `table_with_missing` is missing
 _H3_CELLS = (
     "8928308280fffff", "8928308283bffff", "85283473fffffff", "8001fffffffffff", "821c07fffffffff", "85283447fffffff",
 )  # fmt: skip
-_CELL_ORDER = (0, 1, 0, 2, 3, 0, 1, 4, 5, 2, 0, 3)  # of six different cells, some of them more frequent
+_CELL_ORDER = (0, 1, 0, 2, 3, 0, 1, 4, 5, 2, 0, 3)  # positions of six different cells, some of them repeated
 
 
 def check_feature(feature: Feature, column: Any = None) -> None:
@@ -48,8 +48,8 @@ def check_feature(feature: Feature, column: Any = None) -> None:
     feature : Feature
         The feature to check, with its parameters.
     column : sequence or None
-        Some values that it can read, none of them missing, better a dozen than two. None: words, numbers, dates,
-        vectors, images or audio are made up, whichever it reads.
+        About a dozen values that the feature can read, none of them missing. None: generated words, dates, vectors,
+        numbers, images or audio, the first of these that the feature can read.
 
     Examples
     --------
@@ -65,8 +65,8 @@ def check_feature(feature: Feature, column: Any = None) -> None:
     """
     validate(feature)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # advice on columns, which are made up
-        expected = "__init__ to store each parameter untouched and to do nothing else"
+        warnings.simplefilter("ignore", UserWarning)  # advice on columns is not useful for generated ones
+        expected = "__init__ to store each parameter unchanged and to do nothing else"
         _run_check("parameters", feature, expected, lambda: _check_parameters(feature))
         feature = clone(feature).set_params(column=None)
         trial = _Trial(feature, _find_readable_table(feature) if column is None else _make_table(feature, column))
@@ -75,7 +75,7 @@ def check_feature(feature: Feature, column: Any = None) -> None:
 
 
 class _Violation(Exception):  # noqa: N818
-    """What was found in place of what was expected."""
+    """Description of a result that differs from the expected one."""
 
 
 def _run_check(name: str, feature: Feature, expected: str, check: Callable[[], None]) -> None:
@@ -90,7 +90,7 @@ def _run_check(name: str, feature: Feature, expected: str, check: Callable[[], N
 
 @dataclass(frozen=True)
 class _Trial:
-    """A feature, and a table of cells that it reads, of which none is missing."""
+    """A feature, and a table of cells that it can read, none of them missing."""
 
     feature: Feature
     table: pa.Table
@@ -109,7 +109,7 @@ class _Trial:
         return self.table.take(pa.array(rows, mask=rows % _MISSING_EVERY == _MISSING_EVERY - 1))
 
     def missing(self, *, typed: bool) -> pa.Table:
-        """Return a few rows in which all is missing: of the type of the cells, or as what is never there arrives."""
+        """Return three rows of missing cells: of the type of the table if `typed`, otherwise of the null type."""
         rows = pa.nulls(3, pa.int64())
         return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
 
@@ -120,7 +120,7 @@ class _Trial:
         rows = PartitionReader(TableSource(tables))
         map_partition = functools.partial(summarize_columns, self.features)
         summaries = run_pass(rows, "scan", map_partition, self.features, contexts=plan_contexts(rows, self.features))
-        return [one[_NAME] for one in summaries]
+        return [by_column[_NAME] for by_column in summaries]
 
     def encode(self, tables: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
         return encode_source(self.features, {_NAME: learned}, TableSource(tables))
@@ -135,27 +135,28 @@ def _make_table(feature: Feature, column: Any) -> pa.Table:
     source = as_source(frame)
     table = source.read(0, source.columns)
     if not table.num_rows or parse_columns({_NAME: feature}, table).columns[_NAME].null_count:
-        raise ConfigError(f"{type(feature).__name__} cannot read all cells of the column to check it with: give others")
+        raise ConfigError(f"{type(feature).__name__} cannot read all cells of the column: pass cells that it can read")
     return table
 
 
 def _find_readable_table(feature: Feature) -> pa.Table:
     for cells in _generate_columns():
-        # What a type does not read it refuses by these, or by calling it missing.
+        # Cells that a type cannot read raise one of these, or become missing, which `_make_table` refuses.
         with suppress(ValueError, TypeError, NotImplementedError):
             trial = _Trial(feature, _make_table(feature, cells))
             trial.learn([trial.table])
             return trial.table
     raise ConfigError(
-        f"{type(feature).__name__} reads none of the columns that check_feature makes up: give it cells that are read, "
-        "as in check_feature(feature, column)"
+        f"{type(feature).__name__} reads none of the columns that check_feature generates: pass cells that it can "
+        "read, as in check_feature(feature, column)"
     )
 
 
 def _generate_columns() -> Iterator[list[Any]]:
-    """Give columns of words, spellings of yes and no, dates, H3 cells, vectors, numbers, images and sounds.
+    """Yield columns of words, yes and no, dates, H3 cells, vectors, numbers, images and audio.
 
-    A type takes the first one that it can read, so those that fewer types can read come first among the alike.
+    A type is checked with the first column that it can read. Of similar columns, the one that fewer types can read
+    comes first.
     """
     kinds: list[list[Any]] = [
         ["red fox", "blue", "blue hare", "red hare red", "grey", "fox grey blue"],
@@ -184,7 +185,7 @@ def _check_parameters(feature: Feature) -> None:
     created = kind(**marks)
     for name, mark in marks.items():
         if getattr(created, name, None) is not mark:
-            raise _Violation(f"another {name} than was given")
+            raise _Violation(f"another {name} than was passed")
     if extra := sorted(vars(created).keys() - marks.keys()):
         raise _Violation(f"an attribute {extra[0]}, which is no parameter")
     copy = clone(feature)
@@ -209,7 +210,7 @@ def _check_missing(trial: _Trial) -> None:
     for missing in (trial.missing(typed=True), trial.missing(typed=False)):
         learned = trial.learn([missing, trial.table, missing])
         trial.encode([missing, trial.table, missing], learned)
-        # A column without any value may leave nothing to learn, or to put in its place.
+        # A column without values may have nothing to learn or to impute.
         with suppress(DaskprepError):
             trial.encode([missing], trial.learn([missing]))
 
@@ -220,8 +221,8 @@ def _check_merge(trial: _Trial) -> None:
     halves = [functools.reduce(operator.add, half) for half in (parts[::2], parts[1::2])]
     merged = [functools.reduce(operator.add, order) for order in (parts, parts[::-1], halves)]
     _compare_learned([trial.feature.learn_column(summary) for summary in merged])
-    one = merged[0].values
-    _compare_learned([trial.feature.learn(one + one), trial.feature.learn(one * 2)])
+    values = merged[0].values
+    _compare_learned([trial.feature.learn(values + values), trial.feature.learn(values * 2)])
 
 
 def _check_partitions(trial: _Trial) -> None:
@@ -258,8 +259,8 @@ def _check_decode(trial: _Trial) -> None:
     try:
         reencoded = trial.encode([cells], trial.learned)
     except ColumnError:
-        return  # what people read, such as a list of frames of a sound, may be no cell
-    # Of several outputs one may be enough to decode.
+        return  # a decoded value, such as a list of audio frames, need not be readable as a cell
+    # With several outputs, decoding may use only one of them, so only one must be the same.
     if not any(_are_close(array, reencoded[output]) for output, array in encoded.items()):
         raise _Violation(
             f"{_first_difference(*(arrays[min(encoded)] for arrays in (encoded, reencoded)))}, decoded and encoded"
@@ -276,14 +277,14 @@ def _check_expand(trial: _Trial) -> None:
             if expanded_rows.dtype != expanded.dtype or not torch.allclose(
                 expanded_rows.double(), expanded[rows].double(), equal_nan=True
             ):
-                raise _Violation(f"{_shorten(expanded_rows)} for rows that are {_shorten(expanded[rows])} among others")
+                raise _Violation(f"{_shorten(expanded_rows)} for rows that are {_shorten(expanded[rows])} in a batch")
 
 
 def _check_transformer(trial: _Trial) -> None:
     feature, frame = clone(trial.feature), trial.table.to_pandas()
     initial_parameters = _get_parameters(feature)
     if feature.fit(frame) is not feature:
-        raise _Violation("fit that returns something else")
+        raise _Violation("fit that returns another object")
     if changed := [name for name, value in _get_parameters(feature).items() if value is not initial_parameters[name]]:
         raise _Violation(f"another {changed[0]} after fit")
     shape, names = np.shape(feature.transform(frame)), feature.get_feature_names_out()
@@ -291,25 +292,25 @@ def _check_transformer(trial: _Trial) -> None:
         raise _Violation(f"an array of shape {shape} for {len(frame)} rows and {len(names)} names of columns")
 
 
-# What each checks, and what it expects.
+# Function and expected result of each check, by its name in messages.
 _CHECKS: dict[str, tuple[Callable[[_Trial], None], str]] = {
-    "no cells": (_check_no_cells, "every function to cope with a partition of no rows"),
+    "no cells": (_check_no_cells, "every function to support a partition without rows"),
     "encode": (
         _check_encode,
-        "an array with one row for each cell, of a type and shape that follow from what was learned alone",
+        "an array with one row for each cell, of a type and shape that depend on the fitted state alone",
     ),
     "missing cells": (
         _check_missing,
-        "partitions of missing cells alone to be learned from and encoded, or refused by a DaskprepError",
+        "partitions with only missing cells to be learned and encoded, or refused with a DaskprepError",
     ),
-    "merge": (_check_merge, "the same to be learned in whatever order summaries are merged"),
-    "partitions": (_check_partitions, "the same to be learned and encoded however rows are cut into partitions"),
-    "state": (_check_state, "what was learned to be the same after it was written and read as JSON"),
+    "merge": (_check_merge, "the same fitted state for any order in which summaries are merged"),
+    "partitions": (_check_partitions, "the same fitted state and encoded rows for any partitioning"),
+    "state": (_check_state, "the fitted state to be the same after it was written and read as JSON"),
     "decode": (_check_decode, "one value for each row, which encodes to the same row again"),
-    "expand": (_check_expand, "a tensor with one row for each row of a batch, which follows from this row alone"),
+    "expand": (_check_expand, "a tensor with one row for each row of a batch, which depends on this row alone"),
     "transformer": (
         _check_transformer,
-        "fit to return the transformer and transform to give the columns that get_feature_names_out names",
+        "fit to return the transformer, and transform to return the columns of get_feature_names_out",
     ),
 }
 

@@ -211,7 +211,7 @@ def test_without_an_output_what_is_not_one_file_needs_one(call, files, data, tmp
         Path(name).touch()
     ended = call("preprocess", files / "rows.yaml", *data)
     assert ended.status == 2
-    assert "give -o DATASET, since DATA" in ended.error
+    assert "use -o DATASET, since DATA" in ended.error
 
 
 def test_overwrite_writes_what_is_there_anew(call, files, tmp_path):
@@ -302,7 +302,7 @@ def test_options_of_files_are_for_all_columns_or_for_some(call, tmp_path):
     assert yaml.safe_load(ended.out)["input_features"][0]["type"] == "number"
     ended = call("infer", tmp_path / "a.csv", "--decimal", ",", "--decimal", "a=,")
     assert ended.status == 2
-    ended.check_line("give it for all columns, or as COLUMN=TEXT")
+    ended.check_line("use it for all columns, or as COLUMN=TEXT")
 
 
 def test_partitions_change_no_byte(call, files, tmp_path, tree):
@@ -382,9 +382,9 @@ def test_a_dry_run_counts_the_sample(call, files, apart):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["rows.csv", "--test", "rows.csv"], "give either DATA or --test"),
-        ([], 'give CONFIG or "auto", then DATA or the files of each split'),
-        (["rows.csv", "--sample-size", "5", "--sample-ratio", "0.5"], "give either --sample-ratio or --sample-size"),
+        (["rows.csv", "--test", "rows.csv"], "use either DATA or --test"),
+        ([], 'pass CONFIG or "auto", then DATA or the files of each split'),
+        (["rows.csv", "--sample-size", "5", "--sample-ratio", "0.5"], "use either --sample-ratio or --sample-size"),
     ],
 )
 def test_rows_that_are_given_twice_or_never_are_a_misuse(call, files, more, message):

@@ -41,11 +41,11 @@ def test_a_wrong_command_is_answered_by_the_closest_one(call):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["inspect", "listing.dp"], 'there is no dataset "listing.dp": .* Did you mean "listings.dp"?'),
-        (["verify", "x"], 'there is no dataset "x": '),
-        (["decode", "x"], 'there is no dataset "x": '),
-        (["cache", "x"], 'there is no dataset "x": '),
-        (["repair", "x"], 'there is no dataset "x": '),
+        (["inspect", "listing.dp"], 'no dataset "listing.dp": .* Did you mean "listings.dp"?'),
+        (["verify", "x"], 'no dataset "x": '),
+        (["decode", "x"], 'no dataset "x": '),
+        (["cache", "x"], 'no dataset "x": '),
+        (["repair", "x"], 'no dataset "x": '),
         (["infer", "a.csv"], 'no file or folder "a.csv"'),
         (["preprocess", "a.yaml", "listings.dp"], 'no file or folder "a.yaml"'),
         (["preprocess", "auto", "--train", "a.csv", "-o", "x"], 'no file or folder "a.csv"'),

@@ -63,7 +63,7 @@ def test_a_column_has_cells_that_the_type_reads():
     for column in ([1.0, None], ["one"], []):
         with pytest.raises(ConfigError, match="Number cannot read all cells"):
             check_feature(dp.Number(), column)
-    with pytest.raises(ConfigError, match="Picky reads none of the columns that check_feature makes up"):
+    with pytest.raises(ConfigError, match="Picky reads none of the columns that check_feature generates"):
         check_feature(Picky())
     with pytest.raises(ConfigError, match="outlier_threshold must be"):
         check_feature(dp.Number(outlier_threshold=-1))
@@ -260,7 +260,7 @@ class Renamed(Plain):
 
 
 BROKEN = [
-    (Listed, "parameters", "another names than was given"),
+    (Listed, "parameters", "another names than was passed"),
     (Counting, "parameters", "an attribute calls"),
     (Crowded, "no cells", "ValueError: zero-size array"),
     (Short, "encode", r"float32 of shape \(11,\) for 12 cells"),
@@ -275,8 +275,8 @@ BROKEN = [
     (Reversed, "decode", "in row 0, and .* decoded and encoded"),
     (Sparing, "decode", "gave 11 rows of float: expected an Arrow array of 12 rows"),
     (Sampling, "expand", r"gave shape \(6,\) for 12 rows"),
-    (Blended, "expand", "among others"),
-    (Busy, "transformer", "fit that returns something else"),
+    (Blended, "expand", "in a batch"),
+    (Busy, "transformer", "fit that returns another object"),
     (Renamed, "transformer", r"shape \(12, 1\) for 12 rows and 2 names"),
 ]
 
