@@ -179,6 +179,7 @@ class BlockCache:
         return self.compression == "none" and is_bytes and math.prod(self.output.shape) > 0
 
     def _read(self, name: str, out: np.ndarray | None, mapped: MappedChunks | None) -> np.ndarray:
+        """Return the rows of a chunk file, including the fill rows of the last block."""
         if not self._is_plain:
             data, row_bytes = (
                 self.folder.read_buffer(name),
@@ -260,6 +261,7 @@ class BlockCache:
         return None if file is None else GrowingBlock(self, block, file)
 
     def _write_files(self, file_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> None:
+        """Write missing metadata and a chunk, again if the cache was removed during the write."""
         for attempt in range(_MAX_TRIES):
             # `clear_cache` holds this lock, so a retry waits for it; with a limit, the caller holds it already.
             with self.parent.lock() if attempt and self.limit is None else nullcontext():

@@ -76,6 +76,7 @@ def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset
 
 
 def _missing_dataset_error(root: Folder) -> Exception:
+    """Return the error for a folder without a manifest: ConfigError, or IncompleteDatasetError after a failed write."""
     unfinished = [name for name in root.children() if _UNFINISHED_FILES & set((root / name).children())]
     if not unfinished:
         return ConfigError(f"no dataset at {root.url}: check the path, or write one there")
@@ -88,6 +89,7 @@ def _missing_dataset_error(root: Folder) -> Exception:
 def _reopen(
     root: Folder, version: str, base_dir: str | None, digest: str | None = None, trusted: bool = False
 ) -> Dataset:
+    """Open an unpickled dataset; ConfigError if it was written again since it was pickled."""
     dataset = open_single(root, base_dir, trusted=trusted)
     # Pickles of older versions have no digest.
     if dataset.version != version or digest not in (None, dataset.digest):

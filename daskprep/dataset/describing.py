@@ -113,6 +113,7 @@ def _find_marks(split: Any, arrays: Mapping[str, np.ndarray]) -> dict[tuple[int,
 
 
 def _append_mark(text: str, mark: str) -> str:
+    """Return the text of a cell with its mark from `_find_marks`."""
     if not text:
         return f"({mark})" if mark in ("missing", "unreadable") else text
     return text + {"": "", "missing": " (imputed)", "unreadable": " (unreadable, imputed)"}.get(

@@ -256,6 +256,7 @@ class Split:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _read_batch(self, outputs: list[Output], schema: pa.Schema, block: int) -> pa.RecordBatch:
+        """Return a block as an Arrow batch with the columns of the schema."""
         rows = self.layout.block_range(self.name, block)
         table_outputs = [output for output in outputs if output.is_scalar or output.stores_cells]
         arrays = self.read([output.name for output in outputs if output not in table_outputs], rows.start, rows.stop)

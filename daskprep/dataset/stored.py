@@ -88,6 +88,7 @@ class StoredDataset:
         return Metadata(parse_state(self.files.read(METADATA), METADATA), self._to_ludwig)
 
     def _to_ludwig(self, name: str) -> dict[str, Any]:
+        """Return the metadata of a feature or an output in Ludwig's format."""
         feature, learned = self._find_learned(name)
         own = {key: value for key, value in learned.to_dict().items() if key not in Learned.__dataclass_fields__}
         params = feature.get_params(deep=False)  # type: ignore[no-untyped-call]

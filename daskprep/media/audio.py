@@ -37,7 +37,7 @@ FORMATS = tuple(SIGNATURES)
 VARIANTS = {"WAVEX": "WAV", "RF64": "WAV"}
 RECIPE_VERSION = 1  # raised when the result of the same recipe changes
 PRE_EMPHASIS = 0.97
-BLOCK_SAMPLES = 1 << 18  # of all channels, decoded at once
+BLOCK_SAMPLES = 1 << 18  # of all channels, decoded per call
 MAX_SAMPLING_RATE = 768_000  # twice what recorders reach
 # Of the ratio of two sampling rates, because the resampling filter grows with its terms. A ratio with larger terms is
 # approximated with a relative error of at most 1e-5, which is less than the error of the clocks of recorders.
@@ -292,7 +292,7 @@ def _check_rate(rate: int, target_rate: int = MAX_RATIO_TERM) -> None:
 
 
 def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
-    """Return the number of frames to decode at `rate`, including the frames that the resampling filter looks ahead."""
+    """Return the number of frames to decode at `rate`, including the lookahead of the resampling filter."""
     if rate == recipe.sampling_rate:
         return recipe.needed_samples
     lookahead = (10 if recipe.resampling == "polyphase" else _SOXR_LOOKAHEAD) * max(1.0, rate / recipe.sampling_rate)
@@ -339,6 +339,7 @@ def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the mean over channels of samples (samples, channels)."""
     if samples.shape[1] == 1:
         return samples[:, 0]
     # Channel by channel, which is many times as fast as a reduction along a short axis.

@@ -103,6 +103,7 @@ def convert_media_objects(values: Iterable[object], kind: MediaKind) -> tuple[pa
 
 
 def _convert_or_raise(values: Iterable[object], kind: MediaKind) -> pa.StructArray:
+    """Return Python objects as a column of `CELL_TYPE`; ColumnError for the first unreadable one."""
     cells, unreadable = convert_media_objects(values, kind)
     if unreadable:
         row, reason = unreadable[0]
@@ -200,6 +201,7 @@ def _is_list_type(data_type: pa.DataType) -> bool:
 
 
 def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
+    """Return whether a struct type has fields with the names and types of media."""
     fields = {field.name: field.type for field in data_type}
     path, data, rate = (fields.get(name, pa.null()) for name in ("path", "bytes", "sampling_rate"))
     if not (pt.is_null(path) or path in _TEXT_TYPES) or not (pt.is_null(data) or _is_binary_type(data)):
@@ -263,6 +265,7 @@ def _is_missing(value: object) -> bool:
 
 
 def _check_utf8(path: str) -> str:
+    """Return a path unchanged; MediaError if it is not valid UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError as error:
@@ -271,6 +274,7 @@ def _check_utf8(path: str) -> str:
 
 
 def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
+    """Return the content of a dict cell: its bytes, or else its array, or else its path."""
     data, path, samples = (None if _is_missing(cell.get(key)) else cell[key] for key in ("bytes", "path", "array"))
     if isinstance(data, bytes | bytearray | memoryview):
         return _CellContent(data=bytes(data))
@@ -290,6 +294,7 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
 
 
 def _encode_image(value: Any) -> _CellContent:
+    """Return an array, tensor or PIL image as PNG, .npy if it could be audio, or path of an unchanged PIL file."""
     if isinstance(value, np.ndarray) or is_tensor(value):
         array = _to_array(value)
         if array.ndim in {1, 2}:
@@ -319,6 +324,7 @@ def _encode_pixels(pixels: Any, path: object) -> _CellContent:
 
 
 def _encode_audio(value: object) -> _CellContent:
+    """Return (samples, rate) as WAV, an array or tensor as .npy."""
     if isinstance(value, tuple) and len(value) == 2:
         return _encode_as_wav(*value)
     if isinstance(value, np.ndarray) or is_tensor(value):

@@ -204,6 +204,7 @@ class ImageDecoder(MediaDecoder):
             self._decode_each(cells, out, failures)
 
     def _decode_on_gpu(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
+        """Decode JPEG files on the GPU in groups, and all other files on the CPU."""
         target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
 
         def read_jpeg(content: Encoded, row: int) -> gpu.Jpeg | None:

@@ -148,6 +148,8 @@ class Decoder:
         self._pending: deque[DecodeRequest] = deque()
 
     def _create_decoder(self, device: int) -> Any:
+        """Return a decoder of nvImageCodec: hardware only, or GPU and CPU if there is no hardware decoder."""
+
         def create(backend: Any) -> Any:
             return self._library.Decoder(device_id=device, backends=[self._library.Backend(backend)])
 

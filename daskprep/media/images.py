@@ -93,9 +93,9 @@ def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None
     broken, or has a format or size that the recipe does not allow.
 
     Interpolated JPEGs are decoded at a half, a quarter or an eighth of their size if that is at least the target size.
-    This takes a quarter of the time for 4 megapixels. For photos of 500 x 375 pixels, the mean difference from decoding
-    in full is 0.3 gray levels at 224 pixels, and 1.5 to 2 at 64 to 160 pixels. With ``jpeg_scale=2`` it is 0 to 0.1
-    from 128 pixels on, and 0.8 at 64. These figures are for Pillow; OpenCV adds up to 0.8.
+    This takes a quarter of the time for 4 megapixels. The mean difference from decoding photos of 500 x 375 pixels in
+    full is 0.3 gray levels at 224 pixels, and 1.5 to 2 at 64 to 160. With ``jpeg_scale=2`` it is 0 to 0.1 from 128
+    pixels on, and 0.8 at 64. These figures are for Pillow; OpenCV adds up to 0.8.
     """
     data = bytes(source)
     with pixels.convert_pillow_errors():

@@ -216,6 +216,7 @@ def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) ->
 
 
 def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
+    """Return the center of an image, of at most this height and width."""
     kept_width, kept_height = min(image.width, width), min(image.height, height)
     # Rounds halves to even, as torchvision's center_crop.
     left, top = round((image.width - kept_width) / 2), round((image.height - kept_height) / 2)

@@ -146,6 +146,7 @@ class MediaReader:
             raise MediaError(str(error)) from error
 
     def _read_local(self, location: Folder) -> bytes:
+        """Return the bytes of a local regular file."""
         try:
             descriptor = os.open(location.path, READ_FLAGS)
             try:
@@ -170,6 +171,7 @@ class MediaReader:
             raise MediaError(f"{location.path}: {_CELL_ERRORS[error.errno]}") from error
 
     def _read_remote(self, location: Folder) -> bytes:
+        """Return the bytes of a remote file, with retries."""
         assert isinstance(location.files, RemoteFiles)
         try:
             return call_with_retries(lambda: self._fetch(location), location.files.attempts)
@@ -182,6 +184,7 @@ class MediaReader:
             raise StorageError(f"{location.url} cannot be read {explain(error)}") from error
 
     def _fetch(self, location: Folder) -> bytes:
+        """Return the bytes of a remote file; EOFError if they are incomplete."""
         with location.filesystem.open(location.path, "rb") as file:
             size = getattr(file, "size", None) or 0
             self._check_size(size, location.url)

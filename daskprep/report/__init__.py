@@ -1,4 +1,4 @@
-"""What a dataset looks like: a page for browsers, and figures of matplotlib."""
+"""Reports on a dataset: an HTML page, and matplotlib figures."""
 
 from __future__ import annotations
 

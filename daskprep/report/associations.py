@@ -1,4 +1,4 @@
-"""How strongly columns go together: on a random sample of training rows, for each pair of numbers and classes."""
+"""Associations of numbers and classes, leakage and equal columns, measured on a random sample of training rows."""
 
 from __future__ import annotations
 
@@ -15,69 +15,68 @@ from daskprep.report.measures import Column
 from daskprep.summaries.distinct_values import DistinctValues
 
 SAMPLE_ROWS = 10_000
-_MAX_CLASSES = 20  # the most frequent; all others are one more
-_BINS = 50  # of numbers, where they predict a target that is a number, too
+_MAX_CLASSES = 20  # the most frequent; the remaining classes are merged into one more
+_BINS = 50  # of a number in Cramér's V
 _MIN_LEAKAGE = 0.95
-_MIN_EQUAL_ROWS = 20  # rows; equal values in fewer may be chance
-_MAX_RELATIVE_DIFFERENCE = 1e-5  # of the range of a number: beyond what single precision rounds off
-_ODD_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
+_MIN_EQUAL_ROWS = 20  # equal values in fewer rows may be a coincidence
+_MAX_RELATIVE_DIFFERENCE = 1e-5  # of the range of a number; more than the rounding errors of float32
+_HASH_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
 
 _SamplePart: TypeAlias = tuple[Mapping[str, np.ndarray], DistinctValues]
 
 
 class RowSample:
-    """Up to 10,000 rows at random of the outputs that are one number or class a row, and which of all rows are equal.
+    """Random sample of up to 10,000 rows of the scalar numbers and classes, and counts of equal rows among all rows.
 
-    Which rows these are depends on their number alone. They are taken from windows of rows that are read for other
-    reasons, so that no block is read twice.
+    The selected rows depend only on the number of rows. They are taken from windows of rows that are read anyway, so
+    that no block is read twice.
 
     Attributes
     ----------
     columns : list of Column
-        Those outputs.
+        Outputs with one number or class per row.
     equal : DistinctValues
-        The distinct rows and how often each occurs; none unless these are all outputs.
+        Hashes of the distinct rows, and how often each occurs; empty if the dataset has other outputs as well.
     """
 
     def __init__(self, columns: Sequence[Column], rows: int) -> None:
-        semantic_type = ("numbers", "classes")
-        self.columns = [one for one in columns if one.output.is_scalar and one.feature.semantic_type in semantic_type]
+        scalar_types = ("numbers", "classes")
+        self.columns = [one for one in columns if one.output.is_scalar and one.feature.semantic_type in scalar_types]
         self.equal = DistinctValues()
         self._are_all = len(self.columns) == len(columns)
-        sample_index = np.arange(min(rows, SAMPLE_ROWS))
-        self._row_numbers = (
-            sample_index
-            if len(sample_index) == rows
-            else np.sort(permute(sample_index, rows, make_key(0, "rows of a report")))
+        indices = np.arange(min(rows, SAMPLE_ROWS))
+        self._sampled = (
+            indices if len(indices) == rows else np.sort(permute(indices, rows, make_key(0, "rows of a report")))
         )
         self._parts: list[_SamplePart] = []
 
     def sample_window(self, arrays: Mapping[str, np.ndarray], start: int, stop: int) -> _SamplePart:
-        """Return what a window of rows adds to the sample."""
-        first, last = np.searchsorted(self._row_numbers, [start, stop])
+        """Return the sampled rows of the window [start, stop) by output, and counts of its equal rows."""
+        first, last = np.searchsorted(self._sampled, [start, stop])
         rows = {one.output.name: arrays[one.output.name] for one in self.columns}
-        return {
-            name: array[self._row_numbers[first:last] - start] for name, array in rows.items()
-        }, self._count_equal_rows(rows)
+        return {key: array[self._sampled[first:last] - start] for key, array in rows.items()}, self._count_equal_rows(
+            rows
+        )
 
     def _count_equal_rows(self, rows: Mapping[str, np.ndarray]) -> DistinctValues:
+        """Return the hashes of rows and their counts; empty if the columns are not all outputs."""
         if not (rows and self._are_all):
             return DistinctValues()
         hashes = np.zeros(1, np.uint64)
         for array in rows.values():
             bits = (array + np.float64(0)).view(np.uint64) if array.dtype.kind == "f" else array.astype(np.uint64)
-            hashes = mix(hashes * _ODD_MULTIPLIER + bits)
+            hashes = mix(hashes * _HASH_MULTIPLIER + bits)
         return DistinctValues.of(pa.array(hashes.view(np.int64)), np.ones(len(hashes), np.int64))
 
     def add(self, window_sample: _SamplePart) -> None:
-        """Add the part of the next window."""
+        """Add the result of `sample_window` for the next window."""
         self._parts.append(window_sample)
         self.equal = self.equal + window_sample[1]
 
     def frame(self) -> pd.DataFrame:
-        """Return the sampled rows, encoded: numbers are floats, and classes are integers.
+        """Return the sampled encoded rows: numbers as float64, classes as int64.
 
-        Numbers that stay missing count as smaller than all others.
+        Missing numbers are replaced by a value below the minimum.
         """
         types = {
             one.output.name: np.float64 if one.feature.semantic_type == "numbers" else np.int64 for one in self.columns
@@ -88,7 +87,10 @@ class RowSample:
 
 
 def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return all pairs of columns that have more than one value, from 1 (one tells the other) to 0."""
+    """Return the association of all pairs of columns, from 1 (one determines the other) to 0, the strongest first.
+
+    Columns with a single value are left out. Each pair has "first", "second", "measure" and "strength".
+    """
     rows = rows[[name for name in rows if len(rows[name].unique()) > 1]]
     groups = {name: _group_values(rows[name]) for name in rows}
     ranks = rows.select_dtypes("float").rank()
@@ -108,16 +110,16 @@ def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple[str, str], float]:
-    """Return how well each column alone predicts each target, from 1 (without an error) to 0."""
+    """Return by (column, target) how well each column alone predicts each target, from 1 (without errors) to 0."""
     groups = {str(name): _group_values(rows[name]) for name in rows}
-    # Rows with equal numbers are in random order: that of the source may be by class.
+    # Rows with equal numbers are put in random order, because the source may be sorted by class.
     ties = permute(np.arange(len(rows)), len(rows), make_key(0, "ties of a report"))
     strengths = {}
     for target in (name for name in targets if name in groups):
         is_class = rows[target].dtype != np.float64
         for name in (name for name in groups if name not in targets):
             if is_class and rows[name].dtype == np.float64:
-                # Each row is predicted by the one with the next smaller number, which finds rare classes, too.
+                # Each row is predicted by the row with the next smaller number, which also finds rare classes.
                 ordered = groups[target][np.lexsort((ties, rows[name]))]
                 strengths[name, target] = _cramers_v(ordered[:-1], ordered[1:]) if len(ordered) > 1 else 0.0
             else:
@@ -126,14 +128,14 @@ def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple
 
 
 def find_leaks(predicted: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
-    """Return which column alone predicts which target, almost without an error."""
+    """Return the pairs (column, target) where the column alone predicts the target almost without errors."""
     return [pair for pair, strength in predicted.items() if strength >= _MIN_LEAKAGE]
 
 
 def find_equal_outputs(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return the pairs of outputs that have the same values in all sampled rows, but not by definition.
+    """Return the pairs of outputs with equal decoded values in all sampled rows.
 
-    Two outputs of the same column of the source are left out, as is a single value.
+    Two outputs of one source column, and outputs with a single value, are left out.
     """
     if len(rows) < _MIN_EQUAL_ROWS:
         return []
@@ -146,7 +148,7 @@ def find_equal_outputs(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tu
         encoded = rows[name].to_numpy().astype(column.output.dtype)
         values = pd.Series(column.feature.decode(encoded, column.learned).to_pandas())
         for other, other_values in earlier:
-            sources = [one.feature.column or one.name for one in (column, other)]
+            sources = [each.feature.column or each.name for each in (column, other)]
             if sources[0] != sources[1] and _have_same_values(values, other_values):
                 pairs.append((other.output.name, name))
                 break
@@ -163,7 +165,7 @@ def _have_same_values(one: pd.Series, other: pd.Series) -> bool:
 
 
 def _group_values(values: pd.Series) -> np.ndarray:
-    """Return small ids: of the most frequent classes, or of quantiles of numbers."""
+    """Return a small group id per row: the rank of its class by frequency, or the quantile bin of its number."""
     if values.dtype == np.float64:
         return np.minimum(values.rank(pct=True).to_numpy() * _BINS, _BINS - 1).astype(np.int64)
     ranks = pd.Series(range(values.nunique()), values.value_counts().index)
@@ -171,7 +173,7 @@ def _group_values(values: pd.Series) -> np.ndarray:
 
 
 def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Cramér's V without the bias of few rows in many classes."""
+    """Return Cramér's V of two columns of group ids, with the bias correction for few rows in many classes."""
     width = int(second.max()) + 1
     crossed = np.bincount(first * width + second, minlength=(int(first.max()) + 1) * width).reshape(-1, width)
     crossed = crossed[crossed.any(axis=1)][:, crossed.any(axis=0)].astype(np.float64)
@@ -183,7 +185,7 @@ def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _correlation_ratio(groups: np.ndarray, ranks: np.ndarray) -> float:
-    """Return the correlation ratio of ranks, whose squares add up to 1, less what chance explains of them."""
+    """Return the correlation ratio of ranks by group, corrected for chance; squares of `ranks` must add up to 1."""
     counts = np.bincount(groups)
     explained = float((np.bincount(groups, ranks) ** 2 / np.maximum(counts, 1)).sum())
     degrees_of_freedom = len(ranks) - int(np.count_nonzero(counts))

@@ -1,4 +1,4 @@
-"""What a report shows, apart from how it is drawn: the same charts become SVG and figures of matplotlib."""
+"""Charts of a report as data, which are drawn as SVG or as matplotlib figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """What all charts have: a title, and what has to be said below."""
+    """Base class of charts, with a title and a note that is shown below."""
 
     title: str
     note: str = ""
@@ -18,19 +18,35 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram(Chart):
-    """How many of what was counted lie between two edges, by split."""
+    """Counts in bins between edges, by split.
+
+    Attributes
+    ----------
+    edges : array
+        Edges of the bins, one more than bins.
+    counts : mapping of str to array
+        Count of each bin, by split.
+    totals : mapping of str to int
+        Total count by split, including values outside of the edges.
+    ticks : sequence of (float, str)
+        Positions on the axis, and their labels.
+    names : sequence of str
+        Names of the bins.
+    unit : str
+        Noun for the counted items, in the singular.
+    """
 
     edges: np.ndarray
     counts: Mapping[str, np.ndarray]
-    totals: Mapping[str, int]  # of each split: more than the sum where some lie beyond the edges
-    ticks: Sequence[tuple[float, str]]  # where on the axis of the edges something is written
-    names: Sequence[str]  # what is between two edges each time
-    unit: str = "row"  # what was counted
+    totals: Mapping[str, int]
+    ticks: Sequence[tuple[float, str]]
+    names: Sequence[str]
+    unit: str = "row"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bars(Chart):
-    """How often each of a few labels occurs, by split; shares are those of `totals`."""
+    """Counts of labels by split; shares are relative to `totals`."""
 
     labels: Sequence[str]
     counts: Mapping[str, Sequence[int]]
@@ -39,9 +55,9 @@ class Bars(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class Band(Chart):
-    """The mean at each position by split, and how far the numbers of the first split lie around it.
+    """Mean at each position by split, and the range from `low` to `high` of the first split.
 
-    There may be fewer points than there are positions, which then are means of neighbours.
+    If there are fewer points than `positions`, each point is the mean of neighboring positions.
     """
 
     positions: int
@@ -52,14 +68,14 @@ class Band(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class TableChart(Chart):
-    """A few values by name; the first row holds the names of the columns."""
+    """Table of values; the first row contains the column names, and the first column the row names."""
 
     rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Chart):
-    """PNG files with a caption each: images, or sounds from left to right, which are as wide as the page allows."""
+    """PNG files with captions; `is_audio`: drawings of audio over time, as wide as the page allows."""
 
     pictures: Sequence[tuple[bytes, str]]
-    of_sounds: bool = False
+    is_audio: bool = False

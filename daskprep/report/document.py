@@ -1,4 +1,4 @@
-"""A report as a value: shown in notebooks, saved as one file."""
+"""Report of a dataset, shown in notebooks and saved as one HTML file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from daskprep.storage.urls import path_text
 _NOTEBOOK_HEIGHT = 640  # pixels
 
 
-@with_attribute_hints(show="save(path), and open the file in a browser; notebooks show a report as it is")
+@with_attribute_hints(show="save(path), and open the file in a browser; notebooks display a report automatically")
 @dataclass(frozen=True, repr=False)
 class Report:
-    """A page of HTML that needs no other file and no network, and works without scripts.
+    """HTML page that needs no other file and no network, and works without scripts.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Report:
         return copy.deepcopy(dict(self._findings))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file, whole or not at all; a file that is there already is replaced."""
+        """Write the page to a file atomically; an existing file is replaced."""
         folder, slash, name = path_text(path, "file").rpartition("/")
         if not name:
             raise ConfigError(f"{os.fspath(path)!r} is not a file name: add one, such as report.html")
@@ -48,14 +48,14 @@ class Report:
         return f"Report of {format_bytes(len(self.html.encode()))}: save(path) writes it, to be opened in a browser"
 
     def _repr_html_(self) -> str:
-        # In a frame, the styles of the page and of the notebook leave each other alone.
+        # A frame separates the styles of the page and of the notebook.
         style = f"width:100%;height:{_NOTEBOOK_HEIGHT}px;border:1px solid rgba(128,128,128,0.4);border-radius:6px"
-        shown = self.html.replace(SEARCH, "")  # in a sandbox, which would report that the script was stopped
+        shown = self.html.replace(SEARCH, "")  # the sandbox would log an error for the script
         return element("iframe", srcdoc=shown, style=style, sandbox="", title="Report")
 
 
 def make_report(dataset: Dataset, path: str | os.PathLike[str] | None = None) -> Report:
-    """Return the report of a dataset, and write it to `path` if one is given."""
+    """Return the report of a dataset, and write it to `path` unless None."""
     report = Report(*page(dataset))
     if path is not None:
         report.save(path)

@@ -1,4 +1,4 @@
-"""Charts as HTML and inline SVG: what is drawn stretches with the page, what is written does not."""
+"""Charts as HTML with inline SVG; shapes stretch with the page, and text does not."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def draw(chart: Chart) -> Markup:
 
 
 def draw_bar(length: float) -> Markup:
-    """Return a bar that takes a share of the width that there is."""
+    """Return a bar with `length` from 0 to 1 of the available width."""
     return _svg([element("g", _rect(0, 0, length * _WIDTH, 10), class_="train")], None, 10.0)
 
 
 def draw_legend(splits: Iterable[str]) -> Markup:
-    """Return the names of splits, each with its colour."""
+    """Return the names of splits, each with its color."""
     return element("p", *(element("span", split, class_=f"key {split}") for split in splits), class_="legend")
 
 
 def draw_table(rows: Sequence[Sequence[str]], kind: str) -> Markup:
-    """Return a table whose first row names the columns, if it names any."""
+    """Return a table with the CSS class `kind`; the first row contains column names, or only empty cells."""
     head, *body = rows
     lines = [element("tr", *(element("th", cell, scope="col") for cell in head))] if any(head) else []
     lines += [
@@ -46,6 +46,7 @@ def draw_table(rows: Sequence[Sequence[str]], kind: str) -> Markup:
 
 @functools.singledispatch
 def _draw_body(chart: Chart) -> Markup:
+    """Return a chart without its title and note."""
     raise NotImplementedError(type(chart).__name__)
 
 
@@ -64,19 +65,22 @@ def _(chart: Histogram) -> Markup:
 
 
 def _draw_column(chart: Histogram, split: str, index: int, x: np.ndarray, height: float) -> Markup:
+    """Return a bin as a bar, with a tooltip of its counts; `x` are pixel positions of edges, `height` is 0 to 1."""
     amounts = [
-        f"{name} {format_count(int(one[index]), chart.unit)} ({format_share(int(one[index]), max(chart.totals[name], 1))})"
-        for name, one in chart.counts.items()
+        f"{name} {format_count(int(counts[index]), chart.unit)} "
+        f"({format_share(int(counts[index]), max(chart.totals[name], 1))})"
+        for name, counts in chart.counts.items()
     ]
     left, width = x[index], x[index + 1] - x[index]
     gap = min(0.8, 0.15 * width)
     tooltip = element("title", "\n".join([chart.names[index], *amounts]))
     bar = _rect(left + gap / 2, (1 - height) * _HEIGHT, width - gap, height * _HEIGHT)
-    # The whole column answers to the pointer, also where its bar is short.
+    # The transparent rectangle shows the tooltip also above a short bar.
     return element("g", tooltip, _rect(left, 0, width, _HEIGHT, "hover"), bar, class_=split)
 
 
 def _draw_steps(split: str, x: np.ndarray, heights: np.ndarray) -> Markup:
+    """Return the outline of a histogram of a further split; `heights` are 0 to 1."""
     y = (1 - heights) * _HEIGHT
     points = "".join(f"H{_format_number(right)}V{_format_number(one)}" for right, one in zip(x[:-1], y, strict=True))
     return element(
@@ -104,6 +108,7 @@ def _(chart: Bars) -> Markup:
 
 
 def _draw_bar_group(shares: Mapping[str, Sequence[float]], index: int, top: float) -> Markup:
+    """Return the bars of one label, one per split; `top` is the share of the longest bar."""
     height = 12.0 / len(shares)
     bars = []
     for row, (split, one) in enumerate(shares.items()):
@@ -141,12 +146,12 @@ def _(chart: TableChart) -> Markup:
 
 @_draw_body.register
 def _(chart: Pictures) -> Markup:
-    shown = []
+    figures = []
     for data, caption in chart.pictures:
         source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
         image = element("img", src=source, alt=caption, loading="lazy")
-        shown.append(element("figure", image, element("figcaption", caption)))
-    return element("div", *shown, class_="sounds" if chart.of_sounds else "pictures")
+        figures.append(element("figure", image, element("figcaption", caption)))
+    return element("div", *figures, class_="sounds" if chart.is_audio else "pictures")
 
 
 def _svg(shapes: Sequence[str], label: str | None, height: float = _HEIGHT) -> Markup:
@@ -161,10 +166,10 @@ def _rect(x: float, y: float, width: float, height: float, kind: str | None = No
 
 
 def _axis(ticks: Sequence[tuple[float, str]]) -> Markup:
-    """Return what is written below: apart from the drawing, which is stretched."""
+    """Return the labels below a chart, as HTML because text in the SVG would be stretched; `ticks` are in percent."""
     marks = []
     for percent, text in ticks:
-        # Words at the ends would else stand beyond the page.
+        # Centered labels at the ends would extend beyond the page.
         side = "start" if percent < 3 else "end" if percent > 95 else "middle"
         marks.append(element("span", text, class_=side, style=f"left:{_format_number(percent)}%"))
     return element("div", *marks, class_="axis")

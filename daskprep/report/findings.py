@@ -1,4 +1,4 @@
-"""What a report says of all features at once: overview, alerts, associations and drift, as JSON values."""
+"""Findings of a report over all features: overview, alerts, associations and drift, as JSON values."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ FORMAT, FORMAT_VERSION = "daskprep-report", 1
 _MAX_PAIRS = 100
 _MIN_MISSING_SHARE, _MIN_MAJORITY_SHARE, _MIN_DUPLICATE_SHARE = 0.3, 0.9, 0.01
 _DRIFT_BINS, _DRIFT_CLASSES, _MIN_DRIFT = 10, 20, 0.2
-_MIN_SKEW, _FEW_NUMBERS = 9, 10  # times as far from the median is one of the outer percentiles as the other
-_MIN_GAP_SHARE = 0.5  # of the range between these percentiles, without a value in it
+_MIN_SKEW, _FEW_NUMBERS = 9, 10  # ratio of the distances of the 1 % and 99 % quantiles from the median
+_MIN_GAP_SHARE = 0.5  # of the range between these quantiles, in which no value occurs
 _MANY_CLASSES, _MANY_SHARE = 50, 0.2
-_LINEAR_NORMALIZATIONS = frozenset(
-    {None, "zscore", "minmax", "iq", "robust"}
-)  # normalizations that leave a skew as it is
+_LINEAR_NORMALIZATIONS = frozenset({None, "zscore", "minmax", "iq", "robust"})  # do not change the skew
 
 
 def summarize_findings(
     dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput, sample: RowSample
 ) -> dict[str, Any]:
-    """Conclude from what was counted of all rows, and from a sample; docs/report.schema.json describes the result."""
+    """Return the findings as JSON values with the schema docs/report.schema.json.
+
+    `summaries` are the results of measures over all rows, by output and split. The first split is the reference for
+    drift. `sample` contains rows of that split, from which associations are computed.
+    """
     rows = sample.frame()
     pairs = associate(rows)
     targets = [column.output.name for column in columns if column.name in dataset.targets]
@@ -47,7 +49,7 @@ def summarize_findings(
     for name, outputs in groupby(columns, key=lambda column: column.name):
         column = next(outputs)
         by_split = summaries[column.output.name]
-        # Training rows that are cross-fitted are encoded in another way than those of other splits.
+        # Cross-fitted training rows are encoded by other states than the rows of other splits.
         drift = {} if column.feature._cross_fit else measure_drift(by_split)
         facts = _summarize_column(dataset, column, by_split) | {
             "drift": {split: index for split, (index, _) in drift.items()}
@@ -57,13 +59,15 @@ def summarize_findings(
         column_alerts = list(_find_alerts(facts, column, next(iter(by_split.values()))))
         column_alerts += [("drift", f"is distributed differently in {', '.join(high)}")] * bool(high)
         alerts += [{"kind": kind, "feature": name, "text": text} for kind, text in column_alerts]
-    for one, target in find_leaks(predicted):
+    for name, target in find_leaks(predicted):
         text = f'alone predicts the target "{target}" in the sampled rows: check that it is known at inference'
-        alerts.append({"kind": "leakage", "feature": one, "text": text})
-    for one, other in find_equal_outputs(rows, sample.columns):
+        alerts.append({"kind": "leakage", "feature": name, "text": text})
+    for name, other in find_equal_outputs(rows, sample.columns):
         if other not in targets:
-            alerts.append({"kind": "equal", "feature": other, "text": f'has the same values as "{one}": leave one out'})
-    # Rows that balancing repeats are none of the source.
+            alerts.append(
+                {"kind": "equal", "feature": other, "text": f'has the same values as "{name}": leave one out'}
+            )
+    # Balancing repeats rows, which are not duplicates of the source.
     alerts += [] if dataset.metadata.get("balance") else _find_duplicates(sample.equal)
     dataset_facts = {
         "rows": dict(dataset.layout.rows),
@@ -82,6 +86,7 @@ def summarize_findings(
 
 
 def _find_duplicates(rows: DistinctValues) -> list[dict[str, Any]]:
+    """Return an alert if more than 1 % of the rows equal an earlier one; `rows` are hashes of rows and their counts."""
     compared_rows = int(rows.counts.sum())
     equal = compared_rows - len(rows.counts)
     if equal <= _MIN_DUPLICATE_SHARE * compared_rows:
@@ -92,7 +97,7 @@ def _find_duplicates(rows: DistinctValues) -> list[dict[str, Any]]:
 
 
 def _strongest_with_target(pairs: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> dict[str, float]:
-    """Return the strongest association of each other output with a target; pairs are in this order."""
+    """Return, by output, the strongest association with any target; `pairs` must be sorted, the strongest first."""
     strongest: dict[str, float] = {}
     for pair in pairs:
         if len(names := {pair["first"], pair["second"]} - set(targets)) == 1:
@@ -101,6 +106,7 @@ def _strongest_with_target(pairs: Sequence[Mapping[str, Any]], targets: Sequence
 
 
 def _summarize_column(dataset: Dataset, column: Column, by_split: Mapping[str, Any]) -> dict[str, Any]:
+    """Return name, type and counts of a feature; distinct values are counted in the first split."""
     learned = dataset.learned[column.name]
     return {
         "name": column.name,
@@ -113,14 +119,16 @@ def _summarize_column(dataset: Dataset, column: Column, by_split: Mapping[str, A
     }
 
 
-def _count_distinct(counted: Any) -> int | None:
-    if isinstance(counted, ClassTally):
-        return int(np.count_nonzero(counted.counts))
-    summary = counted.days if isinstance(counted, DateTally) else counted
+def _count_distinct(result: Any) -> int | None:
+    """Return the number of distinct values in the result of a measure; None if it is not exact or has none."""
+    if isinstance(result, ClassTally):
+        return int(np.count_nonzero(result.counts))
+    summary = result.days if isinstance(result, DateTally) else result
     return len(summary.keys) if isinstance(summary, Quantiles) and summary.exact else None
 
 
 def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of the alerts of a feature; `first` is the result of its measure for the first split."""
     distinct = facts["distinct"]
     if distinct == 1:
         yield "constant", "has a single value"
@@ -144,21 +152,21 @@ def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterat
 
 
 def _suggest_normalization(numbers: Quantiles) -> str | None:
-    """Return the remedy for numbers of which one tail is far longer than the other; None if there is no such tail."""
+    """Return the remedy for numbers with one tail far longer than the other; None if they are not skewed."""
     low, middle, high = ends = numbers.quantiles(np.array([0.01, 0.5, 0.99])) / 2
     if (ratio := _tail_ratio(ends)) <= _MIN_SKEW:
         return None
     values = numbers.values() / 2
     inner = values[(values >= low) & (values <= high)]
     if np.diff(inner, prepend=low, append=high).max() > _MIN_GAP_SHARE * (high - low):
-        return None  # two groups of values, and not a tail
+        return None  # two clusters of values instead of a tail
     if values[0] >= 0 and high - middle > middle - low and _tail_ratio(np.log1p(2 * ends)) < ratio / 2:
         return 'normalization="log1p" may suit it'
     return 'normalization="quantile_normal" evens it out'
 
 
 def _tail_ratio(ends: np.ndarray) -> float:
-    """Return how many times as long the longer tail is as the shorter one."""
+    """Return the ratio of the longer tail to the shorter one; `ends` are a low quantile, the median and a high one."""
     shorter, longer = sorted(np.diff(ends).tolist())
     return float(longer / shorter) if shorter else math.inf if longer else 0.0
 
@@ -166,19 +174,22 @@ def _tail_ratio(ends: np.ndarray) -> float:
 def measure_drift(by_split: Mapping[str, Any]) -> dict[str, tuple[float, bool]]:
     """Return the population stability index of each further split against the first, and whether it is high.
 
-    An index is high where it is so beyond twice of what chance alone makes of so few rows.
+    An index is high if it exceeds the threshold plus twice its expected value for random splits of this size.
     """
     first, *others = by_split
-    binned = {split: _bin_both(by_split[first], by_split[split]) for split in others}
+    pairs = {split: _bin_both(by_split[first], by_split[split]) for split in others}
     return {
         split: _stability_index(*(counts.astype(np.float64) for counts in pair))
-        for split, pair in binned.items()
+        for split, pair in pairs.items()
         if pair
     }
 
 
 def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Count rows in bins: the most frequent classes and all others, or tenths of the first split."""
+    """Return the row counts of two splits in common bins; None for measures without bins.
+
+    Bins are the most frequent classes of the first split and one for the rest, or deciles of its numbers.
+    """
     if isinstance(first, ClassTally):
         one, two = first.counts, other.counts
         bins = np.full(max(len(one), len(two)), _DRIFT_CLASSES)
@@ -190,7 +201,7 @@ def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
     spreads = [one.days if isinstance(one, DateTally) else one for one in (first, other)]
     if not all(len(spread.keys) for spread in spreads):
         return None
-    # By buckets that are as wide in both: the rows of a frequent value are then in the same bin.
+    # Buckets of the same width in both splits, so that the rows of a frequent value are in the same bin.
     shift = max(one.shift for one in spreads)
     keys = [one.keys >> (shift - one.shift) for one in spreads]
     ranks = np.cumsum(spreads[0].counts)
@@ -203,10 +214,11 @@ def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _stability_index(first: np.ndarray, other: np.ndarray) -> tuple[float, bool]:
+    """Return the population stability index of two arrays of row counts by bin, and whether it is high."""
     first = np.pad(first, (0, len(other) - len(first)))
     kept = first + other > 0
     chance = (np.count_nonzero(kept) - 1) * (1 / max(first.sum(), 1) + 1 / max(other.sum(), 1))
-    # Half a row in each bin: nothing has no logarithm.
+    # Half a row is added to each bin, because an empty one has no logarithm.
     one, two = ((counts[kept] + 0.5) / (counts[kept] + 0.5).sum() for counts in (first, other))
     index = float(((one - two) * np.log(one / two)).sum())
     return index, index - 2 * float(chance) > _MIN_DRIFT

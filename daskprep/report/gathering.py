@@ -1,4 +1,4 @@
-"""Read a dataset once, block by block, and count what a report shows; memory does not grow with the rows."""
+"""One pass over a dataset that computes the measures of all columns, with memory independent of the number of rows."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _MAX_THREADS = 4
 
 T = TypeVar("T")
 R = TypeVar("R")
-_Task = tuple[Split, Sequence[Column], int, int]  # rows of a few outputs that are read and counted at a time
+_Task = tuple[Split, Sequence[Column], int, int]  # columns, and start and stop of rows, that are read together
 
 
 def choose_reporter(column: Column) -> ColumnReporter:
-    """Return what is done for a column."""
+    """Return the charts and the measure for a column."""
     semantic_type = column.feature.semantic_type
     return REPORTERS["series" if semantic_type == "numbers" and not column.output.is_scalar else semantic_type]
 
 
 def list_columns(dataset: Dataset) -> list[Column]:
-    """Return the outputs of a dataset, with what made them."""
+    """Return all outputs of a dataset with their features and learned states, missing indicators included."""
     outputs = {output.name: output for output in dataset.layout.outputs}
     columns = []
     for name, feature in dataset.features.items():
@@ -50,9 +50,10 @@ def list_columns(dataset: Dataset) -> list[Column]:
 def gather(
     splits: Sequence[Split], columns: Sequence[Column], sample: RowSample | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return what was counted of all rows, by output and split; of images and sounds, the first split itself.
+    """Return the results of the measures over all rows, by output and split.
 
-    Rows of the first split are added to `sample`.
+    Images and audio have no measure: their result is the first split itself. Rows of the first split are added to
+    `sample`, unless None.
     """
     measured = [column for column in columns if choose_reporter(column).measure is not None]
     summaries: dict[str, dict[str, Any]] = {column.output.name: {splits[0].name: splits[0]} for column in columns}
@@ -67,7 +68,7 @@ def gather(
         ) if sample and is_sampled else None
 
     tasks = [task for split in splits for task in _make_tasks(split, measured)]
-    for (split, *_), (results, sample_part) in zip(tasks, _map_ahead(measure, tasks), strict=True):
+    for (split, *_), (results, sample_part) in zip(tasks, _map_in_order(measure, tasks), strict=True):
         if sample and sample_part:
             sample.add(sample_part)
         for name, result in results.items():
@@ -77,7 +78,7 @@ def gather(
 
 
 def _measure_columns(columns: Sequence[Column], rows: Mapping[str, Any], index: Any = ...) -> Iterator[tuple[str, Any]]:
-    """Give what is counted of some rows of each column."""
+    """Yield name and measure of each column for the rows at `index`; `rows` are arrays by output."""
     for column in columns:
         measure = choose_reporter(column).measure
         assert measure is not None
@@ -85,7 +86,7 @@ def _measure_columns(columns: Sequence[Column], rows: Mapping[str, Any], index: 
 
 
 def _make_tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
-    """Cut a split: the scalars together, which lie in one table, and all other outputs alone."""
+    """Yield the tasks of a split: scalars together, because they are stored in one table, other outputs one by one."""
     groups = [[column for column in columns if column.output.is_scalar]]
     groups += [[column] for column in columns if not column.output.is_scalar]
     for group in filter(None, groups):
@@ -94,15 +95,15 @@ def _make_tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
 
 
 def split_windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut the rows of a split into pieces of whole blocks, each of a few megabytes or one block."""
+    """Yield start and stop of windows of complete blocks, each of a few megabytes or one block."""
     block_rows = split.layout.block_rows
     step = max(1, _WINDOW_BYTES // max(1, row_bytes * block_rows)) * block_rows
     for start in range(0, len(split), step):
         yield start, min(start + step, len(split))
 
 
-def _map_ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Give the results in order, computed on threads: as few ahead as keep them busy, since each holds memory."""
+def _map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield the results in order, computed on threads, with few pending results because each takes memory."""
     threads = min(_MAX_THREADS, os.cpu_count() or 1)
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-report") as pool:
@@ -114,13 +115,13 @@ def _map_ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
             yield waiting.popleft().result()
 
 
-# -- what balancing did
+# -- balancing
 
 
 def count_source_rows(split: Split, columns: Sequence[Column]) -> tuple[int, dict[str, Any]]:
-    """Return how many rows of the source a split has, and what was counted of each once, by output.
+    """Return the number of distinct source rows in a split, and the measures over these rows, by output.
 
-    Memory is one bit for each row of the source.
+    Each row that balancing repeated is counted once. Memory is one bit per row of the source.
     """
     seen = np.zeros(0, np.uint8)
     distinct = 0

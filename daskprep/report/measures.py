@@ -1,4 +1,4 @@
-"""What is counted of the rows of one output: small summaries that merge, block after block."""
+"""Measures of the rows of one output: small summaries that merge across blocks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Range, Summary
 from daskprep.vocabulary import Vocabulary
 
-_MAX_POSITION_VALUE = 1e140  # whose squares can be added up; means and deviations take what lies beyond for that
+_MAX_POSITION_VALUE = 1e140  # larger numbers are clipped in means and deviations, so that sums of squares stay finite
 
 
 @dataclass(frozen=True)
 class Column:
-    """An output, with the feature that made it and what that learned."""
+    """Output of a dataset with its feature, and the learned state of that output; `name` is the feature's name."""
 
     name: str
     output: Output
@@ -34,21 +34,21 @@ class Column:
 
 @dataclass(frozen=True)
 class ClassTally(Summary):
-    """How often each class occurs."""
+    """Number of rows of each class, by id."""
 
     counts: np.ndarray
 
 
 @dataclass(frozen=True)
 class TokenTally(ClassTally):
-    """How often each token occurs, and how many rows have how many of them."""
+    """Count of each token by id, and in `lengths` the number of rows with 0, 1, 2, ... tokens."""
 
     lengths: np.ndarray
 
 
 @dataclass(frozen=True)
 class DateTally(Summary):
-    """Days since 1970, days of the week from Monday on, and hours."""
+    """Distribution of days since 1970, and counts of weekdays (Monday first) and hours."""
 
     days: Quantiles
     weekdays: np.ndarray
@@ -57,7 +57,7 @@ class DateTally(Summary):
 
 @dataclass(frozen=True)
 class H3Tally(Summary):
-    """How often each resolution and each base cell of H3 occurs."""
+    """Counts of each resolution and each base cell of H3."""
 
     resolutions: np.ndarray
     base_cells: np.ndarray
@@ -65,7 +65,7 @@ class H3Tally(Summary):
 
 @dataclass(frozen=True)
 class PositionSums(Summary):
-    """Sums, squares and range of the numbers at each position of a row."""
+    """Number of rows, sums and sums of squares by position in a row, and the range over all positions."""
 
     rows: int
     sums: np.ndarray
@@ -83,29 +83,29 @@ class PositionSums(Summary):
 
 
 def compute_mean(numbers: Quantiles) -> float:
-    """Return the mean of numbers; those of a bucket count as its middle."""
+    """Return the mean of numbers; the numbers of a bucket count as its middle."""
     values = numbers.values()
-    # Shares of the largest doubles add up to a double, which they do not themselves.
+    # Weighted by shares, because a sum of very large doubles would overflow.
     mean = float(values @ (numbers.counts / numbers.count))
     return float(min(max(mean, values[0]), values[-1]))
 
 
 def measure_numbers(column: Column, rows: np.ndarray) -> Quantiles:
-    """Measure numbers as they were before they were normalized."""
+    """Return the distribution of numbers before normalization, without missing values."""
     return Quantiles.of(column.feature.decode(rows, column.learned).drop_null().to_numpy())
 
 
 def count_classes(column: Column, rows: np.ndarray) -> ClassTally:
-    """Count ids, one a row."""
+    """Count the rows of each class id."""
     max_id = np.max(column.feature.limits(column.learned)[""][1])
     return ClassTally(np.bincount(rows, minlength=int(max_id) + 1))
 
 
 def count_tokens(column: Column, rows: np.ndarray) -> TokenTally:
-    """Count padded ids, those of bags as often as the numbers below them say."""
+    """Count token ids without padding; bags (rows, 2, length) contain ids and the count of each id."""
     ids, repeats = (rows[:, 0], rows[:, 1].ravel()) if rows.ndim == 3 else (rows, None)
     size, padding = len(column.vocabulary), column.vocabulary.specials.padding_id or 0
-    # Sums of whole numbers, which are exact in doubles.
+    # Weighted bincount returns doubles, in which sums of integers are exact.
     counts = np.bincount(ids.ravel(), repeats, minlength=size).astype(np.int64)
     counts[padding] = 0
     lengths = np.count_nonzero(ids != padding, axis=1)
@@ -113,7 +113,7 @@ def count_tokens(column: Column, rows: np.ndarray) -> TokenTally:
 
 
 def count_dates(column: Column, rows: np.ndarray) -> DateTally:
-    """Count the parts of dates."""
+    """Count days, weekdays and hours of encoded dates."""
     moments = column.feature.decode(rows, column.learned).cast(pa.int64()).to_numpy()
     days, seconds = np.divmod(moments // MICROS_PER_SECOND, SECONDS_PER_DAY)
     return DateTally(
@@ -122,12 +122,12 @@ def count_dates(column: Column, rows: np.ndarray) -> DateTally:
 
 
 def count_h3_cells(column: Column, rows: np.ndarray) -> H3Tally:
-    """Count the parts of H3 cells."""
+    """Count resolutions and base cells of encoded H3 cells."""
     return H3Tally(np.bincount(rows[:, 2], minlength=16), np.bincount(rows[:, 3], minlength=128))
 
 
 def measure_positions(column: Column, rows: np.ndarray) -> PositionSums:
-    """Measure numbers by where they stand in a row."""
+    """Sum numbers and their squares by position in a row."""
     flat = rows.reshape(len(rows), -1)
     low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
     if max(-low, high) > _MAX_POSITION_VALUE:
@@ -137,6 +137,6 @@ def measure_positions(column: Column, rows: np.ndarray) -> PositionSums:
 
 
 def measure_other(column: Column, rows: np.ndarray) -> Summary:
-    """Measure the rows of a type of someone's own; what is no finite number counts as 0."""
+    """Measure the rows of a custom feature type; values that are not finite count as 0."""
     numbers = np.where(np.isfinite(rows), rows, 0).astype(np.float64)
     return Quantiles.of(numbers) if rows.ndim == 1 else measure_positions(column, numbers)

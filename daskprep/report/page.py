@@ -1,4 +1,4 @@
-"""The page of a dataset: what it holds, how its features are distributed, and what lies where on disk."""
+"""HTML page of a report: splits, alerts, distributions of features, associations and sizes on disk."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
 from daskprep.summary_html import describe_learned, make_learned_cells
 
-_MAX_FEATURES = 200  # of which each takes some 6 KB of the page
+_MAX_FEATURES = 200  # about 6 KB of the page each
 _MAX_FACT_CHARACTERS = 300
 _MAX_NAMED = 40
 _MAX_ALERTS, _MAX_PAIRS, _MIN_STRENGTH = 40, 12, 0.1
 _MAX_SMALL_BARS = 32
-_TABLES, _OTHER_FILES = "tables of all that is one number a row", "what was learned, and metadata"
+_TABLES, _OTHER_FILES = "tables of scalar outputs", "fitted state and metadata"
 
 STYLE = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
 
-# The field is hidden until this runs, which it does neither in notebooks nor where readers turn scripts off.
+# The search field is hidden until this runs, because notebooks and browsers without JavaScript do not run it.
 _SCRIPT = """
 const field=document.querySelector(".search"),rows=[...document.querySelectorAll(".overview tr")].slice(1);
 field.oninput=()=>{for(const row of rows){const [name,type]=[...row.cells].map(cell=>cell.textContent.toLowerCase());
@@ -48,19 +48,19 @@ field.hidden=false;
 """
 SEARCH = element("script", Markup(_SCRIPT))
 _DIGEST = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-# Whatever a value might hold: nothing but the script above runs, and nothing is fetched.
+# Values of a dataset are untrusted: only the script above may run, and nothing is fetched.
 _POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_DIGEST}'"
 
 
 def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
-    """Return a whole page of HTML that loads nothing, and its findings: the same for the same dataset."""
+    """Return the report of a dataset as a self-contained HTML page, and its findings; both are deterministic."""
     shown = set(islice(dataset.features, _MAX_FEATURES))
     columns = [column for column in list_columns(dataset) if column.name in shown]
     splits = list(dataset.splits.values())
     sample = RowSample(columns, len(splits[0]))
     summaries = gather(splits, columns, sample)
     findings = summarize_findings(dataset, columns, summaries, sample)
-    charts = {one.output.name: choose_reporter(one).charts(one, summaries[one.output.name]) for one in columns}
+    charts = {item.output.name: choose_reporter(item).charts(item, summaries[item.output.name]) for item in columns}
     by_name = {name: list(group) for name, group in groupby(columns, key=lambda column: column.name)}
     title = truncate(dataset.url.rstrip("/").rpartition("/")[2] or dataset.url)
     body = element(
@@ -75,7 +75,7 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         _splits(dataset),
         *_balance(dataset, columns, summaries),
         element("h2", "Overview"),
-        _overview(dataset, findings, {name: charts[one[0].output.name] for name, one in by_name.items()}),
+        _overview(dataset, findings, {name: charts[outputs[0].output.name] for name, outputs in by_name.items()}),
         *_associations(findings),
         element("h2", "Features"),
         draw_legend(dataset.splits) if len(splits) > 1 else Markup(),
@@ -95,7 +95,7 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        # Browsers ask the server for an icon unless one is named.
+        # Without an icon, browsers would request one from the server.
         element("link", rel="icon", href="data:,"),
         element("title", f"{title}: report"),
         element("style", Markup(STYLE)),
@@ -104,6 +104,7 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
 
 
 def _tiles(dataset: Dataset) -> Markup:
+    """Return the main numbers of a dataset: rows, features and sizes."""
     rows = sum(dataset.layout.rows.values())
     tiles = {
         "rows": f"{rows:,}",
@@ -136,7 +137,7 @@ def _splits(dataset: Dataset) -> Markup:
     notes = [f"A block has {format_count(layout.block_rows, 'row')}; files are {compression}."]
     if (rejects := dataset.manifest.files.get(REJECTS)) and rejects.rows:
         notes.append(
-            f"{format_count(rejects.rows, 'row')} of the source could not be used: rejects() tells which, and why."
+            f"{format_count(rejects.rows, 'row')} of the source could not be used: rejects() lists them with reasons."
         )
     return _card(draw_table(rows, "grid"), " ".join(notes))
 
@@ -149,16 +150,17 @@ def _first_rows(split: Split) -> Markup:
     return _card(element("div", Table(head, rows, tuple, "row").html(), class_="scroll"), note)
 
 
-# -- all features at once
+# -- all features
 
 
 def _links(findings: Mapping[str, Any]) -> dict[str | None, Markup]:
-    """Return what leads to the card of each feature, with a blank after it."""
+    """Return, by feature, a link to its card with a space after it."""
     names = enumerate(one["name"] for one in findings["features"])
     return {name: join([element("a", truncate(name), href=f"#feature-{index}"), " "]) for index, name in names}
 
 
 def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
+    """Return a heading and a list of the first alerts; empty if there are none."""
     links, alerts = _links(findings), findings["alerts"]
     shown = [
         element("li", element("span", one["kind"], class_="kind"), links.get(one["feature"], ""), one["text"])
@@ -172,7 +174,7 @@ def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
 
 
 def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str, Sequence[Chart]]) -> Markup:
-    """Return a row for each feature, with a link to its card."""
+    """Return a table with one row per feature, with a link to its card."""
     links, others = _links(findings), list(dataset.splits)[1:]
     drifting = [f"drift in {split}" for split in others]
     with_target = ["with target"] * bool(dataset.targets)
@@ -191,7 +193,7 @@ def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str
 
 
 def _small_bars(charts: Sequence[Chart]) -> Markup:
-    """Return the first chart of a feature as small bars, of the first split."""
+    """Return the first chart of a feature as small bars of the first split; empty if it has no bars."""
     if not charts or not isinstance(charts[0], Histogram | Bars):
         return Markup()
     counts = np.asarray(next(iter(charts[0].counts.values())))
@@ -200,6 +202,7 @@ def _small_bars(charts: Sequence[Chart]) -> Markup:
 
 
 def _associations(findings: Mapping[str, Any]) -> list[Markup]:
+    """Return a heading and the strongest associations as bars; empty if there are none."""
     rows = [
         _bar_row(f"{truncate(one['first'])}, {truncate(one['second'])}", f"{strength:.2f}", one["measure"], strength)
         for one in findings["associations"][:_MAX_PAIRS]
@@ -238,7 +241,7 @@ def _feature_card(
 
 
 def _output_facts(column: Column, learned: Learned) -> Markup:
-    """Return what an output looks like, and what was learned where it comes from."""
+    """Return dtype, shape and learned state of an output."""
     shape = " x ".join(f"{one:,}" for one in column.output.shape)
     name = f"{truncate(column.output.name)}: " if column.output.name != column.name else ""
     parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]
@@ -252,17 +255,18 @@ def _output_facts(column: Column, learned: Learned) -> Markup:
     return join(lines)
 
 
-# -- what balancing did
+# -- balancing
 
 
 def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput) -> list[Markup]:
+    """Return the classes of the training rows before and after balancing; empty without balancing."""
     balance = dataset.metadata.get("balance")
     if balance is None or "train" not in dataset.splits:
         return []
     classes = [column for column in columns if column.feature.semantic_type == "classes"]
     distinct, before = count_source_rows(dataset["train"], classes)
     charts = []
-    # That of the balanced column says most.
+    # The balanced column is shown first.
     for column in sorted(classes, key=lambda one: (one.feature.column or one.name) != balance["column"]):
         by_stage = {"before": before[column.output.name], "after": summaries[column.output.name]["train"]}
         shown = choose_reporter(column).charts(column, by_stage)
@@ -273,7 +277,7 @@ def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesBy
         now = format_count(len(dataset["train"]), "training row")
         notes.append(f"{format_count(distinct, 'row')} of the source are {now} now.")
     if balance["type"] == "undersample":
-        notes.append("Rows that were left out are not in the dataset, so that only those that were kept are counted.")
+        notes.append("Rows that were left out are not in the dataset: only the kept rows are counted.")
     note, drawn = element("p", " ".join(notes), class_="note"), element("div", *charts, class_="charts")
     return [element("h2", "Classes before and after balancing"), element("div", note, drawn, class_="card")]
 
@@ -282,7 +286,7 @@ def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesBy
 
 
 def _sizes(dataset: Dataset) -> Markup:
-    """Return what the files of each output take, which are a folder for each, and those of scalars together."""
+    """Return the bytes on disk of each array output, of the tables of all scalars, and of other files."""
     folders = {folder_name(output.name): output.name for output in dataset.layout.matrices}
     tables = [output.name for output in dataset.layout.outputs if output not in dataset.layout.matrices]
     stored = Counter[str]()
@@ -303,6 +307,7 @@ def _sizes(dataset: Dataset) -> Markup:
 
 
 def _bar_row(name: str, figure: str, remark: str, length: float) -> Markup:
+    """Return a table row with a bar of `length` from 0 to 1."""
     figures = element("td", element("b", figure), element("span", remark))
     return element("tr", element("th", name, scope="row"), element("td", draw_bar(length), class_="bar"), figures)
 
@@ -312,7 +317,7 @@ def _bar_table(rows: Sequence[Markup]) -> Markup:
 
 
 def _times(timings: Mapping[str, float]) -> Markup:
-    """Return how long each stage of the write took."""
+    """Return the seconds of each stage of the write as bars."""
     longest = max([*timings.values(), 1e-9])
     rows = [_bar_row(stage, f"{seconds:,.2f} s", "", seconds / longest) for stage, seconds in timings.items()]
     return element("div", _bar_table(rows), class_="card")
@@ -320,8 +325,8 @@ def _times(timings: Mapping[str, float]) -> Markup:
 
 def _footer(columns: Sequence[Column]) -> Markup:
     sampled = [column.output.name for column in columns if choose_reporter(column).measure is None]
-    text = "Every row of every split was counted, as it was written."
+    text = "All rows of all splits were counted, as encoded."
     if sampled:
         media = join_names(sampled, _MAX_NAMED)
-        text = f"Every row was counted, as it was written. Of images and audio ({media}), a few were read."
+        text = f"All rows were counted, as encoded. Of images and audio ({media}), only samples were read."
     return element("footer", element("p", text, class_="soft"))

@@ -1,4 +1,4 @@
-"""Charts as figures of matplotlib."""
+"""Charts as matplotlib figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _COLOURS = {"train": "#3f74b5", "validation": "#d98a2b", "test": "#2f9e86"}
 
 
 def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figure:
-    """Return a figure of a feature, or of one of its outputs; `Dataset.plot` tells of the parameters."""
+    """Return a figure of a feature, or of one of its outputs; parameters are described in `Dataset.plot`.
+
+    Raise ConfigError if the dataset has no feature or split of that name, ImportError without matplotlib.
+    """
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 an extra
     except ImportError as error:
@@ -46,7 +49,7 @@ def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figur
         if not isinstance(chart, TableChart)
     ]
     figure = Figure(figsize=(_WIDTH, _HEIGHT * max(1, len(charts))), layout="constrained")
-    if not charts:  # such as series of one number
+    if not charts:  # such as for series of length 1
         figure.suptitle(f"{truncate(name)}: nothing to draw", parse_math=False)
         return figure
     for subfigure, (output, chart) in zip(figure.subfigures(len(charts), 1, squeeze=False)[:, 0], charts, strict=True):
@@ -93,7 +96,7 @@ def _(chart: Bars, subfigure: Any) -> None:
 @_draw.register
 def _(chart: Band, subfigure: Any) -> None:
     axes = _add_axes(subfigure)
-    # There may be fewer points than positions.
+    # A point may be the mean of several positions.
     x = np.linspace(0, chart.positions - 1, len(chart.low))
     first = next(iter(chart.means))
     axes.fill_between(x, chart.low, chart.high, color=_COLOURS[first], alpha=0.18, linewidth=0)
@@ -105,12 +108,12 @@ def _(chart: Band, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Pictures, subfigure: Any) -> None:
-    from PIL import Image  # noqa: PLC0415 takes a while, and only pictures need it
+    from PIL import Image  # noqa: PLC0415 a slow import that only images need
 
     row = subfigure.subplots(1, max(1, len(chart.pictures)), squeeze=False)[0]
     for axes, (data, caption) in zip(row, chart.pictures, strict=False):
         picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
-        axes.imshow(picture, aspect="auto" if chart.of_sounds else "equal")
+        axes.imshow(picture, aspect="auto" if chart.is_audio else "equal")
         axes.set_title(caption, fontsize="small")
         axes.set_axis_off()
 
@@ -122,6 +125,7 @@ def _add_axes(subfigure: Any) -> Axes:
 
 
 def _label_axes(axes: Axes, chart: Any, y_label: str | None = None) -> None:
+    """Add the label of the y axis, the note of the chart, and a legend if there are several splits."""
     if y_label:
         axes.set_ylabel(y_label)
     axes.set_xlabel(chart.note, fontsize="small", color="grey")

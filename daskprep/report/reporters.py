@@ -1,4 +1,4 @@
-"""What columns hold: what is counted of it, and which charts show it."""
+"""Charts and measures for each semantic type of a column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskprep.report import measures
 from daskprep.report.axes import bin_classes, bin_dates, bin_lengths, bin_numbers, make_formatter
 from daskprep.report.charts import Band, Bars, Chart, TableChart
 from daskprep.report.measures import ClassTally, Column, DateTally, H3Tally, PositionSums, TokenTally
-from daskprep.report.samples import sample_images, sample_sounds
+from daskprep.report.samples import sample_audio, sample_images
 from daskprep.summaries import Quantiles
 
 _MAX_BARS = 12
@@ -36,9 +36,15 @@ BySplit = Mapping[str, Any]
 
 
 class ColumnReporter(NamedTuple):
-    """What is done for columns of a kind.
+    """Functions that report on columns of a semantic type.
 
-    `charts` shows what `measure` counted of the rows of each split; without that, it reads a few rows of the first.
+    Attributes
+    ----------
+    charts : callable
+        Returns the charts of a column from the results of `measure` by split. Without a measure, its second argument is
+        the first split by name, from which it reads samples.
+    measure : callable or None
+        Returns a mergeable summary of rows of a column.
     """
 
     charts: Callable[[Column, BySplit], list[Chart]]
@@ -68,6 +74,7 @@ def _show_tokens(
     *,
     share_of_rows: bool = False,
 ) -> list[Chart]:
+    """Return the most frequent tokens and the lengths of rows; shares are of rows or of all tokens."""
     specials = column.vocabulary.specials
     hidden_ids = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
     counts = {split: one.counts.copy() for split, one in by_split.items()}
@@ -113,7 +120,7 @@ def _show_positions(column: Column, by_split: Mapping[str, PositionSums]) -> lis
     if len(first.sums) > 1:
         band = Band(
             title="Mean by position",
-            note="The band is one standard deviation of the first split to either side; padding counts as it is.",
+            note="The band is one standard deviation of the first split to either side; padding is included.",
             positions=len(first.sums),
             means={split: _pool_means(one.means) for split, one in by_split.items()},
             low=_pool_means(first.means - first.deviations),
@@ -140,7 +147,7 @@ REPORTERS: Mapping[SemanticType, ColumnReporter] = {
     "dates": ColumnReporter(_show_dates, measures.count_dates),
     "places": ColumnReporter(_show_h3_cells, measures.count_h3_cells),
     "images": ColumnReporter(sample_images),
-    "sounds": ColumnReporter(sample_sounds),
+    "sounds": ColumnReporter(sample_audio),
     "others": ColumnReporter(_show_other, measures.measure_other),
 }
 
@@ -153,8 +160,12 @@ def _make_bars(
     totals: Mapping[str, int] | None = None,
     note: str = "",
 ) -> Bars:
-    """Return the most frequent of the first split, and below them how much the others are together."""
-    # Rows that were altered may hold ids that no vocabulary has.
+    """Return bars of the ids that are most frequent in the first split, and one bar for the sum of the rest.
+
+    `counts` are by split and id, and `name_ids` returns the labels of ids. Shares are relative to `totals`, by default
+    the sums of counts; with `totals`, the rest is only mentioned in the note.
+    """
+    # Splits may differ in the number of ids, because altered rows may contain ids beyond the vocabulary.
     max_length = max(map(len, counts.values()))
     counts = {split: np.pad(one, (0, max_length - len(one))) for split, one in counts.items()}
     total_counts = sum(counts.values(), np.int64(0))
@@ -177,24 +188,24 @@ def _make_bars(
 
 
 def _sort_naturally(names: Sequence[str]) -> list[int]:
-    """Return the places of names in the order of their numbers, days, months or sizes, if all have one."""
+    """Return the indices that sort names by number, day, month or size; the given order if a name has none."""
     indices = list(range(len(names)))
     numbers = [_LEADING_NUMBER.match(name) for name in names]
     if all(numbers):
         return sorted(indices, key=lambda index: float(numbers[index][0].replace(",", "")))  # type: ignore[index]
-    for known in _NATURAL_ORDERS:
-        if all(name.lower() in known for name in names):
-            return sorted(indices, key=lambda index: known.index(names[index].lower()))
+    for order in _NATURAL_ORDERS:
+        if all(name.lower() in order for name in names):
+            return sorted(indices, key=lambda index: order.index(names[index].lower()))
     return indices
 
 
 def _format_names(names: pa.Array) -> list[str]:
-    # What is empty or has blanks around it would not be seen.
+    # Quotes show empty names and leading or trailing spaces.
     return [name if name and name == name.strip() else repr(name) for name in map(str, names.to_pylist())]
 
 
 def _pool_means(numbers: np.ndarray) -> np.ndarray:
-    """Return means of neighbours, where there are more numbers than can be seen."""
+    """Return numbers by position, averaged over neighbors if there are more than `_MAX_POSITIONS`."""
     if len(numbers) <= _MAX_POSITIONS:
         return numbers
     starts = np.linspace(0, len(numbers), _MAX_POSITIONS, endpoint=False).astype(int)

@@ -1,4 +1,4 @@
-"""A few images and sounds of a split, small enough for a page; reading all of them would take hours."""
+"""Samples of images and audio of a split, small enough for a page; reading all media could take hours."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from daskprep.report.charts import Chart, Pictures, TableChart
 if TYPE_CHECKING:
     from daskprep.report.measures import Column
 
-_MAX_IMAGES, _MAX_SOUNDS = 8, 4
+_MAX_IMAGES, _MAX_CLIPS = 8, 4
 _MAX_SIDE = 128  # pixels
 _MAX_REASON_CHARACTERS = 200
-_WAVE_SHAPE = (101, 480)  # levels and pieces
-_WAVE_COLOUR = np.array([63, 116, 181, 255], np.uint8)  # seen on white and on black
+_WAVE_SHAPE = (101, 480)  # levels and columns
+_WAVE_COLOUR = np.array([63, 116, 181, 255], np.uint8)  # visible on white and on black
 _MAX_HEATMAP_SHAPE = (80, 240)  # features and frames
 _SHADES = 16
 _CHANNELS = {1: ("grey",), 2: ("grey", "alpha"), 3: ("red", "green", "blue"), 4: ("red", "green", "blue", "alpha")}
-# From dark to light, alike for all eyes: after viridis.
+# The colormap viridis, which is also readable with color blindness.
 _HEATMAP_COLOURS = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64)
 
 
 def sample_images(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Decode some images of a split; return them, and how bright they are or what classes their pixels are of."""
+    """Return charts of a few decoded images of a split, and of their brightness or the classes of mask pixels."""
     [split] = splits.values()
     ids, images, failures = _decode_rows(split, column, _MAX_IMAGES)
     is_mask = images.ndim == 3
@@ -38,20 +38,20 @@ def sample_images(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
         (column.feature.decode(_shrink(image, is_mask=is_mask)[None], column.learned)[0].as_py(), f"row {row:,}")
         for row, image in zip(ids, images, strict=True)
     ]
-    shown = Pictures(title="Samples", note=_make_note(split, "image", pictures, failures), pictures=pictures)
+    samples = Pictures(title="Samples", note=_make_note(split, "image", pictures, failures), pictures=pictures)
     if not pictures:
-        return [shown]
+        return [samples]
     if is_mask:
         shades = np.bincount(images.ravel())
-        return [shown, _shade_chart(split, "Classes of the pixels of the samples", "class ", shades, 1, "pixel")]
+        return [samples, _shade_chart(split, "Classes of the pixels of the samples", "class ", shades, 1, "pixel")]
     shades = np.bincount(images.ravel() // (256 // _SHADES), minlength=_SHADES)
     means = images.mean(axis=(0, 2, 3)).tolist()
     channels = zip(_CHANNELS[len(means)], means, strict=True)
     rows = [["channel", "mean"], *([name, format_number(mean)] for name, mean in channels)]
     return [
-        shown,
+        samples,
         _shade_chart(split, "Brightness of the samples", "", shades, _SHADES, "value"),
-        TableChart(title="Mean colour of the samples", note="From 0 to 255.", rows=rows),
+        TableChart(title="Mean color of the samples", note="From 0 to 255.", rows=rows),
     ]
 
 
@@ -60,21 +60,21 @@ def _shade_chart(split: Split, title: str, prefix: str, shades: np.ndarray, step
     return bin_classes(title, {split.name: shades}, names, -(-len(names) // 4), unit)
 
 
-def sample_sounds(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Decode some sounds of a split; return pictures of their waves or spectra."""
+def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
+    """Return a chart of the waves or spectra of a few decoded clips of a split."""
     [split] = splits.values()
-    ids, sounds, failures = _decode_rows(split, column, _MAX_SOUNDS)
+    ids, clips, failures = _decode_rows(split, column, _MAX_CLIPS)
     note = _make_note(split, "recording", ids, failures)
-    shown = [(f"row {row:,}", _strip_padding(sound)) for row, sound in zip(ids, sounds, strict=True)]
+    shown = [(f"row {row:,}", _strip_padding(clip)) for row, clip in zip(ids, clips, strict=True)]
     if column.output.shape[-1] == 1:
         pictures = [
-            (_draw_wave(sound[:, 0]), f"{row}, largest {format_number(float(np.abs(sound).max()))}")
-            for row, sound in shown
+            (_draw_wave(clip[:, 0]), f"{row}, largest {format_number(float(np.abs(clip).max()))}")
+            for row, clip in shown
         ]
     else:
-        pictures = [(_draw_heatmap(sound), row) for row, sound in shown]
+        pictures = [(_draw_heatmap(clip), row) for row, clip in shown]
         note += " Time goes from left to right, the first feature is at the bottom."
-    return [Pictures(title="Samples", note=note, pictures=pictures, of_sounds=True)]
+    return [Pictures(title="Samples", note=note, pictures=pictures, is_audio=True)]
 
 
 def _make_note(split: Split, noun: str, shown: Sequence[object], failures: list[str]) -> str:
@@ -82,7 +82,10 @@ def _make_note(split: Split, noun: str, shown: Sequence[object], failures: list[
 
 
 def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int], np.ndarray, list[str]]:
-    """Return some rows of a split that can be decoded: their numbers in the source, arrays, and why others cannot."""
+    """Decode up to `max_rows` evenly spaced rows of a split.
+
+    Return the row numbers in the source and the arrays of the decoded rows, and messages on rows that failed.
+    """
     positions = np.unique(np.linspace(0, len(split) - 1, max_rows).astype(int)).tolist()
     out = column.output.empty(len(positions))
     failures: dict[int, Failure] = {}
@@ -97,22 +100,23 @@ def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int]
             failures[index] = failure
     ids = [int(split.read("row_id", position, position + 1)["row_id"][0]) for position in positions]
     messages = [
-        f"Row {ids[one]:,} cannot be decoded: {truncate(f'{row_failure.cell}: {row_failure.reason}', _MAX_REASON_CHARACTERS)}."
-        for one, row_failure in failures.items()
+        f"Row {ids[index]:,} cannot be decoded: "
+        f"{truncate(f'{failure.cell}: {failure.reason}', _MAX_REASON_CHARACTERS)}."
+        for index, failure in failures.items()
     ]
-    kept = [one for one in range(len(positions)) if one not in failures]
-    return [ids[one] for one in kept], out[kept], messages
+    kept = [index for index in range(len(positions)) if index not in failures]
+    return [ids[index] for index in kept], out[kept], messages
 
 
 def _shrink(image: np.ndarray, *, is_mask: bool) -> np.ndarray:
-    """Return an image of at most so many pixels a side: means of squares, and of masks one pixel of each."""
+    """Return an image of at most about `_MAX_SIDE` pixels a side, by means of squares; masks keep one pixel of each."""
     factor = -(-max(image.shape[-2:]) // _MAX_SIDE)
     if factor <= 1:
         return image
     if is_mask:
         return image[::factor, ::factor]
     height, width = (max(1, side // factor) for side in image.shape[-2:])
-    # Of an image that is narrower than a square, the one row or column is all there is.
+    # An image that is narrower than a square keeps one row or column.
     tall, wide = min(factor, image.shape[-2]), min(factor, image.shape[-1])
     cropped = image[:, : height * tall, : width * wide]
     squares = cropped.reshape(len(image), height, tall, width, wide)
@@ -120,14 +124,14 @@ def _shrink(image: np.ndarray, *, is_mask: bool) -> np.ndarray:
     return small
 
 
-def _strip_padding(sound: np.ndarray) -> np.ndarray:
-    """Return a sound without its end of equal frames, which is padding or silence."""
-    changes = np.flatnonzero((sound != sound[-1]).any(axis=1))
-    return sound[: changes[-1] + 1] if len(changes) else sound
+def _strip_padding(clip: np.ndarray) -> np.ndarray:
+    """Return a clip (frames, features) without the equal frames at its end, which are padding or silence."""
+    changes = np.flatnonzero((clip != clip[-1]).any(axis=1))
+    return clip[: changes[-1] + 1] if len(changes) else clip
 
 
 def _draw_wave(wave: np.ndarray) -> bytes:
-    """Return a PNG file in which each column spans the samples of a piece; silence is a thin line."""
+    """Return a PNG file in which each column spans minimum and maximum of a run of samples; silence is a thin line."""
     height, width = _WAVE_SHAPE
     starts = np.linspace(0, len(wave), min(width, len(wave)), endpoint=False).astype(int)
     largest = float(np.abs(wave).max()) or 1.0
@@ -139,7 +143,7 @@ def _draw_wave(wave: np.ndarray) -> bytes:
 
 
 def _draw_heatmap(frames: np.ndarray) -> bytes:
-    """Return a PNG file of (frames, features), coloured from the lowest to the highest percent."""
+    """Return frames (frames, features) as a PNG file; the colors range from the 1 % to the 99 % quantile."""
     image = frames.T[::-1]
     for axis, max_size in enumerate(_MAX_HEATMAP_SHAPE):
         image = np.take(
@@ -148,5 +152,5 @@ def _draw_heatmap(frames: np.ndarray) -> bytes:
     low, high = np.percentile(frames, [1, 99])
     level = np.clip((image - low) / max(high - low, np.finfo(np.float32).tiny), 0, 1) * (len(_HEATMAP_COLOURS) - 1)
     steps = np.arange(len(_HEATMAP_COLOURS))
-    coloured = np.stack([np.interp(level, steps, _HEATMAP_COLOURS[:, channel]) for channel in range(3)], axis=-1)
-    return encode_png(np.rint(coloured).astype(np.uint8))
+    colored = np.stack([np.interp(level, steps, _HEATMAP_COLOURS[:, channel]) for channel in range(3)], axis=-1)
+    return encode_png(np.rint(colored).astype(np.uint8))

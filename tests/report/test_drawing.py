@@ -74,7 +74,7 @@ def test_pictures_are_within_the_page():
     html = draw(Pictures(title="Samples", pictures=[(b"PNG", "row 7")]))
     assert f'src="data:image/png;base64,{base64.b64encode(b"PNG").decode()}"' in html
     assert 'class="pictures"' in html
-    assert 'class="sounds"' in draw(Pictures(title="Samples", pictures=[(b"PNG", "row 7")], of_sounds=True))
+    assert 'class="sounds"' in draw(Pictures(title="Samples", pictures=[(b"PNG", "row 7")], is_audio=True))
 
 
 def test_cells_of_tables_are_escaped():
