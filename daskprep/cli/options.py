@@ -31,6 +31,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def _read_storage_options(
     context: click.Context, option: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, Any] | None:
+    """Parse pairs of KEY=VALUE; return None without pairs."""
     del context, option
     options = {}
     for pair in pairs:

@@ -129,6 +129,7 @@ def _make_preprocessor(
     read_options: Mapping[str, Any],
     progress: bool | None,
 ) -> dp.Preprocessor:
+    """Return the preprocessor of a configuration, or with "auto" of inferred features."""
     if config == "auto":
         from daskprep.sources import as_source
 

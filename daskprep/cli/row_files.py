@@ -40,6 +40,7 @@ def decode_tables(split: Split, columns: Sequence[str] = (), rows: int | None = 
 
 
 def _select_features(dataset: StoredDataset, columns: Sequence[str]) -> list[str]:
+    """Return the named features, or all if `columns` is empty; raise ConfigError for an unknown one."""
     for name in columns:
         if name not in dataset.features:
             known = list(dataset.features)

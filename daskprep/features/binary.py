@@ -157,6 +157,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return bool(unconventional) and self.positive is None and not as_numbers(pa.array(list(labels))).null_count
 
     def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
+        """Return the fitted state for distinct labels that are numbers; raise ColumnError for text."""
         numbers = as_numbers(tokens)
         if numbers.null_count:
             raise ColumnError(_describe_too_many_labels(tokens.slice(0, 4).to_pylist(), len(tokens)))
@@ -168,6 +169,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return LearnedBinary(str2bool={low: False, high: True}, bool2str=(low, high), fallback_true_label=high)
 
     def _learn_labels(self, labels: list[str], conventional: Mapping[str, bool]) -> LearnedBinary:
+        """Return the fitted state for labels that are not all conventional; `conventional` has those that are."""
         true = None if self.positive is None else self.parse(pa.array([self.positive])).dictionary[0].as_py()
         if true is None:
             if len(labels) > 2:
@@ -212,6 +214,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return add_counts(dataclasses.replace(learned, counts=final_counts, cell_type=kind), summary, fill)
 
     def _parse_fill_truth(self, learned: LearnedBinary) -> bool:
+        """Return the truth value of `fill_value`, a label or a conventional spelling; raise ConfigError otherwise."""
         truth = _map_to_truth(self.parse(pa.array([self.fill_value])).dictionary, learned)
         if len(truth) and truth[0] != _UNKNOWN:
             return bool(truth[0])

@@ -267,6 +267,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
 
     def _check_labels(self, vocabulary: Vocabulary, summary: TokenCounts) -> None:
+        """Raise ColumnError without labels, and for labels outside the vocabulary with `handle_unknown="error"`."""
         if not len(vocabulary):
             raise ColumnError("has no labels in the training rows: name another target, or pass rows with labels")
         excluded = summary.total - int(vocabulary.frequencies.sum())

@@ -325,6 +325,7 @@ class Image(MediaFeature[LearnedImage]):
         return learned
 
     def _resolve_size(self, sample: Sequence[MediaContent]) -> tuple[int, int, int]:
+        """Return height, width and number of channels: the parameters, or values inferred from the sample."""
         height, width = self.height, self.width
         channels: int | None = self.num_channels
         if height is None or width is None or channels is None:

@@ -170,6 +170,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return _build_parsed([data, path, errors], cells.is_null())
 
     def _find_error(self, cell: pa.StructScalar, reader: MediaReader) -> str | None:
+        """Return the reason why a cell cannot be decoded; None if it can, or is missing."""
         if cell.is_valid:
             try:
                 self.check_decodable(read_content(cell, reader))
@@ -230,7 +231,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         reader = self.reader()
 
         def inspect_file(file: SampledFile) -> MediaContent:
-            if not file.path:
+            if not file.path:  # in memory: `summarize` has inspected it
                 media_content: MediaContent = file.facts
                 return media_content
             try:

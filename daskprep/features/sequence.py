@@ -298,6 +298,7 @@ def _make_subword_model(feature: Any, learned: LearnedSequence) -> Any:
 
 
 def _read_tokens(path: str) -> list[str]:
+    """Return the distinct tokens of a vocabulary file: the text before the first space of each line."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     return list(dict.fromkeys(token for line in lines if (token := line.strip().split(" ")[0])))
 

@@ -68,7 +68,7 @@ class _SetBase(TokenFeature[TokenSummary, LearnedSet]):
 
 @with_parameters
 class Set(_SetBase):
-    """Map the distinct tokens of a row to ids; batches hold a multi-hot vector for each row.
+    """Map the distinct tokens of a row to ids; batches contain a multi-hot vector for each row.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class Set(_SetBase):
 
 
 class Bag(_SetBase):
-    """Map the tokens of a row to ids and counts (bag of words); batches hold a vector of counts for each row.
+    """Map the tokens of a row to ids and counts (bag of words); batches contain a vector of counts for each row.
 
     On disk, a row is an array of shape (2, size): its distinct ids, and their counts.
 

@@ -79,6 +79,7 @@ class _Violation(Exception):  # noqa: N818
 
 
 def _run_check(name: str, feature: Feature, expected: str, check: Callable[[], None]) -> None:
+    """Run a check; raise ContractError for any exception, with the expected result in its message."""
     try:
         check()
     except Exception as error:
@@ -131,6 +132,7 @@ class _Trial:
 
 
 def _make_table(feature: Feature, column: Any) -> pa.Table:
+    """Return a table with the cells in each column that the feature reads; raise ConfigError for unreadable cells."""
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)
@@ -140,6 +142,7 @@ def _make_table(feature: Feature, column: Any) -> pa.Table:
 
 
 def _find_readable_table(feature: Feature) -> pa.Table:
+    """Return a table of the first generated column that the feature can read and learn."""
     for cells in _generate_columns():
         # Cells that a type cannot read raise one of these, or become missing, which `_make_table` refuses.
         with suppress(ValueError, TypeError, NotImplementedError):
