@@ -50,10 +50,10 @@ from daskprep.partitions.graphs import reference_results
 from daskprep.permutation import make_key, permute
 from daskprep.report.axes import bin_lengths
 from daskprep.report.drawing import draw
-from daskprep.serving.json_text import parse_json
 from daskprep.sources import as_source
 from daskprep.sources.object_cells import Cells, cell_kind
 from daskprep.split import RandomSplit, StratifiedSplit
+from daskprep.steps.json_text import parse_json
 from daskprep.storage.arrays import Output, chunk_name, decode_chunk, encode_chunk, group_metadata
 from daskprep.storage.local_files import LocalFiles
 from daskprep.summaries.moments import Moments

@@ -20,8 +20,8 @@ from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
 from daskprep.ludwig import FEATURE_KEYS, upgrade_config
 from daskprep.parametrized import to_json_value
-from daskprep.serving.json_text import parse_json
 from daskprep.split import RandomSplit, Splitter, split_from_dict
+from daskprep.steps.json_text import parse_json
 from daskprep.storage.urls import open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -35,7 +35,9 @@ from daskprep.features.table import (
 )
 from daskprep.media.decoding import check_failures
 from daskprep.partitions import prepend_columns
-from daskprep.serving.predictions import (
+from daskprep.sources import PandasSource, as_source, table_to_pandas, wrap_single_row
+from daskprep.split import RandomSplit, Splitter, StratifiedSplit
+from daskprep.steps.predictions import (
     OutputDecoder,
     PredictionColumn,
     PredictionOptions,
@@ -44,8 +46,6 @@ from daskprep.serving.predictions import (
     decode_batch,
     decode_batches,
 )
-from daskprep.sources import PandasSource, as_source, table_to_pandas, wrap_single_row
-from daskprep.split import RandomSplit, Splitter, StratifiedSplit
 
 if TYPE_CHECKING:
     import torch

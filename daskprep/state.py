@@ -24,9 +24,9 @@ from daskprep.features.golden import check_golden_rows, make_golden_rows
 from daskprep.features.parameter_values import make_feature
 from daskprep.features.parameters import SAVED_AS, check_fields, check_parameters
 from daskprep.parametrized import to_json_value
-from daskprep.serving import saved
-from daskprep.serving.vocabulary_files import FILE_KEY, load_vocabularies
 from daskprep.split import split_from_dict
+from daskprep.steps import saved
+from daskprep.steps.vocabulary_files import FILE_KEY, load_vocabularies
 from daskprep.storage import Folder
 from daskprep.storage.urls import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 from daskprep import state
 from daskprep.partitions import executors, graphs, passes, schedulers, tuple_tasks
-from daskprep.serving.saved import FORMAT
+from daskprep.steps.saved import FORMAT
 from daskprep.storage import retries
 from tests.browser import CHROMIUM, Browser
 

@@ -28,9 +28,9 @@ from daskprep.features.parameters import SAVED_AS, annotations_of
 from daskprep.features.sequence import LearnedSequence
 from daskprep.features.text import LearnedText
 from daskprep.features.tokens import LearnedTokens
-from daskprep.serving.saved import FORMAT
 from daskprep.split import SPLITS
 from daskprep.state import LATER_DEFAULTS
+from daskprep.steps.saved import FORMAT
 
 DOCS = Path(__file__).parents[1] / "docs"
 SCHEMA, VECTORS = DOCS / "saved-format.schema.json", DOCS / "saved-format-vectors.json"

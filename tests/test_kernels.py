@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daskprep import kernels
 from daskprep.kernels import TokenCodes
-from daskprep.serving.base import smallest_uint
+from daskprep.steps.base import smallest_uint
 
 ROWS = st.lists(st.none() | st.text(max_size=40), max_size=20)
 # Few different tokens of every length that is treated in a way of its own, so that tokens meet again.

@@ -40,7 +40,7 @@ from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, 
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.media import MediaFeature
 from daskprep.features.notation import guess_and_parse
-from daskprep.serving.classes import CONVENTIONAL_LABELS
+from daskprep.steps.classes import CONVENTIONAL_LABELS
 from daskprep.summaries import Lengths, TokenCounts
 from daskprep.summaries.column_facts import ColumnFacts
 

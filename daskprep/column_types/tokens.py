@@ -14,7 +14,7 @@ from daskprep.column_types.identifiers import mostly_match
 from daskprep.features import Set
 from daskprep.features.tokens import rows_with_repeats
 from daskprep.kernels import TokenCodes
-from daskprep.serving.text_tokenizers import json_items
+from daskprep.steps.text_tokenizers import json_items
 from daskprep.summaries.column_facts import ColumnFacts
 
 _MIN_JOINED_SHARE = 0.05  # minimum share of cells with several tokens

@@ -21,9 +21,9 @@ from daskprep.media.audio import AudioRecipe
 from daskprep.media.decoding import MediaDecoder
 from daskprep.media.images import ImageRecipe
 from daskprep.media.reader import MediaReader
-from daskprep.serving.base import MISSING
-from daskprep.serving.saved import parse_state, read_targets
 from daskprep.state import METADATA, mark_received_paths, restore, state_from_files
+from daskprep.steps.base import MISSING
+from daskprep.steps.saved import parse_state, read_targets
 from daskprep.storage import Folder, Layout, Manifest
 from daskprep.storage.reading import REMEDY, VersionFiles
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table

@@ -17,8 +17,8 @@ from daskprep.features.cells import as_dictionary, mask_texts, one_array
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.permutation import Integers
-from daskprep.serving.base import MISSING
 from daskprep.split.folds import KFold
+from daskprep.steps.base import MISSING
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT

@@ -27,7 +27,7 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, neighbour_strategy
 from daskprep.features.parameters import CellKind
 from daskprep.permutation import Integers
-from daskprep.serving.classes import CONVENTIONAL_LABELS, are_conventional
+from daskprep.steps.classes import CONVENTIONAL_LABELS, are_conventional
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.rejects import MAX_SAMPLES
 

@@ -21,9 +21,9 @@ from daskprep.features.missing import Strategy, valid_mask
 from daskprep.features.parameters import AtLeast, CellKind, Count
 from daskprep.features.tokens import LearnedTokens
 from daskprep.permutation import Integers, hash_strings
-from daskprep.serving.base import smallest_uint
-from daskprep.serving.hashing import BUCKET_KEY, MAX_HASH_BUCKETS, MISSING_PART, SEPARATOR, bucket_names
 from daskprep.sources.cell_text import as_text
+from daskprep.steps.base import smallest_uint
+from daskprep.steps.hashing import BUCKET_KEY, MAX_HASH_BUCKETS, MISSING_PART, SEPARATOR, bucket_names
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 

@@ -18,8 +18,8 @@ from daskprep.features.partition_context import PartitionReader, run_pass
 from daskprep.features.sequence import Sequence
 from daskprep.features.table import Parsed, PartitionContext, column_error_context
 from daskprep.features.tokens import token_lists
-from daskprep.serving.base import CELL_KINDS
 from daskprep.sources import Source
+from daskprep.steps.base import CELL_KINDS
 from daskprep.vocabulary import Vocabulary
 
 

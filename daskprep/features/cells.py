@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
 from daskprep.kernels import only_where, unwrap_mixed_column
-from daskprep.serving.cells import NUMBER_PATTERN
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cell_text import as_text
+from daskprep.steps.cells import NUMBER_PATTERN
 from daskprep.summaries.token_order import argsort_bytes
 from daskprep.tokenizers import lowercase_strings
 

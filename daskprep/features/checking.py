@@ -14,9 +14,9 @@ import pyarrow as pa
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, describe_result, kind_with_article
 from daskprep.features.parameters import CellKind
-from daskprep.serving.base import MISSING
-from daskprep.serving.classes import convert_labels
-from daskprep.serving.predictions import as_array
+from daskprep.steps.base import MISSING
+from daskprep.steps.classes import convert_labels
+from daskprep.steps.predictions import as_array
 
 _MAX_EXACT_POWER = 22  # greatest power of ten that a double holds exactly
 _MAX_EXACT_INTEGER = 2.0**53

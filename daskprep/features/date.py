@@ -30,7 +30,8 @@ from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
 from daskprep.kernels import make_list_array
-from daskprep.serving.date_columns import (
+from daskprep.sources.cell_text import as_text
+from daskprep.steps.date_columns import (
     CYCLES,
     PARTS,
     WEEKEND,
@@ -40,9 +41,8 @@ from daskprep.serving.date_columns import (
     is_compact,
     sin_cos_table,
 )
-from daskprep.serving.date_words import check_format
-from daskprep.serving.dates import EPOCH, parse_iso_date
-from daskprep.sources.cell_text import as_text
+from daskprep.steps.date_words import check_format
+from daskprep.steps.dates import EPOCH, parse_iso_date
 from daskprep.summaries import ColumnSummary, Range, Summary
 
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from daskprep.features.cells import as_numbers
 from daskprep.kernels import null_mask
-from daskprep.serving.date_columns import calendar_parts
-from daskprep.serving.dates import micros_since_epoch
 from daskprep.sources.cell_text import local_clock
+from daskprep.steps.date_columns import calendar_parts
+from daskprep.steps.dates import micros_since_epoch
 
 MICROS_PER_SECOND, SECONDS_PER_DAY = 1_000_000, 86_400
 _MICROS_PER_UNIT = {"s": MICROS_PER_SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit

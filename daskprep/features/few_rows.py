@@ -1,4 +1,4 @@
-"""Encode small frames with the row encoders of `serving`: the same bytes, without the overhead of each column.
+"""Encode small frames with the row encoders of `steps`: the same bytes, without the overhead of each column.
 
 All cells of a column decide its Arrow type, whereas a row encoder sees one cell. Both agree on plain cells: all of one
 Python type, or of a dtype with cells of one Python type. Frames with other cells are left to column encoding.
@@ -19,10 +19,10 @@ from daskprep.features.base import Learned
 from daskprep.features.checking import memoize
 from daskprep.features.feature import Feature
 from daskprep.features.parameters import SAVED_AS
-from daskprep.serving.base import RowEncoder
-from daskprep.serving.encoder import row_encoder
-from daskprep.serving.saved import error_context
 from daskprep.sources import PandasSource, Source
+from daskprep.steps import make_row_encoder
+from daskprep.steps.base import RowEncoder
+from daskprep.steps.saved import error_context
 from daskprep.tokenizers import is_builtin_tokenizer
 from daskprep.vocabulary import LARGE_VOCABULARY
 
@@ -71,7 +71,7 @@ def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | 
     saved_params = {SAVED_AS.get(key, key): value for key, value in params.items()}
     try:
         with error_context(name):
-            return row_encoder(name, {"type": feature.kind, "params": saved_params, "learned": learned.to_dict()})
+            return make_row_encoder(name, {"type": feature.kind, "params": saved_params, "learned": learned.to_dict()})
     except DaskprepError:
         return None
 

@@ -47,9 +47,9 @@ from daskprep.features.table import (
     summarize_columns,
 )
 from daskprep.progress import Progress
-from daskprep.serving.base import MISSING
 from daskprep.sources import Source
 from daskprep.split import TRAIN, Splitter
+from daskprep.steps.base import MISSING
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary

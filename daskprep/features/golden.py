@@ -12,8 +12,8 @@ import pyarrow as pa
 from daskprep.errors import DaskprepError
 from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.fitting import encode_source
-from daskprep.serving.saved import check_golden
 from daskprep.sources import PandasSource
+from daskprep.steps.saved import check_golden
 
 _MAX_CELLS = 8
 _MAX_NUMBERS = 1 << 16  # of all golden rows of a feature; rows longer than this have none

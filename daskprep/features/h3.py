@@ -16,8 +16,8 @@ from daskprep.features.cells import is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.kernels import only_where
-from daskprep.serving.h3 import BITS, CELL_PATTERN, DIGITS, EXACT_FLOAT_LIMIT, MAX_CELL, NO_DIGIT, SHIFTS
 from daskprep.sources.cell_text import as_text
+from daskprep.steps.h3 import BITS, CELL_PATTERN, DIGITS, EXACT_FLOAT_LIMIT, MAX_CELL, NO_DIGIT, SHIFTS
 from daskprep.summaries import ColumnSummary, Summary
 from daskprep.summaries.column_facts import ColumnFacts
 

@@ -40,7 +40,7 @@ from daskprep.features.parameters import Count, NonNegative
 from daskprep.features.scaling import bounded_quantiles, learn_edges, learn_power, reference_quantiles
 from daskprep.features.target_bins import TargetColumn, sum_target, tree_edges
 from daskprep.kernels import MIXED, null_mask, only_where
-from daskprep.serving.normalization import (
+from daskprep.steps.normalization import (
     MAX_FLOAT32,
     bin_ids,
     bin_middles,
@@ -51,7 +51,7 @@ from daskprep.serving.normalization import (
     original_units,
     piecewise_bins,
 )
-from daskprep.serving.notation import derive_notation
+from daskprep.steps.notation import derive_notation
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
 from daskprep.summaries.rejects import MAX_SAMPLES
 from daskprep.summaries.target_sums import TargetSums

@@ -14,7 +14,7 @@ from daskprep.features.base import Learned
 from daskprep.features.missing import Border, NeighbourImputer
 from daskprep.features.notation import as_thousands, has_point_thousands, make_parsed_cells, parse_strict_notation
 from daskprep.features.parameters import CellKind
-from daskprep.serving.notation import derive_notation
+from daskprep.steps.notation import derive_notation
 from daskprep.summaries import Moments, Quantiles, Range, Summary, TokenCounts
 from daskprep.summaries.target_sums import TargetSums
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from daskprep.serving.normalization import power_transform
+from daskprep.steps.normalization import power_transform
 from daskprep.summaries import Quantiles, Range
 
 MAX_REFERENCES = 1_000  # reference quantiles of a quantile transform, as in scikit-learn

@@ -23,7 +23,7 @@ from daskprep.features.missing import valid_mask
 from daskprep.features.parameters import Count, Truncation
 from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
-from daskprep.serving.text_tokenizers import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
+from daskprep.steps.text_tokenizers import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
 from daskprep.storage.urls import check_trusted_path, path_text
 from daskprep.summaries import Lengths
 from daskprep.tokenizers import Subwords, expand, import_package

@@ -23,7 +23,7 @@ from daskprep.features.tokens import (
     to_list_array,
     token_lists,
 )
-from daskprep.serving.tokens import frequencies, multi_hot
+from daskprep.steps.tokens import frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _PAD = 0

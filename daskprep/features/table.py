@@ -25,12 +25,12 @@ from daskprep.features.cells import one_array
 from daskprep.features.checking import check_outputs, check_same_layout, empty_arrays, encode_fill_value
 from daskprep.features.missing import NeighbourImputer, valid_mask
 from daskprep.kernels import unwrap_mixed_column
-from daskprep.serving.base import MISSING, strip_null_values
-from daskprep.serving.cells import is_missing
 from daskprep.sources.arrow_types import cell_type, class_column, declared_order
 from daskprep.sources.cell_text import as_text
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
 from daskprep.split.random import RandomAssignment
+from daskprep.steps.base import MISSING, strip_null_values
+from daskprep.steps.cells import is_missing
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, TokenCounts
 

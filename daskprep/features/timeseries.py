@@ -30,8 +30,8 @@ from daskprep.features.windows import (
     rows_by_group,
 )
 from daskprep.kernels import list_offsets, pad
-from daskprep.serving.series import SEPARATORS
 from daskprep.sources.cell_text import as_text
+from daskprep.steps.series import SEPARATORS
 from daskprep.summaries import Lengths
 
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)

@@ -19,7 +19,7 @@ from daskprep.loader.augment import Steps, augment_batch
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
 from daskprep.permutation import Integers
-from daskprep.serving.base import MISSING
+from daskprep.steps.base import MISSING
 
 Batch: TypeAlias = dict[str, torch.Tensor]
 Expander: TypeAlias = Callable[[torch.Tensor], torch.Tensor]

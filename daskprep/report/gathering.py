@@ -15,7 +15,7 @@ from daskprep.features.binary import Binary, LearnedBinary
 from daskprep.report.associations import RowSample
 from daskprep.report.measures import Column
 from daskprep.report.reporters import REPORTERS, ColumnReporter
-from daskprep.serving.base import MISSING
+from daskprep.steps.base import MISSING
 from daskprep.storage.arrays import ROW_ID
 
 _WINDOW_BYTES = 4_000_000

@@ -35,7 +35,7 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
 from daskprep.kernels import MIXED, only_where
-from daskprep.serving.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, TIME_TYPES, number_of, text_of
+from daskprep.steps.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, TIME_TYPES, number_of, text_of
 
 _MIN_LARGE = 2.0**63  # beyond int64
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -23,12 +23,12 @@ import pyarrow.types as pt
 
 from daskprep.errors import ConfigError, RejectedValueError, StorageFullError
 from daskprep.kernels import MIXED
-from daskprep.serving.json_text import check_unique_keys
 from daskprep.sources.base import FileFragment, split_evenly, table_without_columns
 from daskprep.sources.json_types import JsonType, array_type, json_array, merge_fields, settle_type, values_type
 from daskprep.sources.quotes import join_quote_runs, take_ends
 from daskprep.sources.spool import Spool
 from daskprep.sources.text import BLOCK_BYTES, TextFile, parse_in_blocks
+from daskprep.steps.json_text import check_unique_keys
 
 _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20

@@ -21,8 +21,6 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.kernels import only_where
 from daskprep.parametrized import with_parameters
 from daskprep.permutation import Integers
-from daskprep.serving.date_words import numeric_format
-from daskprep.serving.dates import micros_since_epoch
 from daskprep.split.base import (
     DEFAULT_SHARES,
     DROPPED,
@@ -33,6 +31,8 @@ from daskprep.split.base import (
     Splitter,
     scatter_splits,
 )
+from daskprep.steps.date_words import numeric_format
+from daskprep.steps.dates import micros_since_epoch
 from daskprep.storage.checkpoint import checkpointable
 
 # Fields of a time that several columns contain, with their minimum and maximum.

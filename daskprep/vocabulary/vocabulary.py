@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
-from daskprep.serving.base import smallest_uint
+from daskprep.steps.base import smallest_uint
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.tables import read_bounded_table
 from daskprep.summaries import TokenCounts

@@ -11,10 +11,10 @@ from daskprep.balance import balance_from_dict
 from daskprep.dataset import Damage, Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
 from daskprep.features.table import source_columns
-from daskprep.serving.saved import error_context
 from daskprep.sources import Source, as_source, read_files
 from daskprep.sources.composed import combine_splits
 from daskprep.split import split_from_dict
+from daskprep.steps.saved import error_context
 from daskprep.storage import Folder
 from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.manifest import Manifest

@@ -26,9 +26,10 @@ import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
-from daskprep.serving import Encoder, dates, load
-from daskprep.serving.date_columns import CYCLES, PARTS
-from daskprep.serving.date_words import parse_format, parse_words
+from daskprep.serving import Encoder, load
+from daskprep.steps import dates
+from daskprep.steps.date_columns import CYCLES, PARTS
+from daskprep.steps.date_words import parse_format, parse_words
 
 LEARNED = LearnedDate()
 GOLDEN = {

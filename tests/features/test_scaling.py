@@ -17,7 +17,7 @@ from sklearn.preprocessing import KBinsDiscretizer, PowerTransformer, QuantileTr
 import daskprep as dp
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.serving import Encoder
-from daskprep.serving.normalization import normal_cdf, normal_ppf
+from daskprep.steps.normalization import normal_cdf, normal_ppf
 from daskprep.testing import check_feature
 
 ROWS = 200_000

@@ -24,7 +24,7 @@ import daskprep as dp
 from daskprep import serving
 from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError
 from daskprep.media.audio import encode_wav
-from daskprep.serving.saved import add_digest, compute_digests
+from daskprep.steps.saved import add_digest, compute_digests
 from tests import saved_format
 
 State = dict[str, Any]

@@ -29,11 +29,11 @@ from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_numbers, one_array
 from daskprep.loader.batches import make_expanders
 from daskprep.serving import Encoder
-from daskprep.serving.base import CELL_KINDS
-from daskprep.serving.cells import number_of, text_of
-from daskprep.serving.text_tokenizers import TOKENIZERS
 from daskprep.sources import table_from_pandas
 from daskprep.sources.cell_text import as_text
+from daskprep.steps.base import CELL_KINDS
+from daskprep.steps.cells import number_of, text_of
+from daskprep.steps.text_tokenizers import TOKENIZERS
 from tests.columns import encode_columns
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")

@@ -29,8 +29,8 @@ from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, For
 from daskprep.features import FEATURES
 from daskprep.features.number import LearnedNumber
 from daskprep.features.parameters import SAVED_AS
-from daskprep.serving.encoder import _COMMON_PARAMETERS, _PARAMETERS
-from daskprep.serving.saved import add_digest, canonical, compute_digests
+from daskprep.steps import _COMMON_PARAMETERS, _PARAMETERS
+from daskprep.steps.saved import add_digest, canonical, compute_digests
 from tests.columns import encode_columns
 
 CELLS = {

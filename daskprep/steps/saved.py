@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ColumnError, CorruptDatasetError, DaskprepError, FormatVersionError, RejectedValueError
-from daskprep.serving.hashing import MAX_HASH_BUCKETS
-from daskprep.serving.json_text import parse_json
+from daskprep.steps.hashing import MAX_HASH_BUCKETS
+from daskprep.steps.json_text import parse_json
 
 PLAIN_FORMAT = 1  # of `to_dict`, of datasets, and of files before 2: no digests
 FORMAT = 2

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.serving.base import smallest_uint
+from daskprep.steps.base import smallest_uint
 
 LearnedValues = Mapping[str, Any]
 

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.serving.base import MISSING, Arrays, RowEncoder, RowMappings
-from daskprep.serving.cells import LIST_TYPES, NUMBER_TYPES, TIME_TYPES, is_missing, number_of, reject_types, text_of
+from daskprep.steps.base import MISSING, Arrays, RowEncoder, RowMappings
+from daskprep.steps.cells import LIST_TYPES, NUMBER_TYPES, TIME_TYPES, is_missing, number_of, reject_types, text_of
 
 # What Arrow's cast accepts as a number, no more and no less.
 FLOAT_PATTERN = (

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.serving.base import Arrays, RowEncoder, RowMappings, smallest_uint
-from daskprep.serving.cells import number_of, text_of
-from daskprep.serving.hashing import bucket_names, bucket_of, join_parts
+from daskprep.steps.base import Arrays, RowEncoder, RowMappings, smallest_uint
+from daskprep.steps.cells import number_of, text_of
+from daskprep.steps.hashing import bucket_names, bucket_of, join_parts
 
 CONVENTIONAL_LABELS = {
     **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), True),

@@ -1,9 +1,12 @@
-"""All features of a saved Preprocessor, row by row."""
+"""Encode one row in microseconds, in a process that has nothing but the standard library and NumPy.
+
+What `Preprocessor.save` wrote is all that it needs. Rows become the very arrays that `Preprocessor.encode` returns for a
+frame of them.
+"""
 
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,49 +20,17 @@ from daskprep.errors import (
     ConfigError,
     CorruptDatasetError,
     DaskprepError,
-    FormatVersionError,
     MissingPackageError,
     RejectedValueError,
     did_you_mean,
 )
-from daskprep.serving import saved
-from daskprep.serving.base import MISSING, Arrays, CellReport, RowEncoder, RowMappings
-from daskprep.serving.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
-from daskprep.serving.text_tokenizers import TOKENIZERS
-from daskprep.serving.vocabulary_files import load_vocabularies, parse_vocabulary_file, read_unless_link
+from daskprep.steps import ROW_ENCODERS, make_row_encoder, saved
+from daskprep.steps.base import MISSING, Arrays, CellReport, RowEncoder, RowMappings
+from daskprep.steps.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
+from daskprep.steps.vocabulary_files import load_vocabularies, parse_vocabulary_file, read_unless_link
 
-# By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
-# Other types, and parameters that it does not take, are for WholeRows.
-_ENCODERS = {
-    "number": "numbers.NumberRowEncoder", "category": "classes.CategoryRowEncoder", "binary": "classes.BinaryRowEncoder",
-    "set": "tokens.SetRowEncoder", "bag": "tokens.BagRowEncoder", "sequence": "tokens.SequenceRowEncoder", "text": "tokens.TextRowEncoder",
-    "date": "dates.DateRowEncoder", "h3": "h3.H3RowEncoder", "target_encoding": "classes.TargetEncodingRowEncoder",
-    "timeseries": "series.TimeseriesRowEncoder", "vector": "series.VectorRowEncoder",
-}  # fmt: skip
-# The parameters that a type may have, of which a process without pandas cannot ask the type itself.
-_COMMON_PARAMETERS = {"column", "fill_value", "invalid", "missing_indicator", "missing_value_strategy"}
-_TEXT_PARAMETERS = "lowercase min_frequency most_common ngram_size pattern pretrained_model_name_or_path tokenizer "
-_SEQUENCE_PARAMETERS = _TEXT_PARAMETERS + (
-    "add_start_stop max_sequence_length padding padding_symbol sequence_length special_symbols truncation "
-    "unknown_symbol vocab_file "
-)
-_PARAMETERS = {
-    "number": "bin_strategy bins clip_quantiles encoding normalization null_values outlier_strategy outlier_threshold "
-    "target target_type written",
-    "category": "columns handle_unknown hash_buckets lowercase min_frequency most_common null_values oov_buckets order "
-    "transform_to",
-    "binary": "fallback_true_label null_values",
-    "set": _TEXT_PARAMETERS + "expand_to max_size",
-    "bag": _TEXT_PARAMETERS + "max_size",
-    "sequence": _SEQUENCE_PARAMETERS,
-    "text": _SEQUENCE_PARAMETERS + "char_max_sequence_length char_most_common compute_idf level",
-    "date": "cyclic datetime_format parts since since_unit",
-    "h3": "",
-    "target_encoding": "encoding fold_group fold_time folds lowercase null_values smooth target target_type",
-    "timeseries": "across_splits group_by horizon padding padding_value timeseries_length_limit tokenizer truncation "
-    "window_size",
-    "vector": "vector_size",
-}
+__all__ = ["Encoder", "load"]
+
 _MAX_SHOWN_CHARACTERS = 80  # characters of a cell in an error
 
 
@@ -70,9 +41,11 @@ class FallbackRowEncoder:
         self.name = name
         state = {"format": 1, "features": {name: feature}, "split": None, "balance": None, "fit_on": "train"}
         try:
-            # By name, since serving is to do without them wherever it can.
-            self._prep = importlib.import_module("daskprep.preprocessor").Preprocessor.from_dict(state, trusted=trusted)
-            self._pandas = importlib.import_module("pandas")
+            import pandas  # noqa: PLC0415, ICN001 few services need them
+
+            from daskprep.preprocessor import Preprocessor  # noqa: PLC0415
+
+            self._prep, self._pandas = Preprocessor.from_dict(state, trusted=trusted), pandas
         except DaskprepError:
             raise
         except ImportError as error:
@@ -95,16 +68,17 @@ class FallbackRowEncoder:
 
     def report(self, rows: RowMappings) -> CellReport:
         """Return the cells that are missing, unreadable and unseen, as `Preprocessor.cell_counts` counts them."""
-        cell_counts, sources = (
-            importlib.import_module(f"daskprep.{one}") for one in ("features.cell_counts", "sources")
-        )
-        source = sources.as_source(self._frame(rows))
-        row_numbers = cell_counts.rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name]
+        from daskprep.features.cell_counts import rows_by_kind  # noqa: PLC0415
+        from daskprep.sources import as_source  # noqa: PLC0415
+
+        source = as_source(self._frame(rows))
+        row_numbers = rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name]
         return {kind: {one: rows[one][self.column] for one in some} for kind, some in row_numbers.items() if some}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         """Return what a model reads of an array, as batches of a loader have it."""
-        torch = importlib.import_module("torch")
+        import torch  # noqa: PLC0415
+
         [feature] = self._prep.features_.values()
         expanded: np.ndarray = feature.expand(torch.from_numpy(encoded), self._prep.learned_[self.name]).numpy()
         return expanded
@@ -130,9 +104,9 @@ class Encoder:
             with saved.error_context(f'feature "{name}"'):
                 if feature["type"] == "weight":  # of no use to rows that are predicted
                     continue
-                if feature["type"] in _ENCODERS:
+                if feature["type"] in ROW_ENCODERS:
                     saved.check_learned(feature["learned"])
-                encoder = row_encoder(name, feature)
+                encoder = make_row_encoder(name, feature)
                 features[name] = encoder or FallbackRowEncoder(name, feature, trusted=trusted)
                 if encoder is not None:
                     _test_encoding(encoder, has_length=feature["type"] in saved.TYPES_WITH_LENGTH)
@@ -326,26 +300,3 @@ def _test_encoding(encoder: RowEncoder, *, has_length: bool) -> None:
 
 def _encode_cells(encoder: RowEncoder | FallbackRowEncoder, cells: Sequence[Any]) -> dict[str, np.ndarray]:
     return encoder.encode([{encoder.columns[0]: cell} for cell in cells])
-
-
-def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
-    """Return the row encoder of a feature, of which the saved JSON has type, parameters and what it learned.
-
-    None where only the type itself knows all that the parameters ask for.
-    """
-    kind, params = feature["type"], feature["params"]
-    if kind not in _ENCODERS:
-        return None
-    if unknown := sorted(set(params) - _COMMON_PARAMETERS - set(_PARAMETERS[kind].split())):
-        raise FormatVersionError(
-            f'feature "{name}": a {kind} has no parameter "{unknown[0]}" in this version of daskprep: '
-            "upgrade it, or restore the file if it was altered"
-        )
-    for key in ("column", "group_by"):
-        if not isinstance(value := params.get(key), str | None):
-            raise TypeError(f"{key} is {str(value)[:80]}")
-    if params.get("tokenizer", "space") not in TOKENIZERS and params.get("level") != "char":
-        return None
-    module, _, encoder = _ENCODERS[kind].partition(".")
-    row_type: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)
-    return row_type(name, params, feature["learned"])

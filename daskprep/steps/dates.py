@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.serving.base import Arrays, RowEncoder, RowMappings
-from daskprep.serving.cells import (
+from daskprep.steps.base import Arrays, RowEncoder, RowMappings
+from daskprep.steps.cells import (
     BOOLEAN_TYPES,
     DURATION_TYPES,
     NUMBER_TYPES,
@@ -22,8 +22,8 @@ from daskprep.serving.cells import (
     reject_types,
     text_of,
 )
-from daskprep.serving.date_columns import date_table, is_compact
-from daskprep.serving.date_words import parse_format, parse_words
+from daskprep.steps.date_columns import date_table, is_compact
+from daskprep.steps.date_words import parse_format, parse_words
 
 EPOCH = "1970-01-01 00:00:00"
 MAX_DATE_CHARACTERS = 40  # of a date in a common form

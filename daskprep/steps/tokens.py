@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ColumnError
-from daskprep.serving.base import Arrays, RowEncoder, smallest_uint
-from daskprep.serving.cells import LIST_TYPES, text_of
-from daskprep.serving.text_tokenizers import TOKENIZERS
+from daskprep.steps.base import Arrays, RowEncoder, smallest_uint
+from daskprep.steps.cells import LIST_TYPES, text_of
+from daskprep.steps.text_tokenizers import TOKENIZERS
 
 
 class TokenRowEncoder(RowEncoder):

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
-from daskprep.serving.classes import class_labels, convert_labels
-from daskprep.serving.normalization import bin_middles, original_units
-from daskprep.serving.text_tokenizers import join_tokens
+from daskprep.steps.classes import class_labels, convert_labels
+from daskprep.steps.normalization import bin_middles, original_units
+from daskprep.steps.text_tokenizers import join_tokens
 
 PredictionColumn: TypeAlias = np.ndarray | list[Any]
 """One value for each row: an array, or a list where the values are lists or arrays themselves."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.serving.base import Arrays, RowEncoder, fill_from_neighbours
-from daskprep.serving.cells import NUMBER_TYPES, is_missing, number_of, text_of
-from daskprep.serving.normalization import (
+from daskprep.steps.base import Arrays, RowEncoder, fill_from_neighbours
+from daskprep.steps.cells import NUMBER_TYPES, is_missing, number_of, text_of
+from daskprep.steps.normalization import (
     LINEAR_NORMALIZATIONS,
     bin_ids,
     center_and_scale,
@@ -18,7 +18,7 @@ from daskprep.serving.normalization import (
     piecewise_bins,
     scale_without_overflow,
 )
-from daskprep.serving.notation import AMBIGUOUS, derive_notation, full_match, parse_number
+from daskprep.steps.notation import AMBIGUOUS, derive_notation, full_match, parse_number
 
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _NEIGHBOUR_STRATEGIES = {"ffill", "bfill"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.serving.base import Arrays, RowEncoder
-from daskprep.serving.cells import BOOLEAN_TYPES, TIME_TYPES, reject_types, text_of
+from daskprep.steps.base import Arrays, RowEncoder
+from daskprep.steps.cells import BOOLEAN_TYPES, TIME_TYPES, reject_types, text_of
 
 CELL_PATTERN = "0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16}"
 MAX_CELL = 2**63 - 1  # the highest bit is reserved

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import DaskprepError, RejectedValueError
-from daskprep.serving.cells import is_missing, text_of
+from daskprep.steps.cells import is_missing, text_of
 
 MISSING = "_missing"  # the output of a missing indicator
 CELL_KINDS = ("missing", "unreadable", "unseen")

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from daskprep.errors import ConfigError
-from daskprep.serving.cells import number_of
+from daskprep.steps.cells import number_of
 
 MAX_CHARACTERS = 64  # characters of a number
 AMBIGUOUS = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # a plain number, or thousands beside a decimal comma
