@@ -79,7 +79,7 @@ NOON = datetime(2020, 7, 1, 12, tzinfo=UTC)
         (["yes", "no"], [pa.string(), pa.large_string(), pa.string_view(), pa.binary()]),
     ],
 )
-@pytest.mark.filterwarnings("ignore:column .x. has labels that do not say")
+@pytest.mark.filterwarnings("ignore:column .x. has labels that do not show")
 def test_labels_mean_the_same_whatever_holds_them(tmp_path, cells, kinds):
     frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
     prep = dp.Preprocessor({"x": "binary"}).fit(frame)

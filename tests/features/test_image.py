@@ -186,7 +186,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
     [
         ({"height": 3}, "height is set and width is not: set both or neither"),
         ({"width": 3}, "width is set and height is not"),
-        ({"infer_image_dimensions": False}, "give height and width"),
+        ({"infer_image_dimensions": False}, "set height and width"),
         ({"infer_image_num_channels": False}, "needs num_channels"),
         ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
         ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
@@ -516,7 +516,7 @@ def test_pixel_statistics_leave_out_what_is_missing_or_broken():
     with pytest.raises(MediaError, match="no image to learn pixel_statistics from"):
         learned(feature, b"no image")
     for wrong in ({}, {"height": 2, "width": 3}, SMALL | {"num_classes": 2}):
-        with pytest.raises(ConfigError, match="give height, width and num_channels"):
+        with pytest.raises(ConfigError, match="needs height, width and num_channels"):
             learned(dp.Image(**wrong, pixel_statistics="channels"), flat(1))
 
 

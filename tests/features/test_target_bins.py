@@ -214,7 +214,7 @@ def test_what_no_bins_can_follow_is_refused():
     frame = pd.DataFrame({"x": ["1", "2"], "number": ["a", "b"], "class": ["a", "b"]})
     with pytest.raises(ColumnError, match="no plain numbers in rows with a target"):
         binned("number").fit(frame)
-    with pytest.raises(ConfigError, match='bin_strategy "target" needs target'):
+    with pytest.raises(ConfigError, match='bin_strategy="target" needs the name'):
         dp.Preprocessor({"x": dp.Number(encoding="bins", bin_strategy="target")}).fit(frame)
     with pytest.raises(ConfigError, match="other strategies take no target"):
         dp.Preprocessor({"x": dp.Number(encoding="bins", target="number")}).fit(frame)
