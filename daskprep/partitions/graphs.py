@@ -90,7 +90,8 @@ def partition_layer(
         run, partition_inputs = run_on_fragment, source.fragments
     if isinstance(arguments, LazyArguments):
         layer.update(arguments.layer)
-        argument_keys = [(unique_name(f"argument-{name}"), i) for i in range(len(partition_inputs))]
+        argument_prefix = unique_name(f"argument-{name}")
+        argument_keys = [(argument_prefix, i) for i in range(len(partition_inputs))]
         layer.update({key: Task(key, getitem, TaskRef(arguments.node), key[1]) for key in argument_keys})
         partition_arguments = [TaskRef(key) for key in argument_keys]
     else:
