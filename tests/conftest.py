@@ -17,7 +17,6 @@ from hypothesis import settings
 from jsonschema import Draft202012Validator
 
 from daskprep import state
-from daskprep.partitions import executors, graphs, passes, schedulers, tuple_tasks
 from daskprep.steps.saved import FORMAT
 from daskprep.storage import retries
 from tests.browser import CHROMIUM, Browser
@@ -75,17 +74,6 @@ def cluster(_workers: Client) -> Client:
     # One that the test before had killed may still be starting.
     _workers.wait_for_workers(2)
     return _workers
-
-
-@pytest.fixture(params=["tasks", "tuples"])
-def task_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Build graphs of Dask's own tasks, and again of the tuples that stand in where these are gone."""
-    if request.param == "tasks":
-        return
-    for module in (executors, graphs, passes, schedulers):
-        for name in ("DataNode", "List", "Task", "TaskRef", "reference_future"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, getattr(tuple_tasks, name))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 
 import dask
 import distributed
@@ -21,7 +17,7 @@ from distributed import Client, worker_client
 
 import daskprep
 from daskprep import partitions
-from daskprep.partitions import dask_internals, executors, graphs, schedulers, tuple_tasks
+from daskprep.partitions import dask_internals, graphs, schedulers
 
 DOCUMENTED = {
     "dask",
@@ -89,7 +85,6 @@ def a_graph():
     }
 
 
-@pytest.mark.usefixtures("task_kind")
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "client"])
 def test_references_are_replaced_and_nothing_else_is(scheduler, client):
     x = (print, "y")
@@ -98,7 +93,6 @@ def test_references_are_replaced_and_nothing_else_is(scheduler, client):
     assert list(get(a_graph(), ["z", "x", "w"])) == [[x, "x", [x, y], y, None], x, []]
 
 
-@pytest.mark.usefixtures("task_kind")
 def test_tasks_are_made_by_what_they_refer_to():
     found = dask_internals.find_upstream_tasks(a_graph(), "z")
     assert found - {"x"} == {"z", ("y", 0)}  # "x" is a value, which may be a task
@@ -109,7 +103,6 @@ def test_values_in_a_graph_are_no_tasks():
     assert [dask_internals.find_upstream_tasks(graph, key) for key in graph] == [set(), set()]
 
 
-@pytest.mark.usefixtures("task_kind")
 def test_arrays_of_blocks_are_read_where_they_are_used():
     arrays = partitions.build_chunked_array(
         "double",
@@ -122,86 +115,13 @@ def test_arrays_of_blocks_are_read_where_they_are_used():
     assert arrays[1:].sum().compute(scheduler="sync") == 22
 
 
-@pytest.mark.usefixtures("task_kind")
 def test_a_task_may_refer_to_what_a_cluster_holds(client):
     (future,) = client.get({"held": graphs.DataNode("held", [1, 2])}, ["held"], sync=False)
-    assert client.get({"sum": graphs.Task("sum", sum, executors.reference_future(future))}, "sum") == 3
+    assert client.get({"sum": graphs.Task("sum", sum, graphs.TaskRef(future.key))}, "sum") == 3
 
 
-PROGRAM = """if True:
-    import hashlib, sys, tempfile
-    from concurrent.futures import ThreadPoolExecutor
-    from pathlib import Path
-
-    import dask, dask.array, dask.dataframe, dask.multiprocessing, distributed, dask.system, pandas as pd
-
-    gone = sys.argv[1:]
-    before = {}
-    for name in gone:  # only for daskprep, since Dask uses them itself
-        module, _, attribute = name.partition(":")
-        before[name] = getattr(sys.modules[module], attribute) if attribute else sys.modules[module]
-        if attribute:
-            delattr(sys.modules[module], attribute)
-        else:
-            sys.modules[module] = None
-    from daskprep.partitions import dask_internals
-    for name, value in before.items():
-        module, _, attribute = name.partition(":")
-        if attribute:
-            setattr(sys.modules[module], attribute, value)
-        else:
-            sys.modules[module] = value
-    import daskprep as dp
-
-    texts = [f"row {i % 7}" for i in range(90)]
-    frame = pd.DataFrame({"x": range(90), "city": ["Rome", "Oslo", None] * 30, "text": texts})
-    rows = dask.dataframe.from_pandas(frame, npartitions=6)
-    prep = dp.Preprocessor({"x": "number", "city": "category", "text": "text"}, split=dp.RandomSplit(seed=1))
-
-    def digest():
-        with tempfile.TemporaryDirectory() as folder:
-            dataset = prep.fit_write(rows, Path(folder) / "out.dp", seed=1)
-            streamed = sum(len(one["x"]) for one in prep.stream(rows, 16, epochs=1))
-            arrays = prep.transform(rows).compute().tobytes()
-            paths = [path for path in Path(folder).rglob("c*") if path.is_file()]
-            files = sorted((path.name, path.read_bytes()) for path in paths)
-            return hashlib.sha256(repr((streamed, arrays, files)).encode()).hexdigest()
-
-    with distributed.Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"):
-        found = {digest()}
-    for scheduler in ("sync", "threads", ThreadPoolExecutor(2)):
-        with dask.config.set(scheduler=scheduler):
-            found.add(digest())
-    print(dask_internals.Task.__module__, dask_internals.CPU_COUNT >= 1, *found)
-"""
-GONE = [
-    ["dask._task_spec"], ["dask._expr"], ["dask.base:get_scheduler"], ["dask.core:istask"],
-    ["dask.system:CPU_COUNT"],
-]  # fmt: skip
-
-
-def answer(*gone: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *gone], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
-def test_the_same_dataset_is_written_where_parts_of_dask_are_gone():
-    expected = answer()
-    assert expected[0] == "dask._task_spec"
-    assert len(expected) == 3  # one digest for all schedulers
-    assert answer(*chain.from_iterable(GONE)) == [tuple_tasks.__name__, *expected[1:]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gone", GONE)
-def test_the_same_dataset_is_written_where_one_part_of_dask_is_gone(gone):
-    assert answer(*gone)[1:] == answer()[1:]
-
-
-@pytest.mark.parametrize("chosen", ["chosen_scheduler", "_public_scheduler"])
-def test_the_scheduler_is_that_of_compute(client, chosen):
-    choose = getattr(dask_internals, chosen)
+def test_the_scheduler_is_that_of_compute(client):
+    choose = dask_internals.chosen_scheduler
     assert choose().__self__ is client
     expected = {
         "threads": dask.threaded.get,
@@ -217,8 +137,7 @@ def test_the_scheduler_is_that_of_compute(client, chosen):
 def test_an_executor_and_its_size_are_found():
     assert dask_internals.find_executor(dask.threaded.get) is None
     with ThreadPoolExecutor(3) as pool, dask.config.set(scheduler=pool):
-        for get in (dask_internals.chosen_scheduler(), dask_internals._public_scheduler()):
-            assert dask_internals.find_executor(get) == (pool, 3)
+        assert dask_internals.find_executor(dask_internals.chosen_scheduler()) == (pool, 3)
 
 
 def test_there_is_a_core():
@@ -234,16 +153,8 @@ def test_workers_answer_by_address_or_with_their_error(client):
         dask_internals.call_workers(client, asyncio.sleep, 1, seconds=0.01)
 
 
-@pytest.fixture(params=["thread_state", "get_worker"])
-def state_of_tasks(request, monkeypatch):
-    """Take away, in the second run, what distributed does not document of the state of tasks."""
-    if request.param == "get_worker":
-        hidden = {name: getattr(distributed, name) for name in ("secede", "rejoin", "get_client")}
-        monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(**hidden))
-
-
 @pytest.mark.parametrize("has_seceded", [False, True])
-def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded, state_of_tasks):
+def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded):
     def inner():
         return "inner"
 
@@ -261,7 +172,6 @@ def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded, stat
     assert client.submit(outer, pure=False).result(timeout=120) == "outer"
 
 
-@pytest.mark.usefixtures("state_of_tasks")
 def test_who_waits_outside_of_tasks_does_not_secede(client):
     with dask_internals.secede_while_waiting():
         assert client.submit(int, "7").result() == 7

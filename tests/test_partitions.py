@@ -27,8 +27,6 @@ from daskprep.storage.files import Folder
 
 ROWS = 40
 
-with_both_kinds = pytest.mark.usefixtures("task_kind")
-
 
 @pytest.fixture
 def table() -> pd.DataFrame:
@@ -58,7 +56,6 @@ def test_fit_reads_each_partition_once(table, tmp_path, split):
     assert reads(tmp_path) == {"0": 1, "1": 1, "2": 1, "3": 1}
 
 
-@with_both_kinds
 def test_a_census_reads_each_partition_once_more(table, tmp_path):
     prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="ffill")}, split=dp.StratifiedSplit("c"))
     with dask.config.set(scheduler="sync"):
@@ -90,7 +87,6 @@ def test_encode_and_transform_are_lazy(table, tmp_path):
     assert reads(tmp_path) == {}
 
 
-@with_both_kinds
 def test_arrays_that_are_computed_together_read_each_partition_once(table, tmp_path):
     prep = dp.Preprocessor({"x": "number", "c": "category"}).fit(table)
     with dask.config.set(scheduler="sync"):
@@ -98,7 +94,6 @@ def test_arrays_that_are_computed_together_read_each_partition_once(table, tmp_p
     assert reads(tmp_path) == {"0": 1, "1": 1, "2": 1, "3": 1}
 
 
-@with_both_kinds
 def test_task_names_can_be_read(table):
     prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="ffill"), "c": "category"}).fit(table)
     names = {key_split(key) for key in graph_of(prep.encode(dd.from_pandas(table, npartitions=3)))}
@@ -119,7 +114,6 @@ def test_tasks_of_a_fit_have_names_that_can_be_read(table):
     assert names == {"frompandas", "census", "state-census", "gather-census", *learning}
 
 
-@with_both_kinds
 def test_arrays_of_two_frames_are_computed_together(table):
     prep = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(table)
     other = table.assign(x=-table["x"])
@@ -127,7 +121,6 @@ def test_arrays_of_two_frames_are_computed_together(table):
     assert [array.tolist() for array in dask.compute(*lazy)] == [table["x"].tolist(), other["x"].tolist()]
 
 
-@with_both_kinds
 def test_lazy_arrays_may_have_several_columns(table):
     frame = pd.DataFrame({"v": [[float(i), -i, 0.5] for i in range(ROWS)]})
     prep = dp.Preprocessor({"v": "vector"}).fit(frame)
@@ -137,7 +130,6 @@ def test_lazy_arrays_may_have_several_columns(table):
     np.testing.assert_array_equal(lazy.compute(), prep.encode(frame)["v"])
 
 
-@with_both_kinds
 @pytest.mark.parametrize("leading_columns", [(), ("c",)])
 def test_lazy_frames_hold_what_partitions_give(table, tmp_path, leading_columns):
     def doubled(factor, i, part):
@@ -162,7 +154,6 @@ def test_lazy_frames_hold_what_partitions_give(table, tmp_path, leading_columns)
             assert found.index.tolist() == table.index.tolist()
 
 
-@with_both_kinds
 def test_no_table_is_in_a_graph(table, tmp_path):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=10)
     prep = dp.Preprocessor({"x": "number", "c": "category"}).fit(table)
@@ -195,7 +186,6 @@ def test_known_row_counts_give_known_chunks(table, tmp_path):
     assert np.isnan(prep.encode(dd.from_pandas(table, npartitions=2))["x"].shape[0])
 
 
-@with_both_kinds
 def test_the_tree_has_few_tasks():
     frame = dd.from_pandas(pd.DataFrame({f"x{i}": np.arange(2000.0) for i in range(50)}), npartitions=200)
     sizes = []
@@ -209,7 +199,6 @@ def test_the_tree_has_few_tasks():
     assert sum(sizes) < 700
 
 
-@with_both_kinds
 def test_a_lazy_fill_from_neighbours_holds_few_partitions():
     alive, peak = set(), []
 
@@ -257,7 +246,6 @@ def source(request, table, tmp_path):
     return as_source(request.param(table, tmp_path))
 
 
-@with_both_kinds
 def test_each_tells_every_result_once_in_the_calling_thread(source):
     told, threads = [], set()
 
@@ -276,7 +264,6 @@ def test_each_tells_every_result_once_in_the_calling_thread(source):
     assert threads == {threading.get_ident()}
 
 
-@with_both_kinds
 def test_results_are_told_while_other_tasks_wait():
     log = []
     with dask.config.set(scheduler="sync"):
@@ -286,7 +273,6 @@ def test_results_are_told_while_other_tasks_wait():
     assert log == ["run", "told"] * 3
 
 
-@with_both_kinds
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_run_is_the_same_on_every_scheduler(scheduler):
     told = []
@@ -307,7 +293,6 @@ def test_a_scheduler_without_callbacks_tells_at_the_end():
     assert told == [2, 4]
 
 
-@with_both_kinds
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_an_error_of_a_task_arrives_unchanged(scheduler):
     def fail(shared, i):
@@ -367,7 +352,6 @@ def test_an_interrupt_starts_no_more_threads(monkeypatch):
     assert len(calls) <= 3
 
 
-@with_both_kinds
 def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
     sizes, told = [], []
 
@@ -436,7 +420,6 @@ def test_tasks_without_partitions_keep_freed_memory_too(monkeypatch):
     assert asked
 
 
-@with_both_kinds
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_task_takes_several_partitions(table, tmp_path, threads):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=1)
@@ -497,7 +480,6 @@ def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
     assert list(chain(*runs)) == list(range(count))
 
 
-@with_both_kinds
 def test_many_columns_are_merged_in_chunks(source):
     keys = [f"x{i}" for i in range(200)]
     folded = partitions.map_reduce(
@@ -537,14 +519,13 @@ def test_no_cluster_no_import_of_distributed():
     code = """if True:
         import sys
         from daskprep import partitions
-        print(partitions.run("add", lambda shared, i: shared + i, 1, [1, 2]), partitions.is_distributed())
+        print(partitions.run_tasks("add", lambda shared, i: shared + i, 1, [1, 2]), partitions.is_distributed())
         print("distributed" in sys.modules)
     """
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.split("\n")[:2] == ["[2, 3] False", "False"]
 
 
-@with_both_kinds
 @pytest.mark.cluster
 def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
     told = []
@@ -561,7 +542,6 @@ def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
     assert partitions.worker_threads() == (2, 2)
 
 
-@with_both_kinds
 @pytest.mark.cluster
 def test_an_error_on_a_cluster_arrives_unchanged_and_cancels_the_rest(cluster, tmp_path):
     def fail(folder, i):
@@ -583,7 +563,6 @@ def test_a_scheduler_that_was_chosen_goes_before_a_cluster(cluster):
     assert ran == [1]
 
 
-@with_both_kinds
 @pytest.mark.cluster
 def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
     told = []
@@ -629,7 +608,6 @@ def test_tasks_of_a_cluster_may_run_tasks(cluster):
     assert cluster.gather(cluster.map(outer, [10, 20, 30])) == [([i, i + 1], [i, i + 1]) for i in (10, 20, 30)]
 
 
-@with_both_kinds
 def test_chained_tasks_get_what_they_need():
     needs = [[(0, "a")], [(0, "b"), (1, "a")], [], [(1, "b"), (0, "a"), (1, "b")]]
 
@@ -645,7 +623,6 @@ def test_chained_tasks_get_what_they_need():
     assert partitions.run_two_stages("make", both, [3, 5], "use", lambda *got: got, [], []) == []
 
 
-@with_both_kinds
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_chained_tasks_forget_what_nothing_needs_any_more(scheduler):
     alive = weakref.WeakSet()

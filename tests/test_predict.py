@@ -165,8 +165,7 @@ def test_datasets_of_hugging_face_are_predicted(tmp_path, table, prep, net, expe
         check_same(found, expected)
 
 
-@pytest.mark.usefixtures("task_kind")
-def test_graphs_of_both_kinds_give_the_same(table, prep, net, expected):
+def test_a_dask_frame_gives_the_same(table, prep, net, expected):
     found = prep.predict(dd.from_pandas(table, npartitions=3), net, ids="number").compute()
     assert found.pop("number").tolist() == table["number"].tolist()
     check_same(found, expected)

@@ -22,7 +22,6 @@ from daskprep.partitions.dask_internals import (
     TaskRef,
     avoid_tokenizing,
     find_upstream_tasks,
-    reference_future,
 )
 from daskprep.partitions.graphs import Layer, PartitionFunction, run_on_fragment, run_on_frame, unique_name
 from daskprep.partitions.schedulers import active_client, worker_error
@@ -222,7 +221,7 @@ class ClusterExecutor(PartitionExecutor):
             layer, partition_key = self._graph.partition_graph(request.number)
             run, partition_input = run_on_frame, TaskRef(partition_key)
         layer[key] = Task(
-            key, run, job.function, reference_future(self._shared), request.argument, partition_input, list(job.columns)
+            key, run, job.function, TaskRef(self._shared.key), request.argument, partition_input, list(job.columns)
         )
         if request.then is None:
             return [key], layer

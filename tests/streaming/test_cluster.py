@@ -73,7 +73,6 @@ def expected(simple, path):
     return [batch["row_id"].numpy().copy() for batch in simple.stream(source, BATCH_SIZE, epochs=2, **OPTIONS)]
 
 
-@pytest.mark.usefixtures("task_kind")
 def test_a_cluster_gives_the_same_batches_as_threads(cluster, prep, parts, table, numbers, joined):
     frame = dd.from_pandas(table, npartitions=7, sort=False)
     for source in (parts, frame):
@@ -120,7 +119,6 @@ def test_a_large_state_is_no_large_graph(cluster, tmp_path):
     assert [len(batch["user"]) for batch in batches] == [10_000, 10_000]
 
 
-@pytest.mark.usefixtures("task_kind")
 def test_no_future_is_left_however_it_ends(cluster, simple, parts):
     list(simple.stream(parts, 48, **OPTIONS))
     for _ in simple.stream(parts, 48, **OPTIONS):
