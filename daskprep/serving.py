@@ -1,7 +1,6 @@
-"""Encode one row in microseconds, in a process that has nothing but the standard library and NumPy.
+"""Encoder of single rows, in microseconds, for processes that have only the standard library and NumPy.
 
-What `Preprocessor.save` wrote is all that it needs. Rows become the very arrays that `Preprocessor.encode` returns for a
-frame of them.
+It needs only the file that `Preprocessor.save` wrote, and returns the same arrays as `Preprocessor.encode`.
 """
 
 from __future__ import annotations
@@ -35,13 +34,23 @@ _MAX_SHOWN_CHARACTERS = 80  # characters of a cell in an error
 
 
 class FallbackRowEncoder:
-    """Rows of images and sounds, of tokenizers of other packages, and of types of a user's own."""
+    """Encoder of rows by `Preprocessor.encode`: for images, audio, tokenizers of other packages, and custom types.
+
+    Parameters
+    ----------
+    name : str
+        Name of the feature.
+    feature : mapping
+        Its type, parameters and learned state, as in the saved JSON.
+    trusted : bool
+        Whether tokenizers may be downloaded, as for `Preprocessor.load`.
+    """
 
     def __init__(self, name: str, feature: Mapping[str, Any], *, trusted: bool) -> None:
         self.name = name
         state = {"format": 1, "features": {name: feature}, "split": None, "balance": None, "fit_on": "train"}
         try:
-            import pandas  # noqa: PLC0415, ICN001 few services need them
+            import pandas  # noqa: PLC0415, ICN001 only some features need them
 
             from daskprep.preprocessor import Preprocessor  # noqa: PLC0415
 
@@ -50,33 +59,34 @@ class FallbackRowEncoder:
             raise
         except ImportError as error:
             raise MissingPackageError(
-                f'feature "{name}" ({feature["type"]}) is encoded by its type itself, which needs the package '
-                f"{error.name or error}: install all that daskprep needs, by: pip install daskprep"
+                f'feature "{name}" ({feature["type"]}) cannot be encoded without the package {error.name or error}: '
+                "install all requirements with: pip install daskprep"
             ) from error
         self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
         self.column = self.columns[0]
 
     def _frame(self, rows: RowMappings) -> Any:
-        # Objects all, for pandas would make floats of integers beside None.
+        """Return the feature's columns of rows as a pandas frame."""
+        # By default, pandas would convert integers to floats if a cell is None.
         cells = {column: self._pandas.Series([row[column] for row in rows], dtype=object) for column in self.columns}
         return self._pandas.DataFrame(cells)
 
     def encode(self, rows: RowMappings) -> Arrays:
-        """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
+        """Return arrays by the suffix of the output; raise KeyError if a row does not have one of `columns`."""
         arrays = self._prep.encode(self._frame(rows))
         return {output.removeprefix(self.name): array for output, array in arrays.items()}
 
     def report(self, rows: RowMappings) -> CellReport:
-        """Return the cells that are missing, unreadable and unseen, as `Preprocessor.cell_counts` counts them."""
+        """Return the missing, unreadable and unseen cells of rows, as `Preprocessor.cell_counts` counts them."""
         from daskprep.features.cell_counts import rows_by_kind  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
         source = as_source(self._frame(rows))
         row_numbers = rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name]
-        return {kind: {one: rows[one][self.column] for one in some} for kind, some in row_numbers.items() if some}
+        return {kind: {row: rows[row][self.column] for row in ids} for kind, ids in row_numbers.items() if ids}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        """Return what a model reads of an array, as batches of a loader have it."""
+        """Return an encoded array in the form that batches of a loader have."""
         import torch  # noqa: PLC0415
 
         [feature] = self._prep.features_.values()
@@ -94,7 +104,7 @@ class Encoder:
     state : mapping
         The result of `Preprocessor.to_dict`, or the JSON that `Preprocessor.save` wrote.
     trusted : bool
-        Whether tokenizers that it names may be downloaded, as for `Preprocessor.load`.
+        Whether tokenizers that the state names may be downloaded, as for `Preprocessor.load`.
     """
 
     def __init__(self, state: Mapping[str, Any], *, trusted: bool = False) -> None:
@@ -102,7 +112,7 @@ class Encoder:
         features = {}
         for name, feature in state["features"].items():
             with saved.error_context(f'feature "{name}"'):
-                if feature["type"] == "weight":  # of no use to rows that are predicted
+                if feature["type"] == "weight":  # prediction does not use weights
                     continue
                 if feature["type"] in ROW_ENCODERS:
                     saved.check_learned(feature["learned"])
@@ -113,9 +123,9 @@ class Encoder:
             if "golden" in feature:
                 saved.check_golden(name, feature, functools.partial(_encode_cells, features[name]))
         targets = saved.read_targets(state, features)
-        self._inputs = {name: one for name, one in features.items() if name not in targets}
+        self._inputs = {name: encoder for name, encoder in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
-        with saved.error_context("what is predicted"):
+        with saved.error_context("a target"):
             self._decoders = {name: create_decoder(name, state["features"][name]) for name in targets}
 
     @overload
@@ -146,7 +156,7 @@ class Encoder:
         report: bool = False,
         strict: bool = False,
     ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, CellReport]]:
-        """Return arrays by output, with a row per input row; a single mapping is one row.
+        """Return arrays by output name, with a row per input row; a single mapping is one row.
 
         Each row must have the columns of all inputs, with None for missing values. Targets are encoded only if every
         row has their columns.
@@ -154,17 +164,16 @@ class Encoder:
         Parameters
         ----------
         rows : mapping or sequence of mappings
-            A row, or several.
+            One row or several, as mappings of column names to values.
         expand : bool
-            Whether arrays are what a model reads, as in the batches of a loader.
+            Whether arrays are in the form that batches of a loader have.
         report : bool
-            Whether to return a pair of the arrays and the cells that a model does not see as they are: by feature, by
-            "missing", "unreadable" or "unseen", and by the number of the row. Missing cells are those that were
-            imputed, unreadable ones among them, as `Preprocessor.cell_counts` counts them. Features without such cells
-            are left out.
+            Whether to return a pair: the arrays, and the cells that were imputed or replaced. The latter are by
+            feature, then by "missing", "unreadable" or "unseen", then by row number. Unreadable cells count as missing
+            too, as in `Preprocessor.cell_counts`. Features without such cells are left out.
         strict : bool
-            Whether to raise `RejectedValueError` for a cell that cannot be read, and for one with a category or token
-            that was not learned. Cells that are missing are imputed all the same.
+            Whether to raise `RejectedValueError` for unreadable cells, and for categories and tokens outside the
+            vocabulary. Missing cells are still imputed.
 
         Examples
         --------
@@ -177,8 +186,8 @@ class Encoder:
         {'size': {'missing': {0: '2,5'}, 'unreadable': {0: '2,5'}}, 'city': {'unseen': {0: 'Bern'}}}
         """
         row_list = _as_row_list(rows)
-        targets = [column for one in self._targets.values() for column in one.columns]
-        has_targets = bool(row_list) and all(column in row for row in row_list for column in targets)
+        target_columns = [column for encoder in self._targets.values() for column in encoder.columns]
+        has_targets = bool(row_list) and all(column in row for row in row_list for column in target_columns)
         encoders = {**self._inputs, **self._targets} if has_targets else self._inputs
         arrays: dict[str, np.ndarray] = {}
         for name, encoder in encoders.items():
@@ -206,10 +215,10 @@ class Encoder:
         top_k: int | None = None,
         probabilities: bool = False,
     ) -> dict[str, PredictionColumn]:
-        """Turn the outputs of a model into labels, tokens and numbers in their own units, by column.
+        """Convert the outputs of a model to prediction columns: labels, tokens, and numbers in their original units.
 
-        Columns and parameters are those of `Preprocessor.predictions`. The result holds arrays, or lists if each value
-        is a list.
+        Columns and parameters are the same as for `Preprocessor.predictions`. The result maps column names to arrays,
+        or to lists if each value is a list.
 
         Examples
         --------
@@ -227,16 +236,16 @@ class Encoder:
     def _missing_column_error(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:
         number, row = next((i, row) for i, row in enumerate(rows) if column not in row)
         return ColumnError(
-            f'row {number} has no "{column}".{did_you_mean(column, row)} Give None where a cell is missing. '
+            f'row {number} has no "{column}".{did_you_mean(column, row)} Pass None for missing cells. '
             f"The row has: {', '.join(map(str, row))}"
         )
 
 
 def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
-    """Load what `Preprocessor.save` wrote, to encode one row at a time. Nothing is unpickled or evaluated.
+    """Load an encoder of single rows from the file that `Preprocessor.save` wrote, without unpickling or evaluation.
 
-    Raise `CorruptDatasetError` if the file was altered, or if its sample values no longer give the stored rows.
-    `trusted` is whether tokenizers that it names may be downloaded, as for `Preprocessor.load`.
+    Raise `CorruptDatasetError` if the file was altered, or if its sample values do not encode to the stored rows.
+    `trusted` is whether tokenizers that the file names may be downloaded, as for `Preprocessor.load`.
     """
     try:
         file = Path(path)
@@ -244,9 +253,9 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
         data = file.read_bytes() if size <= saved.MAX_BYTES else b""
     except (OSError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"there is no saved Preprocessor to read at {path!r}: {reason}") from error
+        raise ConfigError(f"no saved Preprocessor can be read at {path!r}: {reason}") from error
     if size > saved.MAX_BYTES:
-        raise CorruptDatasetError(f"{path} is larger than {saved.MAX_BYTES:,} bytes, as no saved Preprocessor is")
+        raise CorruptDatasetError(f"{path} is larger than {saved.MAX_BYTES:,} bytes, the maximum for a Preprocessor")
     state = saved.verify(saved.parse_state(data, str(path)))
     del data
     with saved.error_context(str(path)):
@@ -260,15 +269,15 @@ def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):
-        raise ColumnError(f"a {type(rows).__name__} is not a row: give a mapping of columns to values, or a list")
+        raise ColumnError(f"a {type(rows).__name__} is not a row: pass a mapping of columns to values, or a list")
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to values")
+            raise ColumnError(f"row {number} is a {type(row).__name__}: pass a mapping of columns to values")
     return rows
 
 
 def _reject_cells(cells: Mapping[str, CellReport]) -> None:
-    """Raise RejectedValueError for the first cell that cannot be read or holds what was not learned."""
+    """Raise RejectedValueError for the first unreadable or unseen cell; `cells` has the report of each column."""
     refused = [
         (number, column, kind, cell)
         for column, flagged in cells.items()
@@ -279,7 +288,7 @@ def _reject_cells(cells: Mapping[str, CellReport]) -> None:
         return
     number, column, kind, cell = min(refused, key=lambda one: one[0])
     fault = {
-        "unreadable": "cannot be read; correct it, or give None if the value is missing",
+        "unreadable": "cannot be read; correct it, or pass None if the value is missing",
         "unseen": "holds a category or token that was not learned; correct it, or leave out strict=True to encode it "
         "as unknown",
     }[kind]
@@ -290,12 +299,15 @@ def _reject_cells(cells: Mapping[str, CellReport]) -> None:
 
 
 def _test_encoding(encoder: RowEncoder, *, has_length: bool) -> None:
-    """Let what was altered show by an error when it is read, not when the first rows come."""
-    for cell in ("0", "no such cell"):
-        row = dict.fromkeys(encoder.columns, cell)
-        with suppress(ValueError):  # of a cell that it refuses
-            # The length may ask for any amount of memory.
-            [encoder.read(one) for one in encoder.cells([row])] if has_length else encoder.encode([row])
+    """Encode two sample cells, so that an altered state raises an error on load, not at the first request.
+
+    `has_length` is whether the type's rows have a learned length: their cells are only read, since rows of an altered
+    length could need any amount of memory.
+    """
+    for sample in ("0", "no such cell"):
+        row = dict.fromkeys(encoder.columns, sample)
+        with suppress(ValueError):  # the encoder may reject the sample
+            [encoder.read(cell) for cell in encoder.cells([row])] if has_length else encoder.encode([row])
 
 
 def _encode_cells(encoder: RowEncoder | FallbackRowEncoder, cells: Sequence[Any]) -> dict[str, np.ndarray]:

@@ -282,7 +282,7 @@ USES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("path", NO_PATHS, ids=repr)
 def test_what_cannot_be_a_path_is_refused(folder: Path, use: str, path: Any) -> None:
-    message = "there is no saved Preprocessor" if use == "serving" else NO_PATHS[path]
+    message = "no saved Preprocessor can be read at" if use == "serving" else NO_PATHS[path]
     with pytest.raises(ConfigError, match=message):
         USES[use](path)
 

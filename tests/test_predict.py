@@ -386,9 +386,9 @@ def test_outputs_of_the_model_that_are_none_are_refused(table, prep):
         prep.predict(table, lambda _: {"days": torch.zeros(3)})
     with pytest.raises(RejectedValueError, match='target "sold": the outputs of row 0 hold nan'):
         prep.predict(table, lambda batch: {"sold": torch.full((len(batch["price"]),), torch.nan)})
-    with pytest.raises(ConfigError, match="as a mapping, of .*; not a tuple"):
+    with pytest.raises(ConfigError, match="outputs of . targets: .*; not a tuple"):
         prep.predict(table, lambda batch: (batch["price"], batch["price"]))
-    with pytest.raises(ConfigError, match='there is no target "sale"'):
+    with pytest.raises(ConfigError, match='no target is named "sale"'):
         prep.predict(dd.from_pandas(table, npartitions=2), lambda _: {"sale": torch.zeros(1)})
 
 

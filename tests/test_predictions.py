@@ -312,9 +312,9 @@ def test_batches_of_an_epoch_are_put_one_below_the_other(sort, several):
     with pytest.raises(RejectedValueError, match="row 1 hold nan") as caught:
         sort.predictions([scores, np.array([[0.0] * 4, [np.nan] * 4])])
     assert caught.value.__notes__ == ["in batch 1 of the outputs"]
-    with pytest.raises(ConfigError, match="batch 1 of the outputs gives the columns"):
+    with pytest.raises(ConfigError, match="batch 1 of the outputs has the columns"):
         several.predictions([mappings[0], {"price": np.array([1.0])}])
-    with pytest.raises(ConfigError, match="there is no batch"):
+    with pytest.raises(ConfigError, match="no batch of outputs"):
         sort.predictions(iter([]))
 
 
@@ -350,7 +350,7 @@ def test_what_was_fitted_anew_is_predicted_anew():
         (
             np.zeros((2, 3)),
             ColumnError,
-            r"float64 and shape \(2, 3\), and those for a category are of shape \(rows, 4\)",
+            r"float64 and shape \(2, 3\), but outputs for a category have shape \(rows, 4\)",
         ),
         (np.zeros(2), ColumnError, r"shape \(2,\)"),
         (1.0, ColumnError, r"shape \(\)"),
@@ -358,15 +358,15 @@ def test_what_was_fitted_anew_is_predicted_anew():
         (
             (np.zeros((2, 4)), np.zeros((2, 4))),
             ConfigError,
-            'a tuple of 2 is not an output: give the one for "y" alone',
+            'a tuple of 2 is not an output: pass the output for "y" alone',
         ),
         (iter([(np.zeros((2, 4)), [0, 1])]), ConfigError, "a tuple of 2 is not an output"),
-        ([["a"] * 4], ColumnError, "outputs are <U1: give numbers"),
+        ([["a"] * 4], ColumnError, "outputs are <U1: pass numbers"),
         ([[0, 0, 0, 0], [0, np.nan, 0, 0]], RejectedValueError, "the outputs of row 1 hold nan"),
         ([[0, np.inf, 0, 0]], RejectedValueError, "row 0 hold inf"),
         ([[-np.inf] * 4], RejectedValueError, "row 0 hold -inf"),
-        ({"y": np.zeros((1, 4)), "z": [1]}, ConfigError, 'there is no target "z"'),
-        ({"x": [1.0]}, ConfigError, 'there is no target "x".* Targets are: y'),
+        ({"y": np.zeros((1, 4)), "z": [1]}, ConfigError, 'no target is named "z"'),
+        ({"x": [1.0]}, ConfigError, 'no target is named "x".* Targets are: y'),
         ({}, ConfigError, "outputs are empty"),
     ],
 )
@@ -382,7 +382,7 @@ def test_a_class_that_cannot_be_is_no_reason_to_refuse(sort):
 @pytest.mark.parametrize(
     ("outputs", "words"),
     [
-        ([[0.1, 0.2, 0.3, 0.4], [3.0, -1.0, -1.0, 0.0]], "row 1 holds 3, which is not a probability: give logits=True"),
+        ([[0.1, 0.2, 0.3, 0.4], [3.0, -1.0, -1.0, 0.0]], "row 1 holds 3, which is not a probability: use logits=True"),
         ([[0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1]], "the probabilities of row 1 add up to 0.4, not 1"),
     ],
 )
@@ -397,7 +397,7 @@ def test_what_is_no_probability_is_refused(sort, outputs, words):
     [
         ({"threshold": 1.5}, "threshold must be a probability from 0 to 1, not 1.5"),
         ({"threshold": {"sold": True}}, "threshold must be a probability"),
-        ({"threshold": {"soldx": 0.5}}, 'there is no target "soldx". Did you mean "sold"'),
+        ({"threshold": {"soldx": 0.5}}, 'no target is named "soldx". Did you mean "sold"'),
         ({"threshold": {"price": 0.5}}, 'threshold: target "price" is a number'),
         ({"top_k": 0}, "top_k must be a whole number of classes from 1 on"),
         ({"top_k": True}, "top_k must be"),
@@ -411,26 +411,26 @@ def test_options_that_make_no_sense_are_refused(several, options, words):
 
 
 def test_decisions_are_no_scores(sold):
-    with pytest.raises(ConfigError, match='target "y": the outputs are True and False, and no scores'):
+    with pytest.raises(ConfigError, match='target "y": the outputs are True and False, not scores'):
         sold.predictions(np.array([True, False]))
     assert sold.predictions([True, False], logits=False)["y_predictions"].tolist() == ["yes", "no"]
 
 
 def test_several_targets_need_a_mapping_of_as_many_rows(several):
-    with pytest.raises(ConfigError, match="as a mapping, of 3: price, sort, sold; not a list"):
+    with pytest.raises(ConfigError, match="outputs of 3 targets: price, sort, sold; not a list"):
         several.predictions([1.0])
     with pytest.raises(ConfigError, match=r"different numbers of rows: \{'price': 1, 'sold': 2\}"):
         several.predictions({"price": [1.0], "sold": [1.0, 2.0]})
 
 
 def test_wrong_ids_and_shapes_of_texts_are_refused(words):
-    with pytest.raises(ColumnError, match="fill rows of ids up to one length, with the id of <PAD>"):
+    with pytest.raises(ColumnError, match="pad rows of ids up to one length, with the id of <PAD>"):
         words.predictions([[1, 4, 2], [1, 2]])
     for outputs in (np.array([[1, 4], [6, 2]]), np.array([[1, 4], [-1, 2]])):
-        with pytest.raises(RejectedValueError, match="row 1 holds the id (6|-1), and there are 0 to 5"):
+        with pytest.raises(RejectedValueError, match="row 1 holds the id (6|-1), but ids are 0 to 5"):
             words.predictions(outputs)
     for outputs in (np.zeros((2, 3)), np.zeros((2, 3, 5)), np.zeros(2, int)):
-        with pytest.raises(ColumnError, match=r"\(rows, length\), whole numbers.*\(rows, length, 6\)"):
+        with pytest.raises(ColumnError, match=r"\(rows, length\), integers.*\(rows, length, 6\)"):
             words.predictions(outputs)
 
 
@@ -460,7 +460,7 @@ def test_plain_images_are_not_predicted_and_masks_are_named():
 
 def test_columns_that_would_hide_others_are_refused():
     prep = prep_of("category", ["top_k", "a"])
-    with pytest.raises(ConfigError, match="a column for class 'top_k' would hide another"):
+    with pytest.raises(ConfigError, match="the column for class 'top_k' would replace another"):
         prep.predictions([[0, 1]], probabilities=True)
 
 

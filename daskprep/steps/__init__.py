@@ -1,6 +1,6 @@
-"""Single cells: how they are parsed, encoded and decoded, with the standard library and NumPy alone.
+"""Parsers, encoders and decoders of single cells, which need only the standard library and NumPy.
 
-Services run on these modules, and encoders of columns import the same rules, patterns and constants.
+`daskprep.serving` runs on these modules; encoders of columns import the same rules, patterns and constants.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from daskprep.steps.base import RowEncoder
 from daskprep.steps.text_tokenizers import TOKENIZERS
 
 ROW_ENCODERS = {
-    "number": "numbers.NumberRowEncoder", "category": "classes.CategoryRowEncoder", "binary": "classes.BinaryRowEncoder",
-    "set": "tokens.SetRowEncoder", "bag": "tokens.BagRowEncoder", "sequence": "tokens.SequenceRowEncoder", "text": "tokens.TextRowEncoder",
-    "date": "dates.DateRowEncoder", "h3": "h3.H3RowEncoder", "target_encoding": "classes.TargetEncodingRowEncoder",
+    "number": "numbers.NumberRowEncoder", "category": "classes.CategoryRowEncoder",
+    "binary": "classes.BinaryRowEncoder", "set": "tokens.SetRowEncoder", "bag": "tokens.BagRowEncoder",
+    "sequence": "tokens.SequenceRowEncoder", "text": "tokens.TextRowEncoder", "date": "dates.DateRowEncoder",
+    "h3": "h3.H3RowEncoder", "target_encoding": "classes.TargetEncodingRowEncoder",
     "timeseries": "series.TimeseriesRowEncoder", "vector": "series.VectorRowEncoder",
 }  # fmt: skip
-"""The module and class of each type's row encoder; a module is imported once a feature needs it."""
-# The parameters that a type may have, of which a process without pandas cannot ask the type itself.
+"""Module and class of each type's row encoder; a module is imported only if a feature needs it."""
+# Parameters by type, repeated here because the modules of the types import pandas.
 _COMMON_PARAMETERS = {"column", "fill_value", "invalid", "missing_indicator", "missing_value_strategy"}
 _TEXT_PARAMETERS = "lowercase min_frequency most_common ngram_size pattern pretrained_model_name_or_path tokenizer "
 _SEQUENCE_PARAMETERS = _TEXT_PARAMETERS + (
@@ -47,9 +48,10 @@ _PARAMETERS = {
 
 
 def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
-    """Return the row encoder of a feature, of which the saved JSON has type, parameters and what it learned.
+    """Return the row encoder of a feature; None if there is none for its type or tokenizer.
 
-    None where only the type itself knows all that the parameters ask for.
+    `feature` has its type, parameters and learned state, as in the saved JSON. Raise FormatVersionError for a parameter
+    that the type does not have in this version.
     """
     kind, params = feature["type"], feature["params"]
     if kind not in ROW_ENCODERS:

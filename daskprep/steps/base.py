@@ -1,4 +1,4 @@
-"""What the row encoders of all types share: how a column is read, and what stands for its missing cells."""
+"""Base class of the row encoders: reading the cells of a column, and imputation of missing ones."""
 
 from __future__ import annotations
 
@@ -16,23 +16,29 @@ MISSING = "_missing"  # the output of a missing indicator
 CELL_KINDS = ("missing", "unreadable", "unseen")
 Arrays = dict[str, np.ndarray]
 CellReport = dict[str, dict[int, Any]]
-"""By one of `CELL_KINDS`: cells by the number of their row."""
+"""Cells of one feature: by one of `CELL_KINDS`, then by row number."""
 RowMappings = Sequence[Mapping[str, Any]]
 
 
 class RowEncoder(ABC):
-    """Encodes the cells of one feature just as `encode` of its type does.
+    """Encoder of rows for one feature, with the same results as its type's `encode`.
 
-    Parameters and what was learned are as the saved JSON has them. It holds nothing that changes once it is made, so
-    that threads may share it.
+    It never changes after its construction, so threads may share it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the feature.
+    params, learned : mapping
+        Its parameters and learned state, as in the saved JSON.
     """
 
-    uses_neighbours = False  # whether cells that are there may change by what is around them
+    uses_neighbours = False  # whether neighbouring rows may change cells that are not missing
 
     def __init__(self, name: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         self.name = name
         self.column: str = params.get("column") or name
-        self.columns: tuple[str, ...] = (self.column,)  # what it reads, its own column first
+        self.columns: tuple[str, ...] = (self.column,)  # all columns that it reads, the feature's own first
         self.params = params
         self.learned = learned
         self.has_missing_indicator: bool = params.get("missing_indicator", False)
@@ -43,32 +49,32 @@ class RowEncoder(ABC):
         if params.get("missing_value_strategy") == "keep":
             self.fill = math.nan
 
-    def prepare(self) -> None:  # noqa: B027 a type may have nothing to prepare
-        """Make of parameters and learned values what `read` and `to_arrays` use."""
+    def prepare(self) -> None:  # noqa: B027 optional
+        """Set the attributes that `read` and `to_arrays` use, from the parameters and the learned state."""
 
     @abstractmethod
     def read(self, cell: Any) -> Any:
-        """Return the value of a cell, None if it is missing or cannot be read."""
+        """Return the value of a cell, in a form that `to_arrays` takes; None if it is missing or unreadable."""
 
     def read_fill(self, fill: Any) -> Any:
-        """Return the value that stands for missing cells."""
+        """Return the value of the learned fill value, which replaces missing cells."""
         return self.read(fill)
 
     @abstractmethod
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
-        """Return the arrays of values, none of which is missing, by the suffix of the output."""
+        """Return the arrays of values from `read`, without None, by the suffix of the output."""
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        """Return what a model reads of an array, as batches of a loader have it."""
+        """Return an encoded array in the form that batches of a loader have."""
         return encoded if encoded.dtype.kind == "f" else encoded.astype(np.int64)
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
-        """Return values with what the rows around make of them; None where they have none."""
+        """Replace values by values of neighbouring rows; by default None, for the strategies "ffill" and "bfill"."""
         strategy = self.params["missing_value_strategy"]
         return fill_from_neighbours(values, strategy) if strategy in ("ffill", "bfill") else values
 
     def encode(self, rows: RowMappings) -> Arrays:
-        """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
+        """Return arrays by the suffix of the output; raise KeyError if a row does not have one of `columns`."""
         read = self._read_present if self.nulls else self.read
         try:
             cells = self.cells(rows)
@@ -81,11 +87,11 @@ class RowEncoder(ABC):
             return {**self.to_arrays(values), **indicators}
         except DaskprepError as error:
             raise type(error)(f'column "{self.column}": {error}') from error
-        except (ValueError, RecursionError) as error:  # no UTF-8, numbers of more digits than Python writes, deep lists
+        except (ValueError, RecursionError) as error:  # invalid UTF-8, integers of too many digits, deep lists
             raise RejectedValueError(f'column "{self.column}": {error}; correct the cell') from error
 
     def report(self, rows: RowMappings) -> CellReport:
-        """Return the cells that are missing, unreadable and unseen, as `Preprocessor.cell_counts` counts them."""
+        """Return the missing, unreadable and unseen cells of rows, as `Preprocessor.cell_counts` counts them."""
         flagged: CellReport = {kind: {} for kind in CELL_KINDS}
         for number, (row, cell) in enumerate(zip(rows, self.cells(rows), strict=True)):
             shown = row[self.column] if self.column in self.columns else cell
@@ -98,11 +104,11 @@ class RowEncoder(ABC):
         return {kind: cells for kind, cells in flagged.items() if cells}
 
     def is_unseen(self, cell: Any) -> bool:
-        """Tell whether a cell that can be read holds a category or token without an id of its own."""
+        """Return whether a readable cell has a category or token outside the vocabulary."""
         return False
 
     def cells(self, rows: RowMappings) -> list[Any]:
-        """Return the cell of each row."""
+        """Return the cell of each row, in the form that `read` takes."""
         column = self.column
         return [row[column] for row in rows]
 
@@ -113,6 +119,7 @@ class RowEncoder(ABC):
         return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
 
     def _fill_missing(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
+        """Impute None among the values of cells; raise RejectedValueError if that is impossible or not allowed."""
         if self.params.get("invalid") == "raise":
             for number, (value, cell) in enumerate(zip(values, cells, strict=True)):
                 if value is None and not self._is_missing(cell):
@@ -122,19 +129,19 @@ class RowEncoder(ABC):
         values = self.apply_neighbours(values)
         if self.fill is None and any(value is None for value in values):
             raise RejectedValueError(
-                "a value is missing, and no fill value was learned: give a value, or fit with "
+                "a value is missing, and no fill value was learned: pass a value, or fit with "
                 '"fill_with_const" and a fill_value'
             )
         return [self.fill if value is None else value for value in values]
 
 
 def strip_null_values(params: Mapping[str, Any]) -> frozenset[str]:
-    """Return the texts that count as missing cells, without the white space around them."""
+    """Return the texts that mark missing cells, from the parameter `null_values`, stripped of white space."""
     return frozenset(text.strip() for text in params.get("null_values") or ())
 
 
 def fill_from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:
-    """Return values, None replaced by the nearest value before ("ffill") or after it, or else on the other side."""
+    """Replace None by the nearest value before it ("ffill") or after it ("bfill"), else on the other side."""
     filled = list(values)
     order = range(len(filled)) if strategy == "ffill" else range(len(filled) - 1, -1, -1)
     last = next((filled[i] for i in order if filled[i] is not None), None)

@@ -1,4 +1,4 @@
-"""Read one cell as text or as a number, the same whatever type holds it; `sources.cell_text` has the table of texts."""
+"""Conversion of single cells of any type to text or a number; `sources.cell_text` has the table of texts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from daskprep.errors import ColumnError
 NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 LIST_TYPES = (list, tuple, set, frozenset, np.ndarray)
 
-PLAIN_INTEGER_LIMIT = 1e76  # as many digits as decimals have; larger floats are written with an exponent
+PLAIN_INTEGER_LIMIT = 1e76  # the digits of Arrow's decimals; larger floats are written with an exponent
 _DAY = 86_400
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "m": 60 * 10**9, "h": 3600 * 10**9}
 _NANOSECONDS |= {"D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
 _OFFSET = re.compile(r"([+-][0-9]{2}:[0-9]{2})(:[0-9.]+)?$")
-# Of np.datetime64: units that are written in another form, and what to write them in.
+# Units of np.datetime64 whose text has another form, and the units to convert them to.
 _OTHER_UNITS = {"h": "s", "m": "s", "Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
 BOOLEAN_TYPES = (bool, np.bool_)
 DURATION_TYPES = (dt.timedelta, np.timedelta64)
@@ -34,7 +34,7 @@ NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating, np.bool_)
 
 
 def is_missing(cell: Any) -> bool:
-    """Tell whether a cell is None, NaN, NaT or pandas.NA."""
+    """Return whether a cell is None, NaN, NaT or pandas.NA."""
     if cell is None or type(cell).__name__ in ("NaTType", "NAType"):
         return True
     if isinstance(cell, Decimal):
@@ -43,16 +43,16 @@ def is_missing(cell: Any) -> bool:
 
 
 def reject_types(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
-    """Raise ColumnError for a cell of one of some types.
+    """Raise ColumnError if a cell has one of the types `kinds`; `noun` names the expected value.
 
-    A time of day with a zone is read as text: Arrow has no type for it, so that columns of such are text.
+    A time of day with a zone is exempt: Arrow has no type for it, so columns of it are text.
     """
     if isinstance(cell, kinds) and not (isinstance(cell, dt.time) and cell.tzinfo) and not is_missing(cell):
         raise ColumnError(f"{cell!r} is of type {type(cell).__name__}, which is no {noun}")
 
 
 def number_of(cell: Any) -> float | None:
-    """Return the finite double that a cell holds or states, None if there is none."""
+    """Return a cell's number, or the number that its text states, as a finite double; None for other cells."""
     kind = type(cell)
     if kind is float:
         return cell if math.isfinite(cell) else None
@@ -66,7 +66,7 @@ def number_of(cell: Any) -> float | None:
 def _number_of_other(cell: Any) -> float | None:
     reject_types(cell, TIME_TYPES, "number")
     if isinstance(cell, Decimal):
-        return _to_double(cell or 0)  # of zeros that are decimals Arrow keeps no sign
+        return _to_double(cell or 0)  # Arrow's decimals have no negative zero
     if isinstance(cell, int | float | np.integer | np.floating | np.bool_):
         return _to_double(cell)
     return _parse_plain_number(text_of(cell) or "")
@@ -83,13 +83,13 @@ def _to_double(cell: Any) -> float | None:
 def _parse_plain_number(text: str) -> float | None:
     stripped = text.strip()
     if NUMBER_PATTERN.fullmatch(stripped) is None:
-        text.encode()
+        text.encode()  # UnicodeError for text that Arrow would reject
         return None
     return _to_double(stripped)
 
 
 def text_of(cell: Any) -> str | None:
-    """Return the one text of a cell, None if it is missing; UnicodeError for what is no text that UTF-8 holds."""
+    """Return the canonical text of a cell, None if it is missing; raise UnicodeError if UTF-8 cannot encode it."""
     kind = type(cell)
     if kind is str:
         if not cell.isascii():
@@ -104,7 +104,7 @@ def text_of(cell: Any) -> str | None:
 
 @functools.singledispatch
 def _text_of_other(cell: Any) -> str:
-    """Write a cell that is there, by its type."""
+    """Return the text of a cell that is not missing, by its type; raise ColumnError for types without one."""
     remedy = "use Set, Sequence or Vector" if isinstance(cell, LIST_TYPES) else "convert it first"
     raise ColumnError(
         f"holds a value of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}; {remedy}"
@@ -115,7 +115,7 @@ def _text_of_float(cell: Any) -> str:
     value = float(cell)
     if value.is_integer() and abs(value) < PLAIN_INTEGER_LIMIT:
         return str(int(value))
-    # A float32 is written as one: 0.1, not 0.10000000149011612.
+    # With the digits that its precision needs: a float32 is 0.1, not 0.10000000149011612.
     kind = np.float32 if isinstance(cell, np.float16 | np.float32) else np.float64
     exact: Any = kind(cell)
     if kind(1e-6) <= abs(exact) < 1e10:
@@ -130,14 +130,14 @@ def _text_of_decimal(cell: Decimal) -> str:
         return f"{cell.to_integral_value():f}" if cell else "0"
     digits, _, power = str(cell).partition("E")
     text = _strip_zeros(digits) + (f"e{power}" if power else "")
-    # Floats from 1e10 on are written with an exponent, where they are not whole.
+    # Like floats, decimals from 1e10 on that are not integers are written with an exponent.
     short = _text_of_float(float(cell)) if abs(cell) >= 10**10 else text
     return short if Decimal(short) == cell else text
 
 
 def _text_of_time(cell: dt.datetime | dt.time) -> str:
     if type(cell) is dt.datetime and not isinstance(cell.tzinfo, dt.timezone | None):
-        # What a clock leaves out when it is put forward is the time after it; next to the first and last year is none.
+        # Times that a clock change skips are moved after it. Conversion overflows next to the years 1 and 9999.
         with contextlib.suppress(OverflowError):
             cell = cell.astimezone(dt.UTC).astimezone(cell.tzinfo)
     text = str(cell)
@@ -154,11 +154,11 @@ def _text_of_timedelta(cell: dt.timedelta | np.timedelta64) -> str:
     if isinstance(cell, np.timedelta64):
         unit, step = np.datetime_data(cell.dtype)
         if unit not in _NANOSECONDS:
-            raise ColumnError(f"{cell!r} is of no certain length: use days")
+            raise ColumnError(f"{cell!r} has no fixed length: use days")
         nanoseconds = int(cell.astype(np.int64)) * step * _NANOSECONDS[unit]
     else:
         nanoseconds = (cell.days * _DAY + cell.seconds) * 10**9 + cell.microseconds * 1000
-        nanoseconds += getattr(cell, "nanoseconds", 0)  # of a pandas.Timedelta
+        nanoseconds += getattr(cell, "nanoseconds", 0)  # only pandas.Timedelta has them
     days, rest = divmod(nanoseconds, _DAY * 10**9)
     seconds, fraction = divmod(rest, 10**9)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"

@@ -1,4 +1,4 @@
-"""Rows of `Category` and `Binary`."""
+"""Row encoders of `Category`, `TargetEncoding` and `Binary`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def convert_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
-    """Return labels in the type of the column that they come from, texts if that is None; <UNK> stays a text."""
+    """Convert labels from text to the type of their column; None: text. <UNK> stays text."""
     if cell_type is None:
         return list(texts)
     read = _READERS[cell_type]
@@ -39,7 +39,7 @@ def convert_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
 
 
 class CategoryRowEncoder(RowEncoder):
-    """Rows of `Category`."""
+    """Row encoder of `Category`."""
 
     def prepare(self) -> None:
         tokens = self.learned["idx2str"]
@@ -49,7 +49,7 @@ class CategoryRowEncoder(RowEncoder):
         self.dtype = smallest_uint(len(tokens) + self.buckets)
         self.lowercase = self.params["lowercase"]
         self.columns = tuple(self.params.get("columns") or self.columns)
-        if len(self.columns) > 1:  # of parts, and not of what they are joined to
+        if len(self.columns) > 1:  # null values apply to the parts of a cross, not to the joined text
             self.part_nulls, self.nulls = self.nulls, frozenset[str]()
 
     def read(self, cell: Any) -> int | None:
@@ -87,7 +87,7 @@ class CategoryRowEncoder(RowEncoder):
 
 
 class TargetEncodingRowEncoder(CategoryRowEncoder):
-    """Rows of `TargetEncoding`: new ones, which are encoded by all training rows."""
+    """Row encoder of `TargetEncoding`, for new rows: their encodings are from all training rows."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -101,7 +101,7 @@ class TargetEncodingRowEncoder(CategoryRowEncoder):
 
 
 class BinaryRowEncoder(RowEncoder):
-    """Rows of `Binary`."""
+    """Row encoder of `Binary`."""
 
     def prepare(self) -> None:
         self.labels = self.learned["str2bool"]
@@ -121,7 +121,7 @@ class BinaryRowEncoder(RowEncoder):
         return self.fallback_labels.get(text.lower()) if truth is None else truth
 
     def read_fill(self, fill: Any) -> bool:
-        return bool(fill)  # what stands for a missing cell is a truth, and no label
+        return bool(fill)  # the learned fill value is a boolean, not a label
 
     def to_arrays(self, values: Sequence[bool]) -> Arrays:
         return {"": np.array(values, np.uint8)}
@@ -131,10 +131,10 @@ class BinaryRowEncoder(RowEncoder):
 
 
 def class_labels(learned: Mapping[str, Any]) -> list[str]:
-    """Return what each id of a category stands for."""
+    """Return the label of each id of a category: the vocabulary, then names of hash buckets."""
     return [*learned["idx2str"], *bucket_names(range(learned.get("buckets", 0)))]
 
 
 def are_conventional(labels: Iterable[str]) -> bool:
-    """Tell whether all labels are conventional, so that other conventional ones are understood beside them."""
+    """Return whether all labels are conventional, such as "yes"; then other conventional labels are valid too."""
     return all(label.lower() in CONVENTIONAL_LABELS for label in labels)

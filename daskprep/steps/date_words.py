@@ -1,4 +1,4 @@
-"""Dates with names of months, and the codes of `strptime`: in English, whatever locale and zone the process has."""
+"""Parser of dates with names of months, and of `strptime` formats: in English, in every locale and time zone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = {
     for number, name in enumerate(names)
 }
 
-# Formats. Python and pandas take names, %c, %x and %X from the locale, and %Z from the time zone of the process.
+# Python and pandas read names, %c, %x and %X by the locale, and %Z by the time zone of the process.
 _LOCALE_CODES = re.compile("%[aAbBpcxXZ]")
 _EXPANSIONS = {"%c": "%a %b %d %H:%M:%S %Y", "%x": "%m/%d/%y", "%X": "%H:%M:%S"}
 _SAMPLES = {"%a": "Sat", "%A": "Saturday", "%b": "Feb", "%B": "February", "%p": "AM", "%Z": "UTC"}
@@ -50,7 +50,7 @@ _CODE_PATTERNS = {
 }
 
 
-# Other text: a clock, if there is one, and what is left without it.
+# Texts without a format: a clock, which is optional, and a date around it.
 _WEEKDAY = "(?:" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _WEEKDAYS) + ")"
 _MONTH = "(?P<B>" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _MONTHS).replace("Sep", "Sept?", 1) + ")"
 _CLOCK = re.compile(
@@ -64,7 +64,7 @@ _CLOCK = re.compile(
 )
 _DAY = "(?P<D>3[01]|[12][0-9]|0?[1-9])(?:st|nd|rd|th)?"
 _YEAR = "'?(?P<Y>[1-9][0-9]{3}|[0-9]{2})"
-_UNAMBIGUOUS_YEAR = "(?P<Y>[1-9][0-9]{3}|3[2-9]|[4-9][0-9])"  # a year that is no day
+_UNAMBIGUOUS_YEAR = "(?P<Y>[1-9][0-9]{3}|3[2-9]|[4-9][0-9])"  # two digits only above 31, the last day
 _FOUR_DIGIT_YEAR = "(?P<Y>[1-9][0-9]{3})"
 _GAP, _SEPARATOR = "(?:[.,]? |[.,/-])", "(?P<sep> ?[/.-] ?| )"
 _BARE_CLOCK = "(?:[ t-]+(?P<h>[0-9]{2})(?P<m>[0-9]{2})(?P<s>[0-9]{2})?)?"
@@ -79,8 +79,8 @@ _DAY_PATTERNS = (
     rf"{_FOUR_DIGIT_YEAR}(?P<M>[0-9]{{2}})(?P<D>[0-9]{{2}}){_BARE_CLOCK}",
 )
 _MONTH_PATTERNS = (
-    rf"{_MONTH}{_GAP}{_UNAMBIGUOUS_YEAR}", rf"{_UNAMBIGUOUS_YEAR}{_GAP}{_MONTH}", rf"(?P<M>[0-9]{{1,2}})[/-]{_FOUR_DIGIT_YEAR}",
-    rf"{_FOUR_DIGIT_YEAR}[/-](?P<M>[0-9]{{1,2}})",
+    rf"{_MONTH}{_GAP}{_UNAMBIGUOUS_YEAR}", rf"{_UNAMBIGUOUS_YEAR}{_GAP}{_MONTH}",
+    rf"(?P<M>[0-9]{{1,2}})[/-]{_FOUR_DIGIT_YEAR}", rf"{_FOUR_DIGIT_YEAR}[/-](?P<M>[0-9]{{1,2}})",
 )  # fmt: skip
 _DATE_PATTERNS = [
     re.compile(pattern, re.IGNORECASE)
@@ -89,7 +89,10 @@ _DATE_PATTERNS = [
 
 
 def parse_words(text: str) -> dict[str, str | None] | None:
-    """Return the fields of a date in a form with names or spaces, month first; None if it is none of them."""
+    """Return the fields of a date that may have names and spaces, by letter; None if no pattern matches.
+
+    The fields are the groups of `dates.forms`. Where the order is ambiguous, the month is first.
+    """
     text = " ".join(text.split())
     fields: dict[str, str | None] = {}
     if clock := _CLOCK.search(text):
@@ -109,7 +112,7 @@ def parse_words(text: str) -> dict[str, str | None] | None:
 
 
 def parse_format(text: str, datetime_format: str) -> dt.datetime:
-    """Read text as `datetime.strptime` does under the C locale; ValueError if it is written in another way."""
+    """Parse text like `datetime.strptime` in the C locale; raise ValueError if it does not match the format."""
     if (numeric := numeric_format(datetime_format)) is None:
         return dt.datetime.strptime(text, datetime_format)
     if (translated := numeric.translate(text)) is None:
@@ -118,20 +121,30 @@ def parse_format(text: str, datetime_format: str) -> dt.datetime:
 
 
 def check_format(datetime_format: str) -> None:
-    """Raise ValueError or re.error if `parse_format` cannot read the dates that the format writes."""
+    """Raise ValueError or re.error if `parse_format` cannot parse a date that was written in the format."""
     english = re.sub("%.", lambda code: _SAMPLES.get(code[0], code[0]), _expand(datetime_format))
     parse_format(dt.datetime(2001, 2, 3, tzinfo=dt.UTC).strftime(english), datetime_format)
 
 
 class NumericFormat(NamedTuple):
-    """A format without names, and how text with names is written in it."""
+    """Numeric equivalent of a `strptime` format with names.
+
+    Attributes
+    ----------
+    format : str
+        The equivalent format: numbers with spaces between them.
+    pattern : re.Pattern
+        Pattern of texts in the original format; its groups are the codes.
+    codes : tuple of str
+        Codes of the original format, in the order of the numbers.
+    """
 
     format: str
     pattern: re.Pattern[str]
     codes: tuple[str, ...]
 
     def translate(self, text: str | None) -> str | None:
-        """Return the numbers that text with names stands for, None if it is not written in the format."""
+        """Translate text in the original format to the numeric one; None if it is missing or does not match."""
         if text is None or (match := self.pattern.fullmatch(text)) is None:
             return None
         groups = match.groupdict()
@@ -146,11 +159,11 @@ class NumericFormat(NamedTuple):
 
 @functools.lru_cache(128)
 def numeric_format(datetime_format: str) -> NumericFormat | None:
-    """Return how to read a format that `strptime` reads by locale or time zone; None of any other."""
+    """Return the numeric equivalent of a format that depends on the locale or time zone; None for other formats."""
     if not _LOCALE_CODES.search(datetime_format.replace("%%", "")):
         return None
     codes = re.findall("%(.?)", expanded := _expand(datetime_format), re.DOTALL)
-    literals = [re.sub(r"(?:\\?\s)+", r"\\s+", re.escape(one)) for one in re.split("%.?", expanded, flags=re.DOTALL)]
+    literals = [re.sub(r"(?:\\?\s)+", r"\\s+", re.escape(text)) for text in re.split("%.?", expanded, flags=re.DOTALL)]
     if unknown_code := next((code for code in codes if code not in (*_CODE_PATTERNS, "%")), None):
         raise ValueError(f"%{unknown_code} is a bad directive in format {datetime_format!r}")
     fields = ["%" if code == "%" else f"(?P<{code}>{_CODE_PATTERNS[code]})" for code in codes]

@@ -1,4 +1,4 @@
-"""Rows of `Date`, and how dates are written."""
+"""Row encoder of `Date`, and the parser of dates."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from daskprep.steps.date_columns import date_table, is_compact
 from daskprep.steps.date_words import parse_format, parse_words
 
 EPOCH = "1970-01-01 00:00:00"
-MAX_DATE_CHARACTERS = 40  # of a date in a common form
+MAX_DATE_CHARACTERS = 40  # longer texts are not compared with the patterns
 INTEGER = "-?([0-9]{1,18}|[0-8][0-9]{18})"
 COMPACT_DATE = "(19|20|21)[0-9]{6}([0-9]{6})?"
 
 _ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]00(?::?00)?))?"
 _TIME = rf"(?:[T ](?P<h>00?)(?::(?P<m>00)(?::(?P<s>00)(?:[.,](?P<f>0+))?)?)?(?: ?(?P<p>[AP]M))?{_ZONE})?"
 _ISO = rf"(?P<Y>0000)-(?P<M>00)-(?P<D>00){_TIME}"
-# Dates with a 0 for every digit. What looks like one and is none (2021-02-30) is not read in another way.
+# Patterns of dates in which every digit is 0. A text that matches one but is no date (2021-02-30) is unreadable.
 _COMMON_PATTERNS = (
     _ISO,
     rf"(?P<Y>0000)(?P<sep>[-/.])(?P<M>00?)(?P=sep)(?P<D>00?){_TIME}",
@@ -45,7 +45,7 @@ _DIRECTIVES = {
     "Y": "(?P<Y>0000)", "m": "(?P<M>00)", "d": "(?P<D>00)", "H": "(?P<h>00)", "M": "(?P<m>00)", "S": "(?P<s>00)",
     "f": "(?P<f>0{1,6})", "z": "(?:Z|[+-]00:?00)",
 }  # fmt: skip
-# The part of ISO 8601 that Python reads as `forms` say.
+# The subset of ISO 8601 for which `datetime.fromisoformat` equals the patterns of `forms`, but is faster.
 _PLAIN_ISO = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})?")
 _INTEGER, _COMPACT_DATE = re.compile(INTEGER), re.compile(COMPACT_DATE)
 _EPOCH_START = dt.datetime(1970, 1, 1)
@@ -54,11 +54,14 @@ _NON_DATE_TYPES = (dt.time, *DURATION_TYPES, *BOOLEAN_TYPES)
 
 
 def forms(datetime_format: str | None) -> tuple[str, ...]:
-    """Return patterns of dates that have a 0 for every digit; their groups are the fields."""
+    """Return patterns of dates in which every digit is 0; their groups are the fields.
+
+    For None, they are the common forms; for a format, its own pattern, if all its fields are digits, and ISO 8601.
+    """
     if datetime_format is None:
         return _COMMON_PATTERNS
     literals, directives = re.split("%.", datetime_format), re.findall("%(.)", datetime_format)
-    # What is left out here (names of months, digits between the fields) is read cell by cell.
+    # Other formats (names of months, digits between the fields) are parsed cell by cell.
     if "Y" in directives and all(d in _DIRECTIVES for d in directives) and not re.search(r"\d", "".join(literals)):
         fields = [*map(_DIRECTIVES.__getitem__, directives), ""]
         return "".join(re.escape(literal) + field for literal, field in zip(literals, fields, strict=True)), _ISO
@@ -66,7 +69,7 @@ def forms(datetime_format: str | None) -> tuple[str, ...]:
 
 
 def parse_datetime(text: str, datetime_format: str | None) -> dt.datetime | None:
-    """Return the date that text states, in the format or as ISO 8601, or, without a format, in a common form."""
+    """Parse a date in the format or in ISO 8601, or, without a format, in any common form; None if unreadable."""
     if datetime_format is None and _PLAIN_ISO.fullmatch(text):
         try:
             return dt.datetime.fromisoformat(text)
@@ -81,8 +84,8 @@ def parse_datetime(text: str, datetime_format: str | None) -> dt.datetime | None
 
 
 def _match_patterns(text: str, datetime_format: str | None) -> re.Match[str] | None:
-    forms = _compiled_patterns(datetime_format) if len(text) <= MAX_DATE_CHARACTERS else ()
-    return next(filter(None, (form.fullmatch(text) for form in forms)), None)
+    patterns = _compiled_patterns(datetime_format) if len(text) <= MAX_DATE_CHARACTERS else ()
+    return next(filter(None, (pattern.fullmatch(text) for pattern in patterns)), None)
 
 
 @functools.lru_cache(1024)
@@ -91,6 +94,7 @@ def _compiled_patterns(datetime_format: str | None) -> tuple[re.Pattern[str], ..
 
 
 def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
+    """Return the date of the fields of a pattern, None if it does not exist; two-digit years are 1969 to 2068."""
     get = fields.get
     year_text = get("Y") or ""
     year, hour = int(year_text), int(get("h") or 0)
@@ -110,6 +114,7 @@ def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
 
 
 def _parse_digits(text: str) -> dt.datetime | None:
+    """Return the date of a compact text such as 20210203, or of a number that counts since 1970; else None."""
     if _COMPACT_DATE.fullmatch(text):
         with contextlib.suppress(ValueError):
             return dt.datetime.strptime(text.ljust(14, "0"), "%Y%m%d%H%M%S")
@@ -118,7 +123,10 @@ def _parse_digits(text: str) -> dt.datetime | None:
 
 
 def datetime_from_number(number: float) -> dt.datetime | None:
-    """Return the moment that a number counts since 1970, in a unit told by its size."""
+    """Return the time that a number counts since 1970, None beyond 64 bits.
+
+    The size of the number decides whether it counts seconds, milliseconds, microseconds or nanoseconds.
+    """
     if not -(2**63) - isinstance(number, int) < number < 2**63:
         return None
     size = abs(number)
@@ -130,7 +138,7 @@ def datetime_from_number(number: float) -> dt.datetime | None:
 
 
 def micros_since_epoch(numbers: np.ndarray) -> np.ndarray:
-    """Return the microseconds that numbers count since 1970, as `datetime_from_number` does."""
+    """Convert numbers to microseconds since 1970, with the units of `datetime_from_number`."""
     seconds, milliseconds, microseconds = (
         (numbers < 10**digits) & (numbers > -(10**digits)) for digits in (10, 13, 16)
     )
@@ -151,14 +159,14 @@ def _parse_words_or_format(text: str, datetime_format: str | None) -> dt.datetim
 
 
 class _DatePair(NamedTuple):
-    """The cells of a date, and of the date that time is counted from."""
+    """Cells of a row's date, and of its reference date, which elapsed time is counted from."""
 
     date: Any
     since: Any
 
 
 def parse_iso_date(text: str) -> tuple[int, int] | None:
-    """Return days and seconds of the date that a text in ISO 8601 states, None if it is something else."""
+    """Return the days since 1970 and the seconds of the day of an ISO 8601 text; None for other texts."""
     moment = parse_datetime(text, "%Y-%m-%d") if _ISO_DATE.match(text) else None
     return None if moment is None else _days_and_seconds(moment)
 
@@ -169,7 +177,7 @@ def _days_and_seconds(moment: dt.datetime) -> tuple[int, int]:
 
 
 class DateRowEncoder(RowEncoder):
-    """Rows of `Date`."""
+    """Row encoder of `Date`."""
 
     def prepare(self) -> None:
         self.datetime_format = self.params["datetime_format"]
@@ -196,6 +204,7 @@ class DateRowEncoder(RowEncoder):
         return super()._is_missing(cell.date if isinstance(cell, _DatePair) else cell)
 
     def _to_datetime(self, cell: Any) -> dt.datetime | None:
+        """Return the date of a cell of any type, None if it is missing or unreadable."""
         if not isinstance(cell, str):
             if is_missing(cell):
                 return None
@@ -225,7 +234,7 @@ class DateRowEncoder(RowEncoder):
 
 
 def _to_wall_time(moment: dt.datetime) -> dt.datetime:
-    """Return what the clock shows; never an hour that summer time leaves out."""
+    """Return the local time of a datetime, without its zone; times that a clock change skips are moved after it."""
     if moment.tzinfo is not None:
         with contextlib.suppress(OverflowError):
             moment = moment.astimezone(dt.UTC).astimezone(moment.tzinfo)
@@ -233,6 +242,7 @@ def _to_wall_time(moment: dt.datetime) -> dt.datetime:
 
 
 def _split_into_parts(moment: dt.datetime) -> tuple[int, ...]:
+    """Return the parts of a date in the order of `date_columns.PARTS`."""
     year, hour, minute, second = moment.year, moment.hour, moment.minute, moment.second
     day_of_year = moment.toordinal() - dt.date(year, 1, 1).toordinal() + 1
     return (

@@ -1,4 +1,4 @@
-"""Rows of `H3`, and how cells are written."""
+"""Row encoder of `H3`, and the bit layout of H3 cells."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from daskprep.steps.cells import BOOLEAN_TYPES, TIME_TYPES, reject_types, text_o
 
 CELL_PATTERN = "0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16}"
 MAX_CELL = 2**63 - 1  # the highest bit is reserved
-EXACT_FLOAT_LIMIT = 2.0**53  # of floats
+EXACT_FLOAT_LIMIT = 2.0**53  # floats below it represent every integer
 DIGITS, NO_DIGIT = 15, 7
-# Of mode, edge, resolution and base cell.
+# Positions and widths of mode, edge, resolution and base cell.
 SHIFTS = (59, 56, 52, 45)
 BITS = (4, 3, 4, 7)
 
@@ -28,7 +28,7 @@ _NO_DIGITS = bytes([NO_DIGIT]) * DIGITS
 
 
 class H3RowEncoder(RowEncoder):
-    """Rows of `H3`."""
+    """Row encoder of `H3`."""
 
     def read(self, cell: Any) -> bytes | None:
         number = self._to_integer(cell)
@@ -39,6 +39,7 @@ class H3RowEncoder(RowEncoder):
         return bytes((mode, edge, resolution, base_cell)) + digits[:resolution] + _NO_DIGITS[resolution:]
 
     def _to_integer(self, cell: Any) -> int | None:
+        """Return the 64-bit index of a cell, from a number, or from decimal or hexadecimal text; None if unreadable."""
         if not isinstance(cell, str):
             reject_types(cell, _NON_CELL_TYPES, "H3 cell")
             if isinstance(cell, (int, np.integer)):

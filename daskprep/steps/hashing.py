@@ -1,4 +1,4 @@
-"""The stable hash that puts values into buckets, of one text; `permutation.hash_strings` is the same for columns."""
+"""Stable hash of a single text into buckets; `permutation.hash_strings` is the same hash for columns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 BUCKET_KEY = 0
 MAX_HASH_BUCKETS = 1 << 24  # an embedding has a row for each
-SEPARATOR = "|"  # of the parts of a cross
-MISSING_PART = "\\-"  # which no part that is there becomes, since its backslashes are doubled
+SEPARATOR = "|"  # between the parts of a cross
+MISSING_PART = "\\-"  # no other part can equal it, since backslashes of parts are doubled
 
 _WORD_MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -15,7 +15,7 @@ _LENGTH_FACTOR = 0xD1342543DE82EF95
 
 
 def bucket_of(text: str, buckets: int) -> int:
-    """Return the bucket of a text, from 0 on."""
+    """Return the bucket of a text, from 0 to `buckets` - 1."""
     data = text.encode()
     total = 0
     for word_number, start in enumerate(range(0, len(data), 8), 1):
@@ -25,12 +25,12 @@ def bucket_of(text: str, buckets: int) -> int:
 
 
 def bucket_names(numbers: Iterable[int]) -> list[str]:
-    """Return what stands for the values of each bucket."""
+    """Return the label of each bucket number, such as "<BUCKET 3>"."""
     return [f"<BUCKET {number}>" for number in numbers]
 
 
 def join_parts(parts: Sequence[str | None]) -> str | None:
-    """Return the value of a cross, None if all parts are missing; different parts never give the same value."""
+    """Join the parts of a cross to one text, unique by escaping; None if all parts are missing."""
     if all(part is None for part in parts):
         return None
     return SEPARATOR.join(MISSING_PART if part is None else _escape(part) for part in parts)

@@ -1,4 +1,4 @@
-"""JSON as the standard has it: Python's own reader takes more, and the last of two equal keys without a word."""
+"""Strict JSON parser: Python's parser accepts NaN, and silently takes the last of two equal keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value that a text holds; ValueError for NaN, a key that occurs twice, and very deep nesting.
+    """Parse JSON; raise ValueError for NaN, a key that occurs twice, and very deep nesting.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON as a dict; ValueError for a key that occurs twice."""
+    """Return the pairs of a JSON object as a dict; raise ValueError for a key that occurs twice."""
     result = dict(pairs)
     if len(result) < len(pairs):
         counts = Counter(key for key, _ in pairs)

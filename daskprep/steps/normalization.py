@@ -1,4 +1,4 @@
-"""What normalizing does to numbers, and back; the standard normal distribution; bins of numbers."""
+"""Normalization of numbers and its inverse, the standard normal distribution, and bins of numbers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TINY = float(np.finfo(np.float64).tiny)
 _MAX_DOUBLE = float(np.finfo(np.float64).max)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _SMOOTH_LIMIT = 3.0
-_MAX_ROBUST_INPUT = 1e150  # of which the square is a double, and far beyond what is smoothly clipped to 3
-_SAFE_CENTER, _SAFE_EDGE_FLOAT32 = 2.0**970, 2.0**103  # from which the distance of any number is within the range
-# How near to 0 and 1 shares may be that become normal scores, which are then within 5.2: as in scikit-learn.
+_MAX_ROBUST_INPUT = 1e150  # its square is finite
+_SAFE_CENTER, _SAFE_EDGE_FLOAT32 = 2.0**970, 2.0**103  # subtracting less than these cannot overflow
+# Ranks in 0 to 1 are clipped before they become normal scores, which are then within 5.2, as in scikit-learn.
 _MIN_SHARE = 1e-7 - float(np.spacing(1.0))
 _POWER_SPREAD = ("", "power_mean", "power_std")
-# Between which learned values numbers are spread, and where their center is; "" is 0.
+# Learned values: the low end of the spread, the center, and the high end; "" is 0.
 _SPREADS = {
     "zscore": ("", "mean", "std"),
     "minmax": ("min", "min", "max"),
@@ -31,13 +31,13 @@ _SPREADS = {
     "yeo_johnson": _POWER_SPREAD,
     "box_cox": _POWER_SPREAD,
 }
-LINEAR_NORMALIZATIONS = ("zscore", "minmax", "iq")  # which change numbers by their center and scale alone
+LINEAR_NORMALIZATIONS = ("zscore", "minmax", "iq")  # these only subtract a center and multiply by a scale
 _LOWER_BOUNDS = {
     "log1p": (-1.0, "log1p", "another normalization"),
     "box_cox": (0.0, "Box-Cox transform", '"yeo_johnson"'),
 }
-# Wichura's AS 241 (1988), as in `statistics.NormalDist`: highest powers first, numerator and denominator, in the middle
-# and in the tails.
+# Normal quantiles by Wichura's AS 241 (1988), as in `statistics.NormalDist`: coefficients of the numerator and the
+# denominator, highest powers first, in the middle and in the tails.
 _MIDDLE = (
     (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
      1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0),
@@ -50,7 +50,7 @@ _TAIL = (
     (1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
      6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0),
 )  # fmt: skip
-# Of the complementary error function, with a relative error below 1.2e-7 (Numerical Recipes, `erfcc`).
+# Coefficients of the complementary error function, with a relative error below 1.2e-7 (Numerical Recipes, `erfcc`).
 _ERFC = (
     0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368,
     -1.26551223,
@@ -58,9 +58,9 @@ _ERFC = (
 
 
 def center_and_scale(normalization: str | None, learned: LearnedValues) -> tuple[float, float]:
-    """Return what is taken from numbers, and the factor by which the rest is multiplied; 0 for a constant column.
+    """Return the center to subtract from numbers, and the scale to multiply by: 0 for a constant column.
 
-    Before that, power transforms change numbers. Quantile transforms do nothing else: they have no factor but 1.
+    Both apply after a power transform. For other normalizations, and without a learned center, they are 0 and 1.
     """
     first, middle, last = _SPREADS.get(normalization or "", _POWER_SPREAD)
     center = learned.get(middle)
@@ -72,19 +72,19 @@ def center_and_scale(normalization: str | None, learned: LearnedValues) -> tuple
     spread = high - low
     if normalization == "robust" and spread == 0.0:
         spread = learned["max"] / 2 - learned["min"] / 2
-    if spread == math.inf:  # as of 1.7e308 and -1.7e308
+    if spread == math.inf:  # high - low may overflow
         return center, 0.5 / (high / 2 - low / 2)
-    # A spread whose inverse is no number is as good as none.
+    # The inverse of a subnormal spread may be infinite: the column counts as constant.
     return center, 1.0 / spread if spread >= _TINY else 0.0
 
 
 def scale_without_overflow(values: Any, center: float, scale: float) -> Any:
-    """Return the product of a scale and the distances from a center, of which one may be beyond the doubles."""
+    """Return ``(values - center) * scale`` if the difference may overflow."""
     return (values / 2 - center / 2) * scale * 2
 
 
 def check_domain(normalization: str | None, values: np.ndarray) -> None:
-    """Raise RejectedValueError for a number that a normalization has no result for."""
+    """Raise RejectedValueError for a number outside the domain of a normalization, such as -1 for "log1p"."""
     if normalization in _LOWER_BOUNDS:
         bound, name, remedy = _LOWER_BOUNDS[normalization]
         outside = np.flatnonzero(values <= bound)
@@ -95,12 +95,12 @@ def check_domain(normalization: str | None, values: np.ndarray) -> None:
 
 
 def normalize(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
-    """Return normalized numbers as float32, brought within its range; NaN stays so."""
+    """Return normalized numbers as float32, clipped to its finite range; NaN stays NaN."""
     check_domain(normalization, values)
     center, scale = center_and_scale(normalization, learned)
     if scale == 0.0:
         return np.where(np.isnan(values), values, 0.0).astype(np.float32)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # bounded below
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinite results are clipped at the end
         values = _apply_nonlinear(values, normalization, learned)
         if (center, scale) != (0.0, 1.0):
             original, values = values, np.subtract(values, center)
@@ -109,34 +109,34 @@ def normalize(values: np.ndarray, normalization: str | None, learned: LearnedVal
             if overflowed is not None and overflowed.any():
                 values[overflowed] = scale_without_overflow(original[overflowed], center, scale)
         if normalization == "robust":
-            values = np.clip(values, -_MAX_ROBUST_INPUT, _MAX_ROBUST_INPUT)  # or a square would be infinite
+            values = np.clip(values, -_MAX_ROBUST_INPUT, _MAX_ROBUST_INPUT)  # else the square is infinite
             values = values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2)
-    # Brought within bounds before: what overflows would have to be looked for.
+    # Clipped before the cast, which would overflow.
     clipped: np.ndarray = np.maximum(np.minimum(values, MAX_FLOAT32), -MAX_FLOAT32).astype(np.float32)
     return clipped
 
 
 def original_units(normalized_values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
-    """Return normalized numbers as they were, in double precision; NaN and infinite ones stay so."""
+    """Return the original numbers of normalized ones, in double precision; NaN and infinities stay the same."""
     values = np.asarray(normalized_values, np.float64)
     center, scale = center_and_scale(normalization, learned)
     if not scale:
         return np.where(np.isnan(values), values, center)
-    # float32 rounds: what was the largest double may come out as a little more.
+    # float32 is rounded, so the inverse of the largest double may overflow.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if normalization == "robust":
             limit = float(np.nextafter(np.float32(_SMOOTH_LIMIT), np.float32(0)))
             values = np.clip(values, -limit, limit)
             values = values / np.sqrt(1.0 - (values / _SMOOTH_LIMIT) ** 2)
         units = values / scale + center
-        # A distance may be beyond the doubles where what lies there is not.
+        # The distance from the center may overflow although the number itself does not.
         units = np.where(np.isinf(units), (values / 2 / scale + center / 2) * 2, units)
         units = _invert_nonlinear(units, normalization, learned)
     return np.clip(units, -_MAX_DOUBLE, _MAX_DOUBLE, out=units, where=np.isfinite(values))
 
 
 def _apply_nonlinear(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
-    """Return what a transform that is not linear makes of numbers."""
+    """Apply the part of a normalization that is not linear: "log1p", a power or a quantile transform."""
     if normalization == "log1p":
         return np.asarray(np.log1p(values))
     if normalization in ("box_cox", "yeo_johnson") and learned.get("power") is not None:
@@ -147,7 +147,7 @@ def _apply_nonlinear(values: np.ndarray, normalization: str | None, learned: Lea
 
 
 def _invert_nonlinear(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
-    """Return the numbers of which `_apply_nonlinear` makes these."""
+    """Return the inverse of `_apply_nonlinear`."""
     if normalization == "log1p":
         return np.asarray(np.expm1(values))
     if normalization == "box_cox" and learned.get("power") is not None:
@@ -158,7 +158,7 @@ def _invert_nonlinear(values: np.ndarray, normalization: str | None, learned: Le
         return np.asarray(np.copysign(magnitudes, values))
     if normalization in ("quantile_normal", "quantile_uniform") and learned.get("quantiles") is not None:
         shares = normal_cdf(values) if normalization == "quantile_normal" else values
-        # What was at an end, or beyond it, is at the end again.
+        # Ranks within the clipping margin of `_MIN_SHARE` are the minimum or the maximum.
         shares = np.where(shares < 1e-7, 0.0, np.where(shares > 1.0 - 1e-7, 1.0, shares))
         quantiles = learned["quantiles"]
         return _interpolate(shares, np.linspace(0.0, 1.0, len(quantiles)), np.array(quantiles))
@@ -166,7 +166,7 @@ def _invert_nonlinear(values: np.ndarray, normalization: str | None, learned: Le
 
 
 def power_transform(values: np.ndarray, normalization: str, power: float) -> np.ndarray:
-    """Return the Box-Cox or Yeo-Johnson transform of numbers."""
+    """Return the Box-Cox or Yeo-Johnson transform of numbers with the parameter `power` (lambda)."""
     if normalization == "box_cox":
         return _apply_power(np.log(values), power)
     logarithms = np.log1p(np.abs(values))
@@ -183,12 +183,12 @@ def _invert_power(values: np.ndarray, power: float) -> np.ndarray:
 
 
 def _quantile_transform(values: np.ndarray, quantiles: np.ndarray, *, is_normal: bool) -> np.ndarray:
-    """Return which share of the training rows lies below, as scikit-learn interpolates it, or its normal score."""
+    """Return the share of training rows below each number, interpolated as in scikit-learn, or its normal score."""
     low, high = quantiles[0], quantiles[-1]
     if low == high:
         return np.zeros(len(values))
     references = np.linspace(0.0, 1.0, len(quantiles))
-    # From both sides, which differ where quantiles are equal.
+    # The mean of interpolations from both sides, which differ where quantiles are equal.
     above = _interpolate(values, quantiles, references)
     shares = 0.5 * (above - _interpolate(-values, -quantiles[::-1], -references[::-1]))
     shares = np.where(values >= high, 1.0, np.where(values <= low, 0.0, shares))
@@ -196,7 +196,7 @@ def _quantile_transform(values: np.ndarray, quantiles: np.ndarray, *, is_normal:
 
 
 def _interpolate(values: np.ndarray, points: np.ndarray, results: np.ndarray) -> np.ndarray:
-    """Return what `numpy.interp` does, also between points whose distance or slope is no double."""
+    """Interpolate as `numpy.interp` does, also if the distance or slope between two points overflows."""
     result: np.ndarray = np.interp(values, points, results)
     wide = np.isinf(np.diff(points))
     if not wide.any() and not np.isinf(result).any():
@@ -211,7 +211,7 @@ def _interpolate(values: np.ndarray, points: np.ndarray, results: np.ndarray) ->
 
 
 def normal_ppf(shares: np.ndarray) -> np.ndarray:
-    """Return the quantiles of the distribution at shares from 1e-10 to 1 - 1e-10."""
+    """Return quantiles of the standard normal distribution at shares from 1e-10 to 1 - 1e-10."""
     centered = shares - 0.5
     root = np.sqrt(-np.log(np.minimum(shares, 1.0 - shares))) - 1.6
     tail = np.polyval(_TAIL[0], root) / np.polyval(_TAIL[1], root)
@@ -221,7 +221,7 @@ def normal_ppf(shares: np.ndarray) -> np.ndarray:
 
 
 def normal_cdf(scores: np.ndarray) -> np.ndarray:
-    """Return the share of the distribution below each score."""
+    """Return the share of the standard normal distribution below each score."""
     distance = np.abs(scores) / math.sqrt(2.0)
     step = 1.0 / (1.0 + 0.5 * distance)
     beyond = 0.5 * step * np.exp(-distance * distance + np.polyval(_ERFC, step))
@@ -232,13 +232,13 @@ def normal_cdf(scores: np.ndarray) -> np.ndarray:
 
 
 def bin_ids(values: np.ndarray, edges: Sequence[float] | None) -> np.ndarray:
-    """Return the bin of each number; those beyond the edges are in the first or the last."""
+    """Return the bin number of each value; values outside the edges are in the first or the last bin."""
     inner = np.array(edges or ())[1:-1]
     return np.searchsorted(inner, values, side="right").astype(smallest_uint(len(inner) + 1))
 
 
 def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
-    """Return the middle of each bin; of none, a 0."""
+    """Return the midpoint of each bin; a single 0 if `edges` is None."""
     if edges is None:
         return np.zeros(1)
     ends = np.array(edges)
@@ -246,15 +246,16 @@ def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
 
 
 def piecewise_bins(normalization: str | None, learned: LearnedValues) -> dict[str, np.ndarray]:
-    """Return of the bins of normalized numbers where each begins, by what it is scaled, and within what it is kept.
+    """Return the parameters of `encode_piecewise`, from the learned bin edges.
 
-    `unit` is by what numbers are multiplied first, which keeps distances within the range of float32.
+    Arrays by bin: "start" (normalized), "scale" (the inverse width), and the bounds "low" and "high" of the result.
+    Numbers are multiplied by "unit" first, which keeps distances within the range of float32.
     """
     edges = normalize(np.array(learned.get("edges") or (0.0, 0.0)), normalization, learned)
     widths = np.diff(edges.astype(np.float64))
     unit = np.float32(1.0 if np.abs(edges).max() < _SAFE_EDGE_FLOAT32 else 0.5)
     inverse = np.divide(1.0, widths, out=np.zeros(len(widths)), where=widths > 0)
-    with np.errstate(over="ignore"):  # brought within bounds
+    with np.errstate(over="ignore"):  # infinite scales are clipped
         scale = np.minimum(inverse.astype(np.float32) / unit, np.float32(MAX_FLOAT32))
     low, high = np.zeros(len(widths), np.float32), np.ones(len(widths), np.float32)
     low[0], high[-1] = -MAX_FLOAT32, MAX_FLOAT32
@@ -262,6 +263,9 @@ def piecewise_bins(normalization: str | None, learned: LearnedValues) -> dict[st
 
 
 def encode_piecewise(column: Any, bins: Mapping[str, Any]) -> Any:
-    """Return how much of each bin lies below numbers, given as a column of an array or a tensor, and their `piecewise_bins`."""
-    with np.errstate(over="ignore"):  # brought within bounds
+    """Return the share of each bin that is below each number: a piecewise linear encoding of shape (rows, bins).
+
+    `column` has normalized numbers, as an array or tensor of shape (rows, 1); `bins` is from `piecewise_bins`.
+    """
+    with np.errstate(over="ignore"):  # infinite results are clipped
         return ((column * bins["unit"] - bins["start"]) * bins["scale"]).clip(bins["low"], bins["high"])

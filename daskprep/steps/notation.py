@@ -1,6 +1,6 @@
-"""Numbers as people write them, such as "$1,299.50", "1.299,50 €", "(1,200)", "12 %", "3:45:10" and "1h 30m".
+"""Notations of numbers, such as "$1,299.50", "1.299,50 €", "(1,200)", "12 %", "3:45:10" and "1h 30m".
 
-The expressions mean the same to Python's `re` and to RE2, by which whole columns are read.
+The regular expressions match the same texts in Python's `re` and in RE2, which Arrow applies to columns.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import NamedTuple
 from daskprep.errors import ConfigError
 from daskprep.steps.cells import number_of
 
-MAX_CHARACTERS = 64  # characters of a number
-AMBIGUOUS = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # a plain number, or thousands beside a decimal comma
+MAX_CHARACTERS = 64  # longer texts are not numbers
+AMBIGUOUS = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # "1.299" is a decimal, or thousands in a notation with decimal commas
 POWERS = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
-# The end of a unit behind digits, and no exponent.
+# A number with the last letter of its unit; an "e" right after digits would be an exponent.
 _POWER = "([0-9].*(?:[A-DF-Za-df-z]|[^0-9.][eE]))"
-# What is written otherwise for the same. "(5)" is -5, and the sign of "$-5" comes first.
+# Replacements by the usual form: "m2" by "m²", "(5)" by "-5", and "$-5" by "-$5".
 REPLACEMENTS = (
     ("[\u00a0\u2000-\u200a\u202f\u205f\u3000]", " "), ("\u2019", "'"), ("\u2212", "-"),
     (f"{_POWER}2$", "\\1\u00b2"), (f"{_POWER}3$", "\\1\u00b3"),
     (r"^([^()0-9]*)\(([^()]+)\)$", r"-\1\2"), (r"^([^0-9+-]*[^0-9A-Za-z.+-])([+-])", r"\2\1"),
 )  # fmt: skip
-NON_ASCII_REPLACEMENTS = 3  # of these are of characters beyond ASCII
-# Letters and signs of a unit: no space, no digit or fraction in any form, no dash, no sign of arithmetic.
+NON_ASCII_REPLACEMENTS = 3  # the first ones, which only apply to text beyond ASCII
+# Characters of a unit: letters and symbols, but no spaces, digits, fractions, dashes and arithmetic operators.
 _LETTERS = (
     "A-Za-z$\u00a1-\u00b0\u00b4-\u00b8\u00ba\u00bb\u00bf-\u00d6\u00d8-\u00f6\u00f8-\u1fff\u200b-\u200f\u2016-\u2018"
     "\u201a-\u202e\u2030-\u205e\u20a0-\u214f\u2190-\u21ff\u2300-\u2fff\u3001-\uff0f\uff1a-\U0010ffff"
@@ -52,14 +52,21 @@ ISO = (
 DURATION_PATTERNS = (
     CLOCK,
     ISO,
-    _SIGN + "".join(f"(?:(?P<{one}>{_DECIMAL}) ?(?:{_WORDS[one]}),? ?)?" for one in SECONDS),
+    _SIGN + "".join(f"(?:(?P<{key}>{_DECIMAL}) ?(?:{_WORDS[key]}),? ?)?" for key in SECONDS),
 )
 
 
 class Notation(NamedTuple):
-    """How the numbers of a column are written: what they match, and their marks; durations match others.
+    """Notation of the numbers of a column.
 
-    `affix_characters` are the characters that may stand before and behind digits, None if numbers have some of them too.
+    Attributes
+    ----------
+    patterns : tuple of str
+        Patterns of the texts: one for numbers, several for durations.
+    decimal, thousands : str
+        Decimal mark, and mark between thousands.
+    affix_characters : str or None
+        Characters that may occur before and after digits; None if numbers contain one of them too.
     """
 
     patterns: tuple[str, ...]
@@ -73,13 +80,13 @@ class Notation(NamedTuple):
 
 
 def digits_pattern(decimal: str, thousands: str) -> str:
-    """Return the expression of digits with these marks, which are expressions themselves."""
+    """Return the pattern of digits with a decimal mark and a mark between thousands, both of them patterns too."""
     integer_pattern = f"{f'{_INDIAN}|' * (',' in thousands)}[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|[0-9]+"
     return f"(?:(?:{integer_pattern})(?:{decimal}[0-9]+)?|{decimal}[0-9]+){_EXPONENT}"
 
 
 def parse_amount(text: str) -> dict[str, str] | None:
-    """Return the parts of a number with or without a unit, None of what is no such number."""
+    """Return the groups of `AMOUNT` in a text, and its "unit" in the singular; None if the text does not match."""
     matched = None if full_match(ISO, text) else full_match(AMOUNT, text)
     if matched is None or (matched["before"] and (matched["then"] or matched["behind"])):
         return None
@@ -90,7 +97,7 @@ def parse_amount(text: str) -> dict[str, str] | None:
 
 @functools.lru_cache(1024)
 def derive_notation(example: str) -> Notation:
-    """Return the style of a number, or raise ConfigError for what is none."""
+    """Return the notation of an example of a number; raise ConfigError if it cannot be parsed."""
     text = _tidy(example)
     amount = parse_amount(text)
     if amount is None:
@@ -106,14 +113,14 @@ def derive_notation(example: str) -> Notation:
         notation = Notation((f"{_SIGN} ?{either}",), decimal, thousands, affix_characters)
     if parse_number(example, notation) is None:
         raise ConfigError(
-            f'{example!r} is not a number, so it cannot show the notation: give one such as "$1,234.50", '
+            f'{example!r} is not a number, so it cannot show the notation: use an example such as "$1,234.50", '
             '"1.234,5 kg" or "1:30:00"'
         )
     return notation
 
 
 def _find_marks(number: str) -> tuple[str, str]:
-    """Return the marks before decimals and between thousands; those of English, unless the digits say otherwise."""
+    """Return the decimal mark of a number and the mark between its thousands: "." and ",", unless it shows others."""
     marks = re.findall("[,.' ]", number)
     if len(set(marks)) == 2:
         return marks[-1], marks[0]
@@ -123,7 +130,7 @@ def _find_marks(number: str) -> tuple[str, str]:
 
 
 def parse_number(text: str, notation: Notation) -> float | None:
-    """Return the number that a text states in a style, None if it states none."""
+    """Parse a number in a notation, durations as seconds; None if the text is no number in it."""
     text = _tidy(text)
     matched = next(filter(None, (full_match(pattern, text) for pattern in notation.patterns)), None)
     if matched is None or not re.search("[0-9]", text):
@@ -135,24 +142,26 @@ def parse_number(text: str, notation: Notation) -> float | None:
 
 
 def _seconds(fields: dict[str, str]) -> float:
-    weeks, days, hours, minutes, seconds = (float(fields.get(one, "0")) * unit for one, unit in SECONDS.items())
-    clock = hours + minutes + seconds  # as columns add them; `sum` of Python 3.12 adds otherwise
+    """Return the seconds of a duration from the groups of `DURATION_PATTERNS`; a "plus" exempts the clock from "-"."""
+    weeks, days, hours, minutes, seconds = (float(fields.get(key, "0")) * unit for key, unit in SECONDS.items())
+    clock = hours + minutes + seconds  # in the order of columns; `sum` of Python 3.12 rounds differently
     if fields["sign"] != "-":
         return weeks + days + clock
     return (clock if fields.get("plus") == "+" else -clock) - (weeks + days)
 
 
 def _tidy(text: str) -> str:
+    """Return a text in the usual form, by `REPLACEMENTS`; "" if it is longer than any number."""
     text = text.strip()
     if len(text) > MAX_CHARACTERS:
         return ""
-    for pattern, other in REPLACEMENTS[NON_ASCII_REPLACEMENTS:] if text.isascii() else REPLACEMENTS:
-        text = _compiled(pattern).sub(other, text)
+    for pattern, replacement in REPLACEMENTS[NON_ASCII_REPLACEMENTS:] if text.isascii() else REPLACEMENTS:
+        text = _compiled(pattern).sub(replacement, text)
     return text
 
 
 def full_match(pattern: str, text: str) -> re.Match[str] | None:
-    """Return what the whole of a text is to an expression."""
+    """Return the match of a pattern with a complete text, None if it does not match."""
     return _compiled(pattern).fullmatch(text)
 
 

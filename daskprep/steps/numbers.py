@@ -1,4 +1,4 @@
-"""Rows of `Number`."""
+"""Row encoder of `Number`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEIGHBOUR_STRATEGIES = {"ffill", "bfill"}
 
 
 class NumberRowEncoder(RowEncoder):
-    """Rows of `Number`."""
+    """Row encoder of `Number`."""
 
     def prepare(self) -> None:
         learned, params = self.learned, self.params
@@ -57,7 +57,7 @@ class NumberRowEncoder(RowEncoder):
         return number if parsed is None and not self.is_notation_set else parsed
 
     def is_outlier(self, value: float) -> bool:
-        """Tell whether a value is too far from the mean."""
+        """Return whether a value is farther from the mean than `outlier_threshold` standard deviations."""
         return abs(value - self.mean) > self.max_distance
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
@@ -66,12 +66,12 @@ class NumberRowEncoder(RowEncoder):
             return values
         without_outliers = [None if value is None or self.is_outlier(value) else value for value in values]
         filled = [
-            fill_from_neighbours(without_outliers, one) if one in _NEIGHBOUR_STRATEGIES else values
-            for one in strategies
+            fill_from_neighbours(without_outliers, strategy) if strategy in _NEIGHBOUR_STRATEGIES else values
+            for strategy in strategies
         ]
         return [
-            missing_fill if value is None else outlying_fill if kept is None else value
-            for value, kept, missing_fill, outlying_fill in zip(values, without_outliers, *filled, strict=True)
+            missing_fill if value is None else outlier_fill if kept is None else value
+            for value, kept, missing_fill, outlier_fill in zip(values, without_outliers, *filled, strict=True)
         ]
 
     def to_arrays(self, values: Sequence[float]) -> Arrays:
@@ -82,15 +82,16 @@ class NumberRowEncoder(RowEncoder):
         center, scale = self.center, self.scale
         if not scale:
             return {"": np.array([0.0 if value == value else value for value in values], np.float32)}  # noqa: PLR0124
-        clipped = [  # NaN stays so
+        clipped = [  # NaN stays NaN, since comparisons with it are False
             max(-_MAX_FLOAT32, min(_MAX_FLOAT32, scale_without_overflow(value, center, scale)))
-            if abs(one := (value - center) * scale) > _MAX_FLOAT32
-            else one
+            if abs(scaled := (value - center) * scale) > _MAX_FLOAT32
+            else scaled
             for value in values
         ]
         return {"": np.array(clipped, np.float32)}
 
     def _to_array(self, values: np.ndarray) -> np.ndarray:
+        """Encode imputed numbers by clipping, then bins or a normalization."""
         if self.params.get("clip_quantiles") is not None and self.learned["min"] is not None:
             values = np.clip(values, self.learned["min"], self.learned["max"])
         if self.encoding == "bins":

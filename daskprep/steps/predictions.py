@@ -1,4 +1,4 @@
-"""What the outputs of a model say of its targets: labels, tokens, numbers in their own units, and how sure it is."""
+"""Decoders of model outputs: labels, tokens, numbers in their original units, and probabilities."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from daskprep.steps.text_tokenizers import join_tokens
 PredictionColumn: TypeAlias = np.ndarray | list[Any]
 """One value for each row: an array, or a list where the values are lists or arrays themselves."""
 
-_BATCH_VALUES = 1 << 22  # numbers that are made probabilities at a time, 32 MiB
-_TOLERANCE = 1e-5  # by which a probability may miss 0 and 1
-_SUM_TOLERANCE = 0.01  # by which those of a row may miss 1 in all, as sums of 16-bit floats do
+_BATCH_VALUES = 1 << 22  # converted to probabilities per step: 32 MiB of doubles
+_TOLERANCE = 1e-5  # rounding errors of a probability
+_SUM_TOLERANCE = 0.01  # rounding errors of the sum of a row's probabilities, for 16-bit floats
 
 
 @dataclass(frozen=True)
 class PredictionOptions:
-    """How outputs become predictions; `Preprocessor.predictions` says what the options do."""
+    """Options for decoding outputs, which `Preprocessor.predictions` documents."""
 
     logits: bool = True
     threshold: float | Mapping[str, float] = 0.5
@@ -34,7 +34,7 @@ class PredictionOptions:
     probabilities: bool = False
 
     def check(self, decoders: Mapping[str, OutputDecoder]) -> None:
-        """Raise ConfigError if there are no targets, or an option makes no sense for these."""
+        """Raise ConfigError if there are no targets, or if an option does not fit them."""
         if not decoders:
             raise ConfigError("no feature is a target, so there is nothing to predict: pass targets= to Preprocessor")
         for option in ("logits", "probabilities"):
@@ -45,27 +45,34 @@ class PredictionOptions:
             raise ConfigError(f"top_k must be a whole number of classes from 1 on, or None, not {self.top_k!r}")
         for name, value in (self.threshold if isinstance(self.threshold, Mapping) else {"": self.threshold}).items():
             if isinstance(self.threshold, Mapping):
-                one = _target(decoders, name)
-                if not isinstance(one, BinaryDecoder | SetDecoder):
+                decoder = _target(decoders, name)
+                if not isinstance(decoder, BinaryDecoder | SetDecoder):
                     raise ConfigError(
-                        f'threshold: target "{name}" is {one.noun}, and thresholds are for binary and set'
+                        f'threshold: target "{name}" is {decoder.noun}, and thresholds are for binary and set'
                     )
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
                 raise ConfigError(f"threshold must be a probability from 0 to 1, not {value!r}")
 
     def get_threshold(self, target: str) -> float:
-        """Return the probability from which on something is predicted."""
+        """Return the lowest probability at which True, or a token of a set, is predicted for a target."""
         return self.threshold.get(target, 0.5) if isinstance(self.threshold, Mapping) else self.threshold
 
 
 class OutputDecoder(ABC):
-    """Turns the outputs for one target into predictions; what it knows of the target is as the saved JSON has it.
+    """Decoder of the outputs for one target. It never changes after its construction, so threads may share it.
 
-    It holds nothing that changes once it is made, so that threads may share it.
+    Parameters
+    ----------
+    name : str
+        Name of the target.
+    kind : str
+        Name of the feature type.
+    params, learned : mapping
+        Parameters and learned state of the feature, as in the saved JSON.
     """
 
-    size: int  # of a row of outputs, where only one is right
-    meaning = remedy = ""
+    size: int  # outputs per row, for decoders that accept only one shape
+    meaning = remedy = ""  # parts of error messages
 
     def __init__(self, name: str, kind: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         self.name = name
@@ -74,59 +81,70 @@ class OutputDecoder(ABC):
         self.learned = learned
         self.prepare()
 
-    def prepare(self) -> None:  # noqa: B027 some need nothing
-        """Make of parameters and learned values what `decode_rows` uses."""
+    def prepare(self) -> None:  # noqa: B027 optional
+        """Set the attributes that `decode_rows` uses, from the parameters and the learned state."""
 
     def error(self, message: str, kind: type[DaskprepError] = ConfigError) -> DaskprepError:
         """Return an error that names the target."""
         return kind(f'target "{self.name}": {message}')
 
     def unsupported_error(self, unless: str = "") -> DaskprepError:
-        """Return the error for a type whose outputs say nothing."""
+        """Return the error for a target whose outputs cannot be decoded; `unless` is appended as a condition."""
         return self.error(
-            f"outputs for {self.noun} cannot be turned into predictions{unless}; give those of the other targets, as a "
-            "mapping, and use these as the model gives them"
+            f"outputs for {self.noun} cannot be turned into predictions{unless}; pass a mapping with the outputs of "
+            "the other targets, and use these as the model returns them"
         )
 
     def predictions(self, outputs: Any, options: PredictionOptions) -> dict[str, PredictionColumn]:
-        """Return columns by their suffix, with a value for each row of the outputs."""
+        """Return the prediction columns of a batch by their suffix, such as "_probability".
+
+        Raise ColumnError if the outputs are not numbers of an expected shape.
+        """
         try:
             array = as_array(outputs)
         except (ValueError, TypeError, RuntimeError) as error:  # a ragged list
             message = f"no array can be made of a {type(outputs).__name__}: {error}{self.remedy}"
             raise self.error(message, ColumnError) from error
         if array.dtype.kind not in "biuf":
-            raise self.error(f"outputs are {array.dtype}: give numbers", ColumnError)
+            raise self.error(f"outputs are {array.dtype}: pass numbers", ColumnError)
         if (shapes := self.describe_expected_shape(array)) is not None:
             hint = "; encoded rows are for `decode`" * (array.dtype.kind in "iu")
             description = f"outputs of {array.dtype} and shape {array.shape}"
-            raise self.error(f"{description}, and those for {self.noun} are of shape {shapes}{hint}", ColumnError)
+            raise self.error(f"{description}, but outputs for {self.noun} have shape {shapes}{hint}", ColumnError)
         step = max(1, _BATCH_VALUES // max(1, math.prod(array.shape[1:])))
         starts = range(0, max(len(array), 1), step)
         return concat_columns([self.decode_rows(array[start : start + step], options, start) for start in starts])
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
-        """Return which shapes outputs must have; None if they have one of these."""
+        """Return a description of the shapes that outputs must have; None if `outputs` has one of them."""
         return None if outputs.shape[1:] == (self.size,) else f"(rows, {self.size}){self.meaning}"
 
     @abstractmethod
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
     ) -> dict[str, PredictionColumn]:
-        """Return columns by suffix for some rows of the outputs, from the row `first_row` on."""
+        """Return columns by suffix for a slice of a batch.
+
+        `first_row` is the position of its first row in the batch, for error messages.
+        """
 
     def to_probabilities(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int, *, exclusive: bool
     ) -> np.ndarray:
-        """Return probabilities: of classes along the last axis, of which one is right, or of things by themselves."""
+        """Convert outputs to probabilities in float64.
+
+        With `exclusive`, the last axis has the classes, and their probabilities add up to 1; otherwise each output is
+        an independent probability. Raise an error that names the row if the outputs are not finite, or if
+        probabilities (``logits=False``) are out of range.
+        """
         values = outputs.astype(np.float64)
         if options.logits:
             if outputs.dtype == bool:
                 raise self.error(
-                    "the outputs are True and False, and no scores: give what the model gave, before any threshold, or "
-                    "logits=False"
+                    "the outputs are True and False, not scores: pass the raw outputs of the model, before any "
+                    "threshold, or use logits=False"
                 )
-            with np.errstate(invalid="ignore", over="ignore"):  # of infinite scores, which are refused
+            with np.errstate(invalid="ignore", over="ignore"):  # infinite scores result in NaN, an error below
                 if exclusive:
                     values -= values.max(axis=-1, keepdims=True)
                     np.exp(values, out=values)
@@ -136,14 +154,14 @@ class OutputDecoder(ABC):
         if index := _first_index(np.isnan(values)):
             nonfinite = outputs[index[0]][~np.isfinite(outputs[index[0]])].ravel()[0]
             raise self.error(
-                f"the outputs of row {first_row + index[0]:,} hold {nonfinite}, of which no class can be told: look for what is not "
-                "finite in the model or its inputs",
+                f"the outputs of row {first_row + index[0]:,} hold {nonfinite}, from which no class can be "
+                "predicted: look for values that are not finite in the model or its inputs",
                 RejectedValueError,
             )
         if not options.logits and (index := _first_index((values < -_TOLERANCE) | (values > 1 + _TOLERANCE))):
             raise self.error(
-                f"row {first_row + index[0]:,} holds {values[index]:g}, which is not a probability: give logits=True for raw "
-                "scores"
+                f"row {first_row + index[0]:,} holds {values[index]:g}, which is not a probability: use logits=True "
+                "for raw scores"
             )
         if (
             not options.logits
@@ -151,21 +169,21 @@ class OutputDecoder(ABC):
             and (index := _first_index(np.abs((sums := values.sum(axis=-1)) - 1) > _SUM_TOLERANCE))
         ):
             raise self.error(
-                f"the probabilities of row {first_row + index[0]:,} add up to {sums[index]:g}, not 1: give logits=True for raw "
-                "scores, or the probabilities of all classes"
+                f"the probabilities of row {first_row + index[0]:,} add up to {sums[index]:g}, not 1: use logits=True "
+                "for raw scores, or pass the probabilities of all classes"
             )
         return np.clip(values, 0, 1, out=values)
 
     def check_ids(self, ids: np.ndarray, count: int, first_row: int) -> np.ndarray:
-        """Return ids as they can be indices, or raise RejectedValueError for one that is none of so many."""
+        """Return ids as int64, to index with; raise RejectedValueError for an id outside 0 to `count` - 1."""
         if index := _first_index((ids < 0) | (ids >= count)):
-            message = f"row {first_row + index[0]:,} holds the id {ids[index]}, and there are 0 to {count - 1}"
+            message = f"row {first_row + index[0]:,} holds the id {ids[index]}, but ids are 0 to {count - 1}"
             raise self.error(message, RejectedValueError)
         return ids.astype(np.int64)
 
 
 class CategoryDecoder(OutputDecoder):
-    """Classes of `Category`."""
+    """Decoder of scores by class to labels of `Category`."""
 
     labels: np.ndarray  # in the order of their ids
     meaning = ", a score for each class of the vocabulary"
@@ -186,7 +204,10 @@ class CategoryDecoder(OutputDecoder):
         return columns
 
     def columns(self, scores: np.ndarray, ids: np.ndarray, options: PredictionOptions) -> dict[str, PredictionColumn]:
-        """Return what is predicted and, if asked for, the probabilities of all: in lists, and in a column for each."""
+        """Return the labels of the predicted `ids` and their probabilities; `scores` has all, by row and class.
+
+        With ``options.probabilities``, return all of them too: as a list for each row, and as a column for each class.
+        """
         result: dict[str, PredictionColumn] = {
             "_predictions": self.labels[ids],
             "_probability": scores[np.arange(len(ids)), ids],
@@ -196,20 +217,20 @@ class CategoryDecoder(OutputDecoder):
         result["_probabilities"] = scores.tolist()
         for number, label in enumerate(self.labels):
             if (column := f"_probabilities_{label}") in (*result, "_probabilities_top_k"):
-                raise self.error(f"a column for class {label!r} would hide another: rename it")
+                raise self.error(f"the column for class {label!r} would replace another column: rename the class")
             result[column] = scores[:, number].copy()
         return result
 
 
 def _label_array(texts: Sequence[str], cell_type: str | None) -> np.ndarray:
-    """Return labels as an array of their type; of objects if <UNK> is among labels that are no text."""
+    """Return labels as an array of the column's type, or of objects if the type is text or <UNK> is among them."""
     labels = convert_labels(texts, cell_type)
     is_plain = cell_type in ("integer", "boolean", "float") and "<UNK>" not in labels
     return np.array(labels, None if is_plain else object)
 
 
 class BinDecoder(CategoryDecoder):
-    """Bins of `Number`, as their middles."""
+    """Decoder of scores by bin to the midpoints of the bins of `Number`."""
 
     meaning = ", a score for each bin"
 
@@ -219,14 +240,14 @@ class BinDecoder(CategoryDecoder):
 
 
 class BinaryDecoder(CategoryDecoder):
-    """Labels of `Binary`."""
+    """Decoder of scores to labels of `Binary`."""
 
     def prepare(self) -> None:
         self.labels = _label_array(self.learned["bool2str"], self.learned.get("cell_type"))
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         is_valid = outputs.shape[1:] in ((), (1,), (2,)) and outputs.ndim > 0
-        return None if is_valid else "(rows,) or (rows, 1), the score of True, or (rows, 2), those of False and True"
+        return None if is_valid else "(rows,) or (rows, 1), the score of True, or (rows, 2), scores of False and True"
 
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
@@ -240,7 +261,7 @@ class BinaryDecoder(CategoryDecoder):
 
 
 class NumberDecoder(OutputDecoder):
-    """Numbers of `Number`."""
+    """Decoder of normalized numbers to the original units of `Number`."""
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         return None if outputs.ndim == 1 or outputs.shape[1:] == (1,) else "(rows,) or (rows, 1)"
@@ -252,7 +273,7 @@ class NumberDecoder(OutputDecoder):
 
 
 class NumberListDecoder(OutputDecoder):
-    """Lists of numbers of `Vector` and `Timeseries`."""
+    """Decoder of numbers to lists, for `Vector` and `Timeseries`."""
 
     def prepare(self) -> None:
         self.size = self.learned["vector_size" if "vector_size" in self.learned else "max_timeseries_length"]
@@ -264,7 +285,7 @@ class NumberListDecoder(OutputDecoder):
 
 
 class SetDecoder(OutputDecoder):
-    """Tokens of `Set`."""
+    """Decoder of scores by token to lists of the tokens of `Set`."""
 
     meaning = ", a score for each token of the vocabulary"
 
@@ -288,9 +309,9 @@ class SetDecoder(OutputDecoder):
 
 
 class SequenceDecoder(OutputDecoder):
-    """Rows of tokens of `Sequence` and `Text`."""
+    """Decoder of token ids, or of scores by position and token, to texts of `Sequence` and `Text`."""
 
-    remedy = "; fill rows of ids up to one length, with the id of <PAD>"
+    remedy = "; pad rows of ids to one length, with the id of <PAD>"
 
     def prepare(self) -> None:
         self.has_two_levels = "word" in self.learned
@@ -307,13 +328,13 @@ class SequenceDecoder(OutputDecoder):
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         if self.has_two_levels:
             raise self.error(
-                'a text of level "both" has two outputs: make two features of it, one of level "word" and one of level '
-                f'"char", with column="{self.params.get("column") or self.name}"'
+                'a text of level "both" has two outputs: define two features instead, one of level "word" and one of '
+                f'level "char", with column="{self.params.get("column") or self.name}"'
             )
         are_ids, count = outputs.ndim == 2 and outputs.dtype.kind in "iu", len(self.tokens)
         if are_ids or (outputs.ndim == 3 and outputs.shape[2] == count):
             return None
-        return f"(rows, length), whole numbers that are ids, or (rows, length, {count}), a score for each token"
+        return f"(rows, length), integers that are ids, or (rows, length, {count}), a score for each token"
 
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
@@ -321,12 +342,12 @@ class SequenceDecoder(OutputDecoder):
         if outputs.ndim == 2:
             ids, scores = self.check_ids(outputs, len(self.tokens), first_row), None
         else:
-            to_probabilities = self.to_probabilities(outputs, options, first_row, exclusive=True)
-            ids, scores = to_probabilities.argmax(axis=2), to_probabilities.max(axis=2)
+            token_scores = self.to_probabilities(outputs, options, first_row, exclusive=True)
+            ids, scores = token_scores.argmax(axis=2), token_scores.max(axis=2)
         stops = np.zeros(ids.shape, bool) if self.stop is None else ids == self.stop
-        if self.stop == self.padding:  # on the left it is padding, and stops nothing
+        if self.stop == self.padding:  # before the first token, this id is padding on the left, not a stop
             stops &= np.logical_or.accumulate(ids != self.padding, axis=1)
-        is_counted = np.cumsum(stops, axis=1) - stops == 0  # up to the first stop, and that too
+        is_counted = np.cumsum(stops, axis=1) - stops == 0  # positions up to and including the first stop
         inside = is_counted & ~np.isin(ids, self.omitted_ids)
         words = _split_rows(self.tokens[ids[inside]], np.cumsum(inside.sum(axis=1)))
         texts = [join_tokens(row, self.tokenizer) for row in words]
@@ -339,20 +360,20 @@ class SequenceDecoder(OutputDecoder):
 
 
 class MaskDecoder(OutputDecoder):
-    """Classes of the pixels of masks, which are of `Image`."""
+    """Decoder of class ids, or of scores by class and pixel, to the masks of `Image`."""
 
     def prepare(self) -> None:
         self.classes = len(self.learned.get("class_map") or ())
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         if not self.classes:
-            raise self.unsupported_error(", unless num_classes or infer_image_num_classes says that they are masks")
+            raise self.unsupported_error(", unless num_classes or infer_image_num_classes declares them as masks")
         size = (self.learned["height"], self.learned["width"])
         are_ids = outputs.dtype.kind in "iu" and outputs.ndim == 3
         if (are_ids and outputs.shape[1:] == size) or outputs.shape[1:] == (self.classes, *size):
             return None
         area = "{}, {}".format(*size)
-        return f"(rows, {self.classes}, {area}), a score for each class, or (rows, {area}), whole numbers of classes"
+        return f"(rows, {self.classes}, {area}), a score for each class, or (rows, {area}), integers that are classes"
 
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
@@ -365,7 +386,7 @@ class MaskDecoder(OutputDecoder):
 
 
 class UnsupportedDecoder(OutputDecoder):
-    """What cannot be told of outputs."""
+    """Decoder for feature types without predictions: every call raises ConfigError."""
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         raise self.unsupported_error()
@@ -390,7 +411,10 @@ _DECODERS: dict[str, type[OutputDecoder]] = {
 
 
 def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
-    """Return what turns outputs for a target into predictions, of its type, parameters and learned values."""
+    """Return the decoder of the outputs for a target.
+
+    `feature` has the target's type, parameters and learned state, as in the saved JSON.
+    """
     kind = feature["type"]
     if kind == "number" and feature["params"].get("encoding") == "bins":
         return BinDecoder(name, kind, feature["params"], feature["learned"])
@@ -400,7 +424,7 @@ def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
 def decode_batch(
     decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions
 ) -> dict[str, PredictionColumn]:
-    """Return the columns of predictions, by name, for the outputs of one batch."""
+    """Return prediction columns by name for one batch: outputs by target, or the outputs of the only target."""
     options.check(decoders)
     by_target = _by_target(decoders, outputs)
     columns: dict[str, PredictionColumn] = {}
@@ -408,7 +432,7 @@ def decode_batch(
     for name in filter(by_target.__contains__, decoders):
         for suffix, column in decoders[name].predictions(by_target[name], options).items():
             if name + suffix in columns:
-                raise ConfigError(f'two columns of predictions are named "{name}{suffix}": rename a target')
+                raise ConfigError(f'two prediction columns are named "{name}{suffix}": rename a target')
             columns[name + suffix] = column
             rows[name] = len(column)
     if len(set(rows.values())) > 1:
@@ -417,29 +441,30 @@ def decode_batch(
 
 
 def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[str, Any]:
+    """Return the outputs of a batch by target; raise ConfigError if they cannot be assigned to the targets."""
     if not isinstance(outputs, Mapping):
         if len(decoders) > 1:
             raise ConfigError(
-                f"give outputs by target, as a mapping, of {len(decoders)}: {', '.join(decoders)}; not a "
+                f"pass a mapping with the outputs of {len(decoders)} targets: {', '.join(decoders)}; not a "
                 f"{type(outputs).__name__}"
             )
         if isinstance(outputs, tuple):
             raise ConfigError(
-                f'a tuple of {len(outputs)} is not an output: give the one for "{next(iter(decoders))}" alone, or a '
-                "list if these are batches"
+                f'a tuple of {len(outputs)} is not an output: pass the output for "{next(iter(decoders))}" alone, or '
+                "a list of batches"
             )
         return dict.fromkeys(decoders, outputs)
     for name in outputs:
         _target(decoders, name)
     if not outputs:
-        raise ConfigError(f"outputs are empty: give those of a target, which are {', '.join(decoders)}")
+        raise ConfigError(f"outputs are empty: pass the outputs of a target; targets are {', '.join(decoders)}")
     return outputs
 
 
 def decode_batches(
     decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions
 ) -> dict[str, PredictionColumn]:
-    """Return the columns of predictions for one batch of outputs, or for all that an iterable of them gives."""
+    """Return prediction columns by name for one batch of outputs, or for all batches of an iterable."""
     parts = []
     for number, batch in enumerate(_batches(outputs)):
         try:
@@ -448,11 +473,12 @@ def decode_batches(
             error.add_note(f"in batch {number:,} of the outputs")
             raise
     if not parts:
-        raise ConfigError("there is no batch of outputs: give at least one, which may have no rows")
+        raise ConfigError("no batch of outputs: pass at least one, which may have no rows")
     return concat_columns(parts)
 
 
 def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
+    """Return the batches of an iterable of outputs, or a list with `outputs` if they are a single batch."""
     if isinstance(outputs, Mapping) or hasattr(outputs, "detach") or hasattr(outputs, "__array__"):
         return [outputs]
     if isinstance(outputs, list):
@@ -462,12 +488,12 @@ def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
 
 
 def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> dict[str, PredictionColumn]:
-    """Put the columns of several batches one below the other."""
+    """Concatenate the columns of several batches; raise ConfigError if their names differ."""
     for number, part in enumerate(parts):
         if part.keys() != parts[0].keys():
             raise ConfigError(
-                f"batch {number:,} of the outputs gives the columns {list(part)}, and the first one {list(parts[0])}: "
-                "give outputs for the same targets, of the same kind, each time"
+                f"batch {number:,} of the outputs has the columns {list(part)}, but the first batch "
+                f"{list(parts[0])}: pass outputs for the same targets, of the same kind, in each batch"
             )
     if len(parts) == 1:
         return dict(parts[0])
@@ -480,30 +506,31 @@ def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> dict[str,
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Return a list or an array as NumPy has it, or a tensor on any device, whatever its precision."""
-    if hasattr(values, "detach"):  # a tensor, without an import of torch
+    """Convert a list, an array, or a tensor on any device to a NumPy array."""
+    if hasattr(values, "detach"):  # a tensor, recognized without importing torch
         values = values.detach().cpu()
+        # NumPy has no bfloat16.
         values = values.float() if values.is_floating_point() and values.itemsize < 4 else values
     return np.asarray(values)
 
 
 def _first_index(mask: np.ndarray) -> tuple[int, ...]:
-    """Return where the first True is; () if there is none."""
+    """Return the index of the first True in a mask; () if all are False."""
     return tuple(np.argwhere(mask)[0].tolist()) if mask.any() else ()
 
 
 def _top_classes(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the classes of the largest scores of each row, the first of equal ones first."""
+    """Return for each row the ids of the `count` classes with the largest scores; ties are in the order of ids."""
     remaining, rows = scores.copy(), np.arange(len(scores))
     best = np.empty((len(scores), count), np.intp)
-    for rank in range(count):  # a sort of thousands of classes takes longer than to look for a few
+    for rank in range(count):  # for few of thousands of classes, repeated argmax is faster than a sort
         best[:, rank] = remaining.argmax(axis=1)
         remaining[rows, best[:, rank]] = -1
     return best
 
 
 def _split_rows(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
-    """Return a list for each row, of the values of all rows and where each row ends."""
+    """Split the values of all rows into one list per row; `ends` has the end of each row in `flat`."""
     values = flat.tolist()
     return [values[start:end] for start, end in itertools.pairwise([0, *ends.tolist()])]
 
@@ -511,5 +538,5 @@ def _split_rows(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
 def _target(decoders: Mapping[str, OutputDecoder], name: str) -> OutputDecoder:
     if name not in decoders:
         hint = did_you_mean(name, decoders)
-        raise ConfigError(f'there is no target "{name}".{hint} Targets are: {", ".join(decoders)}')
+        raise ConfigError(f'no target is named "{name}".{hint} Targets are: {", ".join(decoders)}')
     return decoders[name]

@@ -1,4 +1,7 @@
-"""What `Preprocessor.save` wrote: its format, digests of what was learned, and rows that cells were seen to become."""
+"""Checks of the JSON that `Preprocessor.save` writes: its format, digests of learned states, and golden rows.
+
+Golden rows are the encoded rows of sample cells at the time of saving.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ from daskprep.errors import ColumnError, CorruptDatasetError, DaskprepError, For
 from daskprep.steps.hashing import MAX_HASH_BUCKETS
 from daskprep.steps.json_text import parse_json
 
-PLAIN_FORMAT = 1  # of `to_dict`, of datasets, and of files before 2: no digests
+PLAIN_FORMAT = 1  # without digests: `to_dict`, datasets, and files of the first version
 FORMAT = 2
 MAX_BYTES = 1 << 30
 _MAX_SHOWN_CHARACTERS = 80
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one of a pair; alone it is no character
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a surrogate pair, which is invalid alone
 _MAX_EXACT_INTEGER = 1 << 53
-# Locations may be edited in a saved file: a folder can be elsewhere on the machine that reads it.
+# Digests leave locations out, since users may edit them: folders differ between machines.
 _LOCATION_KEYS = frozenset({"base_dir", "lazy_cache_dir"})
-# Lengths of rows, by which a file of a few bytes could ask for any amount of memory, and the types that have them.
+# Learned lengths of rows: altered ones could allocate any amount of memory.
 _LENGTH_KEYS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
 _MAX_VALUES = {**dict.fromkeys(_LENGTH_KEYS, (1 << 31) - 1), "buckets": MAX_HASH_BUCKETS}
 TYPES_WITH_LENGTH = frozenset({"category", "set", "bag", "sequence", "text", "vector", "timeseries"})
@@ -47,7 +50,7 @@ _ITEM_TYPES = {
 _ULPS = 4
 _ALTERED_HINT = "it was altered since it was saved: restore the file, or save it again"
 
-# What reading a part raises whose types and numbers are not those of any that was saved.
+# Exceptions that altered values may raise anywhere when the state is read.
 _ALTERED_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
     re.error,
@@ -56,7 +59,7 @@ _ALTERED_ERRORS = (
 
 @contextmanager
 def error_context(what: str) -> Iterator[None]:
-    """Turn whatever goes wrong with a part of a state that nobody saved into an error that names it."""
+    """Convert errors of an altered part of a saved state to CorruptDatasetError; `what` names the part."""
     try:
         yield
     except DaskprepError:
@@ -68,27 +71,30 @@ def error_context(what: str) -> Iterator[None]:
 
 
 def parse_state(data: bytes, name: str) -> dict[str, Any]:
-    """Return the JSON of a state as it lies in the file, where it names large vocabularies in place of holding them."""
+    """Parse the JSON of a saved state, in which large vocabularies are still names of files.
+
+    Raise CorruptDatasetError, with the file's `name`, if it is not valid JSON or not an object.
+    """
     try:
         state = parse_json(data)
     except ValueError as error:
         raise CorruptDatasetError(
-            f"{name} is not valid JSON ({error}), as every saved Preprocessor is: it is another file, or was damaged"
+            f"{name} is not a saved Preprocessor: it is not valid JSON ({error}). It is another file, or was damaged"
         ) from error
     if _SURROGATE.search(data):
-        with error_context(name):
+        with error_context(name):  # UnicodeEncodeError if one of them has no pair
             _json(state).encode()
     if not isinstance(state, dict):
-        raise CorruptDatasetError(f"{name} holds {type(state).__name__} in place of what a Preprocessor learned")
+        raise CorruptDatasetError(f"{name} holds a {type(state).__name__}, not the state of a Preprocessor")
     return state
 
 
 def check_format(state: Any) -> None:
-    """Raise unless the state is one that this version can read."""
+    """Raise CorruptDatasetError if a state is not a saved Preprocessor, FormatVersionError if its format is newer."""
     fault, features = "", state.get("features") if isinstance(state, Mapping) else None
     if not isinstance(state, Mapping) or "format" not in state or "features" not in state:
         fault = "it has no format and features"
-    elif not (isinstance(features, Mapping) and all(isinstance(one, Mapping) for one in features.values())):
+    elif not (isinstance(features, Mapping) and all(isinstance(feature, Mapping) for feature in features.values())):
         fault = f"{str(features)[:_MAX_SHOWN_CHARACTERS]} are not features by name"
     elif type(state["format"]) is not int or state["format"] < 1:
         fault = f"its format is {str(state['format'])[:_MAX_SHOWN_CHARACTERS]}"
@@ -102,7 +108,7 @@ def check_format(state: Any) -> None:
 
 
 def read_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the features that are targets; CorruptDatasetError for what is none of the features."""
+    """Return the names of the targets of a saved state; raise CorruptDatasetError for a name not in `features`."""
     targets = state.get("targets", [])
     if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
         raise CorruptDatasetError(
@@ -112,7 +118,7 @@ def read_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple
 
 
 def check_learned(learned: Mapping[str, Any]) -> None:
-    """Raise TypeError where what rows depend on is of another type than any that is saved."""
+    """Raise TypeError if a learned value that rows depend on has a type or range that is never saved."""
     for key, value in learned.items():
         fits = key not in _TYPES or type(value) in _TYPES[key]
         if fits and key in _ITEM_TYPES:
@@ -127,15 +133,15 @@ def check_learned(learned: Mapping[str, Any]) -> None:
 
 
 def compute_digests(learned: Mapping[str, Any]) -> dict[str, str]:
-    """Return a digest of each value that was learned, by its name."""
+    """Return a digest of each learned value of a feature, by its key."""
     return {key: _digest(value) for key, value in learned.items() if key not in _LOCATION_KEYS}
 
 
 def add_digest(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state with one digest of everything but what was learned, which the digests of features cover."""
+    """Return a state with a digest of all but the learned values, which have digests by feature."""
     features = [
-        [name, {key: _drop_locations(value) for key, value in one.items() if key != "learned"}]
-        for name, one in state["features"].items()
+        [name, {key: _drop_locations(value) for key, value in feature.items() if key != "learned"}]
+        for name, feature in state["features"].items()
     ]
     rest = {key: value for key, value in state.items() if key != "digest"}
     return {**rest, "digest": _digest({**rest, "features": features})}
@@ -143,18 +149,18 @@ def add_digest(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _drop_locations(value: Any) -> Any:
     return (
-        {key: one for key, one in value.items() if key not in _LOCATION_KEYS} if isinstance(value, Mapping) else value
+        {key: item for key, item in value.items() if key not in _LOCATION_KEYS} if isinstance(value, Mapping) else value
     )
 
 
 def verify(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state without its digests, which must match."""
+    """Return a saved state without its digests, in the plain format; raise CorruptDatasetError if one differs."""
     check_format(state)
     if state["format"] == PLAIN_FORMAT:
         return dict(state)
-    features = {name: _verify_feature(name, one) for name, one in state["features"].items()}
+    features = {name: _verify_feature(name, feature) for name, feature in state["features"].items()}
     with error_context("the saved Preprocessor"):
-        if "digest" in state and state["digest"] != add_digest(state)["digest"]:  # files of before have none
+        if "digest" in state and state["digest"] != add_digest(state)["digest"]:  # older files have none
             raise CorruptDatasetError(
                 "the saved Preprocessor was edited or damaged: its parameters, targets, split, golden rows or names of "
                 "features are not what was saved. Restore the file. To change it on purpose, change the result of "
@@ -165,9 +171,10 @@ def verify(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _verify_feature(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a feature's state without digests; raise CorruptDatasetError if a learned value's digest differs."""
     digests, learned = feature.get("digests"), feature.get("learned")
     if not isinstance(digests, Mapping) or not isinstance(learned, Mapping):
-        raise CorruptDatasetError(f'feature "{name}" has no digests of what it learned: {_ALTERED_HINT}')
+        raise CorruptDatasetError(f'feature "{name}" has no digests of its learned state: {_ALTERED_HINT}')
     if "golden" not in feature:
         raise CorruptDatasetError(f'feature "{name}" has no golden rows: {_ALTERED_HINT}')
     with error_context(f'feature "{name}"'):
@@ -183,7 +190,7 @@ def _digest(value: Any) -> str:
 
 
 def canonical(value: Any) -> str:
-    """Return the one text of a JSON value that RFC 8785 gives it.
+    """Return the canonical text of a JSON value, by RFC 8785.
 
     Examples
     --------
@@ -191,10 +198,10 @@ def canonical(value: Any) -> str:
     '{"a":"é","b":[1,1e-7,true]}'
     """
     if isinstance(value, Mapping):
-        # A type of one's own may have numbers as keys, of which JSON makes texts.
-        named = {key if isinstance(key, str) else _json({key: 0})[2:-4]: one for key, one in value.items()}
+        # A custom type may have numbers as keys, which JSON converts to text.
+        named = {key if isinstance(key, str) else _json({key: 0})[2:-4]: item for key, item in value.items()}
         pairs = sorted(named.items(), key=lambda pair: pair[0].encode("utf-16-be"))
-        return "{" + ",".join(f"{_json(key)}:{canonical(one)}" for key, one in pairs) + "}"
+        return "{" + ",".join(f"{_json(key)}:{canonical(item)}" for key, item in pairs) + "}"
     if isinstance(value, list | tuple):
         kinds = set(map(type, value))
         if kinds == {str}:
@@ -211,14 +218,14 @@ _json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", "
 
 
 def _write_texts(texts: Sequence[str]) -> str:
-    """Write a vocabulary: where nothing is to be escaped, in half the time that `json` takes."""
+    """Return strings as a JSON list: without characters to escape, in half the time of `json`."""
     joined = '","'.join(texts)
     plain = joined.isprintable() and "\\" not in joined and joined.count('"') == 2 * len(texts) - 2
     return f'["{joined}"]' if plain else _json(texts)
 
 
 def _write_number(value: float) -> str:
-    """Write a double as JavaScript does: the shortest digits that give it back."""
+    """Return a double as JavaScript writes it: with the shortest digits that parse to the same double."""
     if value == 0:
         return "0"
     number = Decimal(repr(value)).normalize()
@@ -233,42 +240,45 @@ def _write_number(value: float) -> str:
 def check_golden(
     name: str, feature: Mapping[str, Any], encode: Callable[[Sequence[Any]], Mapping[str, np.ndarray]]
 ) -> None:
-    """Raise CorruptDatasetError unless cells become the rows that they became when they were saved."""
+    """Raise CorruptDatasetError unless a feature's golden cells still encode to its golden rows.
+
+    `encode` returns the arrays of cells by the suffix of the output.
+    """
     with error_context(f'the golden rows of feature "{name}"'):
         cells, arrays = feature["golden"]["cells"], feature["golden"]["arrays"]
         if not cells:
             return
-        if any(len(one["rows"]) != len(cells) for one in arrays.values()):
+        if any(len(array["rows"]) != len(cells) for array in arrays.values()):
             raise CorruptDatasetError(
-                f'feature "{name}": its golden rows are not {len(cells):,} in number; {_ALTERED_HINT}'
+                f'feature "{name}": the number of its golden rows is not {len(cells):,}; {_ALTERED_HINT}'
             )
-        # Of the shortest row, or a long one beside many cells would ask for any amount of memory.
-        longest = max(min(_width(row) for row in one["rows"]) for one in arrays.values())
+        # The shortest row counts: all rows have its length, unless one was altered to allow a longer one.
+        longest = max(min(_width(row) for row in array["rows"]) for array in arrays.values())
         if feature["type"] in TYPES_WITH_LENGTH and any(
             length > longest for length in _learned_lengths(feature["learned"])
         ):
-            raise CorruptDatasetError(
-                f'feature "{name}": its rows are longer than those it was saved with; {_ALTERED_HINT}'
-            )
+            raise CorruptDatasetError(f'feature "{name}": its rows are longer than when it was saved; {_ALTERED_HINT}')
         try:
             encoded = encode([None if cell is None else str(cell) for cell in cells])
         except (ColumnError, RejectedValueError) as error:
             raise CorruptDatasetError(
-                f'feature "{name}" cannot encode {cells} as it did: {error}; {_ALTERED_HINT}'
+                f'feature "{name}" cannot encode its golden cells {cells}: {error}; {_ALTERED_HINT}'
             ) from error
         if encoded.keys() != arrays.keys():
             raise CorruptDatasetError(
-                f'feature "{name}" gives {list(encoded)}, and gave {list(arrays)}; {_ALTERED_HINT}'
+                f'feature "{name}" has outputs {list(encoded)}, but {list(arrays)} when saved; {_ALTERED_HINT}'
             )
-        for output, one in arrays.items():
-            _check_rows(f'feature "{name}"', cells, encoded[output], one)
+        for output, array in arrays.items():
+            _check_rows(f'feature "{name}"', cells, encoded[output], array)
 
 
 def _width(row: Any) -> int:
+    """Return the number of values in a nested list."""
     return sum(map(_width, row)) if isinstance(row, list) else 1
 
 
 def _learned_lengths(learned: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the learned lengths of rows, also of the levels of texts."""
     for key, value in learned.items():
         if isinstance(value, Mapping) and key in _LEVELS:
             yield from _learned_lengths(value)
@@ -277,18 +287,22 @@ def _learned_lengths(learned: Mapping[str, Any]) -> Iterator[int]:
 
 
 def _check_rows(what: str, cells: Sequence[Any], encoded: np.ndarray, saved: Mapping[str, Any]) -> None:
+    """Raise CorruptDatasetError unless the `encoded` golden cells have the saved dtype and rows."""
     if encoded.dtype.name != saved["dtype"]:
-        raise CorruptDatasetError(f"{what} encodes to {encoded.dtype}, and did to {saved['dtype']}; {_ALTERED_HINT}")
+        raise CorruptDatasetError(
+            f"{what} encodes to {encoded.dtype}, but to {saved['dtype']} when saved; {_ALTERED_HINT}"
+        )
     for cell, row, expected in zip(cells, encoded, saved["rows"], strict=True):
         if not _equal(row, expected):
             raise CorruptDatasetError(
-                f"{what} encodes {cell!r} to {str(row.tolist())[:_MAX_SHOWN_CHARACTERS]}, and did to {str(expected)[:_MAX_SHOWN_CHARACTERS]}: the file "
-                "was altered since it was saved, or this version encodes otherwise: restore the file, or fit again"
+                f"{what} encodes {cell!r} to {str(row.tolist())[:_MAX_SHOWN_CHARACTERS]}, but to "
+                f"{str(expected)[:_MAX_SHOWN_CHARACTERS]} when saved: the file was altered since, or this version "
+                "encodes differently: restore the file, or fit again"
             )
 
 
 def _equal(row: Any, expected: Any) -> bool:
-    """Tell whether a row is what it was; floats up to what processors differ by in a logarithm."""
+    """Return whether a row equals the saved one; floats may differ as logarithms do between processors."""
     if row.dtype.kind != "f":
         return bool(row.tolist() == expected)
     expected_array = np.array(expected, np.float64)

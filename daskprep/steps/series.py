@@ -1,4 +1,4 @@
-"""Rows of `Vector` and `Timeseries`, and how their numbers are written."""
+"""Row encoders of `Vector` and `Timeseries`, and the parser of lists of numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.steps.base import MISSING, Arrays, RowEncoder, RowMappings
 from daskprep.steps.cells import LIST_TYPES, NUMBER_TYPES, TIME_TYPES, is_missing, number_of, reject_types, text_of
 
-# What Arrow's cast accepts as a number, no more and no less.
+# Exactly the numbers that Arrow's cast from text accepts.
 FLOAT_PATTERN = (
     r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
     r"|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN](\([A-Za-z0-9_]*\))?)"
@@ -23,7 +23,7 @@ SEPARATORS = {"space": None, "comma": ",", "underscore": "_"}
 
 _FLOAT = re.compile(FLOAT_PATTERN)
 _BRACKETS_AND_COMMAS = str.maketrans(dict.fromkeys(",[]()", " "))
-_FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # as a float32
+_FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the smallest double that float32 rounds to infinity
 _NAN = float("nan")
 _MAX_EXACT_INTEGER = 2**53
 
@@ -31,10 +31,10 @@ NumberList: TypeAlias = Sequence[float] | np.ndarray
 
 
 def parse_numbers(cell: Any, separator: str | None = None) -> NumberList | None:
-    """Return the numbers of a cell, NaN for an empty place; None if it is missing or anything in it is no number.
+    """Return the numbers of a cell, NaN for empty items; None if the cell is missing or one item is no number.
 
-    As float32 they are the nearest to what is written. Text is cut at `separator`, or else at white space, commas and
-    brackets.
+    Numbers are rounded so that their float32 is the nearest to the decimal text. Text is split at `separator`; None
+    splits at white space, commas and brackets.
     """
     if not isinstance(cell, str):
         if isinstance(cell, LIST_TYPES):
@@ -46,14 +46,14 @@ def parse_numbers(cell: Any, separator: str | None = None) -> NumberList | None:
     text = text_of(cell)
     if text is None or separator is not None:
         return None if text is None else _parse_text(text, separator)
-    # Commas, where there are any, stand between all numbers.
+    # With one comma, all separators must be commas: "1,299 2" is unreadable.
     commas = text.count(",")
     numbers = _parse_text(text.translate(_BRACKETS_AND_COMMAS), None)
     return None if numbers is None or (commas and len(numbers) != commas + 1) else numbers
 
 
 def _is_wide(cell: Any) -> bool:
-    """Tell whether a whole number is read as text, since no column of integers holds it."""
+    """Return whether an integer is beyond int64, so that it is read as text."""
     return isinstance(cell, (int, np.unsignedinteger)) and not -(2**63) <= cell < 2**63
 
 
@@ -67,7 +67,7 @@ def _parse_text(text: str, separator: str | None) -> list[float] | None:
         tokens = text.split()
     else:
         tokens = [token.strip() or "nan" for token in text.split(separator)] if text.strip() else []
-    # Python reads "1_000" and other digits than ours.
+    # Arrow rejects "1_000" and non-ASCII digits, which Python's float accepts.
     plain = text.isascii() and (separator == "_" or "_" not in text)
     numbers = []
     for token in tokens:
@@ -87,15 +87,19 @@ def _parse_text(text: str, separator: str | None) -> list[float] | None:
 
 
 def _round_for_float32(number: float, exact: Any) -> float:
-    """Return a double of which the float32 is nearest to a number that is `number`, rounded to a double."""
+    """Adjust `number`, the double nearest to `exact`, so that rounding to float32 is correct for `exact` too.
+
+    `exact` is the text, integer or Decimal that was parsed.
+    """
     mantissa, exponent = math.frexp(number)
-    # Half way between two float32 the double does not tell on which side the number is.
+    # Rounding twice is wrong if the double is half way between two float32 and `exact` is not.
     if math.ldexp(mantissa, min(25, exponent + 150)) % 2 == 1 and (exact_value := Decimal(exact)) != number:
         return math.nextafter(number, math.inf if exact_value > number else -math.inf)
     return number
 
 
 def _parse_list(cell: Any) -> NumberList | None:
+    """Return the numbers of a list, set or array, with the same rules as for the Arrow type that it converts to."""
     if isinstance(cell, np.ndarray):
         if cell.ndim != 1:
             raise ColumnError(f"an array of {cell.ndim} dimensions cannot be read, only of 1: use .ravel()")
@@ -107,19 +111,17 @@ def _parse_list(cell: Any) -> NumberList | None:
     elif isinstance(cell, set | frozenset):
         cell = sorted(cell, key=str)
     kinds = set(map(type, cell))
-    if (
-        cell and kinds <= {int, float} and min(cell) >= -_MAX_EXACT_INTEGER and max(cell) <= _MAX_EXACT_INTEGER
-    ):  # so the first is not NaN
+    # The comparisons fail if the first number is NaN.
+    if cell and kinds <= {int, float} and min(cell) >= -_MAX_EXACT_INTEGER and max(cell) <= _MAX_EXACT_INTEGER:
         return cell  # type: ignore[no-any-return]
     cell = [element.item() if isinstance(element, np.number | np.bool_) else element for element in cell]
     present = [element for element in cell if not is_missing(element)]
     kinds = set(map(type, present))
-    low, high = (
-        (-_MAX_EXACT_INTEGER, _MAX_EXACT_INTEGER) if float in kinds else (-(2**63), 2**63 - 1)
-    )  # what Arrow holds beside the others
+    # Integers that Arrow converts without loss, in a list with floats or without.
+    low, high = (-_MAX_EXACT_INTEGER, _MAX_EXACT_INTEGER) if float in kinds else (-(2**63), 2**63 - 1)
     numeric = kinds <= {int, float} or kinds <= {int, Decimal} or kinds == {bool}
     if not numeric or any(isinstance(element, int) and not low <= element <= high for element in present):
-        return _parse_elements(cell, kinds)  # else they are text
+        return _parse_elements(cell, kinds)
     numbers = [_NAN if is_missing(element) else _round_for_float32(float(element), element) for element in cell]
     if Decimal in kinds:
         numbers = [number or 0.0 for number in numbers]
@@ -127,14 +129,15 @@ def _parse_list(cell: Any) -> NumberList | None:
 
 
 def _parse_elements(cell: Sequence[Any], kinds: set[type]) -> list[float] | None:
+    """Return the numbers of a list whose elements are read as text."""
     if (bytes in kinds and kinds <= {str, bytes}) or any(isinstance(element, (*LIST_TYPES, dict)) for element in cell):
-        raise ColumnError(f"{cell!r} is not a list of numbers: give numbers or text")
+        raise ColumnError(f"{cell!r} is not a list of numbers: pass numbers or text")
     texts = [text_of(element) for element in cell]
     return _parse_text(" ".join("nan" if text is None else text for text in texts), None)
 
 
 class VectorRowEncoder(RowEncoder):
-    """Rows of `Vector`."""
+    """Row encoder of `Vector`."""
 
     def prepare(self) -> None:
         self.required_size = self.params["vector_size"]
@@ -158,7 +161,7 @@ class VectorRowEncoder(RowEncoder):
 
 
 class TimeseriesRowEncoder(RowEncoder):
-    """Rows of `Timeseries`; windows are cut over the rows that are encoded together."""
+    """Row encoder of `Timeseries`; windows extend over the rows that are encoded together."""
 
     def prepare(self) -> None:
         params = self.params
@@ -199,7 +202,7 @@ class TimeseriesRowEncoder(RowEncoder):
         return out
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
-        """Return windows over the numbers of one group, where there are to be any."""
+        """Return the window of each row of a group if the feature has windows, else only fill missing values."""
         values = super().apply_neighbours(values)
         if not self.uses_neighbours:
             return values

@@ -1,4 +1,4 @@
-"""How the tokenizers that are Python's own cut one text; `daskprep.tokenizers` cuts whole columns by the same rules."""
+"""Built-in tokenizers for a single text; `daskprep.tokenizers` splits columns by the same rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def words(text: str) -> list[str]:
-    """Return words and single punctuation marks."""
+    """Split a text into words and single punctuation marks."""
     return [text] if text.isalnum() else _WORD.findall(text)
 
 
@@ -30,7 +30,10 @@ def matches(text: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 def json_items(text: str, *, lowercase: bool = False) -> list[str] | None:
-    """Return the items of a JSON list of strings and numbers, None of any other text; a number is what is written."""
+    """Return the items of a JSON list of strings and numbers as text; None for other texts.
+
+    Numbers keep their notation: 1.50 is "1.50".
+    """
     try:
         items = json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
@@ -41,7 +44,7 @@ def json_items(text: str, *, lowercase: bool = False) -> list[str] | None:
 
 
 def are_strings(tokens: Sequence[Any]) -> bool:
-    """Tell whether all are strings that UTF-8 holds."""
+    """Return whether all tokens are strings that UTF-8 can encode."""
     try:
         "".join(tokens).encode()  # half a surrogate pair cannot be encoded
     except (TypeError, UnicodeEncodeError):
@@ -50,21 +53,22 @@ def are_strings(tokens: Sequence[Any]) -> bool:
 
 
 def _split_at(text: str, separator: str, *, lowercase: bool) -> list[str]:
-    # In lower case after the cut, for the small form of a capital sigma depends on what is around it.
+    # Lowercase after the split: the lowercase form of a capital sigma depends on its neighbours.
     tokens = [(token.lower() if lowercase else token).strip() for token in text.split(separator)]
     return [] if tokens == [""] else tokens
 
 
 def _lowercase_first(tokenize: TokenizeFunction) -> Callable[[Mapping[str, Any]], TokenizeFunction]:
+    """Return a factory of tokenizers that lowercase the text first if the feature has `lowercase`."""
     return lambda params: (lambda text: tokenize(text.lower())) if params["lowercase"] else tokenize
 
 
-WORD_START_MARK, CONTINUATION_MARK = "\u2581", "##"  # what the first part of a word begins with, or all others
-WORD_START_TOKENIZERS = ("bpe", "unigram")  # the tokenizers whose parts begin so
+WORD_START_MARK, CONTINUATION_MARK = "\u2581", "##"  # prefix of the first subword of a word, or of all later ones
+WORD_START_TOKENIZERS = ("bpe", "unigram")  # tokenizers that mark the first subword
 
 
 def join_tokens(tokens: Sequence[str], tokenizer: object) -> str:
-    """Return the text of tokens."""
+    """Join the tokens of a tokenizer to text, such as subwords to words."""
     text = ("" if tokenizer in ("characters", *WORD_START_TOKENIZERS) else " ").join(tokens)
     if tokenizer == "wordpiece":
         return text.replace(" " + CONTINUATION_MARK, "")
@@ -83,4 +87,4 @@ TOKENIZERS: dict[str, Callable[[Mapping[str, Any]], TokenizeFunction]] = {
     "regex": lambda params: _lowercase_first(functools.partial(matches, pattern=re.compile(params["pattern"])))(params),
     "json": lambda params: functools.partial(json_items, lowercase=params["lowercase"]),
 }
-"""What makes of a feature's parameters the function that cuts a text, by the tokenizer's name."""
+"""Factories of tokenizers by name: each takes a feature's parameters, and returns a function that splits a text."""

@@ -1,4 +1,4 @@
-"""Rows of `Set`, `Bag`, `Sequence` and `Text`."""
+"""Row encoders of `Set`, `Bag`, `Sequence` and `Text`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daskprep.steps.text_tokenizers import TOKENIZERS
 
 
 class TokenRowEncoder(RowEncoder):
-    """Rows of a type whose cells are lists of tokens."""
+    """Row encoder of a type whose cells are lists of tokens."""
 
     def prepare(self) -> None:
         tokens, roles = self.learned["idx2str"], self.learned["special_symbols"]
@@ -37,16 +37,16 @@ class TokenRowEncoder(RowEncoder):
         return self.read(self.symbols["unknown"] if fill == "<UNK>" else fill)
 
     def tokens_of(self, cell: Any) -> list[str] | None:
-        """Return the tokens of a cell, None if it is missing or cannot be read."""
+        """Return the tokens of a cell, None if it is missing or unreadable."""
         if isinstance(cell, str) and cell in self.special:
-            return [str(cell)]  # in which a tokenizer might see three tokens
+            return [str(cell)]  # a tokenizer may split "<UNK>" into three tokens
         if isinstance(cell, LIST_TYPES):
             return self._items(cell)
         text = text_of(cell)
         return None if text is None else self.tokenize(text)
 
     def _items(self, cell: Any) -> list[str] | None:
-        """Return the items of a list as tokens; one that is missing makes it unreadable."""
+        """Return the items of a list as tokens; None, for unreadable, if an item is missing."""
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
             raise ColumnError(f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel()")
         items = sorted(cell, key=str) if isinstance(cell, set | frozenset) else cell
@@ -56,17 +56,17 @@ class TokenRowEncoder(RowEncoder):
         return None if None in tokens else tokens  # type: ignore[return-value]
 
     def build_row(self, tokens: list[str]) -> Any:
-        """Return what `to_arrays` makes a row of."""
+        """Return the ids of a row's tokens, in the form that `to_arrays` takes."""
         raise NotImplementedError
 
     def ids_of(self, tokens: Sequence[str]) -> list[int]:
-        """Return the id of each token."""
+        """Return the id of each token, the unknown id for tokens outside the vocabulary."""
         ids, unknown = self.ids, self.unknown
         return [ids.get(token, unknown) for token in tokens]
 
 
 class SetRowEncoder(TokenRowEncoder):
-    """Rows of `Set`."""
+    """Row encoder of `Set`."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -83,7 +83,7 @@ class SetRowEncoder(TokenRowEncoder):
 
 
 class BagRowEncoder(SetRowEncoder):
-    """Rows of `Bag`."""
+    """Row encoder of `Bag`."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -103,7 +103,7 @@ class BagRowEncoder(SetRowEncoder):
 
 
 class SequenceRowEncoder(TokenRowEncoder):
-    """Rows of `Sequence`, and of one level of `Text`."""
+    """Row encoder of `Sequence`, and of one level of `Text`."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -126,13 +126,13 @@ class SequenceRowEncoder(TokenRowEncoder):
 
 
 class TextRowEncoder(RowEncoder):
-    """Rows of `Text`: a sequence for each level."""
+    """Row encoder of `Text`: a sequence for each level."""
 
     def prepare(self) -> None:
         level, params = self.params["level"], self.params
         levels = {"word": params, "char": {**params, "tokenizer": "characters"}}
         if level == "both":
-            self.levels = {f"_{one}": SequenceRowEncoder(self.name, levels[one], self.learned[one]) for one in levels}
+            self.levels = {f"_{key}": SequenceRowEncoder(self.name, levels[key], self.learned[key]) for key in levels}
         else:
             self.levels = {"": SequenceRowEncoder(self.name, levels[level], self.learned)}
 
@@ -155,7 +155,7 @@ class TextRowEncoder(RowEncoder):
 
 
 def multi_hot(ids: np.ndarray, tokens: int) -> np.ndarray:
-    """Return a column for each token, 1 where a row of padded ids has it."""
+    """Return an int8 table of rows by tokens: 1 if the row's padded ids contain the token, else 0."""
     hot = np.zeros((len(ids), tokens), np.int8)
     np.put_along_axis(hot, ids.astype(np.intp), 1, axis=1)
     hot[:, 0] = 0  # padding
@@ -163,7 +163,7 @@ def multi_hot(ids: np.ndarray, tokens: int) -> np.ndarray:
 
 
 def frequencies(bags: np.ndarray, tokens: int) -> np.ndarray:
-    """Return a column for each token, how often a row of padded ids and their counts has it."""
+    """Return a float32 table of rows by tokens, with counts; `bags` has padded ids and their counts by row."""
     result = np.zeros((len(bags), tokens), np.float32)
     np.add.at(result, (np.arange(len(bags))[:, None], bags[:, 0].astype(np.intp)), bags[:, 1])
     result[:, 0] = 0  # padding
@@ -173,7 +173,7 @@ def frequencies(bags: np.ndarray, tokens: int) -> np.ndarray:
 def _pad_rows(
     rows: Sequence[Sequence[int]], shape: tuple[int, int], dtype: np.dtype[Any], fill: int = 0, *, is_left: bool = False
 ) -> np.ndarray:
-    """Return rows of ids as a matrix, filled up behind them, or before them."""
+    """Return rows of ids as a matrix of a shape, padded with `fill` on the right or the left."""
     matrix = np.full(shape, fill, dtype)
     for target, row in zip(matrix, rows, strict=True):
         if is_left:

@@ -446,9 +446,9 @@ def test_what_is_no_row_is_refused_with_what_is() -> None:
     prep = dp.Preprocessor({"x": "number", "y": "binary"}, targets="y").fit(pd.DataFrame({"x": [1, 2], "y": [0, 1]}))
     encoder = Encoder(prep.to_dict())
     for rows, message in (
-        (None, "a NoneType is not a row: give a mapping of columns to values, or a list"),
+        (None, "a NoneType is not a row: pass a mapping of columns to values, or a list"),
         (pd.DataFrame({"x": [1]}), "a DataFrame is not a row"),
-        ("x", "row 0 is a str: give a mapping"),
+        ("x", "row 0 is a str: pass a mapping"),
         ([{"x": 1}, None], "row 1 is a NoneType"),
     ):
         with pytest.raises(ColumnError, match=message):

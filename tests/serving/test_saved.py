@@ -153,12 +153,12 @@ def test_any_token_swapped_removed_or_added_is_refused(states, tmp_path, kind, r
 @pytest.mark.parametrize(
     ("kind", "place", "value", "message"),
     [
-        ("category", ("learned", "idx2str"), ["<UNK>", "Oslo", "Rome", "Ærø"], "'Rome' to 2, and did to 1"),
+        ("category", ("learned", "idx2str"), ["<UNK>", "Oslo", "Rome", "Ærø"], "'Rome' to 2, but to 1 when saved"),
         ("number", ("learned", "q2"), 1.5, 'feature "number" encodes'),
         ("number", ("params", "normalization"), "minmax", 'feature "number" encodes'),
-        ("binary", ("learned", "str2bool"), {"yes": False, "no": True}, "'no' to 1, and did to 0"),
+        ("binary", ("learned", "str2bool"), {"yes": False, "no": True}, "'no' to 1, but to 0 when saved"),
         ("category", ("params", "lowercase"), True, "feature \"category\" encodes 'Rome' to 0"),
-        ("category", ("golden", "arrays", "", "dtype"), "uint16", "encodes to uint8, and did to uint16"),
+        ("category", ("golden", "arrays", "", "dtype"), "uint16", "encodes to uint8, but to uint16 when saved"),
     ],
 )
 def test_rows_that_come_out_otherwise_are_refused_by_their_cell(states, tmp_path, reader, kind, place, value, message):
@@ -171,7 +171,7 @@ def test_rows_that_come_out_otherwise_are_refused_by_their_cell(states, tmp_path
 def test_a_row_longer_than_those_that_were_saved_takes_no_memory(states, tmp_path, reader):
     for kind, key in {"sequence": "max_sequence_length", "vector": "vector_size", "set": "size"}.items():
         state = signed(put(states[kind], ("features", kind, "learned", key), 2 * 10**9))
-        with pytest.raises(CorruptDatasetError, match="longer than those"):
+        with pytest.raises(CorruptDatasetError, match="longer than when"):
             READERS[reader](write(tmp_path / "altered.json", state))
 
 
@@ -549,7 +549,7 @@ def test_a_large_vocabulary_is_served_from_its_file(large):
     assert serving.load(large).encode([{"category": "Ærø"}])["category"].tolist() == [3]
     moved = file.rename(large.parent / "elsewhere")
     for load in READERS.values():
-        with pytest.raises(CorruptDatasetError, match="not there"):
+        with pytest.raises(CorruptDatasetError, match="does not exist"):
             load(large)
     file.write_bytes(moved.read_bytes()[:-1])
     for load in READERS.values():
@@ -580,7 +580,7 @@ def test_types_of_ones_own_have_golden_rows_and_are_refused_once_they_encode_oth
     dp.Preprocessor({"x": Doubled()}).fit(pd.DataFrame({"x": [1.0, 2.0]})).save(tmp_path / "prep.json")
     assert dp.Preprocessor.load(tmp_path / "prep.json").features["x"].kind == "doubled"
     monkeypatch.setattr(Doubled, "factor", np.float32(2 + 1e-6))
-    with pytest.raises(CorruptDatasetError, match=r'feature "x" encodes .* or this version encodes otherwise'):
+    with pytest.raises(CorruptDatasetError, match=r'feature "x" encodes .* or this version encodes differently'):
         dp.Preprocessor.load(tmp_path / "prep.json")
 
 

@@ -83,7 +83,7 @@ def test_a_process_with_numpy_alone_says_what_a_picture_needs(tmp_path: Path) ->
     dp.Preprocessor({"photo": dp.Image(height=2, width=2)}).fit(frame).save(tmp_path / "prep.json")
     name, message = encode_elsewhere(tmp_path / "prep.json", "[]")
     assert name == "MissingPackageError"
-    assert message.startswith('feature "photo" (image) is encoded by its type itself, which needs the package')
+    assert message.startswith('feature "photo" (image) cannot be encoded without the package')
     assert message.endswith("pip install daskprep")
 
 
