@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,7 +21,6 @@ from daskprep.loader.media import DecodeStats, Medium, Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.resident import BlockKey, ResidentBlocks
 from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
-from daskprep.loader.switch_interval import short_switch_interval
 from daskprep.media.decoding import MediaDecoder
 from daskprep.permutation import Integers
 
@@ -205,7 +204,7 @@ class Pipeline:
             ThreadPoolExecutor(threads, "daskprep-load", self._begin_thread) if threads else InlineExecutor()
         )
         self._resident = ResidentBlocks(self.source, self._executor, self.times.add)
-        with short_switch_interval() if threads else nullcontext(), closing(self):
+        with closing(self):
             while True:
                 self._plan()
                 if not self._queue:

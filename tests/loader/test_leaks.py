@@ -154,7 +154,7 @@ def test_batches_of_another_process_are_refused_and_do_not_hang(train):
         try:
             next(batches)
         except RuntimeError as error:
-            code = 0 if "iterate over it again" in str(error) else 2
+            code = 0 if "start a new iteration" in str(error) else 2
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
