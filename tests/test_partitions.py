@@ -674,7 +674,7 @@ class Unpickled:
 def test_a_list_that_travels_is_unpickled_where_it_is_looked_into(makes):
     Unpickled.seen, given = 0, makes()
     given.number = 7
-    once = cloudpickle.loads(cloudpickle.dumps(partitions.pickled.Pickled([given, 2])))
+    once = cloudpickle.loads(cloudpickle.dumps(partitions.passes.Pickled([given, 2])))
     twice = cloudpickle.loads(cloudpickle.dumps(once))
     assert Unpickled.seen == 0
     assert (len(twice), list(twice)[1], twice[0].number if callable(given) else 7) == (2, 2, 7)
@@ -704,7 +704,7 @@ def test_what_tasks_give_for_many_partitions_travels_as_one_frame(run):
 def test_what_tasks_share_travels_once(table, tmp_path, monkeypatch):
     shared, apart = np.arange(1000), [[(i, str(i)) for i in range(start, start + 50)] for start in (0, 50, 100)]
     monkeypatch.setattr(partitions.passes, "is_distributed", lambda: True)
-    assert [type(one) for one in partitions.passes._pickle_for_cluster(apart)] == [partitions.pickled.Pickled] * 3
+    assert [type(one) for one in partitions.passes._pickle_for_cluster(apart)] == [partitions.passes.Pickled] * 3
     repeated = [[(shared, i) for i in range(50)] for _ in range(3)]
     assert partitions.passes._pickle_for_cluster(repeated) is repeated
     monkeypatch.setattr(partitions.passes, "is_distributed", lambda: False)

@@ -8,6 +8,7 @@ Sources in memory (pandas, NumPy) never enter a graph: threads of this process r
 
 from __future__ import annotations
 
+import pickle
 from collections import ChainMap, UserDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from itertools import chain
 from operator import getitem, itemgetter
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import dask.array as da
 import numpy as np
 import pyarrow as pa
@@ -34,7 +36,6 @@ from daskprep.partitions.graphs import (
     run_on_fragment,
     unique_name,
 )
-from daskprep.partitions.pickled import Pickled, share_little
 from daskprep.partitions.schedulers import Advance, compute, is_distributed, run_on_threads, worker_threads
 from daskprep.storage.checkpoint import Checkpoint
 
@@ -50,6 +51,8 @@ _DEFAULT_TASKS = 64
 _CHUNK_KEYS = 64
 # Returns a list: first the list of small results, then other gathered values.
 Gather = Callable[[Iterator[Any]], list[Any]]
+# Below 1, since even unrelated items share names of classes and folders in a pickle.
+_MIN_SEPARATE_RATIO = 0.8
 
 
 def map_partitions(
@@ -390,3 +393,44 @@ class Merger:
         """Return the merged values of the same chunk of several results."""
         chunks = [_unwrap_chunk(part) for part in parts]
         return {key: self.merge([part[key] for part in chunks]) for key in chunks[0]}
+
+
+class Pickled(Sequence[Any]):
+    """A list that is pickled to a single bytes object, and unpickled at the first access to it.
+
+    Dask sends every item of a list and every array as a separate frame, which costs 0.05 ms. Its scheduler would also
+    unpickle and pickle all objects in a graph.
+    """
+
+    def __init__(self, items: list[Any] | None, data: bytes = b"") -> None:
+        self._items = items
+        self._data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pickled, (None, self._data or _dump(self._items))
+
+    def _unpickle(self) -> list[Any]:
+        if self._items is None:
+            self._items = pickle.loads(self._data)  # noqa: S301 arguments or results of tasks of this job
+        return self._items
+
+    def __len__(self) -> int:
+        return len(self._unpickle())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._unpickle()[index]
+
+
+def share_little(lists: Sequence[list[Any]]) -> bool:
+    """Return whether pickles of lists share little: the first two are about as large together as separately."""
+    sample = lists[:2]
+    return len(_dump(sample)) >= _MIN_SEPARATE_RATIO * sum(len(_dump(items)) for items in sample)
+
+
+def _dump(items: Any) -> bytes:
+    """Pickle like Dask: by value if workers cannot import a class or function, which takes four times as long."""
+    try:
+        data = pickle.dumps(items, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return bytes(cloudpickle.dumps(items))
+    return data if b"__main__" not in data else bytes(cloudpickle.dumps(items))

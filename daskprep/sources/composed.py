@@ -1,13 +1,15 @@
-"""Sources composed of other sources: the concatenation of one source per split, and selected rows of a source."""
+"""Sources composed of other sources: one for each split in sequence, selected rows, and rows of a function."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, MissingColumnError, did_you_mean
@@ -20,12 +22,13 @@ from daskprep.sources.base import (
     content_key,
     repeat_text,
 )
-from daskprep.sources.frames import DaskSource
+from daskprep.sources.frames import DaskSource, PandasSource, column_names, table_from_pandas, table_to_pandas
 from daskprep.storage.layout import SPLITS
 
 SPLIT = "split"
 
 Mask = Callable[[int], np.ndarray]
+Prepare: TypeAlias = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 class ComposedSource(FragmentListSource):
@@ -148,3 +151,94 @@ def _select_rows(mask: Mask, read: ReadFunction, columns: Sequence[str]) -> pa.T
 
 def _select_frame_rows(masks: Sequence[Mask], frame: Any, partition_info: Any = None) -> Any:
     return frame if partition_info is None else frame[masks[partition_info["number"]](len(frame))]
+
+
+class PreparedSource(FragmentListSource):
+    """The results of a function for the rows of another source, `raw`, partition by partition."""
+
+    reads_all = True
+
+    def __init__(self, raw: Source, function: Prepare) -> None:
+        self.raw = raw
+        self._function = function
+        self.prepared_by = function_name(function)
+        self.in_memory = raw.in_memory
+        starts = list(accumulate(raw.row_counts or (), initial=0))
+        if isinstance(raw, PandasSource):
+            empty = raw.frame.iloc[:0]
+        else:
+            empty = table_to_pandas(raw.read(0, raw.columns).slice(0, 0) if raw.in_memory else raw.schema.empty_table())
+        result = apply_function(function, empty)
+        fragments = []
+        for number, fragment in enumerate(raw.fragments):
+            rows: Any = fragment
+            if isinstance(raw, PandasSource):
+                rows = raw.frame.iloc[starts[number] : starts[number + 1]]
+            read_function = functools.partial(_read_prepared, function, rows, raw.columns, number)
+            fragments.append(FunctionFragment(read_function, fragment.rows, fragment.nbytes))
+        super().__init__(table_from_pandas(result, column_names(result.columns, None)).schema, fragments)
+
+    def identity(self) -> Any:
+        rows, function = self.raw.identity(), content_key(self._function)
+        return None if rows is None or function is None else [rows, self.raw.columns, function]
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return self.raw.folders
+
+
+def function_name(function: Any) -> str:
+    """Return the module and qualified name of a function, or of the class of a callable object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = function if hasattr(function, "__qualname__") else type(function)
+    return f"{owner.__module__}.{owner.__qualname__}"
+
+
+def prepare_partition(frame: pd.DataFrame, function: Prepare, partition_info: Any = None) -> pd.DataFrame:
+    """Return the result of the function for a partition of a Dask frame, whose number Dask passes."""
+    return apply_function(function, frame, f"partition {(partition_info or {}).get('number')}")
+
+
+def _read_prepared(
+    function: Prepare, rows: Fragment | pd.DataFrame, raw: Sequence[str], partition: int, columns: Sequence[str]
+) -> pa.Table:
+    """Return columns of the function's result for a partition, which is read with the `raw` columns."""
+    frame = rows if isinstance(rows, pd.DataFrame) else table_to_pandas(rows.read(raw))
+    result = apply_function(function, frame, f"partition {partition}")
+    if missing := [column for column in columns if column not in result]:
+        raise ColumnError(
+            f'{function_name(function)} returned no column "{missing[0]}" for partition {partition}, but did for a '
+            "frame without rows: return the same columns for all frames"
+        )
+    return table_from_pandas(result, columns)
+
+
+def apply_function(function: Prepare, frame: pd.DataFrame, where: str = "a frame without rows") -> pd.DataFrame:
+    """Return the result of the function for a frame, called `where` in messages; ColumnError for an invalid result."""
+    name = function_name(function)
+    try:
+        result = function(frame.copy(deep=False))
+    except Exception as error:
+        error.add_note(f"while {name} prepared {where}")
+        raise
+    if not isinstance(result, pd.DataFrame) or len(result) != len(frame):
+        returned = f"{len(result):,} rows" if isinstance(result, pd.DataFrame) else f"a {type(result).__name__}"
+        raise ColumnError(
+            f"{name} returned {returned} for {where}, which has {len(frame):,} rows. Return a pandas frame with a row "
+            "for each, in the same order; to drop rows, set a cell to a missing value, and use missing_value_strategy="
+            '"drop_row" for its feature'
+        )
+    if _is_reordered(frame.index, result.index):
+        raise ColumnError(
+            f"{name} changed the order of the rows of {where}: return them in the same order, for example with "
+            ".sort_index(); the order may not depend on the partitions"
+        )
+    return result
+
+
+def _is_reordered(before: pd.Index[Any], after: pd.Index[Any]) -> bool:
+    """Return whether an index shows that rows were reordered; with new labels, it does not show that."""
+    if after.equals(before) or not (before.is_unique and after.is_unique):
+        return False
+    return bool((before.get_indexer(after) >= 0).all())

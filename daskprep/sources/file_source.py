@@ -16,15 +16,17 @@ from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hint
 from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import Fragment, FragmentListSource, JoinedFragment, group_fragments, require_columns
-from daskprep.sources.columnar import CommonSchema
-from daskprep.sources.delimited import DelimitedFragment, describe_suspicious_header, plan_delimited
-from daskprep.sources.dialect import DEFAULT_NULLS, Dialect
-from daskprep.sources.feather import BatchFragment, FeatherFragment, plan_batches
+from daskprep.sources.columnar import BatchFragment, CommonSchema, FeatherFragment, OrcFragment, plan_batches
+from daskprep.sources.delimited import (
+    DEFAULT_NULLS,
+    DelimitedFragment,
+    Dialect,
+    describe_suspicious_header,
+    plan_delimited,
+)
 from daskprep.sources.json_lines import JsonFragment, assign_types, plan_json
-from daskprep.sources.locations import File, find_files, for_each_file
-from daskprep.sources.orc import OrcFragment
+from daskprep.sources.locations import File, Spool, find_files, for_each_file, has_room
 from daskprep.sources.parquet import plan_parquet
-from daskprep.sources.spool import Spool, has_room
 from daskprep.sources.text import TextFile, codec_name
 
 PARTITION_BYTES = 64_000_000

@@ -1,11 +1,14 @@
-"""Files of paths, globs, folders and URLs: listing them, and reading spans of their bytes."""
+"""Files of paths, globs, folders and URLs: listing them, and reading spans of their bytes; temporary files of rows."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
+import shutil
 import stat
+import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +21,8 @@ import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError, DaskprepError, did_you_mean
+from daskprep.storage.files import CallbackWriter, Folder
+from daskprep.storage.local_files import make_folder
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.retries import ATTEMPTS, call_with_retries, explain, pop_attempts, retry_fetches
 from daskprep.storage.threads import map_in_threads
@@ -36,6 +41,8 @@ _STAMP_KEYS = (
 
 T = TypeVar("T")
 AnyFile = TypeVar("AnyFile", bound=Any)  # File, or TextFile
+# The dataset written later may need space on the same disk.
+_MIN_FREE_FACTOR = 4
 
 
 @dataclass(frozen=True)
@@ -276,3 +283,40 @@ def _remote_name(filesystem: Any, path: str, user_path: str) -> str:
         url = f"{scheme}://{host}{rest}"
     chain = user_path.partition("::")[2]
     return redact_url(f"{url}::{chain}" if chain else url)
+
+
+def has_room(folder: str, nbytes: int) -> bool:
+    """Return whether the disk of a folder has `_MIN_FREE_FACTOR` times `nbytes` of free space."""
+    return shutil.disk_usage(folder).free > _MIN_FREE_FACTOR * nbytes
+
+
+class Spool:
+    """A temporary folder that is removed when this process no longer refers to it; a pickle is its path alone."""
+
+    def __init__(self, parent: str | os.PathLike[str] | None) -> None:
+        if parent is not None:
+            if "://" in os.fspath(parent):
+                raise ConfigError(
+                    f"scratch={os.fspath(parent)!r} is a URL, but rows are kept in a local folder: pass the path of a "
+                    "local folder, one that the workers of a cluster share"
+                )
+            parent = make_folder(parent, "scratch")
+        self.path = tempfile.mkdtemp(prefix="daskprep-", dir=parent)
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (self.path,)
+
+    def write(self, name: str, table: pa.Table) -> Path:
+        """Write a table to an Arrow IPC file in the folder, and return its path."""
+        with (
+            Folder.open(self.path).writer(name, durable=False) as append,
+            pa.ipc.new_stream(CallbackWriter(append), table.schema) as file,
+        ):
+            file.write_table(table)
+        return Path(self.path, name)
+
+
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() == owner:  # not in forked processes
+        shutil.rmtree(path, ignore_errors=True)

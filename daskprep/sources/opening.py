@@ -10,8 +10,16 @@ import pandas as pd
 
 from daskprep.errors import ConfigError
 from daskprep.sources.base import Source
-from daskprep.sources.composed import combine_splits, get_splits
-from daskprep.sources.datasets import HuggingFaceSource, is_dataset, open_arrow_dataset
+from daskprep.sources.composed import (
+    Prepare,
+    PreparedSource,
+    apply_function,
+    combine_splits,
+    function_name,
+    get_splits,
+    prepare_partition,
+)
+from daskprep.sources.datasets import HuggingFaceSource, is_dataset, open_arrow_dataset, open_stream
 from daskprep.sources.file_source import PARTITION_BYTES, read_files
 from daskprep.sources.frames import (
     DaskSource,
@@ -24,7 +32,6 @@ from daskprep.sources.frames import (
     is_dask_frame,
     is_instance_of,
 )
-from daskprep.sources.streams import open_stream
 
 _ACCEPTED = (
     "a pandas or Dask DataFrame, Arrow tables, streams and datasets, objects with __arrow_c_stream__, such as frames "
@@ -107,6 +114,45 @@ def as_source(
         partitioning: Any = {"partition_bytes": partition_bytes, "partitions": partitions}
         return read_files(frame, columns=wanted, scratch=scratch, **partitioning, **options)
     raise ConfigError(f"{_describe_type(frame)} cannot be read as rows; accepted are {_ACCEPTED}{_remedy(frame)}")
+
+
+def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any] | None = None) -> Source:
+    """Return a source whose rows a function prepares, partition by partition.
+
+    Parameters
+    ----------
+    frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path or list of paths
+        The raw rows. With a dict of these by split, the function is called with rows of one split at a time.
+    function : callable
+        Takes a pandas frame and returns one with a row for each row, in the same order. The result of a row may not
+        depend on other rows, because partitions may start at any row. It runs where partitions are read: on threads
+        or on the workers of a cluster. A first call with an empty frame determines the columns of the result.
+    storage_options : mapping or None
+        Options for fsspec to open URLs, for files.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"price": [300.0, 200.0], "rooms": [3, 1]})
+    >>> source = prepared(frame, lambda rows: rows.assign(each=rows["price"] / rows["rooms"]))
+    >>> source.columns, source.read(0, ["each"])["each"].to_pylist()
+    (['price', 'rooms', 'each'], [100.0, 200.0])
+    """
+    if not callable(function):
+        raise ConfigError(f"prepare={function!r}: expected a function from a pandas frame to a pandas frame")
+    if frames := get_splits(frame):
+        source = combine_splits(
+            frames, None, lambda split_frame, _: prepared(split_frame, function, storage_options=storage_options)
+        )
+        source.prepared_by = function_name(function)
+        return source
+    raw = as_source(frame, storage_options=storage_options)
+    if not raw.is_dask:
+        return PreparedSource(raw, function)
+    result = raw.frame.map_partitions(prepare_partition, function, meta=apply_function(function, raw.frame._meta))
+    source = DaskSource(result)
+    source.prepared_by = function_name(function)
+    return source
 
 
 def wrap_single_row(data: Any) -> Any:

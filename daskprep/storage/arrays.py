@@ -1,4 +1,4 @@
-"""Blocks of rows as chunks of Zarr arrays, and the JSON metadata of the arrays."""
+"""Blocks of rows as chunks of Zarr arrays, alone or in shards, and the JSON metadata of the arrays."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -42,6 +43,10 @@ _MAX_NAME_LENGTH = 200
 _MAX_AXES = 31
 # Blosc counts bytes in signed 32-bit numbers, and its header takes a few.
 MAX_CHUNK_BYTES = (1 << 31) - 1024
+_CHECKSUM_DTYPE, _NUMBER_DTYPE = np.dtype("<u4"), np.dtype("<u8")
+_SLOT_BYTES = _CHECKSUM_DTYPE.itemsize + 2 * _NUMBER_DTYPE.itemsize
+# Zarr's offset and size of an absent chunk: the last shard may have fewer chunks.
+_ABSENT = (1 << 64) - 1
 
 
 @checkpointable
@@ -309,3 +314,49 @@ def chunk_shape(row_shape: tuple[int, ...], block_rows: int) -> tuple[int, ...]:
     """Return the shape of the chunks of an array with rows of shape `row_shape`."""
     # Zarr has no chunks without numbers; but rows may have none, as sets that are all empty.
     return (block_rows, *(max(1, size) for size in row_shape))
+
+
+class Span(NamedTuple):
+    """A range of bytes of a file, from `start` to `stop`, with a CRC-32C."""
+
+    start: int
+    stop: int
+    crc32c: int
+
+
+def tail_bytes(slots: int) -> int:
+    """Return the number of bytes after the chunks of a shard, whose index has room for `slots` chunks."""
+    return slots * _SLOT_BYTES + CHECKSUM_BYTES
+
+
+def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
+    """Return a shard of encoded chunks, whose index has room for `slots` chunks, as all shards of an array."""
+    checksums, index = np.zeros(slots, _CHECKSUM_DTYPE), np.full((slots, 2), _ABSENT, _NUMBER_DTYPE)
+    sizes = list(map(len, chunks))
+    index[: len(chunks)] = list(zip(accumulate(sizes[:-1], initial=0), sizes, strict=True))
+    checksums[: len(chunks)] = [int.from_bytes(chunk[-CHECKSUM_BYTES:], "little") for chunk in chunks]
+    seal = crc32c(index).to_bytes(CHECKSUM_BYTES, "little")
+    return b"".join([*chunks, checksums.tobytes(), index.tobytes(), seal])
+
+
+def chunk_spans(tail: Buffer, nbytes: int, checksum: int) -> list[Span]:
+    """Return the spans of the chunks of a shard, each with the checksum that the chunk ends with.
+
+    `tail` are the last `tail_bytes` bytes of the shard; `nbytes` and `checksum` are its size and checksum in the
+    manifest. CorruptDatasetError if the checksums differ, or unless the chunks fill the shard before its tail in order.
+    """
+    view = byte_view(tail)
+    sealed, seal = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")
+    slots = len(sealed) // _SLOT_BYTES
+    index = sealed[slots * _CHECKSUM_DTYPE.itemsize :]
+    if crc32c(sealed) != checksum or crc32c(index) != seal:
+        raise CorruptDatasetError("the index of a shard does not match its checksum")
+    numbers = np.frombuffer(index, _NUMBER_DTYPE).reshape(slots, 2).tolist()
+    chunk_sizes = [size for _, size in numbers if size != _ABSENT]
+    stops = list(accumulate(chunk_sizes, initial=0))
+    expected = [[start, size] for start, size in zip(stops, chunk_sizes, strict=False)]
+    absent = [[_ABSENT, _ABSENT]] * (slots - len(chunk_sizes))
+    if numbers != expected + absent or stops[-1] != nbytes - len(view) or min(chunk_sizes, default=0) < CHECKSUM_BYTES:
+        raise CorruptDatasetError("the index of a shard does not match its chunks")
+    checksums = np.frombuffer(sealed, _CHECKSUM_DTYPE, len(chunk_sizes)).tolist()
+    return [Span(*fields) for fields in zip(stops, stops[1:], checksums, strict=False)]

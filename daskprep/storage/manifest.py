@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
-from daskprep.storage.arrays import is_chunk, validate_count
+from daskprep.storage.arrays import Span, chunk_spans, is_chunk, tail_bytes, validate_count
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import MAX_PART_BLOCKS, Layout
-from daskprep.storage.shards import Span, chunk_spans, tail_bytes
 
 MANIFEST = "manifest.json"
 FORMAT = 2

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import Compression, FileEntry, Folder, Output
-from daskprep.storage.arrays import decode_chunk
+from daskprep.storage.arrays import Span, decode_chunk
 from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view
 from daskprep.storage.local_files import NOT_REGULAR_FILE
 from daskprep.storage.manifest import read_manifest
-from daskprep.storage.shards import Span
 from daskprep.storage.tables import CELL_TYPE, column_ranges, column_types, decode_table, read_footer
 from daskprep.storage.threads import call_after_fork
 

@@ -24,7 +24,7 @@ from daskprep.features.partition_context import (
 from daskprep.features.table import take_census
 from daskprep.progress import Progress
 from daskprep.sources import Source
-from daskprep.sources.spool import has_room
+from daskprep.sources.locations import has_room
 from daskprep.split import Splitter
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder

@@ -15,12 +15,11 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import Failure, MediaDecoder, check_failures, decode_cells
-from daskprep.storage.arrays import ROW_ID, Output, encode_chunk
+from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
-from daskprep.storage.shards import encode_shard
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, read_gaps
 

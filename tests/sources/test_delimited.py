@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError
 from daskprep.sources import FileSource, read_files
-from daskprep.sources.dialect import DEFAULT_NULLS
+from daskprep.sources.delimited import DEFAULT_NULLS
 
 Write = Callable[..., Path]
 
@@ -305,7 +305,7 @@ def test_file_without_a_header_is_an_error(write: Write, content: str) -> None:
 
 
 def test_columns_of_one_name_are_an_error(write: Write) -> None:
-    with pytest.raises(ColumnError, match=r'a\.csv: 2 columns are named "b" \(1, 2, counted from 0\)'):
+    with pytest.raises(ColumnError, match=r'a\.csv: 2 columns are named "b" \(numbers 1, 2, counted from 0\)'):
         read_files(write("a,b,b\n1,2,3\n"))
 
 

@@ -201,7 +201,7 @@ def test_frames_are_not_changed() -> None:
     ("names", "message"),
     [
         (["a", 1], r"column 1 of the frame is named by a int.*frame\.columns\.astype\(str\)"),
-        (["a", "a"], r'2 columns are named "a" \(0, 1, counted from 0\)'),
+        (["a", "a"], r'2 columns are named "a" \(numbers 0, 1, counted from 0\)'),
     ],
 )
 def test_names_must_be_text_and_unique(names: Any, message: str, dask: bool) -> None:

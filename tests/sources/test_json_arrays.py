@@ -18,7 +18,7 @@ import pytest
 from daskprep.errors import DaskprepError, RejectedValueError, StorageFullError
 from daskprep.sources import FileSource, json_lines, read_files, text
 from daskprep.sources.json_lines import JsonFragment
-from daskprep.sources.spool import Spool
+from daskprep.sources.locations import Spool
 
 ROWS: list[dict[str, Any]] = [
     {"a": 1, "b": 'x",[{\\'},

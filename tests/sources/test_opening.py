@@ -66,7 +66,7 @@ def test_options_reach_the_files(tmp_path: Path) -> None:
         (iter([pa.table({"a": [1]})]), r"iterator cannot be read as rows.*RecordBatchReader\.from_batches"),
         (spark_frame(), r"pyspark\.sql.*DataFrame cannot be read as rows.*write it as Parquet .*frame\.write\.parquet"),
         (np.zeros((2, 2)), r"ndarray cannot be read as rows.*pandas\.DataFrame"),
-        ({"a": 1}, 'column "a" of a dict is 1: .*for rows a list of dicts'),
+        ({"a": 1}, 'column "a" of a dict is 1: .*or rows as a list of dicts'),
         ({"a": "Rome"}, "column \"a\" of a dict is 'Rome'"),
         ({"a": [1], "b": [1, 2]}, r"must have equal lengths, but have {'a': 1, 'b': 2}"),
         ([{"a": 1}, 2], "a list of dict cannot be read as rows"),

@@ -138,7 +138,7 @@ def test_a_frame_is_left_as_it_was():
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="memory= cannot be kept"):
+    with pytest.raises(ConfigError, match="memory= cannot limit"):
         dp.Preprocessor(FEATURES).fit_write(dp.prepared(FRAME, with_each), tmp_path / "a.dp", memory="4GB")
     with pytest.raises(ConfigError, match="prepare=3: expected a function"):
         dp.prepared(FRAME, 3)

@@ -13,10 +13,9 @@ import pytest
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
-from daskprep.storage.arrays import encode_chunk
+from daskprep.storage.arrays import Span, encode_chunk, encode_shard, tail_bytes
 from daskprep.storage.checksum import CHECKSUM_BYTES, crc32c
 from daskprep.storage.manifest import FORMAT, Receipt
-from daskprep.storage.shards import Span, encode_shard, tail_bytes
 
 FILES = {"metadata.json": FileEntry(3, 0xFFFFFFFF), "train/arrays.zarr/a/c.0.0": FileEntry(5, 7, 2)}
 LAYOUT = Layout.choose([Output("ä/b", "uint16", (3,))], {"train": 2}, block_rows=4, compression="lz4")

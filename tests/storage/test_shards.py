@@ -15,10 +15,9 @@ from zarr.storage import MemoryStore
 
 from daskprep.errors import CorruptDatasetError
 from daskprep.storage import Compression, FileEntry, Folder, Output
-from daskprep.storage.arrays import chunk_name, encode_chunk, group_metadata
+from daskprep.storage.arrays import chunk_name, chunk_spans, encode_chunk, encode_shard, group_metadata, tail_bytes
 from daskprep.storage.checksum import crc32c
 from daskprep.storage.reading import BlockLocation, BlockReader, chunk_span, read_block
-from daskprep.storage.shards import chunk_spans, encode_shard, tail_bytes
 
 BLOCK, SLOTS = 4, 3
 NAME = "train/arrays.zarr/x/c.0.0"

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from daskprep.storage import Folder, s3_ranges
+from daskprep.storage import Folder, remote_files
 from tests.writing.test_faulty_store import Proxy, options, proxy  # noqa: F401 fixtures
 
 DATA = bytes(range(200))
@@ -17,7 +17,7 @@ DATA = bytes(range(200))
 
 @pytest.fixture(autouse=True)
 def nothing_was_read(monkeypatch) -> None:
-    monkeypatch.setattr(s3_ranges, "_obstore_process", [])
+    monkeypatch.setattr(remote_files, "_obstore_process", [])
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_the_reason_is_told(proxy, folder, status, code, remedy):  # noqa: F811
 
 
 def test_what_does_not_answer_or_is_not_there_is_told(options, folder, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(s3_ranges, "_TIMEOUTS", {"read_timeout": "200ms"})
+    monkeypatch.setattr(remote_files, "_TIMEOUTS", {"read_timeout": "200ms"})
     with pytest.raises(FileNotFoundError):
         folder.read("b", 3, 9)
     slow = mock.patch.object(Proxy, "fault", side_effect=lambda: time.sleep(1))
@@ -80,7 +80,7 @@ def test_what_does_not_answer_or_is_not_there_is_told(options, folder, monkeypat
 @pytest.mark.parametrize("more", [{"requester_pays": True}, {"config_kwargs": {"read_timeout": 9}}])
 def test_options_that_s3fs_alone_knows_are_left_to_it(folder, options, more):  # noqa: F811
     other = Folder.open(folder.url, {**options, **more})
-    with mock.patch.object(s3_ranges, "_translate_error", side_effect=AssertionError):
+    with mock.patch.object(remote_files, "_translate_error", side_effect=AssertionError):
         assert other.read("a", 3, 9) == DATA[3:9]
     with by_s3fs(other), pytest.raises(OSError, match="RuntimeError"):
         other.read("a", 3, 9)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.sources.quotes import cut_records, first_record_end, record_starts
+from daskprep.sources.text import cut_records, first_record_end, record_starts
 
 TEXTS = st.text(alphabet='a",\n\r', max_size=60).map(str.encode)
 
