@@ -267,7 +267,7 @@ def test_without_an_unknown_symbol_an_unknown_token_is_an_error() -> None:
     known = Vocabulary.from_tokens(READY, None, SpecialSymbols.locate_in(READY, {"padding": "[PAD]"}))
     with pytest.raises(RejectedValueError, match="Token 'new' is not in the vocabulary of 4 tokens"):
         known.ids(pa.array(["hello", "new"]))
-    with pytest.raises(RejectedValueError, match="Id 9 is none of the vocabulary's: expected 0 to 3"):
+    with pytest.raises(RejectedValueError, match="Id 9 is not in the vocabulary: expected 0 to 3"):
         known.decode(np.array([0, 9]))
 
 

@@ -1,4 +1,4 @@
-"""What every summary can do: merge with ``+``, and keep itself bounded."""
+"""Base class of summaries, which merge with ``+`` and limit their memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from daskprep.storage.checkpoint import checkpointable
 
 @dataclass(frozen=True)
 class Summary:
-    """A small, picklable account of some rows that merges with ``+``.
+    """Small, picklable summary of rows that merges with ``+``.
 
-    Merging is associative and commutative, and what a summary finally reports is the same to the last bit for
-    every order and grouping. ``summary * times`` summarizes the same rows, seen `times` times. A dataclass
-    whose fields all have ``+`` and ``*`` needs no code of its own; a field that is None on either side of a
-    merge stays None.
+    Merging is associative and commutative: final results are equal to the last bit for every order and grouping.
+    ``summary * times`` summarizes the same rows repeated `times` times. A dataclass whose fields all have ``+`` and
+    ``*`` needs no other code; a field that is None on either side of a merge is None in the result.
 
     >>> from dataclasses import dataclass
     >>> from daskprep.summaries import Moments, Range, Summary
@@ -57,9 +56,9 @@ class Summary:
         checkpointable(cls)
 
     def limit_memory(self, folder: str | None) -> Self:
-        """Return an equal summary whose memory is limited, spilling to files in `folder` where needed.
+        """Return an equal summary of limited memory, which spills to files in `folder` if needed (None: never).
 
-        Called after every merge. With `folder` None nothing spills.
+        Called after every merge.
         """
         changed: dict[str, Any] = {}
         for field in fields(self):
@@ -73,12 +72,12 @@ SummaryT = TypeVar("SummaryT", bound=Summary, default=Any)
 
 
 def add_fields(left: Any, right: Any) -> Any:
-    """Add up two fields of summaries."""
+    """Return the sum of two values of a summary's field, None if either is None."""
     return None if left is None or right is None else left + right
 
 
 def finite_doubles(values: np.ndarray) -> np.ndarray:
-    """Return `values` as a contiguous float64 vector, or fail if one of them is NaN or infinite."""
+    """Return `values` as a contiguous float64 vector; raise ValueError if one of them is NaN or infinite."""
     doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
     finite = np.isfinite(doubles)
     if not finite.all():

@@ -1,4 +1,4 @@
-"""What is known of a column before its type is: counts over all rows that merge, whatever the partitions."""
+"""Facts that the inference of column types uses: counts over all rows, independent of the partitioning."""
 
 from __future__ import annotations
 
@@ -14,71 +14,67 @@ from daskprep.summaries.quantiles import Range
 
 @dataclass(frozen=True)
 class TextFacts(Summary):
-    """How many cells of text have which form."""
+    """Counts of text cells by their form."""
 
-    cells: int = 0  # neither blank nor a mark of what is missing
-    words: int = 0  # in all of them
-    with_spaces: int = 0  # with a space inside; so for the next three
+    cells: int = 0  # neither blank nor a mark of a missing value
+    words: int = 0  # words of all cells
+    with_spaces: int = 0  # cells with a space inside; the next three count cells with their character
     commas: int = 0
     semicolons: int = 0
     bars: int = 0
-    leading_zeros: int = 0  # whole numbers with a needless zero in front, as in "02139"
-    dates: int = 0  # with the shape of a date
-    day_second: int = 0  # of these, where the second field is above 12, and so a day
+    leading_zeros: int = 0  # integers with a leading zero, as in "02139"
+    dates: int = 0  # cells with the form of a date
+    day_second: int = 0  # dates with a second field above 12, which is a day
     day_first: int = 0
-    images: int = 0  # that end like the path of an image
+    images: int = 0  # cells with the extension of an image
     audio: int = 0
-    h3: int = 0  # with the 15 hexadecimal digits of an H3 cell
+    h3: int = 0  # cells with the 15 hexadecimal digits of an H3 cell
 
 
 @dataclass(frozen=True)
 class ColumnFacts(Summary):
-    """What the rules look at, all of it over all rows; whole numbers are cells."""
+    """Facts about all rows of a column; integers count cells."""
 
     rows: int = 0
     missing: int = 0  # null, NaN or blank
-    null_texts: int = 0  # text that spells a missing value, such as "?" and "N/A"; not among `missing`
+    null_texts: int = 0  # texts for missing values, such as "?" and "N/A"; not counted by `missing`
     numbers: int = 0  # finite numbers, or text of one
     integers: int = 0
-    compact_dates: int = 0  # numbers of a day such as 20210305
-    range: Range = field(default_factory=Range)  # of the numbers
-    sentinel_counts: Counter[float] = field(
-        default_factory=Counter
-    )  # -9, 99, -999 and the like, which may stand for missing
-    range_without_sentinels: Range = field(default_factory=Range)  # of the other numbers
-    booleans: int = 0  # that the frame itself has as such
-    times: int = 0  # dates or timestamps of the frame itself
-    lists: int = 0  # of numbers, in cells or in text
+    compact_dates: int = 0  # numbers such as 20210305
+    range: Range = field(default_factory=Range)  # range of the numbers
+    sentinel_counts: Counter[float] = field(default_factory=Counter)  # cells by -9, 99, -999 etc.: see `sentinels`
+    range_without_sentinels: Range = field(default_factory=Range)
+    booleans: int = 0  # cells of boolean type
+    times: int = 0  # cells of date or timestamp type
+    lists: int = 0  # lists of numbers, as such or as text
     lists_of_text: int = 0
-    lists_with_missing: int = 0  # lists with a missing place
-    lists_with_duplicates: int = 0  # lists with an item twice
-    lengths: Lengths = field(default_factory=Lengths)  # of all these lists
-    items: DistinctValues = field(default_factory=DistinctValues)  # of lists of text
+    lists_with_missing: int = 0  # lists with a missing item
+    lists_with_duplicates: int = 0  # lists with repeated items
+    lengths: Lengths = field(default_factory=Lengths)  # lengths of both kinds of lists
+    items: DistinctValues = field(default_factory=DistinctValues)  # items of lists of text
     images: int = 0  # bytes of an image, or structs of its bytes or path
     audio: int = 0
-    declared_orders: Counter[tuple[str, ...]] = field(
-        default_factory=Counter
-    )  # orders of values that the frame itself lists
-    image_sample: FileSample = field(default_factory=FileSample)  # some of these, where the cells have bytes
+    declared_orders: Counter[tuple[str, ...]] = field(default_factory=Counter)  # orders of categorical types
+    image_sample: FileSample = field(default_factory=FileSample)  # sample of images, if the cells have bytes
     audio_sample: FileSample = field(default_factory=FileSample)
-    unsupported: Counter[str] = field(default_factory=Counter)  # cells that no feature reads, by the name of their type
+    unsupported: Counter[str] = field(default_factory=Counter)  # cells that no feature type reads, by type name
     text: TextFacts = field(default_factory=TextFacts)
     distinct_null_texts: DistinctValues = field(default_factory=DistinctValues)
     distinct: DistinctValues = field(default_factory=DistinctValues)
 
     @property
     def present(self) -> int:
-        """Cells with a value."""
+        """Number of cells with a value."""
         return self.rows - self.missing
 
     @property
     def usable(self) -> int:
-        """Cells with a value that does not spell a missing one."""
+        """Number of cells with a value that is not a text for missing values."""
         return self.present - self.null_texts
 
     @property
     def sentinels(self) -> list[float]:
-        """Numbers of nines, again and again and far from all others: they may stand for a missing one."""
+        """Numbers of nines that are repeated and far from other numbers: they may mark missing values."""
         low, high = self.range_without_sentinels.min, self.range_without_sentinels.max
         margin = max(high - low, 1.0)
         repeated = [
@@ -90,5 +86,5 @@ class ColumnFacts(Summary):
 
     @property
     def is_unique(self) -> bool:
-        """Whether no two cells are equal, as far as the values that are kept tell."""
+        """Whether no two cells are equal, judged by the sample of distinct values."""
         return bool(self.usable) and self.distinct.all_unique and self.distinct.total == self.usable

@@ -1,4 +1,4 @@
-"""What is known about a column, and about its rows by fold."""
+"""Summaries of a column and of its rows by fold."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from daskprep.summaries.token_counts import TokenCounts, fit_in_memory, leave_on
 
 @dataclass(frozen=True)
 class CellType(Summary):
-    """The type of a column: "" if all cells are missing, "text" for types of which no value is restored.
+    """Type of a column's cells: "" if all are missing, "text" for types that decoding does not restore.
 
-    Where the order of values matters, it is the JSON of the values that the column declares in order.
+    For a column with a declared order of its values, `name` is the JSON of these values, if their order matters.
     """
 
     name: str = ""
@@ -37,11 +37,24 @@ class CellType(Summary):
 
 @dataclass(frozen=True)
 class ColumnSummary(Summary, Generic[SummaryT]):
-    """What is known about one column: rows, missing cells, unreadable cells and the feature's own summary.
+    """Summary of one column: rows, missing cells, unreadable cells and the summary of the feature type.
 
-    `missing` counts every cell that is null after parsing, so it includes the `rejects`. `cells` counts equal
-    cells, where the most frequent one is asked for. `seen` counts the rows that `missing` is counted among.
-    `cell_type` is the type of the source's column.
+    Attributes
+    ----------
+    rows : int
+        Number of rows that `values` summarizes.
+    missing : int
+        Number of cells that are null after parsing, including unreadable ones.
+    rejects : Rejects
+        Unreadable cells.
+    values : Summary
+        Summary that the feature type learns from.
+    cells : TokenCounts or None
+        Counts of equal cells, if the most frequent one is needed.
+    seen : int
+        Number of rows in which `missing` was counted.
+    cell_type : CellType or None
+        Type of the source's column.
     """
 
     rows: int
@@ -55,10 +68,17 @@ class ColumnSummary(Summary, Generic[SummaryT]):
 
 @dataclass(frozen=True)
 class FoldedSummary(Summary):
-    """The summaries of a column by fold of its rows; the last one is of what counts whichever fold is left out."""
+    """Summaries of a column by the fold of its rows.
+
+    Attributes
+    ----------
+    parts : tuple of ColumnSummary
+        One summary per fold, then one without rows, for counts that belong to every fold.
+    trained_on : tuple or None
+        Parts that each fold trains on; None: all parts but one.
+    """
 
     parts: tuple[ColumnSummary, ...]
-    # The parts that each state is learned from; None: all parts but one.
     trained_on: tuple[tuple[int, ...], ...] | None = None
 
     @property
@@ -75,27 +95,31 @@ class FoldedSummary(Summary):
         return FoldedSummary(tuple(_apply_by_field(self.parts, folder, _limit_memory)), self.trained_on)
 
     def sums_per_fold(self, folder: str | None) -> Iterator[ColumnSummary]:
-        """Yield the sum of all parts, then those that each fold trains on; the last part is in all of them."""
+        """Yield the sum of all parts, then the sum that each fold trains on; all sums include the last part."""
         if self.trained_on is None:
             return leave_one_out_sums(self.parts, folder)
         return _apply_by_field(self.parts, folder, functools.partial(_sum_selected, self.trained_on))
 
 
 def leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Yield the sum of all parts, then the sums without each of them but the last."""
+    """Yield the sum of all parts, then the sums without each part but the last."""
     return _apply_by_field(parts, folder, _leave_one_out_sums)
 
 
 def _sum_selected(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+    """Yield the sum of all parts, then the sum of each selection; all sums include the last part."""
     parts = _limit_memory(parts, folder)
     for selected in (range(len(parts) - 1), *trained_on):
         yield functools.reduce(add_fields, [parts[index] for index in (*selected, -1)])
 
 
 def _apply_by_field(parts: Sequence[Any], folder: str | None, function: Callable[..., Iterable[Any]]) -> Iterator[Any]:
-    """Give what a function makes of several summaries, applied to each field where that is how they merge."""
+    """Apply ``function(parts, folder)`` to summaries, or to each of their fields if these merge by field.
+
+    Yield a summary for each result.
+    """
     kind = type(parts[0])
-    names = [one.name for one in fields(kind)] if getattr(kind, "__add__", None) is Summary.__add__ else []
+    names = [field.name for field in fields(kind)] if getattr(kind, "__add__", None) is Summary.__add__ else []
     if not names:
         return iter(function(parts, folder))
     results = (_apply_by_field([getattr(part, name) for part in parts], folder, function) for name in names)
@@ -109,6 +133,7 @@ def _limit_memory(parts: Sequence[Any], folder: str | None) -> list[Any]:
 
 
 def _leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+    """Yield the sums of `leave_one_out_sums` for one field."""
     if isinstance(parts[0], TokenCounts) and fit_in_memory(parts):
         yield from leave_one_out_counts(parts)
     else:

@@ -1,4 +1,4 @@
-"""How many values are distinct, and the same few of them however rows are cut into partitions."""
+"""Counts of distinct values, and a sample of values that does not depend on the partitioning."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from daskprep.summaries.base import Summary
 from daskprep.summaries.token_hash import token_hashes
 
-# Of more distinct values those with the smallest hashes are kept: their share of all hashes tells how many there are,
-# with a standard error of 0.8 %. 256 KiB a column.
+# Only the values with the smallest hashes are kept, 256 KiB a column. The largest of these hashes estimates the number
+# of distinct values, with a standard error of 0.8 %.
 _MAX_VALUES = 1 << 14
 MAX_TEXTS = 1 << 10
 _MAX_TEXT_CHARACTERS = 1000
@@ -21,9 +21,18 @@ _HASH_SPACE = 2.0**64
 
 @dataclass(frozen=True, eq=False)
 class DistinctValues(Summary):
-    """The distinct values with the smallest hashes, how often each occurs, and the texts of the first 1,024.
+    """Distinct values with the smallest hashes, at most 16,384, with their counts.
 
-    A value that is kept in the end was kept in every partition that has it, so its count is exact.
+    A value that is in the result was kept in every partition that has it, so its count is exact.
+
+    Attributes
+    ----------
+    hashes, counts : ndarray
+        Ascending hashes, and the number of cells of each.
+    texts : pa.StringArray
+        Texts of the first 1,024 values.
+    total : int
+        Number of all cells.
 
     Examples
     --------
@@ -41,15 +50,15 @@ class DistinctValues(Summary):
 
     @classmethod
     def of(cls, values: pa.Array, counts: np.ndarray, texts: pa.Array | None = None) -> DistinctValues:
-        """Summarize strings or values of 64 bits, without nulls; they may be there several times.
+        """Summarize strings or values of 64 bits, without nulls, with the count of each; values may be repeated.
 
-        `texts` are the values as they are shown, strings or of any type that casts to them.
+        `texts` has the values to display, as strings or in a type that casts to strings (None: `values`).
         """
         total = int(counts.sum())
         hashes = token_hashes(values)
         display_values = values if texts is None else texts
         if len(hashes) > 2 * _MAX_VALUES:
-            # What is there several times may leave fewer than enough: then all of it has to be sorted.
+            # Partitioning is faster than sorting. If repeated values leave too few distinct ones, all are sorted.
             is_small = hashes <= np.partition(hashes, 2 * _MAX_VALUES)[2 * _MAX_VALUES]
             if len(np.unique(hashes[is_small])) >= _MAX_VALUES:
                 hashes, counts, display_values = (
@@ -63,12 +72,12 @@ class DistinctValues(Summary):
 
     @property
     def is_exact(self) -> bool:
-        """Whether all distinct values are kept."""
+        """Whether the summary has all distinct values."""
         return len(self.hashes) < _MAX_VALUES
 
     @property
     def count(self) -> int:
-        """How many values are distinct; an estimate unless `is_exact`."""
+        """Number of distinct values; an estimate unless `is_exact`."""
         if self.is_exact:
             return len(self.hashes)
         return min(round((_MAX_VALUES - 1) * _HASH_SPACE / float(self.hashes[-1])), self.total)
@@ -96,6 +105,7 @@ class DistinctValues(Summary):
 
 
 def _take_smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the smallest distinct hashes, the sums of their counts, and their first positions in `hashes`."""
     distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     sums = np.bincount(inverse, counts).astype(np.int64)  # exact below 2**53
     return distinct[:_MAX_VALUES], sums[:_MAX_VALUES], first[:_MAX_VALUES]

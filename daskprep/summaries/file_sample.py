@@ -1,4 +1,4 @@
-"""A sample of files that is the same however rows are cut into partitions."""
+"""Samples of files that do not depend on the partitioning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskprep.summaries.token_hash import token_hashes
 
 @checkpointable
 class SampledFile(NamedTuple):
-    """A file of the sample: its path, or "" and what was found in its bytes."""
+    """File of a sample: the hash and the path, or, for bytes in memory, the hash of the bytes, "" and their facts."""
 
     digest: int
     path: str
@@ -31,7 +31,17 @@ class SampledFile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PixelSums(Summary):
-    """Exact sums over images of bytes: of each pixel or channel, and of the squares of each channel."""
+    """Exact sums over uint8 images: of each pixel or channel, and of the squares of each channel.
+
+    Attributes
+    ----------
+    images : int
+        Number of images.
+    sums : ndarray
+        Sums by pixel, of shape (channels, height, width), or by channel.
+    squares : ndarray
+        Sums of squares by channel.
+    """
 
     images: int
     sums: np.ndarray
@@ -39,21 +49,24 @@ class PixelSums(Summary):
 
     @classmethod
     def of(cls, images: np.ndarray, *, by_pixel: bool) -> PixelSums:
-        """Summarize uint8 (images, channels, height, width)."""
+        """Summarize uint8 images of shape (images, channels, height, width)."""
         sums = images.sum(axis=0 if by_pixel else (0, 2, 3), dtype=np.int64)
         return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
 
     def statistics(self, pixels: int) -> dict[str, Any]:
-        """Return mean and deviation of channels of so many pixels, where 255 is 1, and the mean image as base64."""
+        """Return the mean and standard deviation of each channel, in units of 255, and the mean image as base64.
+
+        `pixels` is the number of pixels of an image. The mean image is None without sums by pixel.
+        """
         if not self.images:
-            raise MediaError("there is no image to learn pixel_statistics from: leave it out")
+            raise MediaError("no image to learn pixel_statistics from: leave it out")
         count, channels = self.images * pixels, len(self.squares)
         totals = self.sums.reshape(channels, -1).sum(axis=1).tolist()
         roots = [
             math.sqrt(count * square_sum - pixel_sum**2)
             for square_sum, pixel_sum in zip(self.squares.tolist(), totals, strict=True)
         ]
-        mean, deviation = ([one / (255 * count) for one in part] for part in (totals, roots))
+        mean, deviation = ([number / (255 * count) for number in part] for part in (totals, roots))
         file = io.BytesIO()
         np.save(file, (self.sums / (255 * self.images)).astype(np.float32))
         image = base64.b64encode(file.getvalue()).decode() if self.sums.ndim == 3 else None
@@ -61,16 +74,25 @@ class PixelSums(Summary):
 
 
 def mean_image(text: str) -> np.ndarray:
-    """Return the float32 (channels, height, width) that stands in `statistics`."""
+    """Decode the mean image of `PixelSums.statistics` to float32 of shape (channels, height, width)."""
     file: np.ndarray = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
     return file
 
 
 @dataclass(frozen=True)
 class FileSample(Summary):
-    """The `limit` distinct files with the smallest hashes, of their paths or of their bytes, and the size of all cells.
+    """Sample of the `limit` distinct files with the smallest hashes, and the total size of all cells.
 
-    `cells` counts cells, `bytes` what they take: their paths, or their bytes where these are in memory.
+    Attributes
+    ----------
+    limit : int
+        Maximum number of files.
+    cells, bytes : int
+        Number of cells, and their size: paths, or bytes that are in memory.
+    files : tuple of SampledFile
+        The sample, by ascending hash of the path or the bytes.
+    pixels : PixelSums or None
+        Sums over pixels of images, if requested.
 
     Examples
     --------
@@ -92,14 +114,14 @@ class FileSample(Summary):
 
     @classmethod
     def of(cls, path: pa.Array, data: pa.Array, limit: int, read_facts: Callable[[pa.Buffer], Any]) -> FileSample:
-        """Summarize cells that have a path or bytes each.
+        """Summarize cells, each with a path or bytes.
 
-        `read_facts` says what is kept of the bytes of a cell; it is asked about those of the sample alone.
+        ``read_facts(bytes)`` returns the facts to keep for a file; it is called only for bytes of the sample.
         """
         sizes = [pc.sum(pc.binary_length(column)).as_py() or 0 for column in (path, data)]
         files: list[SampledFile] = []
         if limit:
-            contents = [one.as_buffer() for one in data.drop_null()]
+            contents = [content.as_buffer() for content in data.drop_null()]
             hashes = np.array([_digest(content) for content in contents], np.uint64)
             files += [
                 SampledFile(digest, "", read_facts(contents[row])) for digest, row in _take_smallest(hashes, limit)
@@ -128,11 +150,12 @@ def _digest(content: pa.Buffer) -> int:
 
 
 def _take_smallest(hashes: np.ndarray, limit: int) -> list[tuple[int, int]]:
+    """Return the smallest distinct hashes, at most `limit`, and the first row of each."""
     digests, rows = np.unique(hashes, return_index=True)
     return list(zip(digests[:limit].tolist(), rows[:limit].tolist(), strict=True))
 
 
 def _take_first(files: list[SampledFile], limit: int) -> tuple[SampledFile, ...]:
-    # Equal files have equal facts. What files have in common with others is decided by hash and path alone.
+    # Facts are not compared: files of the same hash and path have the same facts.
     distinct = {(file.digest, file.path): file for file in files}
     return tuple(distinct[key] for key in sorted(distinct)[:limit])

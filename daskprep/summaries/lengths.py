@@ -1,4 +1,4 @@
-"""How long lists are."""
+"""Summary of the lengths of lists."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Lengths(Summary):
 
     @property
     def total(self) -> int:
-        """How many items all lists have together."""
+        """Number of items of all lists together."""
         return int(self.lengths @ self.counts)
 
     @property
     def max(self) -> int:
-        """Items of the longest list, 0 of no lists."""
+        """Number of items of the longest list, 0 without lists."""
         return int(self.lengths[-1]) if len(self.lengths) else 0
 
     def quantile(self, fraction: float) -> float:
-        """Return a quantile of the lengths as ``numpy.quantile`` does, 0 of no lists."""
+        """Return a quantile of the lengths, as ``numpy.quantile`` does; 0 without lists."""
         if not len(self.lengths):
             return 0.0
         (lower, _), (upper, _), weight = locate_quantiles(self.counts, np.array(fraction))

@@ -13,11 +13,10 @@ from daskprep.summaries.base import Summary, finite_doubles
 SUM_BITS = 1074
 SQUARE_BITS = 2 * SUM_BITS
 
-# A value is cut into digits of 21 bits, at most 2**20 in magnitude. Products of two are at most 2**40, so
-# a dot product over 2**13 values stays within 2**53 and is exact in float64, whatever order BLAS adds in.
-# 2**13 values are also few enough for OpenBLAS to stay on one thread. Each call works on several such blocks: their
-# digits still stay in cache, and threads of a large machine, which wait for the interpreter's lock behind each call,
-# make an eighth of the calls.
+# A value is split into digits of 21 bits, at most 2**20 in magnitude. Products of two are at most 2**40, so a dot
+# product over 2**13 values stays within 2**53 and is exact in float64, in any order of additions by BLAS. For 2**13
+# values, OpenBLAS also stays on one thread. Each call processes eight of these blocks, whose digits still fit in the
+# CPU cache: fewer calls mean less waiting for the GIL between threads.
 DIGIT_BITS = 21
 BLOCK_VALUES = 1 << 13
 GROUP_VALUES = 8 * BLOCK_VALUES
@@ -26,7 +25,7 @@ DIGITS = 6
 LAST_BIT = DIGIT_BITS * DIGITS - 1
 MIN_RATIO = 2.0**-64
 MIN_EXPONENT = -1022
-# Groups whose largest value is beyond 2**400 or below 2**-400 are moved, to keep products of digits in range.
+# Groups with a largest value beyond 2**400 or below 2**-400 are scaled, to keep products of digits in range.
 MAX_UNSCALED_EXPONENT = 400
 
 
@@ -62,12 +61,12 @@ class Moments(Summary):
         return cls(len(doubles), total, squares)
 
     def mean(self) -> float:
-        """Return the double closest to the mean, or NaN of no values."""
-        # Dividing two ints rounds once, to the nearest.
+        """Return the double closest to the mean; NaN without values."""
+        # Division of Python integers rounds once, to the nearest double.
         return self.total / (self.count << SUM_BITS) if self.count else math.nan
 
     def std(self, ddof: int = 0) -> float:
-        """Return the double closest to the standard deviation, or NaN of `ddof` values or fewer."""
+        """Return the double closest to the standard deviation; NaN for `ddof` values or fewer."""
         if self.count <= ddof:
             return math.nan
         numerator = self.count * self.squares - self.total * self.total
@@ -82,7 +81,7 @@ def _group_sums(group: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
     exponent = max(math.frexp(peak)[1], MIN_EXPONENT)
     scaling_exponent = exponent if abs(exponent) > MAX_UNSCALED_EXPONENT else 0
     scaled_group = group * math.ldexp(1.0, -scaling_exponent) if scaling_exponent else group
-    # Moving down takes the smallest values to zero, where no digit would tell of them.
+    # Scaling down may underflow the smallest values to zero, which would lose them.
     underflows = scaling_exponent > 0 and np.count_nonzero(scaled_group) < np.count_nonzero(group)
     digits = None if underflows else _split_digits(scaled_group, exponent - scaling_exponent, scratch)
     if digits is None:
@@ -95,15 +94,16 @@ def _group_sums(group: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
 
 
 def _split_digits(values: np.ndarray, top_exponent: int, scratch: np.ndarray) -> np.ndarray | None:
-    """Cut values of magnitude below 2**top into exact digits, by blocks, or return None if that takes too many.
+    """Split values below 2**`top_exponent` in magnitude into exact digits, of shape (digits, blocks, values).
 
-    Behind the values are zeros as far as their last block goes.
+    Zeros fill the last block. Return None if some values need more than `DIGITS` digits. `scratch` is the memory for
+    the result.
     """
     count, padded_count = len(values), _padded_count(len(values))
     digits, rest = scratch[:DIGITS, :count], scratch[DIGITS, :count]
     unit = math.ldexp(1.0, top_exponent + 1 - DIGIT_BITS)
     for used, digit in enumerate(digits, start=1):
-        # Adding 1.5 * 2**52 units rounds to whole units; both subtractions are exact.
+        # Adding 1.5 * 2**52 units rounds to a multiple of the unit; both subtractions are exact.
         shift = 1.5 * 2.0**52 * unit
         np.add(values, shift, out=digit)
         np.subtract(digit, shift, out=digit)
@@ -116,12 +116,15 @@ def _split_digits(values: np.ndarray, top_exponent: int, scratch: np.ndarray) ->
 
 
 def _padded_count(count: int) -> int:
-    """Return how many values the blocks of so many have: several are of one size."""
+    """Return a number of values rounded up to full blocks; less than a block stays the same."""
     return count if count < BLOCK_VALUES else BLOCK_VALUES * -(-count // BLOCK_VALUES)
 
 
 def _digit_sums(digits: np.ndarray, top_exponent: int) -> tuple[int, int]:
-    """Return the sum and the sum of squares of values given as digits, in units of 2**-125 of 2**top."""
+    """Return the sum and the sum of squares of values from their digits, as integers.
+
+    The sum is in units of 2**(`top_exponent` - 125), the sum of squares in squares of this unit.
+    """
     total = squares = 0
     sums = digits.sum(axis=(1, 2)).tolist()
     for row, digit in enumerate(digits):
@@ -136,6 +139,7 @@ def _digit_sums(digits: np.ndarray, top_exponent: int) -> tuple[int, int]:
 
 
 def _split_sums(group: np.ndarray, border: float, scratch: np.ndarray) -> tuple[int, int]:
+    """Return the sum and the sum of squares of a group, which are computed apart for magnitudes below `border`."""
     small = np.abs(group) < border
     small_total, small_squares = _group_sums(group[small], scratch)
     large_total, large_squares = _group_sums(group[~small], scratch)
@@ -143,13 +147,13 @@ def _split_sums(group: np.ndarray, border: float, scratch: np.ndarray) -> tuple[
 
 
 def _shift(value: int, bits: int) -> int:
-    """Multiply by 2**bits; the bits that a negative shift drops are zeros."""
+    """Return ``value * 2**bits``; a negative shift only drops zeros."""
     return value << bits if bits >= 0 else value >> -bits
 
 
 def sqrt_fraction(numerator: int, denominator: int) -> float:
     """Return the double closest to the square root of a fraction."""
-    # At least 64 bits of root, with the last one sticky, round the same way as all of them would.
+    # 64 bits of the root, the last one set if any later bit is, round to the same double as the exact root.
     shift_bits = max(0, (128 - numerator.bit_length() + denominator.bit_length()) // 2)
     scaled, remainder = divmod(numerator << 2 * shift_bits, denominator)
     root = math.isqrt(scaled)

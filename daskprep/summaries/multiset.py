@@ -1,4 +1,4 @@
-"""Multisets of integers as two arrays: ascending distinct keys, and how often each occurs."""
+"""Multisets of integers as two arrays: ascending distinct keys, and their counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-# Up to this many possible keys, counting into an array beats sorting.
+# Up to this size of the range of keys, counting into an array is faster than sorting.
 DENSE_KEYS = 1 << 22
 
 KeyPosition: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -24,9 +24,9 @@ def count_keys(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     low, high = int(keys.min()), int(keys.max())
     if high - low < min(DENSE_KEYS, 4 * len(keys) + 1024):
         counts = np.bincount(keys - low)
-        present = np.flatnonzero(counts > 0)  # of integers, where few are not 0, this takes eight times as long
+        present = np.flatnonzero(counts > 0)  # of booleans: eight times as fast as of sparse integers
         return present + low, counts[present]
-    # numpy sorts 32-bit integers about twice as fast, and its `unique` is slower than either.
+    # NumPy sorts 32-bit integers about twice as fast as 64-bit ones; `np.unique` is slower than both.
     narrow = low >= -(2**31) and high < 2**31
     keys = np.sort(keys.astype(np.int32) if narrow else keys)
     starts = np.flatnonzero(_first_of_run(keys))
@@ -50,12 +50,12 @@ def _first_of_run(keys: np.ndarray) -> np.ndarray:
 
 
 def locate_quantiles(counts: np.ndarray, fractions: np.ndarray) -> tuple[KeyPosition, KeyPosition, np.ndarray]:
-    """Return the places of the two values around quantiles, and the weight of the upper one (0 to 1).
+    """Return the positions of the two values around each quantile, and the weight of the upper one (0 to 1).
 
-    A place is the index of a key, and which share of the values with this key lies below, counting half of the value.
+    A position is the index of a key, and the share of the key's values below, counting half of the value itself.
     """
     if not ((fractions >= 0.0) & (fractions <= 1.0)).all():
-        raise ValueError(f"A quantile lies between 0 and 1, not at {fractions}.")
+        raise ValueError(f"A quantile must be between 0 and 1, not {fractions}.")
     last = int(counts.sum()) - 1
     position = fractions * last
     lower_rank = np.minimum(np.floor(position).astype(np.int64), last)
@@ -63,7 +63,7 @@ def locate_quantiles(counts: np.ndarray, fractions: np.ndarray) -> tuple[KeyPosi
 
 
 def locate_ranks(counts: np.ndarray, lower_rank: np.ndarray) -> tuple[KeyPosition, KeyPosition]:
-    """Return the places of the values of some ranks, and of those one higher."""
+    """Return the positions of the values at ranks (from 0 on), and at the next higher ranks."""
     ends = np.cumsum(counts)
 
     def locate(rank: np.ndarray) -> KeyPosition:
@@ -74,8 +74,8 @@ def locate_ranks(counts: np.ndarray, lower_rank: np.ndarray) -> tuple[KeyPositio
 
 
 def interpolate(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Interpolate as ``numpy.quantile`` does, to the same bit."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of a gap beyond the doubles
+    """Interpolate between `low` and `high`, with the same rounding as ``numpy.quantile``."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the difference may overflow
         difference = high - low
         interpolated = np.where(weight >= 0.5, high - difference * (1.0 - weight), low + difference * weight)
     result: np.ndarray = np.where(np.isinf(difference), low * (1.0 - weight) + high * weight, interpolated)

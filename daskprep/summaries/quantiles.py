@@ -1,4 +1,4 @@
-"""Where values lie: their range, and their quantiles."""
+"""Summaries of the range and the quantiles of numbers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from daskprep.summaries.multiset import (
     sum_by_key,
 )
 
-# With keys and counts of 8 bytes, a summary has at most 64 KiB.
+# Keys and counts take 8 bytes each, so a summary has at most 64 KiB.
 MAX_BUCKETS = 4_096
 MAGNITUDE_MASK = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _MAX_DOUBLE_BITS = int(np.float64(np.finfo(np.float64).max).view(np.int64))
-_SAMPLE_SIZE = 1 << 14  # enough to tell, also if half of the values are equal
+_SAMPLE_SIZE = 1 << 14  # enough distinct values to estimate the shift, even if half of the values are equal
 
 
 @dataclass(frozen=True)
 class Range(Summary):
-    """Smallest and largest of finite values; of none, infinity and minus infinity.
+    """Smallest and largest of finite values; infinity and minus infinity without values.
 
-    A negative zero counts as zero, because which of the two came first would depend on the order.
+    A negative zero counts as zero: the two are equal, so the first one would depend on the order of merges.
 
     Examples
     --------
@@ -60,18 +60,25 @@ class Range(Summary):
 
 @dataclass(frozen=True, eq=False)
 class Quantiles(Summary):
-    """Counts of distinct values, or of buckets of them once there are more than 4,096.
+    """Counts of distinct values, or of buckets of values if more than 4,096 are distinct.
 
-    A bucket holds the doubles whose bits are equal but for the last `shift` ones. The shift is the smallest that leaves
-    at most 4,096 buckets. It follows from the values alone, and no part needs a greater one than the whole, so that
-    neither parts nor their order have an influence.
+    A bucket has the doubles that differ only in their last `shift` bits. The shift is the smallest that leaves at most
+    4,096 buckets. It depends only on the values, and a part never needs a greater shift than all values together, so
+    the partitioning and the order of merges have no influence.
 
-    With shift 0, a summary is `exact`: a quantile is what ``numpy.quantile`` gives. Otherwise, values are assumed to
-    lie evenly within a bucket. A quantile then lies in the same bucket as the true one. Its relative error is below
-    2**(shift - 52), and the shift is at most 52. Zero and what is below 2**(shift - 1074) are one bucket, and count
+    With shift 0, a summary is `exact`: quantiles are equal to ``numpy.quantile``. Otherwise, values are assumed to be
+    uniform within a bucket. A quantile is then in the same bucket as the true one. Its relative error is below
+    2**(shift - 52), and the shift is at most 52. Zero and magnitudes below 2**(shift - 1074) are one bucket, and count
     as 0.
 
-    `keys` are integers in the order of the values: the bits of the double but for the last ones.
+    Attributes
+    ----------
+    keys : ndarray
+        Buckets: integers in the order of the values, from the bits of the doubles without the last `shift` ones.
+    counts : ndarray
+        Number of values in each bucket.
+    shift : int
+        Number of dropped bits.
 
     Examples
     --------
@@ -98,24 +105,24 @@ class Quantiles(Summary):
 
     @property
     def exact(self) -> bool:
-        """Whether all values are known, not only their buckets."""
+        """Whether buckets are distinct values."""
         return self.shift == 0
 
     def quantile(self, fraction: float) -> float:
-        """Return a quantile, linearly interpolated between two values, or NaN of no values."""
+        """Return a quantile, linearly interpolated between two values; NaN without values."""
         return float(self.quantiles(np.array(fraction)))
 
     def quantiles(self, fractions: np.ndarray) -> np.ndarray:
-        """Return the quantiles at several fractions."""
+        """Return the quantiles at fractions from 0 to 1."""
         if not len(self.keys):
             return np.full(fractions.shape, math.nan)
         lower, upper, weight = locate_quantiles(self.counts, fractions)
         return interpolate(self._values_at(*lower), self._values_at(*upper), weight)
 
     def evenly_spaced(self, number: int) -> np.ndarray:
-        """Return so many evenly spaced quantiles from the least value to the greatest, or NaN of no values.
+        """Return `number` evenly spaced quantiles from the minimum to the maximum; NaN without values.
 
-        Fractions of them would be rounded, and mix a value with the next where a rank is meant.
+        Unlike `quantiles`, this has no rounded fractions, which would mix a value with the next one.
         """
         if not len(self.keys):
             return np.full(number, math.nan)
@@ -124,12 +131,12 @@ class Quantiles(Summary):
         return interpolate(self._values_at(*lower), self._values_at(*upper), rest / max(number - 1, 1))
 
     def values(self) -> np.ndarray:
-        """Return the values in order, each bucket's as its middle; `counts` says how often each was seen."""
+        """Return the distinct values in order, or the midpoints of buckets; `counts` has their frequencies."""
         low, high = self.edges()
         return low if self.exact else low / 2 + high / 2
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the least and the greatest value of each bucket."""
+        """Return the lower and the upper end of each bucket."""
         return self._edges(self.keys)
 
     def __add__(self, other: Quantiles) -> Quantiles:
@@ -138,71 +145,72 @@ class Quantiles(Summary):
         return Quantiles(*_merge_buckets(keys, np.concatenate([self.counts, other.counts])), shift)._coarsen()
 
     def __mul__(self, times: int) -> Quantiles:
-        # No values are exact: they would let any other values be.
+        # Without values, the shift is 0, or it would coarsen other summaries.
         return Quantiles(self.keys, self.counts * times, self.shift) if times else Quantiles()
 
     def _coarsen(self) -> Quantiles:
+        """Return a summary with the smallest shift that leaves at most `MAX_BUCKETS` buckets."""
         extra_shift = finest_shift(self.keys)
         if not extra_shift:
             return self
         return Quantiles(*_merge_buckets(self.keys >> extra_shift, self.counts), self.shift + extra_shift)
 
     def _values_at(self, indices: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Return values by the place of their bucket, and by how much of the bucket lies below."""
+        """Return values by the index of their bucket, and by the share of the bucket below them."""
         low, high = self._edges(self.keys[indices])
         return low if self.exact else low + (high - low) * shares
 
     def _edges(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the least and the greatest value of buckets."""
+        """Return the lower and the upper end of buckets by their keys."""
         is_negative = keys < 0
         magnitude = np.where(is_negative, ~keys, keys)
         lower = (magnitude << self.shift).view(np.float64)
         if self.exact:
             return (values := np.where(is_negative, -lower, lower)), values
-        # Zeros are many, and what else is in their bucket is as good as zero.
+        # The bucket around zero has the ends 0: zeros are frequent, and its other values negligible.
         upper = np.where(keys == 0, 0, np.minimum((magnitude + 1) << self.shift, _MAX_DOUBLE_BITS)).view(np.float64)
         return np.where(is_negative, -upper, lower), np.where(is_negative, -lower, upper)
 
 
 def assign_buckets(doubles: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the bucket of each of finite doubles, with a shift that they need at least."""
+    """Return the bucket key of each of finite doubles, and the shift of the keys, at most the one that they need."""
     bits, shift = _drop_low_bits(doubles)
     keys = _to_ordered_keys(bits, shift)
     return np.where(keys == -1, 0, keys), shift
 
 
 def _drop_low_bits(doubles: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the bits of doubles but for the last ones: some values tell how many of these all need to lose at least.
+    """Return the bits of doubles without the last ones, and the number of bits that were dropped.
 
-    Fewer keys are then to be sorted, or none.
+    A sample shows how many bits must be dropped at least; then fewer distinct keys remain to be sorted.
     """
     bits = doubles.view(np.int64)
-    sample = np.sort(
-        _to_ordered_keys(bits[:: len(bits) // _SAMPLE_SIZE | 1], 0)
-    )  # odd, as what repeats does so by even numbers
+    # A step that is not even, since repeated patterns mostly have an even period.
+    sample = np.sort(_to_ordered_keys(bits[:: len(bits) // _SAMPLE_SIZE | 1], 0))
     shift = finest_shift(sample) if len(bits) > MAX_BUCKETS else 0
     return bits >> shift, shift
 
 
 def _to_ordered_keys(bits: np.ndarray, shift: int) -> np.ndarray:
-    """Return what is left of the bits of doubles as integers in the order of the values, -0.0 right below 0.0."""
+    """Convert bits of doubles, already shifted, to integers in the order of the values; -0.0 is right below 0.0."""
     keys: np.ndarray = bits ^ ((bits >> 63) & (MAGNITUDE_MASK >> shift))
     return keys
 
 
 def _merge_buckets(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Add up the counts of equal keys; the buckets on both sides of zero are one."""
+    """Add up the counts of equal keys; the buckets below and above zero are merged."""
     return sum_by_key(np.where(keys == -1, 0, keys), counts)
 
 
 def finest_shift(keys: np.ndarray) -> int:
-    """Return the smallest shift that leaves at most 4,096 different ones of ascending keys."""
+    """Return the smallest shift that leaves at most 4,096 distinct keys of ascending ones."""
     if len(keys) <= MAX_BUCKETS:
         return 0
     differing = keys[1:] ^ keys[:-1]
     first = int(np.searchsorted(keys, 0))
     if 0 < first < len(keys):
-        differing[first - 1] = ~keys[first - 1] | keys[first]  # one bucket once nothing is left of either
-    # The length of an integer in bits; of its two top bits only the first, or it could be rounded up to one more.
+        # The two keys around zero merge once all bits of both are dropped.
+        differing[first - 1] = ~keys[first - 1] | keys[first]
+    # Lengths in bits, by frexp: without the bit after the top one, conversion to float cannot round up to a power of 2.
     lengths = np.frexp((differing & ~(differing >> 1)).astype(np.float64))[1]
     return int(np.partition(lengths, -MAX_BUCKETS)[-MAX_BUCKETS])

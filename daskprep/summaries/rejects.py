@@ -1,4 +1,4 @@
-"""Cells that could not be read as their column's type."""
+"""Summary of the unreadable cells of a column."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 from daskprep.summaries.base import Summary
 
 MAX_SAMPLES = 5
-# A sample is shown in a warning and travels with every summary, so a huge cell is cut.
+# Samples are shown in warnings and pickled with every summary, so long cells are truncated.
 MAX_SAMPLE_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
 class Rejects(Summary):
-    """Number of unreadable cells, and the first five distinct ones in row order.
+    """Number of unreadable cells, and samples: the first five distinct ones in row order.
 
-    `samples` are pairs of global row number and text, cut to 200 characters.
+    `samples` are pairs of global row number and text, truncated to 200 characters.
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Rejects(Summary):
 
     @classmethod
     def of(cls, rows: np.ndarray, values: pa.StringArray) -> Rejects:
-        """Summarize the unreadable `values` found in these global `rows`."""
+        """Summarize the unreadable `values` of the rows with the global numbers `rows`."""
         order = np.argsort(rows, kind="stable")
         texts = pc.utf8_slice_codeunits(values.take(pa.array(order)), 0, MAX_SAMPLE_CHARACTERS)
         # A dictionary lists its values in the order in which they first occur.

@@ -1,4 +1,4 @@
-"""Token counts in Arrow files, sharded by the hash of the token."""
+"""Files of token counts in Arrow format, sharded by the hash of the token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daskprep.errors import StorageFullError
 from daskprep.storage.local_files import DISK_FULL_ERRNOS
 from daskprep.summaries.token_hash import token_hashes
 
-# 256 shards of a billion distinct tokens are 4 million tokens each, which fit in memory again.
+# With a billion distinct tokens, each of 256 shards has 4 million, which fit in memory.
 SHARDS = 256
 
 Entries = tuple[pa.Array, np.ndarray]
@@ -23,9 +23,16 @@ Entries = tuple[pa.Array, np.ndarray]
 
 @dataclass(frozen=True)
 class SpilledCounts:
-    """A file of tokens and counts: one Arrow record batch per shard, in shard order.
+    """File of tokens and counts: one Arrow record batch per shard, in shard order.
 
-    The counts are to be read `times` times over.
+    Attributes
+    ----------
+    path : str
+        Path of the file.
+    entries : int
+        Number of tokens.
+    times : int
+        Factor that `read` multiplies counts by; rows of several counts stay the same.
     """
 
     path: str
@@ -33,7 +40,7 @@ class SpilledCounts:
     times: int = 1
 
     def read(self, shards: Iterable[int]) -> Iterator[Entries]:
-        """Give the tokens and counts of some shards, shard by shard; empty ones are left out."""
+        """Yield the tokens and counts of each of the selected shards that is not empty."""
         # Plain reads: the pages of a memory map would count as memory of this process.
         with pa.OSFile(self.path, "rb") as source, pa.ipc.open_file(source) as reader:
             for shard in shards:
@@ -48,7 +55,7 @@ class SpilledCounts:
 
 
 def shard_numbers(tokens: pa.Array) -> np.ndarray:
-    """Return the shard that each token belongs to, as uint8."""
+    """Return the shard number of each token, as uint8."""
     return (token_hashes(tokens) >> np.uint64(56)).astype(np.uint8)
 
 
@@ -61,7 +68,10 @@ def sort_by_shard(tokens: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.nd
 
 
 def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
-    """Write tokens and counts, one for each token or a row of several, to a new file in `folder`."""
+    """Write tokens and counts, a number or a row of numbers per token, to a new file in `folder`.
+
+    Raise StorageFullError, and remove the file, if the disk is full.
+    """
     path = Path(folder) / f"tokens-{uuid.uuid4().hex}.arrow"
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = pa.from_numpy_dtype(counts.dtype)
@@ -82,13 +92,13 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
         path.unlink(missing_ok=True)
         raise StorageFullError(
             f"{path}: no room for {tokens.nbytes + counts.nbytes:,} bytes of counted tokens ({error.strerror}); make "
-            "room, or give Preprocessor another folder as scratch"
+            "room, or pass another folder as scratch to Preprocessor"
         ) from error
     return SpilledCounts(str(path), len(counts))
 
 
 def shard_groups(files: Sequence[SpilledCounts], group_entries: int) -> Iterator[range]:
-    """Cut the shards into runs that hold about `group_entries` entries of all files together."""
+    """Yield ranges of shards with about `group_entries` entries in all files together."""
     entries = sum(file.entries for file in files)
     groups = min(SHARDS, max(1, -(-entries // group_entries)))
     borders = np.linspace(0, SHARDS, groups + 1).astype(int).tolist()

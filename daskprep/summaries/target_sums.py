@@ -15,20 +15,26 @@ from daskprep.summaries.quantiles import Quantiles, assign_buckets, finest_shift
 
 Label: TypeAlias = int | str
 
-# A target is rounded to 24 bits, which stand at places of 4 bits: 2**26 rows of a partition, and 2**36 in all, add up
-# without rounding. What is 16 places below the largest target is left out.
+# Targets are rounded to 24 bits, and become integers of at most 27 bits at positions of 4 bits. Sums of 2**26 rows of a
+# partition, and of 2**36 in total, are then exact. Positions 16 below the highest one are left out.
 _MANTISSA_BITS, _POSITION_SHIFT, _MAX_POSITIONS = 24, 2, 16
 _POSITION_BITS = 1 << _POSITION_SHIFT
 
 
 @dataclass(frozen=True, eq=False)
 class TargetSums(Summary):
-    """The buckets of `Quantiles`, and by bucket the rows of each class, or the sums of digits of a target.
+    """Buckets of a number, as in `Quantiles`, with the rows of each class of a target, or the sums of its digits.
 
     Attributes
     ----------
+    keys, shift : ndarray, int
+        Buckets, as in `Quantiles`.
+    rows : ndarray
+        Number of rows by bucket.
+    sums : ndarray
+        Rows of each class or sums of digits, of shape (buckets, labels).
     labels : tuple
-        Of each column of `sums`, the class, or the place of the digits.
+        Class, or position of the digits, of each column of `sums`.
     """
 
     keys: np.ndarray = field(default_factory=empty_integers)
@@ -41,7 +47,10 @@ class TargetSums(Summary):
     def of(
         cls, values: np.ndarray, codes: np.ndarray, labels: tuple[Label, ...], digits: np.ndarray | None = None
     ) -> TargetSums:
-        """Summarize finite values, with the label of each, and a whole number of at most 27 bits (None: 1)."""
+        """Summarize finite values and their targets.
+
+        `codes` has the index in `labels` of each value, and `digits` integers of at most 27 bits to add up (None: 1).
+        """
         keys, shift = assign_buckets(finite_doubles(values))
         if not len(keys):
             return cls()
@@ -65,27 +74,27 @@ class TargetSums(Summary):
             cells *= len(labels)
         cells += codes
         sums = np.bincount(cells, digits, len(distinct) * len(labels)).astype(np.int64).reshape(-1, len(labels))
-        if digits is not None and len(labels) == 1 and not digits.any():  # zeros tell nothing of the places of others
+        if digits is not None and len(labels) == 1 and not digits.any():  # zeros have no position
             sums, labels = sums[:, :0], ()
         return cls(distinct, rows, sums, labels, shift)._coarsen()
 
     @classmethod
     def of_numbers(cls, values: np.ndarray, target: np.ndarray) -> TargetSums:
-        """Summarize finite values and the finite targets beside them."""
+        """Summarize finite values and the finite target of each."""
         return cls.of(values, *split_into_digits(target))
 
     @property
     def buckets(self) -> Quantiles:
-        """Where the buckets begin and end."""
+        """Buckets and their numbers of rows."""
         return Quantiles(self.keys, self.rows, self.shift)
 
     def targets(self) -> np.ndarray:
-        """Return the sum of the target in each bucket, or of each class: (buckets, sums)."""
+        """Return the sum of the target by bucket, of shape (buckets, 1), or the rows of each class."""
         sums = self.sums.astype(np.float64)
         if not self.labels or isinstance(self.labels[0], str):
             return sums
         positions = np.array(self.labels)
-        # By powers of 2 from the largest, as sums may be beyond the doubles; in turn, so that no empty place matters.
+        # Relative to the highest position, since sums may overflow; in order, so that empty positions have no effect.
         scaled = np.ldexp(sums, _POSITION_BITS * (positions - positions.max()))
         total: np.ndarray = functools.reduce(operator.add, scaled.T)[:, None]
         return total
@@ -102,6 +111,7 @@ class TargetSums(Summary):
         return repeated if times else TargetSums()
 
     def _align_columns(self, labels: tuple[Label, ...]) -> np.ndarray:
+        """Return `sums` with a column for each of `labels`, 0 for new ones; other columns are dropped."""
         sums = np.zeros((len(self.keys), len(labels)), np.int64)
         for column, label in enumerate(self.labels):
             if label in labels:
@@ -109,6 +119,7 @@ class TargetSums(Summary):
         return sums
 
     def _coarsen(self) -> TargetSums:
+        """Return a summary with at most `MAX_BUCKETS` buckets, without positions that are too low."""
         labels = _select_labels(set(self.labels))
         extra_shift = finest_shift(self.keys)
         if not extra_shift and labels == self.labels:
@@ -119,7 +130,7 @@ class TargetSums(Summary):
 
 
 def split_into_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...], np.ndarray]:
-    """Return of finite numbers which of some places each has its digits at, these places, and the digits."""
+    """Split finite numbers into digits: return the index of each number's position, all positions, and the digits."""
     mantissas, exponents = np.frexp(finite_doubles(target))
     exponents -= _MANTISSA_BITS
     digits = np.ldexp(np.rint(np.ldexp(mantissas, _MANTISSA_BITS)), exponents & (_POSITION_BITS - 1))
@@ -141,7 +152,7 @@ def _merge_buckets(
 
 
 def _select_labels(labels: set[Label]) -> tuple[Label, ...]:
-    """Return labels in order; of places, all from the lowest on, but for those too far below the highest."""
+    """Return labels in order: classes, or all positions up to the highest, at most `_MAX_POSITIONS`."""
     positions = [label for label in labels if isinstance(label, int)]
     if not positions:
         return tuple(sorted(labels, key=str))

@@ -1,4 +1,4 @@
-"""How often every distinct token occurs, within memory however many there are."""
+"""Counts of distinct tokens, in bounded memory for any number of tokens."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from daskprep.summaries.base import Summary
 from daskprep.summaries.spill import Entries, SpilledCounts, shard_groups, shard_numbers, sort_by_shard, spill
 from daskprep.summaries.token_order import argsort_bytes
 
-# Merging only collects chunks. Equal tokens are added up, which hashes every entry once, by `limit_memory` and, if
-# nobody calls it, when there are many entries; each time only if there are more than twice as many as after
-# the last time. So merging eight summaries costs one pass over their entries.
+# Merging only collects chunks. `limit_memory` adds up equal tokens, which hashes every entry once; merging does so
+# itself beyond these limits. Both wait until entries have doubled since the last time, so that merging eight
+# summaries costs one pass over their entries.
 COMPACT_ENTRIES = 1 << 22
 COMPACT_CHUNKS = 64
 
-# What may stay in memory when there is a folder to spill to, and what ranking reads back at a time.
+# Limits on the tokens in memory if there is a folder to spill to, and on the tokens that ranking reads in one step.
 SPILL_ENTRIES = 2_000_000
 SPILL_BYTES = 64 << 20
 GROUP_ENTRIES = 1_000_000
 
-# Counts share tokens of which so many occur in each: zeros take less memory than tokens, and hashing more time.
+# Several counts share one array of tokens if each uses at least this fraction: zero counts are cheaper than copies.
 MIN_SHARED_FRACTION = 0.25
 
 
@@ -33,12 +33,23 @@ MIN_SHARED_FRACTION = 0.25
 class TokenCounts(Summary):
     """Counts of distinct tokens: strings, or values of 64 bits such as int64, float64 or timestamps.
 
-    `chunks` are pairs of tokens and counts in memory, `spilled` are files of more of them, and a token may be
-    in several of both; in chunks it may occur 0 times, where several counts share their tokens. `total` is the
-    sum of all counts. With `in_order` they are in the order of `ranked` where counts are equal. In memory, Arrow
-    limits the distinct tokens to 2 GiB of text; ``limit_memory`` with a folder has no such limit, except for what
-    ``ranked`` is asked to return.
-    A negative zero counts as zero.
+    In memory, Arrow limits the distinct tokens to 2 GiB of text. `limit_memory` with a folder removes this limit,
+    except for the result of `rank`. A negative zero counts as zero.
+
+    Attributes
+    ----------
+    token_type : pa.DataType
+        Type of the tokens.
+    chunks : tuple
+        Pairs of tokens and counts in memory. A token may be in several chunks and files, and with a count of 0.
+    spilled : tuple of SpilledCounts
+        Files of more tokens and counts.
+    total : int
+        Sum of all counts.
+    compacted_entries : int
+        Number of entries after equal tokens were last added up.
+    in_order : bool
+        Whether the tokens are sorted by bytes or value, as `rank` orders ties.
 
     Examples
     --------
@@ -59,7 +70,7 @@ class TokenCounts(Summary):
 
     @classmethod
     def of(cls, dictionary: pa.Array, counts: np.ndarray) -> TokenCounts:
-        """Summarize tokens and how often each occurs; those that never do are dropped."""
+        """Summarize distinct tokens, such as the dictionary of a column, with the count of each; zeros are dropped."""
         kind = dictionary.type
         if not (pa.types.is_string(kind) or (pa.types.is_primitive(kind) and kind.bit_width == 64)):
             raise TypeError(f"Tokens are strings or values of 64 bits, not {kind}: cast them first.")
@@ -77,14 +88,14 @@ class TokenCounts(Summary):
 
     @classmethod
     def of_each(cls, dictionary: pa.StringArray, counts: Iterable[np.ndarray]) -> list[TokenCounts]:
-        """Summarize how often tokens occur in each of several places; they share the tokens, to be hashed once."""
+        """Summarize several counts of the same tokens, such as by fold; they share one array, which is hashed once."""
         shared = _copy_tokens(dictionary)
-        chunks = (_drop_unused(shared, some, MIN_SHARED_FRACTION) for some in counts)
+        chunks = (_drop_unused(shared, part_counts, MIN_SHARED_FRACTION) for part_counts in counts)
         return [cls(shared.type, (one,) if len(one[1]) else (), total=int(one[1].sum())) for one in chunks]
 
     @classmethod
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
-        """Summarize cells, each a token; missing ones are left out."""
+        """Summarize cells that are a token each; missing cells are left out."""
         if pa.types.is_dictionary(cells.type):
             codes = cells.indices.drop_null().to_numpy()
             return cls.of(cells.dictionary, np.bincount(codes, minlength=len(cells.dictionary)))
@@ -93,7 +104,7 @@ class TokenCounts(Summary):
 
     @property
     def entries(self) -> int:
-        """How many tokens are in memory, those in several chunks counted several times."""
+        """Number of tokens in memory; a token counts once for each chunk that it is in."""
         return sum(len(counts) for _, counts in self.chunks)
 
     def __mul__(self, times: int) -> TokenCounts:
@@ -119,17 +130,16 @@ class TokenCounts(Summary):
         return both.compact() if exceeds_limits and both._has_grown() else both
 
     def compact(self) -> TokenCounts:
-        """Return equal counts with every token once in memory."""
+        """Return equal counts in which every token in memory occurs once."""
         if not self.chunks or self._is_compact:
             return self
         tokens, counts = _sum_chunks(self.chunks)
         return replace(self, chunks=((tokens, counts),), compacted_entries=len(counts))
 
     def limit_memory(self, folder: str | None) -> TokenCounts:
-        """Return equal counts with at most two million tokens, and 64 MB, in memory and the others in `folder`.
+        """Return equal counts with at most two million tokens, and 64 MB, in memory and the rest in `folder`.
 
-        The files are read again by ``ranked`` and ``frequencies``, in any process that sees the folder. They
-        are never removed: the folder belongs to the caller.
+        `rank` and `frequencies` read the files, in any process with access to the folder. The caller removes them.
         """
         if folder is None or self._fits_in_memory():
             return self.compact() if self._has_grown() else self
@@ -151,10 +161,13 @@ class TokenCounts(Summary):
         return self.entries <= SPILL_ENTRIES and token_bytes <= SPILL_BYTES
 
     def rank(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
-        """Return distinct tokens and counts, by count descending, then by UTF-8 bytes or value ascending."""
+        """Return distinct tokens and counts, by count descending, then by UTF-8 bytes or value ascending.
+
+        `most_common` limits the number of tokens, `min_frequency` their count.
+        """
         selected: list[Entries] = []
         for part in self.parts():
-            # A token is in one part only, so what a part has behind its first `most_common` cannot be kept.
+            # A token is in one part only, so its rank in the result cannot be better than in its part.
             entries = part[0] if self._is_compact else _sum_chunks(part)
             selected.append(_take_most_frequent(*entries, most_common, min_frequency))
             if most_common is not None and len(selected) > 1:
@@ -163,19 +176,19 @@ class TokenCounts(Summary):
             return pa.array([], self.token_type), np.zeros(0, np.int64)
         tokens, counts = _concat_entries(selected)
         order = np.arange(len(counts)) if self.in_order and not self.spilled else _argsort_tokens(tokens)
-        # Smaller numbers are sorted by radix.
+        # NumPy sorts integers of up to 16 bits by radix sort, which is faster.
         distance = counts.max(initial=0) - counts[order]
         order = order[np.argsort(distance.astype(np.min_scalar_type(distance.max(initial=0))), kind="stable")]
         return tokens.take(pa.array(order)), counts[order]
 
     def top(self) -> str | int | float | None:
-        """Return the most frequent token, the first in order among equals, or None of no tokens."""
+        """Return the most frequent token, the first by bytes or value among ties; None without tokens."""
         tokens, _ = self.rank(most_common=1)
         value: str | int | float | None = tokens[0].as_py() if len(tokens) else None
         return value
 
     def frequencies(self, tokens: pa.Array) -> np.ndarray:
-        """Return how often each of some distinct tokens occurs, 0 for those that never do."""
+        """Return the count of each of an array of distinct tokens, 0 for tokens that do not occur."""
         tokens = tokens.cast(self.token_type)
         totals = np.zeros(len(tokens), np.int64)
         shards = np.unique(shard_numbers(tokens)).tolist()
@@ -185,7 +198,7 @@ class TokenCounts(Summary):
         return totals
 
     def parts(self) -> Iterator[tuple[Entries, ...]]:
-        """Give the entries in parts that share no token."""
+        """Yield all entries in parts; each token is in one part only."""
         if not self.spilled:
             if self.chunks:
                 yield tuple(_drop_unused(*chunk) for chunk in self.chunks)
@@ -199,17 +212,17 @@ class TokenCounts(Summary):
 
 
 def _copy_tokens(tokens: pa.Array) -> pa.Array:
-    """Return a copy of tokens: they may be a slice of a larger array, or of a mapped file, that they would keep."""
+    """Return a copy of tokens, since a slice would keep its array or memory map alive."""
     return pa.concat_arrays([tokens, tokens.slice(0, 0)])
 
 
 def fit_in_memory(parts: Sequence[TokenCounts]) -> bool:
-    """Return whether all tokens of several counts may be put together in memory."""
+    """Return whether the tokens of several counts are in memory, and few enough to be merged there."""
     return sum(part.entries for part in parts) <= COMPACT_ENTRIES and not any(part.spilled for part in parts)
 
 
 def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
-    """Return each of several counts as ``limit_memory`` does, from tokens that are hashed once, and shared then."""
+    """Return each of several counts after `limit_memory`, with one hashing of all tokens, which they then share."""
     if not (
         fit_in_memory(parts)
         and all(part._fits_in_memory() for part in parts)
@@ -225,7 +238,7 @@ def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> l
 
 
 def leave_one_out_counts(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
-    """Give the sum of all parts, then the sums without each of them but the last, from tokens that are hashed once."""
+    """Yield the sum of all parts, then the sums without each part but the last, with one hashing of all tokens."""
     tokens, encoded_parts = _encode_parts(parts)
     total = sum((_sum_by_code(*encoded, len(tokens)) for encoded in encoded_parts), np.zeros(len(tokens), np.int64))
     order = _argsort_tokens(tokens)
@@ -239,28 +252,35 @@ def leave_one_out_counts(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
 
 
 def _drop_unused(tokens: pa.Array, counts: np.ndarray, min_fraction: float = 1.0) -> Entries:
-    """Return the tokens that occur, or all, to be shared, if so large a part of them does."""
+    """Drop tokens with a count of 0, unless the fraction of other tokens is at least `min_fraction`."""
     if np.count_nonzero(counts) >= min_fraction * len(counts):
         return tokens, counts
     return _filter_entries(counts != 0, tokens, counts)
 
 
 def _sum_chunks(chunks: Sequence[Entries]) -> Entries:
+    """Return the distinct tokens of chunks, with the sum of their counts."""
     tokens, codes = _encode_arrays([tokens for tokens, _ in chunks])
     return _drop_unused(tokens, _sum_by_code(codes, np.concatenate([counts for _, counts in chunks]), len(tokens)))
 
 
 def _encode_parts(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np.ndarray, np.ndarray]]]:
-    """Return the distinct tokens of several counts, and of each the places of its entries among them, and counts."""
+    """Return the distinct tokens of several counts, and for each part the codes and counts of its entries.
+
+    A code is the position of a token among the distinct ones.
+    """
     empty = pa.array([], parts[0].token_type)
     tokens, codes = _encode_arrays([empty, *(tokens for part in parts for tokens, _ in part.chunks)])
     counts = [np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in part.chunks)]) for part in parts]
     ends = list(accumulate(map(len, counts), initial=0))
-    return tokens, [(codes[start:end], some) for (start, end), some in zip(pairwise(ends), counts, strict=True)]
+    return tokens, [(codes[start:end], part) for (start, end), part in zip(pairwise(ends), counts, strict=True)]
 
 
 def _encode_arrays(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
-    """Return the distinct tokens of arrays, and the place of each token among them; what is shared is hashed once."""
+    """Return the distinct tokens of arrays, and the code of each token: its position among the distinct ones.
+
+    An array that occurs several times is hashed once.
+    """
     shared = {id(array): array for array in arrays}
     encoded = pa.chunked_array(list(shared.values())).dictionary_encode().chunks
     codes = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in encoded)])
@@ -270,11 +290,13 @@ def _encode_arrays(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
 
 
 def _sum_by_code(codes: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarray:
+    """Return the sum of counts of each code below `tokens`."""
     # Sums of integers are exact in float64 below 2**53, far above any count of tokens.
     return np.bincount(codes, weights=counts, minlength=tokens).astype(np.int64)
 
 
 def _look_up(tokens: pa.Array, entries: tuple[Entries, ...]) -> np.ndarray:
+    """Return the total count of each token in several arrays of entries."""
     codes = pc.index_in(pa.chunked_array([tokens for tokens, _ in entries]), value_set=tokens)
     known = codes.is_valid().to_numpy()
     counts = np.concatenate([counts for _, counts in entries])[known]
@@ -289,7 +311,7 @@ def _concat_entries(entries: list[Entries]) -> Entries:
 def _take_most_frequent(
     tokens: pa.Array, counts: np.ndarray, most_common: int | None, min_frequency: int | None
 ) -> Entries:
-    """Return what ranks first, in no order."""
+    """Return the entries of the highest ranks, unsorted; ties in count are by token."""
     if min_frequency is not None and min_frequency > 1:
         tokens, counts = _filter_entries(counts >= min_frequency, tokens, counts)
     if most_common is None or most_common >= len(counts):

@@ -1,4 +1,4 @@
-"""A 64-bit hash of every token of an Arrow array, the same in every process and on every machine."""
+"""64-bit hashes of the tokens of Arrow arrays, the same in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from daskprep.permutation import mix
 # The increment of the SplitMix64 generator.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
-# Tokens of one piece and what is computed from them stay in cache.
+# The tokens of a chunk and their intermediate arrays stay in the CPU cache.
 CHUNK_TOKENS = 1 << 15
-# Longer tokens are hashed one by one: every pass over a piece costs microseconds, even if one token is left.
+# Longer tokens are hashed one by one: each pass over a chunk takes microseconds, even for a single token.
 LONG_TOKEN_BYTES = 512
 
 
 def token_hashes(tokens: pa.Array) -> np.ndarray:
-    """Return a uint64 hash of each token: of the UTF-8 bytes of strings, else of the 64 bits.
+    """Return a uint64 hash of each token: of the UTF-8 bytes of strings, or of the bits of 64-bit values.
 
-    The array holds strings or values of 64 bits, and no nulls. Different tokens may share a hash.
+    The array must not have nulls. Different tokens may have the same hash.
     """
     if not pa.types.is_string(tokens.type):
         return mix(tokens.to_numpy(zero_copy_only=False).view(np.uint64) + STEP)
@@ -53,12 +53,12 @@ def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
 
 
 def _fold_words(hashes: np.ndarray, words: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: int) -> None:
-    """Mix the eight bytes behind the first `done` ones of every token that has them into its hash."""
+    """Mix the next eight bytes of each token, after the first `done` ones, into its hash, if it is longer."""
     remaining = lengths - done
     if int(remaining.min()) > 0:
         word = words[starts + done] & BYTE_MASKS[np.minimum(remaining, 8)]
         hashes[:] = mix(hashes ^ word)
         return
-    some = np.flatnonzero(remaining > 0)
-    word = words[starts[some] + done] & BYTE_MASKS[np.minimum(remaining[some], 8)]
-    hashes[some] = mix(hashes[some] ^ word)
+    rows = np.flatnonzero(remaining > 0)
+    word = words[starts[rows] + done] & BYTE_MASKS[np.minimum(remaining[rows], 8)]
+    hashes[rows] = mix(hashes[rows] ^ word)

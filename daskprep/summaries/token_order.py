@@ -1,4 +1,4 @@
-"""Tokens in the order of their bytes."""
+"""Sorting of tokens by their bytes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from daskprep.kernels import WORD_BYTES, sliding_words
 
 
 def argsort_bytes(tokens: pa.StringArray) -> np.ndarray:
-    """Return the places of tokens in the order of their UTF-8 bytes.
+    """Return the indices that sort tokens by their UTF-8 bytes.
 
-    Sorted by the first eight bytes that they do not all share, as numbers, ten times as fast as by comparing
-    strings; only tokens that have the same eight bytes are then compared.
+    The sort keys are integers of the first eight bytes after the common prefix, ten times as fast as comparing strings.
+    Only tokens with equal keys are compared as strings.
     """
     if not len(tokens):
         return np.zeros(0, np.int64)
@@ -22,17 +22,20 @@ def argsort_bytes(tokens: pa.StringArray) -> np.ndarray:
     equal = np.diff(keys[order]) == 0
     tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
     if len(tied):
-        # A run of equal keys holds neighbours in the order of bytes, so that all runs can be sorted at once.
+        # Runs of equal keys are in the order of bytes already, so that one sort of all tied tokens orders every run.
         tied_rows = order[tied]
         order[tied] = tied_rows[pc.sort_indices(tokens.take(pa.array(tied_rows))).to_numpy()]
     return order
 
 
 def _leading_words(tokens: pa.StringArray) -> np.ndarray:
-    """Return the first eight bytes behind what all tokens begin with, as numbers in the order of the bytes."""
+    """Return the first eight bytes of each token after the common prefix, as integers in the order of the bytes.
+
+    The prefix is skipped in steps of eight bytes.
+    """
     offsets = np.frombuffer(tokens.buffers()[1], np.int32)[tokens.offset : tokens.offset + len(tokens) + 1]
     text = np.frombuffer(tokens.buffers()[2] or b"", np.uint8)
-    # A word from every byte on: most overlap.
+    # A word starts at every byte: words overlap.
     words = sliding_words(np.concatenate([text[offsets[0] : offsets[-1]], np.zeros(WORD_BYTES, np.uint8)])).view(">u8")
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     shortest = int(lengths.min())

@@ -1,4 +1,4 @@
-"""Exact sums by distinct value and by fold, within memory however many values there are."""
+"""Exact sums by distinct value and by fold, in bounded memory for any number of values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries.base import Summary
 from daskprep.summaries.spill import SpilledCounts, shard_groups, sort_by_shard, spill
 
-# A double is cut into digits of 26 bits at fixed places. So many rows of a partition as fit in memory add up to less
-# than 2**53, which float64 holds exactly, and those of all partitions to less than 2**63.
+# Doubles are split into digits of 26 bits at fixed positions. Their sums over a partition, which has fewer than 2**27
+# rows, stay below 2**53, where float64 is exact; over all partitions, they stay below 2**63.
 DIGIT_BITS = 26
 _DIGIT = (1 << DIGIT_BITS) - 1
-# Of a quantity, so many places below the highest are kept: what lies further down is below 2**-180 of the largest.
+# Positions kept for a quantity, from its highest: lower digits are below 2**-180 of the largest number.
 MAX_POSITIONS = 8
 
-# What may stay in memory when there is a folder to spill to, and what is added up at a time.
+# Limits on the sums in memory if there is a folder to spill to, and on the sums that are added up in one step.
 SPILL_BYTES = 64 << 20
 GROUP_BYTES = 64 << 20
-_VALUE_BYTES = 32  # of a text, about
+_VALUE_BYTES = 32  # estimated size of a text
 
 DigitLabels = tuple[tuple[str, int], ...]
 
@@ -31,16 +31,16 @@ DigitLabels = tuple[tuple[str, int], ...]
 @checkpointable
 @dataclass(frozen=True)
 class SumTable:
-    """The sums of some values.
+    """Table of sums by distinct value.
 
     Attributes
     ----------
     values : pa.Array
         Distinct texts.
     labels : tuple
-        A quantity and the place of a digit for each of the columns.
+        Quantity and digit position of each column of `digits`.
     digits : ndarray
-        Sums of digits, of shape (values, labels, folds), in the smallest type that holds them.
+        Sums of digits, of shape (values, labels, folds), in the smallest sufficient type.
     """
 
     values: pa.Array
@@ -56,7 +56,10 @@ class SumTable:
         return int(self.digits.shape[2])
 
     def sums_by_fold(self, quantity: str, unit: int) -> np.ndarray:
-        """Return the sums of a quantity over all folds, then over all but each, in units of 2**(26 * unit)."""
+        """Return sums of a quantity in units of 2**(26 * `unit`): a row per value.
+
+        The first column is over all folds, and each of the next ones leaves one fold out.
+        """
         sums = np.zeros((len(self.digits), 1 + self.folds))
         for column, (name, position) in reversed(list(enumerate(self.labels))):
             if name == quantity:
@@ -68,7 +71,7 @@ class SumTable:
 
 
 class SpilledSums(NamedTuple):
-    """Sums in a file."""
+    """Sums in a file: the digits of a value are a row of `file`, of shape (labels, folds)."""
 
     labels: DigitLabels
     folds: int
@@ -77,7 +80,14 @@ class SpilledSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ValueSums(Summary):
-    """Sums of quantities for every distinct value of a column, apart by fold; they never round.
+    """Exact sums of quantities by distinct value of a column and by fold.
+
+    Attributes
+    ----------
+    chunks : tuple of SumTable
+        Sums in memory; a value may be in several chunks.
+    spilled : tuple of SpilledSums
+        Sums in files.
 
     Examples
     --------
@@ -95,7 +105,10 @@ class ValueSums(Summary):
     def of(
         cls, values: pa.DictionaryArray, folds: np.ndarray, fold_count: int, quantities: Mapping[str, np.ndarray]
     ) -> ValueSums:
-        """Summarize rows by their value and their fold, one of `fold_count`; what is NaN of a quantity is left out."""
+        """Summarize rows by their value and their fold number, which is below `fold_count`.
+
+        `quantities` has numbers by row; NaN is left out.
+        """
         distinct = len(values.dictionary)
         cells = values.indices.to_numpy().astype(np.int64) * fold_count + folds
         columns: dict[tuple[str, int], np.ndarray] = {}
@@ -106,15 +119,14 @@ class ValueSums(Summary):
                     .astype(np.int64)
                     .reshape(distinct, fold_count)
                 )
-                columns[name, position] = _shrink_dtype(
-                    columns.get((name, position), 0) + fold_sums
-                )  # digits of others lie there too
+                # Digits of several numbers, at different offsets, may share a position.
+                columns[name, position] = _shrink_dtype(columns.get((name, position), 0) + fold_sums)
         labels = _select_labels(columns)
         if not distinct or not labels:
             return cls()
         digits = np.empty((distinct, len(labels), fold_count), np.result_type(*(columns[label] for label in labels)))
         for column, label in enumerate(labels):
-            digits[:, column] = columns.pop(label)  # most are in memory once, as they may take most of it
+            digits[:, column] = columns.pop(label)  # frees each column once it is copied
         return cls((SumTable(values.dictionary, labels, digits),))
 
     def __add__(self, other: ValueSums) -> ValueSums:
@@ -124,7 +136,7 @@ class ValueSums(Summary):
         return ValueSums(self.chunks * times, self.spilled * times)
 
     def limit_memory(self, folder: str | None) -> ValueSums:
-        """Return equal sums with at most 64 MB in memory and the others in `folder`."""
+        """Return equal sums with at most 64 MB in memory and the rest in `folder`."""
         chunks = self.chunks
         if len(chunks) > 1 and (folder is None or _estimate_sum_bytes(chunks) <= GROUP_BYTES):
             chunks = (_sum_chunks(chunks),)
@@ -135,7 +147,7 @@ class ValueSums(Summary):
         return ValueSums((), (*self.spilled, *spilled))
 
     def parts(self) -> Iterator[SumTable]:
-        """Give the sums in parts that share no value; all have the same labels."""
+        """Yield the sums in parts with the same labels; each value is in one part only."""
         all_labels = [*(chunk.labels for chunk in self.chunks), *(one.labels for one in self.spilled)]
         labels = _select_labels({label for labels in all_labels for label in labels})
         in_memory = _sum_chunks(self.chunks, labels) if self.chunks else None
@@ -154,15 +166,15 @@ class ValueSums(Summary):
             if sorted_memory is not None:
                 values, digits, borders = sorted_memory
                 rows = slice(int(borders[shards.start]), int(borders[shards.stop]))
-                if rows.start < rows.stop:  # Arrow leaves out empty chunks
+                if rows.start < rows.stop:  # Arrow's dictionary_encode leaves out empty chunks
                     tables.append(SumTable(values[rows], labels, digits[rows]))
             if tables:
                 yield _sum_chunks(tuple(tables), labels)
 
 
 def _split_digits(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Cut doubles into digits with their sign; give a place, which rows have digits there, and these."""
-    present = np.flatnonzero(numbers == numbers)  # noqa: PLR0124 NaN is not
+    """Split doubles into digits with their sign; yield a position, the rows with a digit there, and their digits."""
+    present = np.flatnonzero(numbers == numbers)  # noqa: PLR0124 False for NaN
     numbers = numbers[present]
     mantissa, exponent = np.frexp(np.abs(numbers))
     integer_mantissa = np.ldexp(mantissa, 53).astype(np.int64)
@@ -179,7 +191,7 @@ def _split_digits(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.nda
 
 
 def _select_labels(labels: Collection[tuple[str, int]]) -> DigitLabels:
-    """Return labels in order, without the places that are too far below the highest of their quantity."""
+    """Return labels in order, without the positions that are too far below the highest of their quantity."""
     highest: dict[str, int] = {}
     for name, position in labels:
         highest[name] = max(position, highest.get(name, position))
@@ -187,19 +199,19 @@ def _select_labels(labels: Collection[tuple[str, int]]) -> DigitLabels:
 
 
 def _shrink_dtype(digits: np.ndarray) -> np.ndarray:
-    """Return whole numbers in the smallest type that holds them."""
+    """Convert integers to the smallest sufficient type."""
     lowest = min(int(digits.min()), -1 - int(digits.max()))
     return digits.astype(np.min_scalar_type(lowest))
 
 
 def _estimate_sum_bytes(chunks: tuple[SumTable, ...]) -> int:
-    """Return how many bytes the sum of chunks takes at most while they are added up."""
+    """Return an upper bound of the bytes that adding up chunks takes."""
     labels = {label for chunk in chunks for label in chunk.labels}
     return sum(len(chunk.values) for chunk in chunks) * (_VALUE_BYTES + 8 * len(labels) * chunks[0].folds)
 
 
 def _sum_chunks(chunks: tuple[SumTable, ...], labels: DigitLabels | None = None) -> SumTable:
-    """Return the sums of chunks, in each of which a value is there once."""
+    """Return one table with the sums of chunks; a value occurs at most once in each chunk."""
     labels = labels or _select_labels({label for chunk in chunks for label in chunk.labels})
     encoded = pa.chunked_array([chunk.values for chunk in chunks]).dictionary_encode().chunks
     total = np.zeros((len(encoded[0].dictionary), len(labels), chunks[0].folds), np.int64)

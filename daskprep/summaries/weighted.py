@@ -1,4 +1,4 @@
-"""Means and deviations of numbers that count more or less."""
+"""Weighted means and standard deviations."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import numpy as np
 
 from daskprep.summaries.moments import GROUP_VALUES, SUM_BITS, Moments, sqrt_fraction
 
-# Of numbers between 2**-200 and 2**200 and weights down to 2**-500, products of three and their errors are doubles.
+# Products of two numbers from 2**-200 to 2**200 and a weight from 2**-500 on, and their errors, stay in double range.
 _MAX_EXPONENT, _MIN_WEIGHT = 200, 2.0**-500
 _SPLITTER = 2.0**27 + 1
 
 
 @dataclass(frozen=True)
 class WeightedMoments(Moments):
-    """Exact sums of weighted numbers and of their weighted squares.
+    """Exact sums of weighted numbers and of their weighted squares; rows of weight 0 do not count.
 
-    `count` counts the numbers with a weight above 0, and `missing_count` such rows that have no number. `weights` and `missing`
-    are the sums of their weights, in units of 2**-1074. What is added as plain `Moments`, of equal numbers, fills the
-    gaps.
+    Adding plain `Moments`, of equal numbers, imputes that number for the missing ones, with their weights.
+
+    Attributes
+    ----------
+    weights, missing : int
+        Sums of the weights of rows with a number and of rows without one, in units of 2**-1074.
+    missing_count : int
+        Number of rows without a number; `count` has the rows with one.
 
     Examples
     --------
@@ -36,18 +41,18 @@ class WeightedMoments(Moments):
 
     @classmethod
     def of_weighted(cls, values: np.ndarray, weights: np.ndarray) -> WeightedMoments:
-        """Summarize numbers, NaN where there is none, and their weights."""
-        missing, counts = np.isnan(values), weights > 0
+        """Summarize numbers, NaN if missing, and their weights."""
+        missing, used = np.isnan(values), weights > 0
         present, own_weights, missing_weights = (
-            values[counts & ~missing],
-            weights[counts & ~missing],
-            weights[counts & missing],
+            values[used & ~missing],
+            weights[used & ~missing],
+            weights[used & missing],
         )
         far = (np.abs(np.frexp(present)[1]) > _MAX_EXPONENT) | (own_weights < _MIN_WEIGHT)
         total = squares = 0
         near, near_weights = present[~far], own_weights[~far]
         for start in range(0, len(near), GROUP_VALUES):
-            block, block_weights = (one[start : start + GROUP_VALUES] for one in (near, near_weights))
+            block, block_weights = (array[start : start + GROUP_VALUES] for array in (near, near_weights))
             total += _sum_terms(_exact_product(block, block_weights))
             squares += (
                 _sum_terms(
@@ -81,11 +86,11 @@ class WeightedMoments(Moments):
         return self.total / self.weights if self.weights else math.nan
 
     def std(self, ddof: int = 0) -> float:
-        """Return the deviation; `ddof` corrects for the number of rows, whatever the scale of their weights."""
+        """Return the standard deviation; `ddof` is subtracted from the number of rows, not from the sum of weights."""
         if self.count <= ddof or not self.weights:
             return math.nan
         numerator = max(self.squares * self.weights - (self.total * self.total << SUM_BITS), 0) * self.count
-        # In units of 2**-1074: squares have two of them.
+        # The shifts bring all terms to one unit, 2**-1074 cubed.
         return (
             sqrt_fraction(numerator, self.weights * self.weights * (self.count - ddof) << SUM_BITS)
             if numerator
@@ -94,7 +99,7 @@ class WeightedMoments(Moments):
 
 
 def _exact_product(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return products and their rounding errors, as Dekker does: both together are exact."""
+    """Return products and their rounding errors, by Dekker's algorithm: their sum is exact."""
     product = left * right
     (high, low), (other_high, other_low) = (
         (top := (one * _SPLITTER) - (one * _SPLITTER - one), one - top) for one in (left, right)
@@ -108,6 +113,6 @@ def _sum_terms(terms: Iterable[np.ndarray]) -> int:
 
 
 def _to_units(value: float) -> int:
-    """Return how many units of 2**-1074 a double is."""
+    """Return a double as an integer, in units of 2**-1074."""
     numerator, denominator = value.as_integer_ratio()
     return (numerator << SUM_BITS) // denominator

@@ -1,4 +1,4 @@
-"""Tokens and their ids: special symbols first, then tokens by frequency."""
+"""Vocabularies: tokens and their ids, special symbols first, then tokens by frequency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbols that are no tokens of the data: padding, unknown, start and stop."""
+"""Special symbols of vocabularies: padding, unknown, start and stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ LUDWIG_SYMBOLS: dict[Role, str] = {"stop": "<EOS>", "start": "<SOS>", "padding":
 @checkpointable
 @dataclass(frozen=True)
 class SpecialSymbols:
-    """Symbols that are no tokens of the data, in id order: what each is for, how it is spelled, and its id.
+    """Special symbols of a vocabulary, in the order of their ids.
+
+    Attributes
+    ----------
+    roles, symbols, ids : tuple
+        Role, spelling and id of each symbol.
 
     Examples
     --------
@@ -48,8 +53,8 @@ class SpecialSymbols:
     ) -> SpecialSymbols:
         """Return the symbols of sequences, sets and bags.
 
-        `special_symbols` overrides the others: a dict of role and symbol in id order, or "ludwig" for the ids
-        and symbols of that library, which has start and stop.
+        `special_symbols` overrides the other parameters: a dict of symbols by role in the order of ids, or "ludwig" for
+        the ids and symbols of that library, which include start and stop.
         """
         renamed: dict[Role, str] = {"padding": padding_symbol, "unknown": unknown_symbol}
         if isinstance(special_symbols, Mapping):
@@ -61,12 +66,15 @@ class SpecialSymbols:
 
     @classmethod
     def for_category(cls, unknown_symbol: str = "<UNK>") -> SpecialSymbols:
-        """Return the one symbol of categories: unknown values have id 0."""
+        """Return the symbols of categories: only the unknown symbol, with id 0."""
         return _assign_ids({"unknown": unknown_symbol})
 
     @classmethod
     def locate_in(cls, tokens: Sequence[str] | pa.Array, symbols: Mapping[str, str]) -> SpecialSymbols:
-        """Return symbols that have their places among the tokens of a ready vocabulary."""
+        """Return special symbols with the ids that they have in a pretrained vocabulary.
+
+        `symbols` has spellings by role. Raise ConfigError for a symbol that is not among `tokens`.
+        """
         token_array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
         symbol_ids = pc.index_in(pa.array(symbols.values(), pa.string()), value_set=token_array).to_pylist()
         located = list(zip(map(_check_role, symbols), symbols.values(), symbol_ids, strict=True))
@@ -74,13 +82,16 @@ class SpecialSymbols:
             if symbol_id is None:
                 raise ConfigError(
                     f"The {role} symbol {symbol!r} is not in the vocabulary of {len(token_array)} tokens: "
-                    "name one that is, or none."
+                    "use a symbol that is in it, or leave this role out."
                 )
         located.sort(key=operator.itemgetter(2))  # one symbol may have several roles, which keep their order
         return cls(*zip(*located, strict=True)) if located else cls((), (), ())
 
     def match_tokens(self, tokens: pa.StringArray) -> bool:
-        """Return whether each symbol is the token that has its id; symbols from 0 on may also come first."""
+        """Return whether each symbol is the token at its id.
+
+        If not, symbols with the ids 0, 1, 2, ... can be put before the tokens; raise ConfigError for other ids.
+        """
         inside = max(self.ids, default=-1) < len(tokens)
         if inside and tokens.take(pa.array(self.ids, pa.int64())).to_pylist() == list(self.symbols):
             return True
@@ -111,7 +122,7 @@ class SpecialSymbols:
         return self._id("stop")
 
     def symbol(self, role: Role) -> str | None:
-        """Return the symbol that has a role, or None if there is none."""
+        """Return the symbol of a role, None if no symbol has it."""
         return self.symbols[self.roles.index(role)] if role in self.roles else None
 
     def _id(self, role: Role) -> int | None:
@@ -119,7 +130,7 @@ class SpecialSymbols:
 
 
 def _assign_ids(symbols: Mapping[Role, str]) -> SpecialSymbols:
-    """Give ids from 0 on to symbols by role, or fail for a symbol that is empty or there twice."""
+    """Assign the ids 0, 1, 2, ... to symbols by role; raise ConfigError for a symbol that is empty or a duplicate."""
     spellings = tuple(symbols.values())
     for role, symbol in symbols.items():
         if not isinstance(symbol, str) or not symbol or spellings.count(symbol) > 1:
@@ -138,14 +149,14 @@ def _check_role(name: str) -> Role:
 
 
 def _check_override(symbols: Mapping[str, str], renamed: Mapping[Role, str], *, start_stop: bool) -> dict[Role, str]:
-    """Return `symbols` if its roles are known, complete, and do not contradict `renamed`."""
+    """Return `symbols` by role; raise ConfigError if roles are invalid or incomplete, or if `renamed` contradicts."""
     checked = {_check_role(name): symbol for name, symbol in symbols.items()}
     needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
     if lacking := [role for role in needed if role not in checked]:
-        raise ConfigError(f"special_symbols={dict(symbols)} lacks {lacking}: give a symbol for each of {needed}.")
+        raise ConfigError(f"special_symbols={dict(symbols)} lacks {lacking}: pass a symbol for each of {needed}.")
     for role, symbol in renamed.items():
         if symbol not in (LUDWIG_SYMBOLS[role], checked[role]):
             raise ConfigError(
-                f"{role}_symbol={symbol!r} contradicts special_symbols={dict(symbols)}: give one of them."
+                f"{role}_symbol={symbol!r} contradicts special_symbols={dict(symbols)}: pass only one of them."
             )
     return checked

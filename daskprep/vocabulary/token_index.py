@@ -1,4 +1,4 @@
-"""An index of the tokens of a large vocabulary, which a process builds once."""
+"""Index of the tokens of a large vocabulary, which each process builds once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from daskprep.summaries.token_hash import token_hashes
 
-# What a process keeps: 8 bytes an entry besides the tokens.
+# An index takes 8 bytes an entry, and keeps the tokens in memory.
 MAX_CACHED_INDEXES = 8
 
 
 class TokenIndex:
-    """Ids behind the upper bits of the hash of their token, ascending; what has the same upper bits is compared.
+    """Sorted words of 64 bits: the upper bits of each token's hash, then its id. Equal upper bits are resolved by text.
 
-    Both share a word of 64 bits, since NumPy sorts words many times as fast as it finds the order of some.
+    Hash and id share a word because `np.sort` is many times faster than `np.argsort`.
     """
 
     def __init__(self, tokens: pa.StringArray) -> None:
@@ -30,9 +30,9 @@ class TokenIndex:
         self.longest_run = int(np.diff(starts, append=len(tokens)).max())
 
     def find(self, tokens: pa.Array) -> np.ndarray:
-        """Return the id of each token, -1 for those that are not there."""
+        """Return the id of each token, -1 for tokens that are not in the index."""
         hashes = token_hashes(tokens)
-        # Searching in order stays in cache, which is worth the sorting.
+        # Lookups in sorted order stay in the CPU cache, which saves more time than the sort takes.
         sorted_hashes, row_mask = _sort_with_row_numbers(hashes)
         order = (sorted_hashes & row_mask).view(np.int64)
         hashes &= ~self._id_mask
@@ -50,7 +50,7 @@ class TokenIndex:
 
 
 def _sort_with_row_numbers(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
-    """Return the upper bits of each hash with its number in the lower ones, ascending, and which are the lower ones."""
+    """Replace the lower bits of each hash by its row number, sort, and return the words and the mask of these bits."""
     row_mask = np.uint64((1 << len(hashes).bit_length()) - 1)
     sorted_hashes = (hashes & ~row_mask) | np.arange(len(hashes), dtype=np.uint64)
     sorted_hashes.sort()
@@ -58,7 +58,7 @@ def _sort_with_row_numbers(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
 
 
 def digest_tokens(tokens: pa.StringArray) -> bytes:
-    """Return a digest that other tokens do not have."""
+    """Return a digest of an array of tokens; equal digests imply equal tokens."""
     digest = hashlib.blake2b(f"{tokens.offset},{len(tokens)}".encode(), digest_size=16)
     for buffer in tokens.buffers()[1:]:
         digest.update(buffer or b"")
@@ -67,7 +67,7 @@ def digest_tokens(tokens: pa.StringArray) -> bytes:
 
 @dataclass(frozen=True)
 class HashableTokens:
-    """Tokens that count as equal to all others of the same digest."""
+    """Tokens that compare and hash by their digest, as a key of the cache."""
 
     digest: bytes
     tokens: pa.StringArray = field(compare=False)
@@ -75,5 +75,5 @@ class HashableTokens:
 
 @functools.lru_cache(maxsize=MAX_CACHED_INDEXES)
 def get_cached_index(key: HashableTokens) -> TokenIndex:
-    """Return the index of some tokens, kept from an earlier call or built now."""
+    """Return the index of the tokens of `key`, cached for later calls."""
     return TokenIndex(key.tokens)

@@ -24,11 +24,11 @@ from daskprep.summaries import TokenCounts
 from daskprep.vocabulary.special_symbols import SpecialSymbols
 from daskprep.vocabulary.token_index import HashableTokens, digest_tokens, get_cached_index
 
-# Larger vocabularies are kept in Parquet files, not in JSON.
+# Larger vocabularies are saved in Parquet files, not in JSON.
 LARGE_VOCABULARY = 100_000
 
-# Arrow hashes the whole vocabulary at each lookup, about 100 ns an entry. From this size on an index that is
-# kept pays, unless there are more tokens to look up than entries.
+# Arrow hashes all entries at each lookup, about 100 ns an entry. From this size on, a cached index is faster, unless
+# there are more tokens to look up than entries.
 MIN_INDEXED_TOKENS = 10_000
 
 _JSON_OPTIONS: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
@@ -37,7 +37,7 @@ VOCABULARY_SCHEMA = pa.schema(
     [
         pa.field("token", pa.string(), nullable=False),
         pa.field("frequency", pa.int64(), nullable=False),
-        # Of a special symbol, its roles with commas between them.
+        # Roles of a special symbol, separated by commas; null for other tokens.
         pa.field("roles", pa.string()),
     ]
 )
@@ -46,7 +46,16 @@ VOCABULARY_SCHEMA = pa.schema(
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Tokens by id, special symbols among them, and how often each occurs in the data learned from.
+    """Tokens in the order of their ids, with their frequencies in the training data.
+
+    Attributes
+    ----------
+    tokens : pa.StringArray
+        Tokens by id, including special symbols.
+    frequencies : ndarray
+        Count of each token, int64.
+    specials : SpecialSymbols
+        Special symbols and their ids.
 
     Examples
     --------
@@ -64,7 +73,7 @@ class Vocabulary:
     specials: SpecialSymbols
 
     def __post_init__(self) -> None:
-        # Computed where the vocabulary is made, it travels with it, and each process builds one index for it.
+        # The digest is pickled with the vocabulary, so that each process builds only one index for all its copies.
         if len(self) >= MIN_INDEXED_TOKENS:
             _ = self._digest
 
@@ -76,10 +85,10 @@ class Vocabulary:
         most_common: int | None = None,
         min_frequency: int | None = None,
     ) -> Vocabulary:
-        """Rank tokens by (frequency descending, UTF-8 bytes ascending), then cut.
+        """Rank tokens by (frequency descending, UTF-8 bytes ascending), then apply the limits.
 
-        A special symbol found among the tokens is that symbol: it takes no further id and no place of the
-        `most_common`, and its frequency is kept whatever the cut.
+        A token that equals a special symbol has the symbol's id: it does not count towards `most_common`, and keeps its
+        frequency whatever the limits.
         """
         symbols = pa.array(specials.symbols, pa.string())
         limit = None if most_common is None else most_common + len(symbols)
@@ -95,9 +104,10 @@ class Vocabulary:
     def from_tokens(
         cls, tokens: Sequence[str] | pa.StringArray, counts: TokenCounts | None, specials: SpecialSymbols
     ) -> Vocabulary:
-        """Take tokens in the order of a list, with their frequencies in the data (0 without `counts`).
+        """Return a vocabulary of tokens in the order of a list, with their frequencies (0 without `counts`).
 
-        Special symbols that have their ids in the list already stay there; else they come first.
+        Special symbols keep their positions in the list if these are their ids; otherwise they come first. Raise
+        ConfigError for a token that occurs twice.
         """
         token_array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
         if not specials.match_tokens(token_array):
@@ -123,13 +133,16 @@ class Vocabulary:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The smallest unsigned type that holds every id."""
+        """Smallest unsigned type for all ids."""
         return smallest_uint(len(self))
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
-        """Return the id of each of the distinct tokens of a column, that of unknown for nulls too."""
-        find_ids = self.find_ids(dictionary)
-        unknown = find_ids < 0
+        """Return the id of each token of a dictionary: for nulls and other tokens, the id of the unknown symbol.
+
+        Raise RejectedValueError for them if the vocabulary has no unknown symbol.
+        """
+        token_ids = self.find_ids(dictionary)
+        unknown = token_ids < 0
         if unknown.any():
             if self.specials.unknown_id is None:
                 token = dictionary[int(np.argmax(unknown))].as_py()
@@ -137,22 +150,22 @@ class Vocabulary:
                     f"Token {token!r} is not in the vocabulary of {len(self)} tokens, which has no symbol "
                     "for unknown ones: name an unknown symbol."
                 )
-            find_ids[unknown] = self.specials.unknown_id
-        return find_ids.astype(self.dtype)
+            token_ids[unknown] = self.specials.unknown_id
+        return token_ids.astype(self.dtype)
 
     def decode(self, ids: np.ndarray) -> pa.StringArray:
-        """Return the token of each id, flattened; an id out of range stands for the unknown symbol."""
+        """Return the token of each id, flattened; for ids out of range, the unknown symbol, or RejectedValueError."""
         indices = np.asarray(ids).ravel().astype(np.int64)
         outside = (indices < 0) | (indices >= len(self))
         if outside.any():
             if self.specials.unknown_id is None:
                 invalid_id = indices[int(np.argmax(outside))]
-                raise RejectedValueError(f"Id {invalid_id} is none of the vocabulary's: expected 0 to {len(self) - 1}.")
+                raise RejectedValueError(f"Id {invalid_id} is not in the vocabulary: expected 0 to {len(self) - 1}.")
             indices[outside] = self.specials.unknown_id
         return self.tokens.take(pa.array(indices))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and dicts, `idx2str` in id order."""
+        """Return the vocabulary as plain lists and dicts; `idx2str` lists tokens in the order of ids."""
         tokens = self.tokens.to_pylist()
         return {
             "idx2str": tokens,
@@ -163,19 +176,23 @@ class Vocabulary:
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as JSON, made by Arrow: no token becomes an object of Python."""
+        """Return `to_dict` as JSON, built by Arrow without a Python object per token."""
         tokens, ids = _quote(self.tokens), np.arange(len(self))
         id_entries, counts = (
-            pc.binary_join_element_wise(tokens, pa.array(one).cast(pa.string()), ":") for one in (ids, self.frequencies)
+            pc.binary_join_element_wise(tokens, pa.array(numbers).cast(pa.string()), ":")
+            for numbers in (ids, self.frequencies)
         )
         symbols = json.dumps(dict(zip(self.specials.roles, self.specials.symbols, strict=True)), **_JSON_OPTIONS)
         return (
-            f'{{"idx2str":[{_join_with_commas(tokens)}],"str2idx":{{{_join_with_commas(id_entries)}}},"str2freq":{{{_join_with_commas(counts)}}},'
-            f'"vocab_size":{len(self)},"special_symbols":{symbols}}}'
+            f'{{"idx2str":[{_join_with_commas(tokens)}],"str2idx":{{{_join_with_commas(id_entries)}}},'
+            f'"str2freq":{{{_join_with_commas(counts)}}},"vocab_size":{len(self)},"special_symbols":{symbols}}}'
         )
 
     def to_lists(self) -> dict[str, Any]:
-        """Return the same with each token once; frequencies as values, and how many tokens in a row have each."""
+        """Return a smaller equivalent of `to_dict`: each token once, and frequencies as runs.
+
+        "values" has the frequency of each run, and "tokens" its number of consecutive tokens.
+        """
         starts = np.flatnonzero(np.diff(self.frequencies, prepend=self.frequencies[:1] - 1))
         return {
             "idx2str": self.tokens.to_pylist(),
@@ -188,12 +205,15 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Vocabulary:
-        """Restore what `to_dict` or `to_lists` gave; other keys are ignored."""
+        """Restore a vocabulary from `to_dict` or `to_lists`; other keys are ignored.
+
+        Raise CorruptDatasetError if the data does not have their form.
+        """
         try:
             tokens = pa.array(data["idx2str"], pa.string())
             if "frequencies" in data:
                 values, runs = (np.array(data["frequencies"][part], np.int64) for part in ("values", "tokens"))
-                # Not the sum of NumPy: it may overflow, and `repeat` would then write beyond its result.
+                # NumPy's sum may overflow to the right total, and `repeat` would then write beyond its result.
                 if (total := sum(runs.tolist())) != len(tokens):
                     raise ValueError(f"{len(tokens)} tokens, and {total} frequencies")
                 frequencies = np.repeat(values, runs)
@@ -209,10 +229,10 @@ class Vocabulary:
         return cls(tokens, frequencies, specials)
 
     def write_parquet(self, path: str | PathLike[str] | IO[bytes]) -> None:
-        """Write one row per id, the same bytes each time; `path` may be an open binary file."""
+        """Write a Parquet file of one row per id, reproducible byte by byte; `path` may be an open binary file."""
         roles: list[str | None] = [None] * (max(self.specials.ids, default=-1) + 1)
         for role, number in zip(self.specials.roles, self.specials.ids, strict=True):
-            # One symbol may be both padding and stop, as in some ready vocabularies.
+            # One symbol may be both padding and stop, as in some pretrained vocabularies.
             roles[number] = f"{roles[number]},{role}" if roles[number] else role
         ordinary = pa.nulls(len(self) - len(roles), pa.string())
         column = pa.concat_arrays([pa.array(roles, pa.string()), ordinary])
@@ -221,7 +241,7 @@ class Vocabulary:
 
     @classmethod
     def read_parquet(cls, path: str | PathLike[str] | IO[bytes]) -> Vocabulary:
-        """Read what `write_parquet` wrote, checking every page."""
+        """Read a file of `write_parquet`; raise CorruptDatasetError if a checksum or its columns are wrong."""
         source = io.BytesIO(Path(path).read_bytes()) if isinstance(path, str | PathLike) else path
         try:
             table = read_bounded_table(source, VOCABULARY_SCHEMA)
@@ -238,11 +258,11 @@ class Vocabulary:
         return cls(table["token"].combine_chunks(), table["frequency"].to_numpy(), specials)
 
     def contains(self, dictionary: pa.Array) -> np.ndarray:
-        """Return which of the distinct tokens of a column have an id of their own."""
+        """Return a mask of the tokens of a dictionary that are in the vocabulary."""
         return self.find_ids(dictionary) >= 0
 
     def find_ids(self, dictionary: pa.Array) -> np.ndarray:
-        """Return the id of each token as int64, -1 for those the vocabulary does not have."""
+        """Return the id of each token of a dictionary as int64, -1 for tokens outside the vocabulary."""
         if len(self) < max(MIN_INDEXED_TOKENS, len(dictionary)):
             indices = pc.index_in(dictionary, value_set=self.tokens)
             ids: np.ndarray = indices.fill_null(-1).to_numpy().astype(np.int64)
@@ -262,7 +282,7 @@ def _check_distinct(tokens: pa.StringArray) -> None:
 
 
 def _quote(tokens: pa.StringArray) -> pa.Array:
-    """Return each token as a string of JSON."""
+    """Return each token as a JSON string, in quotes and escaped."""
     texts = pc.binary_join_element_wise('"', tokens, '"', "")
     needs_escape = pc.match_substring_regex(tokens, r'["\\\x00-\x1f]')
     escaped = [json.dumps(token, **_JSON_OPTIONS) for token in tokens.filter(needs_escape).to_pylist()]
@@ -270,7 +290,7 @@ def _quote(tokens: pa.StringArray) -> pa.Array:
 
 
 def _join_with_commas(texts: pa.Array) -> str:
-    """Return texts with commas between them."""
+    """Return all texts in one string, separated by commas."""
     single_list = pa.ListArray.from_arrays([0, len(texts)], texts.cast(pa.large_string()))
     joined: str = pc.binary_join(single_list, pa.scalar(",", pa.large_string()))[0].as_py()
     return joined
