@@ -51,7 +51,7 @@ def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, 
 
     def write(name: str, data: Any, count: int | None = None) -> None:
         version.write(name, data)
-        files[name] = FileEntry.of(name, data, count)
+        files[name] = FileEntry.from_data(name, data, count)
 
     write("metadata.json", json.dumps(described(columns).to_dict()).encode())
     for name, data in layout.metadata_files("train").items():

@@ -224,7 +224,7 @@ def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
     """Return the feature of a saved state; raise an error for invalid or unknown parameters."""
     if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
-            f'feature "{name}": there is no type "{state.get("type")}".{did_you_mean(state.get("type"), USER_KINDS)} '
+            f'feature "{name}": no type "{state.get("type")}".{did_you_mean(state.get("type"), USER_KINDS)} '
             "A custom type must be added to daskprep.features.FEATURES before loading"
         )
     try:

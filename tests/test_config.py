@@ -483,7 +483,7 @@ def test_features_need_names_of_their_own():
 @pytest.mark.parametrize(
     ("kind", "preprocessing", "words"),
     [
-        ("category", {"most_common": "3"}, "most_common must be a whole number"),
+        ("category", {"most_common": "3"}, "most_common must be an integer"),
         ("number", {"normalization": "zscor"}, 'Did you mean "zscore"?'),
         ("number", {"outlier_threshold": -1}, "outlier_threshold must be a number of at least 0"),
         ("number", {"fill_value": None}, "needs a fill_value"),

@@ -399,7 +399,7 @@ def test_what_is_no_probability_is_refused(sort, outputs, words):
         ({"threshold": {"sold": True}}, "threshold must be a probability"),
         ({"threshold": {"soldx": 0.5}}, 'no target is named "soldx". Did you mean "sold"'),
         ({"threshold": {"price": 0.5}}, 'threshold: target "price" is a number'),
-        ({"top_k": 0}, "top_k must be a whole number of classes from 1 on"),
+        ({"top_k": 0}, "top_k must be an integer of at least 1"),
         ({"top_k": True}, "top_k must be"),
         ({"logits": "no"}, "logits must be True or False, not 'no'"),
         ({"probabilities": 1}, "probabilities must be True or False"),

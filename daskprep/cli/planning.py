@@ -28,7 +28,7 @@ def plan_lines(prep: Preprocessor, source: Source, output: str | None) -> list[s
     prep = Preprocessor(prep._feature_specs).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
     # All rows count as training rows; lengths that the sample underestimates make stored rows longer than planned.
     layout = choose_layout(prep.features_, prep.learned_, {"train": rows})
-    limit, stored_bytes = MemoryLimit.of(1), rows * layout.row_bytes
+    limit, stored_bytes = MemoryLimit.from_size(1), rows * layout.row_bytes
     files, blocks = (
         format_count(len(source.files), f"{source.format} file".strip()),
         format_count(layout.blocks("train"), "block"),

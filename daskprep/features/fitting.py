@@ -158,7 +158,7 @@ def _learn(
     """Return the states of one feature from the summaries of its column: of all rows, then without each fold."""
     column = functools.reduce(operator.add, summaries)
     if not column.rows:
-        raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or use fit_on="all"')
+        raise ColumnError(f'column "{name}": no training rows to fit on: add some, or use fit_on="all"')
     with column_error_context(name):
         sums_per_fold = column.sums_per_fold(folder) if isinstance(column, FoldedSummary) else [column]
         return [features[name].learn_column(state.limit_memory(folder)) for state in sums_per_fold]

@@ -140,7 +140,7 @@ def _all_of_type(values: Collection[Any], annotation: Any) -> bool:
 
 
 def _describe(annotation: Any) -> str:
-    """Return an annotation in words, for messages: "a whole number or None"."""
+    """Return an annotation in words, for messages: "an integer or None"."""
     origin = typing.get_origin(annotation)
     if origin in (Union, types.UnionType):
         parts = typing.get_args(annotation)
@@ -157,7 +157,7 @@ def _describe(annotation: Any) -> str:
     if origin is Sequence:
         return "a list of numbers"
     words = {
-        int: "a whole number",
+        int: "an integer",
         float: "a number",
         str: "a string",
         bool: "True or False",

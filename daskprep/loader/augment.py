@@ -141,7 +141,7 @@ class RandomCrop(Augmentation):
             ("padding", self.padding, 0),
         ):
             if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-                raise ConfigError(f"{self}: {name}={value!r}: expected a whole number of pixels from {minimum}")
+                raise ConfigError(f"{self}: {name}={value!r}: expected an integer from {minimum}, in pixels")
         channels, height, width = _image_shape(self, shape)
         shortage = max(self.height - height, self.width - width)
         if shortage > 2 * self.padding:

@@ -198,7 +198,7 @@ def _check_block_size(packing: object) -> int:
         raise ConfigError(f'pack={packing!r}: expected Packing(block_size=512, columns=["review"])')
     size = packing.block_size
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ConfigError(f"Packing: block_size={size!r}: expected a whole number from 1")
+        raise ConfigError(f"Packing: block_size={size!r}: expected an integer from 1")
     return size
 
 

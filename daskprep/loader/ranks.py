@@ -17,7 +17,7 @@ from daskprep.errors import ConfigError, FormatVersionError
 def check_count(name: str, value: object, minimum: int) -> None:
     """Raise ConfigError if the option `name` is neither None nor an integer of at least `minimum`."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < minimum):
-        raise ConfigError(f"{name}={value!r}: expected a whole number from {minimum}")
+        raise ConfigError(f"{name}={value!r}: expected an integer from {minimum}")
 
 
 def check_flags(**flags: object) -> None:
@@ -30,7 +30,7 @@ def check_flags(**flags: object) -> None:
 def check_seed(seed: object) -> int:
     """Return a seed as an int, or raise ConfigError if it is not an integer."""
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-        raise ConfigError(f"seed={seed!r}: expected a whole number")
+        raise ConfigError(f"seed={seed!r}: expected an integer")
     return int(seed)
 
 

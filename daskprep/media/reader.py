@@ -28,8 +28,8 @@ _CHUNK_BYTES = 1 << 24
 _WRITING_THREADS = 8
 # Errors caused by the path of a cell. Others, such as a failing disk or too many open files, are raised as OSError.
 _CELL_ERRORS = {
-    errno.ENOENT: "there is no such file",
-    errno.ENOTDIR: "there is no such file",
+    errno.ENOENT: "no such file",
+    errno.ENOTDIR: "no such file",
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EISDIR: "it is a folder",

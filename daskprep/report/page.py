@@ -145,7 +145,7 @@ def _splits(dataset: Dataset) -> Markup:
 def _first_rows(split: Split) -> Markup:
     head, *rows = read_first_rows(split)
     note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
-    if split.dataset.manifest.gaps is None:
+    if split.dataset.manifest.missing_cells is None:
         note += " Cells that equal the fill value of a column with missing cells may be imputed."
     return _card(element("div", Table(head, rows, tuple, "row").html(), class_="scroll"), note)
 

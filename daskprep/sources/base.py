@@ -87,7 +87,7 @@ class JoinedFragment(Fragment):
     nbytes: int
 
     @classmethod
-    def of(cls, fragments: Sequence[Fragment]) -> JoinedFragment:
+    def from_fragments(cls, fragments: Sequence[Fragment]) -> JoinedFragment:
         rows = [fragment.rows for fragment in fragments]
         total = None if None in rows else sum(count or 0 for count in rows)
         return cls(tuple(fragments), total, sum(fragment.nbytes for fragment in fragments))
@@ -361,4 +361,4 @@ def join_file_fragments(fragments: list[F], extra_fields: Callable[[list[F]], di
         members = list(group)
         rows, nbytes = sum(member.rows or 0 for member in members), sum(member.nbytes for member in members)
         joined.append(replace(members[0], rows=rows, nbytes=nbytes, **extra_fields(members)))
-    return joined[0] if len(joined) == 1 else JoinedFragment.of(joined)
+    return joined[0] if len(joined) == 1 else JoinedFragment.from_fragments(joined)

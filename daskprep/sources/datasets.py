@@ -173,7 +173,7 @@ def open_arrow_dataset(
         )
         for arrow_fragment, rows, start in row_ranges
     ]
-    joined = group_fragments(fragments, partition_bytes, JoinedFragment.of)
+    joined = group_fragments(fragments, partition_bytes, JoinedFragment.from_fragments)
     return ArrowDatasetSource(narrow_schema(dataset.schema, columns), joined, dataset) if joined else None
 
 
@@ -331,5 +331,5 @@ def _spool_tables(tables: Iterable[pa.Table], columns: list[str], partition_byte
         SpooledFragment(file, rows, nbytes, 0, 1, common_schema.casts(schema), spool)
         for file, (schema, rows, nbytes) in zip(files, spooled, strict=True)
     ]
-    joined = group_fragments(fragments, partition_bytes, JoinedFragment.of)
+    joined = group_fragments(fragments, partition_bytes, JoinedFragment.from_fragments)
     return StreamSource("feather", files, common_schema, joined, settings={}, columns=columns)

@@ -174,7 +174,7 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
     file_dialect = replace(file_dialect, names=_read_names(text, head, start, body, file_dialect))
     body = start if dialect.header is None else body
     file, size = text.file, text.file.size or 0
-    if not text.can_cut or size - body <= partition_bytes:
+    if not text.can_split or size - body <= partition_bytes:
         return [DelimitedFragment(file, None, max(size - body, 0), text, body, None, file_dialect)]
     targets, blocks = split_evenly(body, size, partition_bytes), file_dialect.drop_comments(text.blocks(body))
     cuts = cut_records(blocks, body, targets, file_dialect.delimiter, dialect.quote)
@@ -205,7 +205,7 @@ def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dia
             return dialect.names
         raise ConfigError(f"{name}: is empty; expected a first line with the column names")
     try:
-        line = record.decode(text.encoding if text.can_cut else "utf-8")
+        line = record.decode(text.encoding if text.can_split else "utf-8")
     except UnicodeDecodeError as error:
         raise text.encoding_error(error, start) from error
     try:
@@ -367,7 +367,7 @@ class Dialect:
         if not all(isinstance(name, str) for name in self.names):
             raise ConfigError(f"names={list(self.names)!r}: names of columns are text")
         if isinstance(self.skip_rows, bool) or not isinstance(self.skip_rows, int) or self.skip_rows < 0:
-            raise ConfigError(f"skip_rows={self.skip_rows!r}: expected a whole number of lines")
+            raise ConfigError(f"skip_rows={self.skip_rows!r}: expected the number of lines as an integer")
 
     def _check_numbers(self) -> None:
         for column in ["", *self.named_columns]:

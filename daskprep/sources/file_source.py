@@ -253,8 +253,8 @@ def read_files(
         fragments = group_fragments(
             text_fragments,
             partition_bytes,
-            JoinedFragment.of,
-            keep_separate=lambda fragment: not fragment.text.can_cut,
+            JoinedFragment.from_fragments,
+            keep_separate=lambda fragment: not fragment.text.can_split,
             partitions=partitions,
         )
     return FileSource(file_format, files, common_schema, fragments, settings=settings, columns=wanted)
@@ -316,7 +316,7 @@ def _check_options(format: str | None, partition_bytes: int, partitions: int | N
         )
     for name, value in (("partition_bytes", partition_bytes), ("partitions", partitions)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ConfigError(f"{name}={value!r}: expected a whole number above 0")
+            raise ConfigError(f"{name}={value!r}: expected an integer above 0")
 
 
 def _list_paths(paths: Paths) -> list[str]:

@@ -231,10 +231,10 @@ def plan_json(text: TextFile, partition_bytes: int) -> list[JsonFragment]:
     bounds: list[tuple[int, int | None]] = [(start, None)]
     if is_array:
         start = len(head) - len(first_text) + 1
-        bounds = [*_cut_elements(text, start, split_evenly(start, size, partition_bytes) if text.can_cut else [])]
+        bounds = [*_cut_elements(text, start, split_evenly(start, size, partition_bytes) if text.can_split else [])]
     else:
         _check_lines(text, first_text, complete=complete)
-        if text.can_cut:
+        if text.can_split:
             bounds = list(pairwise([start, *_line_starts(text, split_evenly(start, size, partition_bytes)), size]))
     blank = JsonFragment(text.file, None, 0, text, 0, None, pa.schema([]), frozenset(), is_array)
     return [replace(blank, nbytes=(b or size) - a, start=a, stop=b, parsed_rows=_ParsedRows()) for a, b in bounds]

@@ -51,8 +51,8 @@ def _keeps_ascii(encoding: str) -> bool:
 class TextFile:
     """A text file whose parts are read as UTF-8.
 
-    Positions are bytes of the file if it can be split (`can_cut`), otherwise bytes of its UTF-8 text. Compressed files
-    cannot be split, nor encodings in which a newline byte may be part of another character.
+    Positions are bytes of the file if it can be split (`can_split`), otherwise bytes of its UTF-8 text. Compressed
+    files cannot be split, nor encodings in which a newline byte may be part of another character.
     """
 
     file: File
@@ -64,19 +64,19 @@ class TextFile:
         return self.file.is_local
 
     @property
-    def can_cut(self) -> bool:
+    def can_split(self) -> bool:
         return self.compression is None and self.file.size is not None and _keeps_ascii(self.encoding)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
         """Return the UTF-8 bytes between two positions."""
-        if self.can_cut:
+        if self.can_split:
             return self._as_utf8(self.file.read(start, stop), start)
         data = self._as_utf8(self._read_stored(), 0)
         return data.slice(start, (data.size if stop is None else stop) - start)
 
     def head(self, nbytes: int) -> tuple[bytes, bool]:
         """Return about the first `nbytes` bytes, in the units of positions, and whether they are the complete text."""
-        if self.can_cut:
+        if self.can_split:
             size = self.file.size or 0
             return self.file.read(0, min(nbytes, size)).to_pybytes(), nbytes >= size
         stored = self._read_stored(nbytes)
@@ -91,11 +91,11 @@ class TextFile:
 
     def decode_head(self, head: bytes) -> str:
         """Return a head as a string; an invalid character, or a truncated one at the end, is replaced."""
-        return head.decode(self.encoding if self.can_cut else _UTF8, errors="replace")
+        return head.decode(self.encoding if self.can_split else _UTF8, errors="replace")
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Yield the bytes between two positions in blocks, not decoded if the file can be split."""
-        if not self.can_cut:
+        if not self.can_split:
             yield self.read(start, stop).to_pybytes()
             return
         end = (self.file.size or 0) if stop is None else stop
@@ -115,7 +115,7 @@ class TextFile:
             raise RejectedValueError(
                 f'{self.file.name}: starts with the byte order mark of UTF-16; use encoding="utf-16"'
             )
-        return len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_cut) else 0
+        return len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_split) else 0
 
     def _read_stored(self, nbytes: int | None = None) -> pa.Buffer:
         """Return the first `nbytes` decompressed bytes, or all, in the encoding of the file."""

@@ -42,7 +42,7 @@ class PredictionOptions:
                 raise ConfigError(f"{option} must be True or False, not {getattr(self, option)!r}")
         is_integer = isinstance(self.top_k, int | np.integer) and not isinstance(self.top_k, bool)
         if self.top_k is not None and not (is_integer and self.top_k > 0):
-            raise ConfigError(f"top_k must be a whole number of classes from 1 on, or None, not {self.top_k!r}")
+            raise ConfigError(f"top_k must be an integer of at least 1, or None, not {self.top_k!r}")
         for name, value in (self.threshold if isinstance(self.threshold, Mapping) else {"": self.threshold}).items():
             if isinstance(self.threshold, Mapping):
                 decoder = _target(decoders, name)

@@ -241,7 +241,7 @@ def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:
         raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
     is_integer = isinstance(block_rows, numbers.Integral) and not isinstance(block_rows, bool)
     if not is_integer or not 1 <= block_rows <= _MAX_BLOCK_ROWS:
-        raise ConfigError(f"block_rows={block_rows!r}: expected a whole number from 1 to {_MAX_BLOCK_ROWS:,}")
+        raise ConfigError(f"block_rows={block_rows!r}: expected an integer from 1 to {_MAX_BLOCK_ROWS:,}")
     if block_rows * widest > MAX_CHUNK_BYTES:
         raise ConfigError(
             f"block_rows={block_rows:,}: the widest output has {widest:,} bytes per row, so its blocks would have more "

@@ -30,7 +30,7 @@ _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 FIRST_ROWS = 5
 """The number of rows of each split that reports and cards show."""
-Gap: TypeAlias = tuple[str, int, str, str]
+MissingCell: TypeAlias = tuple[str, int, str, str]
 """A missing or unreadable cell of the first rows: split, row in it, feature, and "missing" or "unreadable"."""
 
 
@@ -59,7 +59,7 @@ class FileEntry:
     slots: int | None = None
 
     @classmethod
-    def of(cls, name: str, data: Buffer, rows: int | None = None, slots: int | None = None) -> FileEntry:
+    def from_data(cls, name: str, data: Buffer, rows: int | None = None, slots: int | None = None) -> FileEntry:
         """Return the entry of a new file with the bytes `data`."""
         view = byte_view(data)
         covered = view[:-CHECKSUM_BYTES] if is_chunk(name) else view
@@ -126,7 +126,7 @@ class Manifest:
         The source of the rows: files and their format.
     settings : mapping
         The parameters that the dataset was written with.
-    gaps : tuple of Gap or None
+    missing_cells : tuple of MissingCell or None
         The missing and unreadable cells of the first rows of each split; None of datasets without this record.
     """
 
@@ -135,7 +135,7 @@ class Manifest:
     files: Mapping[str, FileEntry]
     source: Mapping[str, Any] | None
     settings: Mapping[str, Any]
-    gaps: tuple[Gap, ...] | None = None
+    missing_cells: tuple[MissingCell, ...] | None = None
 
     def to_bytes(self) -> bytes:
         """Return the manifest as canonical JSON with a checksum: equal manifests have the same bytes."""
@@ -148,7 +148,7 @@ class Manifest:
                 "files": _files_to_json(self.files),
                 "source": self.source,
                 "settings": self.settings,
-                **({} if self.gaps is None else {"gaps": list(map(list, self.gaps))}),
+                **({} if self.missing_cells is None else {"gaps": list(map(list, self.missing_cells))}),
             },
         )
 
@@ -163,7 +163,7 @@ class Manifest:
                 _files_from_json(body["files"]),
                 body["source"],
                 body["settings"],
-                None if body.get("gaps") is None else _gaps_from_json(body["gaps"]),
+                None if body.get("gaps") is None else _missing_cells_from_json(body["gaps"]),
             )
             if not _VERSION.fullmatch(manifest.version):
                 raise ValueError(f"the version {manifest.version!r} is not a folder name")
@@ -195,19 +195,19 @@ class Receipt:
         The entry of each file of the part by name.
     filled : sequence of tuple
         Row number, column and reason of each medium that could not be decoded and got the fill value.
-    gaps : tuple of Gap
+    missing_cells : tuple of MissingCell
         The missing and unreadable cells among the first rows of the split.
     """
 
     files: Mapping[str, FileEntry]
     filled: Sequence[tuple[int, str, str]] = ()
-    gaps: tuple[Gap, ...] = ()
+    missing_cells: tuple[MissingCell, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the receipt as JSON with a checksum."""
         filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
-        gaps = {"gaps": list(map(list, self.gaps))} if self.gaps else {}
-        return _seal("receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **gaps})
+        missing_cells = {"gaps": list(map(list, self.missing_cells))} if self.missing_cells else {}
+        return _seal("receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **missing_cells})
 
     @classmethod
     def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
@@ -215,7 +215,7 @@ class Receipt:
         body = _unseal("receipt", data, where)
         with _error_context(where):
             filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
-            return cls(_files_from_json(body["files"]), filled, _gaps_from_json(body.get("gaps", ())))
+            return cls(_files_from_json(body["files"]), filled, _missing_cells_from_json(body.get("gaps", ())))
 
 
 def _seal(kind: str, body: Mapping[str, Any]) -> bytes:
@@ -263,8 +263,8 @@ def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
     return {_validate_name(name): _validate_entry(name, entry) for name, entry in files.items()}
 
 
-def _gaps_from_json(gaps: Sequence[Any]) -> tuple[Gap, ...]:
-    return tuple((str(split), validate_count(row), str(name), str(kind)) for split, row, name, kind in gaps)
+def _missing_cells_from_json(cells: Sequence[Any]) -> tuple[MissingCell, ...]:
+    return tuple((str(split), validate_count(row), str(name), str(kind)) for split, row, name, kind in cells)
 
 
 def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:

@@ -32,7 +32,7 @@ def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     filesystem_options = dict(options)
     attempts = filesystem_options.pop("attempts", ATTEMPTS)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-        raise ConfigError(f'storage_options: "attempts" must be a whole number of at least 1, not {attempts!r}')
+        raise ConfigError(f'storage_options: "attempts" must be an integer of at least 1, not {attempts!r}')
     return attempts, filesystem_options
 
 

@@ -87,7 +87,7 @@ def plan_stream(
         assignment.dropping,
         source_columns(assignment.dropping, [*assignment.columns, *fold_columns(folded)]),
         contexts,
-        Placement.of([part.rows for part in partition_counts], [part.counts for part in partition_counts]),
+        Placement.from_counts([part.rows for part in partition_counts], [part.counts for part in partition_counts]),
     )
     if not (row_count := sum(plan.placement.source_rows)):
         raise ColumnError("the data has no rows: nothing to stream")

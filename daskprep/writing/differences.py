@@ -35,7 +35,7 @@ def differences(
     ]
     if not messages and recipe.learned is not None:
         fitted = state_files(recipe.describe(recipe.learned))[METADATA]
-        if committed.files.get(METADATA) != FileEntry.of(METADATA, fitted):
+        if committed.files.get(METADATA) != FileEntry.from_data(METADATA, fitted):
             messages = ["its fitted state differs"]
     return "; ".join(messages) or "another version of daskprep wrote it, or its features read other files"
 

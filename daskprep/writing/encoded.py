@@ -28,7 +28,7 @@ from daskprep.storage.checkpoint import write_with_checksum
 from daskprep.storage.checksum import byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
-from daskprep.storage.manifest import FIRST_ROWS, Gap
+from daskprep.storage.manifest import FIRST_ROWS, MissingCell
 from daskprep.writing.placement import SPLITS, Placement, Run
 from daskprep.writing.scratch import scratch_name
 
@@ -228,7 +228,7 @@ def group_by_split(
     """
     chosen = {split: rows.rows_in_split(code, splits, repeats) for split, code in SPLITS.items()}
     present = {split: order for split, order in chosen.items() if len(order)}
-    _save_gaps(folder, partition, missing_codes, rows.first_rows(partition, present, {}))
+    _save_missing_cells(folder, partition, missing_codes, rows.first_rows(partition, present, {}))
     encoded: dict[str, dict[str, EncodedOrCells]] = {split: {} for split in present}
     for name, array in _check_outputs(rows, row_ids, outputs):
         for split, order in present.items():
@@ -253,7 +253,7 @@ def save_encoded(
     ends = {split: rows.placement.counts[partition, SPLITS[split]] for split in present}
     chosen = {split: order[rows.placement.offset(partition, split) :][: ends[split]][:FIRST_ROWS] for split in present}
     first_rows = rows.first_rows(partition, chosen, dict(zip(present, positions, strict=False)))
-    _save_gaps(folder, partition, missing_codes, first_rows)
+    _save_missing_cells(folder, partition, missing_codes, first_rows)
     is_identity = _is_identity(order, len(splits))
     cells = []
     with write_with_checksum(folder, scratch_name("encoded", partition)) as write:
@@ -271,22 +271,22 @@ def save_encoded(
         _write_varlen(write, [column for array in cells for column in varlen_buffers(array)], size)
 
 
-def _save_gaps(
+def _save_missing_cells(
     folder: Folder, partition: int, missing_codes: MissingCodes, first_rows: Iterable[tuple[str, int, int]]
 ) -> None:
     """Write the missing and unreadable cells of the first rows of splits to a file, if any are."""
-    gaps: list[Gap] = [
+    missing_cells: list[MissingCell] = [
         (split, position, name, ("missing", "unreadable")[codes[row] - 1])
         for split, position, row in first_rows
         for name, codes in missing_codes.items()
         if codes[row]
     ]
-    if gaps:
-        folder.write(scratch_name("gaps", partition), json.dumps(gaps).encode(), durable=False)
+    if missing_cells:
+        folder.write(scratch_name("gaps", partition), json.dumps(missing_cells).encode(), durable=False)
 
 
-def read_gaps(folder: Folder, rows: EncodedRows, split: str) -> tuple[Gap, ...]:
-    """Return the missing and unreadable cells of the first rows of a split, from the files of `_save_gaps`."""
+def read_missing_cells(folder: Folder, rows: EncodedRows, split: str) -> tuple[MissingCell, ...]:
+    """Return the missing and unreadable cells of the first rows of a split, from the files of `_save_missing_cells`."""
     first = range(min(FIRST_ROWS, rows.layout.rows[split]))
     partitions = None if rows.seed is not None else {run.partition for run in rows.placement.runs(split, first)}
     present = folder.sizes()
@@ -294,8 +294,8 @@ def read_gaps(folder: Folder, rows: EncodedRows, split: str) -> tuple[Gap, ...]:
         scratch_name("gaps", one)
         for one in (range(len(rows.placement.source_rows)) if partitions is None else partitions)
     ]
-    gaps = [tuple(gap) for name in names if name in present for gap in json.loads(bytes(folder.read(name)))]
-    return tuple(sorted(gap for gap in gaps if gap[0] == split))
+    missing_cells = [tuple(cell) for name in names if name in present for cell in json.loads(bytes(folder.read(name)))]
+    return tuple(sorted(cell for cell in missing_cells if cell[0] == split))
 
 
 def _write_varlen(write: Callable[..., int], varlen: Sequence[tuple[np.ndarray, pa.Buffer]], size: int) -> None:

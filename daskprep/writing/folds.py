@@ -109,7 +109,7 @@ class FoldedJob(WriteJob):
             data = job.root.read(MANIFEST)
             manifest, fold_folder = Manifest.from_bytes(data, job.root.url), f"{FOLD_PREFIX}{number}"
             finish_cleaning(job.root, manifest)
-            files[f"{fold_folder}/{MANIFEST}"] = FileEntry.of(MANIFEST, data)
+            files[f"{fold_folder}/{MANIFEST}"] = FileEntry.from_data(MANIFEST, data)
             files |= {f"{fold_folder}/{manifest.version}/{name}": entry for name, entry in manifest.files.items()}
         layout = choose_layout(self.recipe.features, learned, {}, self.options)
         settings = {**self.options.settings, "folds": len(jobs)}

@@ -162,8 +162,10 @@ class WriteJob:
         files = {name: entry for receipt in receipts for name, entry in receipt.files.items()}
         files |= {**state_future.result(), **metadata.result(), **self._write_rejects(plan, receipts)}
         flushed.result()
-        gaps = tuple(sorted(gap for receipt in receipts for gap in receipt.gaps))
-        commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings, gaps))
+        missing_cells = tuple(sorted(cell for receipt in receipts for cell in receipt.missing_cells))
+        commit(
+            self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings, missing_cells)
+        )
 
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
         """Write the damaged files of a committed version again, with the same bytes; `damaged` are their names."""
@@ -225,7 +227,9 @@ class WriteJob:
             )
         if self._stores_assignments:  # encoding reads splits and repeats from scratch
             contexts = [dataclasses.replace(context, assignment=None, repeats=None) for context in contexts]
-        placement = Placement.of([one.rows for one in partition_counts], [one.counts for one in partition_counts])
+        placement = Placement.from_counts(
+            [one.rows for one in partition_counts], [one.counts for one in partition_counts]
+        )
         if not placement.rows:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"

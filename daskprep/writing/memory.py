@@ -48,7 +48,7 @@ class MemoryLimit:
     threads: int
 
     @classmethod
-    def of(cls, memory: str | int) -> MemoryLimit:
+    def from_size(cls, memory: str | int) -> MemoryLimit:
         """Return the limit for the workers of the current scheduler."""
         processes, threads = partitions.worker_threads()
         # In addition to the workers of a cluster, count this process.
@@ -86,7 +86,7 @@ def plan_source(
         return as_source(frame, columns=columns, **options)
     if frames := get_splits(frame):
         return combine_splits(frames, columns, lambda one, own_columns: plan_source(one, own_columns, memory, options))
-    limit = MemoryLimit.of(memory)
+    limit = MemoryLimit.from_size(memory)
     allowed = limit.partition_bytes
     if allowed < MIN_PARTITION_BYTES:
         reason = f"partitions have at least {format_bytes(MIN_PARTITION_BYTES)}"

@@ -21,7 +21,7 @@ from daskprep.storage.files import Folder
 from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
-from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, read_gaps
+from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, read_missing_cells
 
 RECEIPTS = "receipts"
 
@@ -102,8 +102,8 @@ class PartWriter:
         }
         if self.syncs:
             self.version.sync(files)
-        gaps = read_gaps(self.scratch, self.rows, part.split) if part.number == 0 else ()
-        receipt = Receipt(files, filled, gaps)
+        missing_cells = read_missing_cells(self.scratch, self.rows, part.split) if part.number == 0 else ()
+        receipt = Receipt(files, filled, missing_cells)
         if self.expected is None:
             # A resumed write checks the files against the receipt, so neither must survive a power failure.
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)
@@ -212,7 +212,7 @@ def write_file(
     durable: Durable = True,
 ) -> FileEntry:
     """Write a file and return its entry; CorruptDatasetError if `expected`, of a repair, has another entry for it."""
-    entry = FileEntry.of(name, data, rows, slots)
+    entry = FileEntry.from_data(name, data, rows, slots)
     if expected is not None and expected.get(name) != entry:
         raise CorruptDatasetError(
             f"{name} cannot be repaired: the source, or other versions of pyarrow and zarr, result in other bytes than "

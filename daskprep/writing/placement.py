@@ -41,7 +41,7 @@ class Placement:
     counts: np.ndarray
 
     @classmethod
-    def of(cls, source_rows: Sequence[int], counts: Sequence[Sequence[int]]) -> Placement:
+    def from_counts(cls, source_rows: Sequence[int], counts: Sequence[Sequence[int]]) -> Placement:
         """Return a placement from the two sequences, with a number or counts for each partition."""
         return cls(tuple(source_rows), np.array(counts, np.int64).reshape(len(source_rows), len(SPLITS)))
 

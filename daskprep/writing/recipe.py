@@ -90,7 +90,7 @@ class Options:
             ("shuffle", isinstance(self.shuffle, bool), "True or False"),
             ("overwrite", isinstance(self.overwrite, bool), "True or False"),
             ("shards", isinstance(self.shards, bool | None), "True, False, or None to choose by the store"),
-            ("seed", is_integer(self.seed), "a whole number"),
+            ("seed", is_integer(self.seed), "an integer"),
             ("version", isinstance(self.version, str | None), 'text, for example "2024-06-01"'),
         ):
             if not is_valid:

@@ -87,7 +87,7 @@ def write(prep: dp.Preprocessor, encoded: dict[str, np.ndarray]) -> Write:
             files["rejects.parquet"] = encode_table([{name: pa.array(one) for name, one in rejects.items()}], 10)
         for name, data in files.items():
             Folder.open(path).write(f"{version}/{name}", data, durable=False)
-        entries = {name: FileEntry.of(name, data) for name, data in files.items()}
+        entries = {name: FileEntry.from_data(name, data) for name, data in files.items()}
         manifest = Manifest(version, layout, entries, {"path": "made.csv"}, {})
         Folder.open(path).write(MANIFEST, manifest.to_bytes(), durable=False)
         return manifest

@@ -381,7 +381,7 @@ def test_a_whole_cache_needs_no_files(tmp_path, gone):
     assert epochs() == (expected, expected, [told])
     assert epochs() == (expected, expected, [])
     dataset.clear_cache()
-    with pytest.raises(MediaError, match="there is no such file"):
+    with pytest.raises(MediaError, match="no such file"):
         epochs()
 
 

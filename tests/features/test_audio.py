@@ -216,7 +216,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"window_shift_in_s": -1.0}, "window_shift_in_s is -1.0"),
         ({"sampling_rate": 8_000, "num_fft_points": 100}, "num_fft_points is 100: use at least the 320"),
         ({"num_fft_points": 10}, "num_fft_points is 10: use at least the 40"),
-        ({"num_filter_bands": 0}, "num_filter_bands must be a whole number of at least 1"),
+        ({"num_filter_bands": 0}, "num_filter_bands must be an integer of at least 1"),
         ({"max_seconds": 0}, "max_seconds must be more than 0"),
         ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
         ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
@@ -256,7 +256,7 @@ def test_rows_with_gaps_that_a_write_drops_are_padded_when_they_are_encoded():
 
 def test_a_broken_sound_is_an_error_that_names_it_or_padding():
     cells = [sound(1, 2, 3, 4), "/no/such.wav"]
-    with pytest.raises(MediaError, match=r'column "x": row 1 of this partition, /no/such.wav: there is no such file'):
+    with pytest.raises(MediaError, match=r'column "x": row 1 of this partition, /no/such.wav: no such file'):
         encode(dp.Audio(**RAW), *cells)
     filled = encode(dp.Audio(**RAW, on_error="fill", padding_value=0.5), *cells)
     assert filled[:, :, 0].tolist() == [[1, 2, 3, 4], [0.5] * 4]

@@ -202,7 +202,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"mode": "lasy"}, 'Did you mean "lazy"'),
         ({"resize_method": "interpolation"}, 'Did you mean "interpolate"'),
         ({"jpeg_decoder": "cv2"}, "jpeg_decoder must be one of"),
-        ({"max_pixels": 0}, "max_pixels must be a whole number of at least 1"),
+        ({"max_pixels": 0}, "max_pixels must be an integer of at least 1"),
     ],
 )
 def test_parameters_that_contradict_each_other_are_refused(params, message):
@@ -248,7 +248,7 @@ def test_a_column_without_any_image_has_nothing_to_fill_with():
 
 def test_a_broken_image_is_an_error_that_names_it():
     cells = [flat(0), "/no/such.png"]
-    with pytest.raises(MediaError, match=r'column "x": row 1 of this partition, /no/such.png: there is no such file'):
+    with pytest.raises(MediaError, match=r'column "x": row 1 of this partition, /no/such.png: no such file'):
         encode(dp.Image(**SMALL), *cells)
 
 
@@ -280,7 +280,7 @@ def test_dropped_rows_say_why():
     assert cells.type == PARSED_TYPE
     assert may_drop_rows(feature)
     assert find_dropped_rows(feature, cells, None).tolist() == [True]
-    assert feature.explain_drop(cells[0].as_py()) == "/no/such.png: there is no such file"
+    assert feature.explain_drop(cells[0].as_py()) == "/no/such.png: no such file"
 
 
 def test_nothing_is_learned_from_broken_images():

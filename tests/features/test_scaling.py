@@ -229,7 +229,7 @@ def test_missing_cells_become_the_median():
         ({"bins": [1.0]}, "at least two finite edges in ascending order"),
         ({"bins": [1.0, 1.0]}, "at least two finite edges in ascending order"),
         ({"bins": [0, np.inf]}, "at least two finite edges in ascending order"),
-        ({"bins": 0}, "bins must be a whole number of at least 1"),
+        ({"bins": 0}, "bins must be an integer of at least 1"),
         ({"encoding": "bin"}, "Did you mean"),
         ({"normalization": "quantile"}, "normalization must be one of"),
     ],

@@ -29,7 +29,7 @@ def write(path: Path, blocks: int) -> None:
     files |= made["split_files"](layout, "train", {"row_id": np.arange(rows), "vector": vectors})
     for name, data in files.items():
         Folder.open(path).write(f"0a/{name}", data, durable=False)
-    entries = {name: FileEntry.of(name, data) for name, data in files.items()}
+    entries = {name: FileEntry.from_data(name, data) for name, data in files.items()}
     Folder.open(path).write(MANIFEST, Manifest("0a", layout, entries, None, {}).to_bytes(), durable=False)
 
 

@@ -84,7 +84,7 @@ def test_an_unknown_output_is_refused_at_once(train, names):
 
 @pytest.mark.parametrize("epoch", [-1, "2", 1.0, True])
 def test_an_epoch_is_a_whole_number(train, epoch):
-    with pytest.raises(ConfigError, match="epoch=.*expected a whole number from 0"):
+    with pytest.raises(ConfigError, match="epoch=.*expected an integer from 0"):
         train.loader(48).set_epoch(epoch)
 
 
@@ -102,17 +102,17 @@ def test_an_error_of_a_transform_is_given_as_it_is(train):
         ({"batch_size": 2048, "rank": 0, "world_size": 2048, "streams": 2048}, "1003 rows are too few for 2048 ranks"),
         ({"rank": 4, "world_size": 4}, "rank=4 of world_size=4: ranks are 0 to 3"),
         ({"rank": -1, "world_size": 4}, "rank=-1 of world_size=4"),
-        ({"rank": 0, "world_size": 0}, "world_size=0: expected a whole number from 1"),
+        ({"rank": 0, "world_size": 0}, "world_size=0: expected an integer from 1"),
         ({"rank": 0}, "pass both rank and world_size"),
         ({"world_size": 2}, "pass both rank and world_size"),
-        ({"batch_size": 0}, "batch_size=0: expected a whole number from 1"),
+        ({"batch_size": 0}, "batch_size=0: expected an integer from 1"),
         ({"streams": 0}, "streams=0"),
         ({"batch_size": 1.5}, "batch_size=1.5"),
         ({"shuffle": "no"}, "shuffle='no': expected True or False"),
         ({"shuffle": np.array([1, 0])}, r"shuffle=array\(\[1, 0\]\): expected True or False"),
         ({"drop_last": "no"}, "drop_last='no'"),
         ({"expand": None}, "expand=None"),
-        ({"seed": 1.9}, "seed=1.9: expected a whole number"),
+        ({"seed": 1.9}, "seed=1.9: expected an integer"),
         ({"seed": "7"}, "seed='7'"),
     ],
 )

@@ -302,7 +302,7 @@ def test_a_file_that_is_gone_is_named_and_the_loader_goes_on(photos, tmp_path, o
     gone.unlink()
     loader, before = split.loader(16, row_ids=True, **options), threading.active_count()
     for _ in range(2):
-        with pytest.raises(MediaError, match=rf'column "photo", row 60: {gone}: there is no such file.*on_error'):
+        with pytest.raises(MediaError, match=rf'column "photo", row 60: {gone}: no such file.*on_error'):
             list(loader)
         assert threading.active_count() == before
     gone.write_bytes(Path(photos[0]).read_bytes())

@@ -322,7 +322,7 @@ def test_a_transform_is_applied_last(train):
 @pytest.mark.parametrize(
     ("pack", "message"),
     [
-        (dp.Packing(0, ["review"]), "block_size=0: expected a whole number from 1"),
+        (dp.Packing(0, ["review"]), "block_size=0: expected an integer from 1"),
         (dp.Packing(8, ["review", "rare"]), "expected one output.*create a loader for each"),
         (dp.Packing(8, []), "expected one output"),
         (dp.Packing(8, "rare"), '"rare" is a binary: expected an output of a Sequence or Text, such as review'),

@@ -63,7 +63,7 @@ def test_failures_come_in_the_order_of_rows_with_their_paths(tmp_path: Path) -> 
     )
     failures = decoded(IMAGES, cells.slice(0, 3))[1]
     assert [one.row for one in failures] == [0, 2]
-    assert failures[0] == Failure(0, str(tmp_path / "none.png"), "there is no such file")
+    assert failures[0] == Failure(0, str(tmp_path / "none.png"), "no such file")
     assert "cut short" in failures[1].reason
 
 
@@ -122,7 +122,7 @@ def test_pack_puts_bytes_in_place_of_paths(tmp_path: Path) -> None:
     packed, failures = IMAGES.pack(convert_media_column([str(tmp_path / "a.png"), None, gone, b"in memory"], "image"))
     contents = [{"bytes": picture(), "path": None}, None, {"bytes": None, "path": gone}]
     assert packed.to_pylist() == [*contents, {"bytes": b"in memory", "path": None}]
-    assert failures == [Failure(2, gone, "there is no such file")]
+    assert failures == [Failure(2, gone, "no such file")]
 
 
 def test_what_was_packed_is_decoded_as_its_file_is(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_failing_storage_is_no_fault_of_a_file(base: Path, number: int) -> None:
 
 def test_what_is_wrong_with_a_remote_file_is_told(memory: str) -> None:
     reader = MediaReader(memory)
-    with pytest.raises(MediaError, match=f"{memory}/none.png: there is no such file"):
+    with pytest.raises(MediaError, match=f"{memory}/none.png: no such file"):
         reader.read("none.png")
     with pytest.raises(MediaError, match="a folder|no such file"):
         reader.read("deep")

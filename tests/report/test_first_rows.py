@@ -60,7 +60,7 @@ def test_gaps_of_the_first_rows_are_those_of_the_source(tmp_path_factory, seed, 
     source = dp.read_files(path / "a.parquet", partition_bytes=1)
     prep = dp.Preprocessor(FEATURES, split=split, balance=balance)
     dataset = prep.fit_write(source, path / "a.dp", shuffle=shuffle, block_rows=16)
-    assert list(dataset.manifest.gaps) == gaps_of(frame, dataset)
+    assert list(dataset.manifest.missing_cells) == gaps_of(frame, dataset)
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot be read")
@@ -89,7 +89,7 @@ def test_a_dataset_that_does_not_say_which_cells_are_imputed_says_which_may_be(t
     frame = pd.DataFrame({"price": [10.0, None, 14.0, 12.0], "whole": [1.0, 2.0, 3.0, 2.0]})
     features = {"price": FEATURES["price"], "whole": dp.Number(missing_value_strategy="fill_with_mean")}
     dataset = dp.Preprocessor(features).fit_write(frame, tmp_path / "a.dp")
-    older = dataclasses.replace(dataset.manifest, gaps=None)
+    older = dataclasses.replace(dataset.manifest, missing_cells=None)
     assert b"gaps" not in older.to_bytes()
     (tmp_path / "a.dp" / MANIFEST).write_bytes(older.to_bytes())
     opened = dp.open_dataset(tmp_path / "a.dp")

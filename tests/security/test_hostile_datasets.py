@@ -61,7 +61,7 @@ class Hostile:
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_bytes(data)
         rows = self.manifest["files"].get(name, [0, 0])[2:]
-        self.manifest["files"][name] = [*FileEntry.of(name, data).to_list(), *rows]
+        self.manifest["files"][name] = [*FileEntry.from_data(name, data).to_list(), *rows]
 
     def read(self, name: str) -> bytes:
         data = (self.folder / name).read_bytes()

@@ -114,7 +114,7 @@ def test_an_index_whose_checksums_fit_reads_nothing_else(sharded: Path, tmp_path
     numbers = b"".join(struct.pack("<2Q", *one) for one in index)
     data = data[: -len(tail)] + struct.pack(f"<{slots}I", *checksums) + numbers + crc32c(numbers).to_bytes(4, "little")
     file.write_bytes(data)
-    hostile.manifest["files"][SHARD] = FileEntry.of(SHARD, data, ROWS, slots).to_list()
+    hostile.manifest["files"][SHARD] = FileEntry.from_data(SHARD, data, ROWS, slots).to_list()
     hostile.seal()
     found = outcomes(readings(tmp_path / "a.dp"))
     assert {found[name] for name in ("read", "some rows", "loader")} == {"CorruptDatasetError"}
@@ -240,7 +240,7 @@ def test_a_fold_whose_version_leads_out_is_refused(folded: Path, tmp_path: Path,
     fold.manifest["version"] = version
     fold.seal()
     name = "fold-0/manifest.json"
-    hostile.manifest["files"][name] = FileEntry.of(name, (hostile.folder / name).read_bytes()).to_list()
+    hostile.manifest["files"][name] = FileEntry.from_data(name, (hostile.folder / name).read_bytes()).to_list()
     hostile.seal()
     found = outcomes(fold_readings(tmp_path / "a.dp"))
     assert (found["fold"], found["all"]) == ("CorruptDatasetError",) * 2

@@ -42,7 +42,7 @@ def test_a_table_of_another_layout_is_refused_before_it_is_decoded(
     folder, sink = made.files.folder, pa.BufferOutputStream()
     pq.write_table(change(made["train"].table()).combine_chunks(), sink)
     folder.write(NAME, sink.getvalue())
-    piece = reading.BlockLocation(NAME, FileEntry.of(NAME, sink.getvalue()), len(made["train"]), (0,))
+    piece = reading.BlockLocation(NAME, FileEntry.from_data(NAME, sink.getvalue()), len(made["train"]), (0,))
     monkeypatch.setattr(reading, "decode_table", lambda *_: pytest.fail("it was decoded"))
     with pytest.raises(CorruptDatasetError, match=r"part-00000\.parquet was altered"):
         reading.read_table(folder, piece, [made["train"].output("a")])

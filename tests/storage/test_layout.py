@@ -102,7 +102,7 @@ def test_layout_without_outputs_holds_row_numbers() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 2**24 + 1, 1.5, True, "8"])
 def test_block_rows_that_make_no_sense_are_an_error(wrong: object) -> None:
-    with pytest.raises(ConfigError, match=r"block_rows=.*expected a whole number from 1 to 16,777,216"):
+    with pytest.raises(ConfigError, match=r"block_rows=.*expected an integer from 1 to 16,777,216"):
         layout({"train": 5}, wrong)  # type: ignore[arg-type]
 
 

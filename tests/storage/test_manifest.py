@@ -41,7 +41,7 @@ def test_manifest_is_read_as_it_was_written() -> None:
 
 
 def test_an_entry_is_of_its_bytes_alone() -> None:
-    entry = FileEntry.of("metadata.json", b"abc")
+    entry = FileEntry.from_data("metadata.json", b"abc")
     assert entry.matches("metadata.json", b"abc") is True
     assert entry.matches("metadata.json", b"abx") is False
     assert entry.matches("metadata.json", b"abcx") is False
@@ -193,7 +193,7 @@ def test_entries_tell_two_chunks_apart() -> None:
     # The whole of every chunk has the same checksum, because each ends with its own.
     assert crc32c(one) == crc32c(other)
     name = "train/arrays.zarr/a/c.0.0"
-    entry = FileEntry.of(name, one, 4)
+    entry = FileEntry.from_data(name, one, 4)
     assert entry == FileEntry(len(one), int.from_bytes(one[-4:], "little"), 4)
     assert entry.matches(name, one)
     assert not entry.matches(name, other)
@@ -202,7 +202,7 @@ def test_entries_tell_two_chunks_apart() -> None:
 @pytest.mark.parametrize("name", ["train/arrays.zarr/a/c.0.0", "train/table/part-00000.parquet"])
 def test_entry_is_of_no_altered_file(name: str) -> None:
     content = encode_chunk(np.arange(12, dtype="uint16").reshape(4, 3), 4, "none")
-    entry = FileEntry.of(name, content)
+    entry = FileEntry.from_data(name, content)
     assert entry.matches(name, content)
     for position in range(len(content)):
         altered = bytearray(content)
@@ -284,7 +284,7 @@ def test_rows_of_tables_and_formats_must_be_those_of_the_layout() -> None:
 
 def test_an_entry_of_a_shard_covers_its_tail_alone() -> None:
     data, name = bytes(range(100)), "train/arrays.zarr/a/c.0.0"
-    entry = FileEntry.of(name, data, 2, 3)
+    entry = FileEntry.from_data(name, data, 2, 3)
     tail = data[100 - tail_bytes(3) : -CHECKSUM_BYTES]
     assert entry == FileEntry(100, crc32c(tail), 2, 3)
     assert FileEntry(100, 5).chunks(lambda _: b"") == [Span(0, 100, 5)]
@@ -294,7 +294,7 @@ def test_an_entry_is_of_no_altered_shard() -> None:
     name = "train/arrays.zarr/a/c.0.0"
     chunks = [encode_chunk(np.full((4, 3), value, "uint16"), 4, "none") for value in (1, 2)]
     shard = encode_shard(chunks, 3)
-    entry = FileEntry.of(name, shard, 8, 3)
+    entry = FileEntry.from_data(name, shard, 8, 3)
     edges = [0, len(chunks[0]), len(chunks[0]) + len(chunks[1])]
     checksums = [int.from_bytes(chunk[-CHECKSUM_BYTES:], "little") for chunk in chunks]
     assert entry.chunks(lambda start: shard[start:]) == list(map(Span, edges, edges[1:], checksums))

@@ -77,7 +77,7 @@ def test_every_altered_byte_is_noticed(tmp_path: Path, compression: Any) -> None
     output, folder = Output("x", "uint16", (2,)), Folder.open(tmp_path)
     rows = numbers(10, output)
     shard = shards(rows, compression)[0]
-    entry = FileEntry.of(NAME, shard, 10, SLOTS)
+    entry = FileEntry.from_data(NAME, shard, 10, SLOTS)
     assert entry.matches(NAME, shard)
     reader = BlockReader(folder, output, BLOCK, compression)
     for position in range(len(shard)):
@@ -96,7 +96,7 @@ def test_chunks_that_changed_places_are_noticed(tmp_path: Path) -> None:
     rows = numbers(12, output)
     shard, turned = shards(rows, "none")[0], shards(rows[::-1].copy(), "none")[0]
     tail = tail_bytes(SLOTS)
-    entry = FileEntry.of(NAME, shard, 12, SLOTS)
+    entry = FileEntry.from_data(NAME, shard, 12, SLOTS)
     folder.write("x", turned[:-tail] + shard[-tail:])
     assert not entry.matches(NAME, turned[:-tail] + shard[-tail:])
     for chunk in range(SLOTS):
@@ -137,7 +137,7 @@ def test_an_index_that_lies_is_an_error(slots: list[tuple[int, int]]) -> None:
 def test_spans_are_those_of_the_chunks() -> None:
     chunks = [b"12345678", b"abcdef", b"0123456789"]
     shard = encode_shard(chunks, 5)
-    spans = chunk_spans(shard[-tail_bytes(5) :], len(shard), FileEntry.of(NAME, shard, 1, 5).crc32c)
+    spans = chunk_spans(shard[-tail_bytes(5) :], len(shard), FileEntry.from_data(NAME, shard, 1, 5).crc32c)
     assert [shard[span.start : span.stop] for span in spans] == chunks
     assert [span.stop for span in spans] == list(accumulate(map(len, chunks)))
     assert [span.crc32c for span in spans] == [int.from_bytes(chunk[-4:], "little") for chunk in chunks]
@@ -147,4 +147,4 @@ def test_a_block_that_a_shard_has_not_is_an_error(tmp_path: Path) -> None:
     folder, shard = Folder.open(tmp_path), shards(numbers(5, Output("x", "uint16", (2,))), "lz4")[0]
     folder.write("x", shard)
     with pytest.raises(CorruptDatasetError, match="was altered"):
-        chunk_span(folder, BlockLocation("x", FileEntry.of(NAME, shard, 5, SLOTS), BLOCK, chunk=2))
+        chunk_span(folder, BlockLocation("x", FileEntry.from_data(NAME, shard, 5, SLOTS), BLOCK, chunk=2))

@@ -170,7 +170,7 @@ def test_filled_media_are_listed(broken, tmp_path, shuffle):
     listed = dataset.rejects().to_pylist()
     assert [(one["row_id"], one["column"]) for one in listed] == [(row, "photo") for row in BROKEN]
     assert "cut.png: " in listed[0]["reason"]
-    assert "none.png: there is no such file" in listed[1]["reason"]
+    assert "none.png: no such file" in listed[1]["reason"]
     arrays = dataset["train"].read(["row_id", "photo"])
     mean = dataset.learned["photo"].mean_colour
     for row in BROKEN:
@@ -182,7 +182,7 @@ def test_filled_media_are_listed(broken, tmp_path, shuffle):
 def test_rows_of_broken_files_are_dropped_and_listed(broken, tmp_path, how):
     dataset = photos({**how, "on_error": "drop"}).fit_write(broken, tmp_path / "a.dp", block_rows=7)
     assert [one["row_id"] for one in dataset.rejects().to_pylist()] == list(BROKEN)
-    assert "none.png: there is no such file" in dataset.rejects()["reason"][1].as_py()
+    assert "none.png: no such file" in dataset.rejects()["reason"][1].as_py()
     arrays = dataset["train"].read(["row_id", "photo"])
     assert arrays["row_id"].tolist() == [row for row in range(ROWS) if row not in BROKEN]
 

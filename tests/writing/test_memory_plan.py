@@ -46,7 +46,7 @@ def test_what_is_no_number_of_bytes_is_refused(given: object) -> None:
 def test_partitions_are_cut_to_fit(file: str) -> None:
     roomy = plan_source(file, ["x", "city"], "2GB", {})
     tight = plan_source(file, ["x", "city"], "364MB", {})
-    allowed = MemoryLimit.of("364MB").partition_bytes
+    allowed = MemoryLimit.from_size("364MB").partition_bytes
     assert roomy.npartitions == 1
     assert tight.npartitions > 1
     assert max(fragment.nbytes for fragment in tight.fragments) <= allowed
@@ -86,7 +86,7 @@ def test_codes_count_as_the_texts_that_they_stand_for(tmp_path: Path) -> None:
     texts = pa.array([f"{i} " + "word " * 60 for i in range(10)])
     table = pa.table({"x": pa.DictionaryArray.from_arrays(pa.array(list(range(10)) * 10_000), texts)})
     source = plan_source(table, ["x"], "400MB", {})
-    allowed = MemoryLimit.of("400MB").partition_bytes
+    allowed = MemoryLimit.from_size("400MB").partition_bytes
     read = [source.read(i, ["x"])["x"].to_pylist() for i in range(source.npartitions)]
     assert allowed / 2 < max(sum(map(len, cells)) for cells in read) <= allowed
     numbers = pa.table({"x": pa.array([1, 2] * 500).dictionary_encode()})

@@ -8,7 +8,7 @@ import pytest
 from daskprep.writing.placement import SPLITS, Placement, Run
 
 # Of three partitions, one empty, and of a split that has no rows.
-PLACED = Placement.of([5, 0, 4], [[2, 0, 3], [0, 0, 0], [1, 0, 3]])
+PLACED = Placement.from_counts([5, 0, 4], [[2, 0, 3], [0, 0, 0], [1, 0, 3]])
 
 
 def test_rows_of_splits_and_of_the_source_are_added_up():
@@ -25,7 +25,7 @@ def test_rows_of_splits_and_of_the_source_are_added_up():
 
 
 def test_no_partitions_have_no_rows():
-    none = Placement.of([], [])
+    none = Placement.from_counts([], [])
     assert none.rows == {}
     assert none.starts("train").tolist() == none.source_starts.tolist() == [0]
     assert none.source_starts.dtype == np.int64
@@ -42,7 +42,7 @@ def test_runs_of_a_range_lie_in_the_partitions_that_hold_it():
 def test_runs_are_the_rows_in_order(seed):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 4, (int(rng.integers(1, 6)), 3)) * rng.integers(0, 2, (1, 3))
-    placed = Placement.of(counts.sum(axis=1).tolist(), counts.tolist())
+    placed = Placement.from_counts(counts.sum(axis=1).tolist(), counts.tolist())
     for number, split in enumerate(SPLITS):
         rows = [
             (partition, row)

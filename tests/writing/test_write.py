@@ -467,7 +467,7 @@ def test_a_damaged_manifest_is_overwritten_only_on_request(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"block_rows": 0}, "block_rows=0: expected a whole number"),
+        ({"block_rows": 0}, "block_rows=0: expected an integer"),
         ({"compression": "gzip"}, "compression='gzip': expected \"lz4\""),
         ({"progress": "yes"}, "progress must be True, False or None"),
         ({"memory": "much"}, "memory='much': expected bytes such as"),
