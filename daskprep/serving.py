@@ -266,6 +266,7 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
 
 
 def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
+    """Return one row or a sequence of rows as a sequence; raise ColumnError if a row is not a mapping."""
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):

@@ -64,6 +64,7 @@ def number_of(cell: Any) -> float | None:
 
 
 def _number_of_other(cell: Any) -> float | None:
+    """Return the number of a cell of a rarer type, such as a Decimal; raise ColumnError for dates and times."""
     reject_types(cell, TIME_TYPES, "number")
     if isinstance(cell, Decimal):
         return _to_double(cell or 0)  # Arrow's decimals have no negative zero
@@ -81,6 +82,7 @@ def _to_double(cell: Any) -> float | None:
 
 
 def _parse_plain_number(text: str) -> float | None:
+    """Return the number of a text in plain notation, such as "1.5e3"; None for other texts."""
     stripped = text.strip()
     if NUMBER_PATTERN.fullmatch(stripped) is None:
         text.encode()  # UnicodeError for text that Arrow would reject
@@ -151,6 +153,7 @@ def _text_of_datetime64(cell: np.datetime64) -> str:
 
 
 def _text_of_timedelta(cell: dt.timedelta | np.timedelta64) -> str:
+    """Return a duration as text such as "2 days 03:00:00"; raise ColumnError for months and years."""
     if isinstance(cell, np.timedelta64):
         unit, step = np.datetime_data(cell.dtype)
         if unit not in _NANOSECONDS:

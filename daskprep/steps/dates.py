@@ -149,6 +149,7 @@ def micros_since_epoch(numbers: np.ndarray) -> np.ndarray:
 
 
 def _parse_words_or_format(text: str, datetime_format: str | None) -> dt.datetime | None:
+    """Parse a date in the format, or, without one, with names of months; None if unreadable."""
     if datetime_format is None:
         fields = parse_words(text)
         return None if fields is None else _datetime_from_fields(fields)

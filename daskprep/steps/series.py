@@ -63,6 +63,7 @@ def _parse_single(cell: Any) -> list[float] | None:
 
 
 def _parse_text(text: str, separator: str | None) -> list[float] | None:
+    """Return the numbers of a text between separators (None: white space); None if one item is no float32 number."""
     if separator is None:
         tokens = text.split()
     else:

@@ -133,7 +133,7 @@ def _digit_sums(digits: np.ndarray, top_exponent: int) -> tuple[int, int]:
         for column in range(row, len(digits)):
             pair_bits = bits + DIGIT_BITS * (column + 1) - 1
             products = np.vecdot(digit, digits[column]).tolist()
-            product = sum(int(math.ldexp(one, pair_bits - 2 * top_exponent)) for one in products)
+            product = sum(int(math.ldexp(dot, pair_bits - 2 * top_exponent)) for dot in products)
             squares += product << (2 * LAST_BIT - pair_bits + (column > row))
     return total, squares
 

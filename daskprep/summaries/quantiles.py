@@ -141,7 +141,7 @@ class Quantiles(Summary):
 
     def __add__(self, other: Quantiles) -> Quantiles:
         shift = max(self.shift, other.shift)
-        keys = np.concatenate([one.keys >> (shift - one.shift) for one in (self, other)])
+        keys = np.concatenate([part.keys >> (shift - part.shift) for part in (self, other)])
         return Quantiles(*_merge_buckets(keys, np.concatenate([self.counts, other.counts])), shift)._coarsen()
 
     def __mul__(self, times: int) -> Quantiles:

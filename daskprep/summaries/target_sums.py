@@ -102,8 +102,8 @@ class TargetSums(Summary):
     def __add__(self, other: TargetSums) -> TargetSums:
         labels = _select_labels({*self.labels, *other.labels})
         shift = max(self.shift, other.shift)
-        keys = np.concatenate([one.keys >> (shift - one.shift) for one in (self, other)])
-        sums = np.concatenate([one._align_columns(labels) for one in (self, other)])
+        keys = np.concatenate([part.keys >> (shift - part.shift) for part in (self, other)])
+        sums = np.concatenate([part._align_columns(labels) for part in (self, other)])
         return _merge_buckets(keys, np.concatenate([self.rows, other.rows]), sums, labels, shift)._coarsen()
 
     def __mul__(self, times: int) -> TargetSums:

@@ -286,7 +286,7 @@ def _encode_arrays(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
     codes = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in encoded)])
     cuts = np.split(codes, np.cumsum([len(array) for array in shared.values()])[:-1])
     by_array = dict(zip(shared, cuts, strict=True))
-    return (encoded[0].dictionary if encoded else arrays[0]), np.concatenate([by_array[id(one)] for one in arrays])
+    return (encoded[0].dictionary if encoded else arrays[0]), np.concatenate([by_array[id(part)] for part in arrays])
 
 
 def _sum_by_code(codes: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarray:

@@ -34,6 +34,7 @@ def token_hashes(tokens: pa.Array) -> np.ndarray:
 
 
 def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
+    """Return a hash of the length and the bytes of each string."""
     _, offset_buffer, data = tokens.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32, len(tokens) + 1, 4 * tokens.offset).astype(np.int64)
     lengths = np.diff(offsets)

@@ -148,7 +148,7 @@ class ValueSums(Summary):
 
     def parts(self) -> Iterator[SumTable]:
         """Yield the sums in parts with the same labels; each value is in one part only."""
-        all_labels = [*(chunk.labels for chunk in self.chunks), *(one.labels for one in self.spilled)]
+        all_labels = [*(chunk.labels for chunk in self.chunks), *(sums.labels for sums in self.spilled)]
         labels = _select_labels({label for labels in all_labels for label in labels})
         in_memory = _sum_chunks(self.chunks, labels) if self.chunks else None
         if not self.spilled:
@@ -157,11 +157,11 @@ class ValueSums(Summary):
             return
         sorted_memory = None if in_memory is None else sort_by_shard(in_memory.values, in_memory.digits)
         row_bytes = _VALUE_BYTES + 8 * len(labels) * self.spilled[0].folds
-        for shards in shard_groups([one.file for one in self.spilled], GROUP_BYTES // row_bytes):
+        for shards in shard_groups([sums.file for sums in self.spilled], GROUP_BYTES // row_bytes):
             tables = [
-                SumTable(values, one.labels, digits.reshape(len(values), len(one.labels), one.folds))
-                for one in self.spilled
-                for values, digits in one.file.read(shards)
+                SumTable(values, sums.labels, digits.reshape(len(values), len(sums.labels), sums.folds))
+                for sums in self.spilled
+                for values, digits in sums.file.read(shards)
             ]
             if sorted_memory is not None:
                 values, digits, borders = sorted_memory

@@ -102,7 +102,7 @@ def _exact_product(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.
     """Return products and their rounding errors, by Dekker's algorithm: their sum is exact."""
     product = left * right
     (high, low), (other_high, other_low) = (
-        (top := (one * _SPLITTER) - (one * _SPLITTER - one), one - top) for one in (left, right)
+        (top := (factor * _SPLITTER) - (factor * _SPLITTER - factor), factor - top) for factor in (left, right)
     )
     error = ((high * other_high - product) + high * other_low + low * other_high) + low * other_low
     return product, error

@@ -53,7 +53,7 @@ def test_no_values_have_no_quantiles() -> None:
 
 
 def test_a_fraction_outside_0_to_1_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"between 0 and 1, not at 1\.5"):
+    with pytest.raises(ValueError, match=r"between 0 and 1, not 1\.5"):
         Quantiles.of(np.array([1.0])).quantile(1.5)
     with pytest.raises(ValueError, match="between 0 and 1"):
         Quantiles.of(np.array([1.0])).quantiles(np.array([0.5, -0.5]))
