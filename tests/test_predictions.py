@@ -424,7 +424,7 @@ def test_several_targets_need_a_mapping_of_as_many_rows(several):
 
 
 def test_wrong_ids_and_shapes_of_texts_are_refused(words):
-    with pytest.raises(ColumnError, match="pad rows of ids up to one length, with the id of <PAD>"):
+    with pytest.raises(ColumnError, match="pad rows of ids to one length, with the id of <PAD>"):
         words.predictions([[1, 4, 2], [1, 2]])
     for outputs in (np.array([[1, 4], [6, 2]]), np.array([[1, 4], [-1, 2]])):
         with pytest.raises(RejectedValueError, match="row 1 holds the id (6|-1), but ids are 0 to 5"):

@@ -435,7 +435,7 @@ def test_an_altered_file_is_read_and_encodes_or_is_refused_with_a_reason(states,
     ("text", "message"),
     [
         ("", "not valid JSON"),
-        ("[]", "holds list in place of"),
+        ("[]", "holds a list, not the state"),
         ('{"format": 1, "format": 1}', 'the key "format" occurs twice'),
         ("{" + "".join(f'"{n}": {n}, ' for n in range(200_000)) + '"199999": 1}', 'the key "199999" occurs twice'),
         ('{"format": NaN, "features": {}}', "NaN is not a JSON number"),
@@ -483,7 +483,7 @@ def spoilt(path: Path, prep: dp.Preprocessor, alter: Callable[[dict[str, Any]], 
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
-    ("others", "message"), [([], "not 1,000,000 in number"), ([[0]] * (10**6 - 1), "rows are longer than")]
+    ("others", "message"), [([], "golden rows is not 1,000,000"), ([[0]] * (10**6 - 1), "rows are longer than")]
 )
 def test_golden_rows_of_which_one_is_long_ask_for_no_memory(tmp_path, reader, others, message):
     def alter(feature: dict[str, Any]) -> None:
