@@ -262,7 +262,7 @@ ALTERED = [
     ("vector", "params", "column", [-1], "column must be a string or None"),
     ("category", "learned", "buckets", 10**12, "buckets is 1000000000000"),
     ("date", "params", "parts", ["AAAA"], "parts has no 'AAAA'"),
-    ("number", "params", "bins", 10**12, "give 65,536 at most"),
+    ("number", "params", "bins", 10**12, "use at most 65,536"),
 ]
 # These matter to some rows alone.
 OF_ROWS = [
