@@ -70,6 +70,7 @@ def killing_frame(table: pd.DataFrame, flag: str) -> dd.DataFrame:
     return dd.from_map(read, range(ROWS // 50), meta=table.iloc[:0])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_that_is_killed_changes_nothing(table, expected, tmp_path):
     flag = str(tmp_path / "killed")

@@ -86,6 +86,7 @@ def run(environment: dict[str, str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_slurm_allocation_writes_the_dataset(slurm, tmp_path):
     # The script names itself by its path in the repository.
@@ -100,6 +101,7 @@ def test_a_slurm_allocation_writes_the_dataset(slurm, tmp_path):
     check_written(slurm)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_workers_that_are_slurm_jobs_write_the_dataset(slurm, tmp_path):
     printed = run({**slurm, "CLUSTER": "slurm-jobs", "WORKERS": "1"}, tmp_path)
@@ -159,6 +161,7 @@ def ssh_host(tmp_path: Path) -> Iterator[dict[str, Any]]:
     thread.join(60)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_workers_that_ssh_starts_write_the_dataset(ssh_host, sales, tmp_path):
     printed = run({**sales, **ssh_host, "CLUSTER": "ssh", "WORKERS": "127.0.0.1"}, tmp_path)

@@ -13,7 +13,7 @@ import pytest
 import daskprep as dp
 from daskprep.errors import ConfigError
 from daskprep.summaries import token_counts
-from tests.test_invariance import FRAMES, preprocessor, table  # noqa: F401 a fixture
+from tests.test_invariance import FRAMES, for_every_frame, preprocessor, table  # noqa: F401 a fixture
 
 K = 4
 FOLDS = {
@@ -33,9 +33,9 @@ def with_split(frame, folds, fold):
     return frame.assign(split=np.where(folds == fold, "validation", "train"))
 
 
-@pytest.mark.parametrize("folds", FOLDS.values(), ids=FOLDS)
-def test_each_state_is_that_of_a_fit_on_the_other_rows(table, folds):  # noqa: F811
-    prep = preprocessor(split=folds).fit(table)
+@pytest.mark.parametrize("name", FOLDS)
+def test_each_state_is_that_of_a_fit_on_the_other_rows(table, fitted, name):  # noqa: F811
+    folds, prep = FOLDS[name], fitted[name]
     whole, *without = states(prep)
     assert whole == json.dumps(preprocessor().fit(table).to_dict()["features"])
     assert len(set(without)) == K
@@ -49,32 +49,37 @@ def test_each_state_is_that_of_a_fit_on_the_other_rows(table, folds):  # noqa: F
         np.testing.assert_array_equal(prep.fold(fold).assign(table)["split"], expected)
 
 
-@pytest.mark.parametrize("frame", FRAMES)
-def test_states_are_the_same_for_every_partitioning(table, frame):  # noqa: F811
-    for folds in FOLDS.values():
-        expected = preprocessor(split=folds).fit(table)
-        prep = preprocessor(split=folds).fit(FRAMES[frame](table))
+@pytest.fixture(scope="module")
+def fitted(table) -> dict[str, dp.Preprocessor]:  # noqa: F811
+    return {name: preprocessor(split=folds).fit(table) for name, folds in FOLDS.items()}
+
+
+@for_every_frame
+def test_states_are_the_same_for_every_partitioning(table, fitted, frame):  # noqa: F811
+    for name, expected in fitted.items():
+        prep = preprocessor(split=FOLDS[name]).fit(FRAMES[frame](table))
         assert states(prep) == states(expected)
         found = dask.compute(prep.assign(FRAMES[frame](table)))[0]
         np.testing.assert_array_equal(found["split"], expected.assign(table)["split"])
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "processes"])
-def test_states_are_the_same_for_every_scheduler(table, scheduler):  # noqa: F811
-    expected = states(preprocessor(split=FOLDS["classes"]).fit(table))
+@pytest.mark.parametrize("scheduler", ["sync", pytest.param("processes", marks=pytest.mark.slow)])
+def test_states_are_the_same_for_every_scheduler(table, fitted, scheduler):  # noqa: F811
+    expected = states(fitted["classes"])
     with dask.config.set(scheduler=scheduler):
         assert states(preprocessor(split=FOLDS["classes"]).fit(dd.from_pandas(table, npartitions=5))) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
-def test_states_are_the_same_on_a_cluster(cluster, table):  # noqa: F811
+def test_states_are_the_same_on_a_cluster(cluster, table, fitted):  # noqa: F811
     frame = dd.from_pandas(table, npartitions=5)
-    for folds in FOLDS.values():
-        assert states(preprocessor(split=folds).fit(frame)) == states(preprocessor(split=folds).fit(table))
+    for name, expected in fitted.items():
+        assert states(preprocessor(split=FOLDS[name]).fit(frame)) == states(expected)
 
 
-def test_counts_that_spill_to_files_change_no_state(table, tmp_path, monkeypatch):  # noqa: F811
-    expected = states(preprocessor(split=FOLDS["rows"]).fit(table))
+def test_counts_that_spill_to_files_change_no_state(table, fitted, tmp_path, monkeypatch):  # noqa: F811
+    expected = states(fitted["rows"])
     monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
     prep = preprocessor(split=FOLDS["rows"], scratch=str(tmp_path)).fit(dd.from_pandas(table, npartitions=12))
     assert states(prep) == expected

@@ -96,6 +96,11 @@ FRAMES = {
     "64": lambda table: dd.from_pandas(table, npartitions=64),
     "16, every other empty": lambda table: with_empty_partitions(table, 16),
 }
+QUICK = {"3", "16, every other empty"}
+for_every_frame = pytest.mark.parametrize(
+    "frame", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FRAMES]
+)
+SCHEDULERS = ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +111,7 @@ def expected(table) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@for_every_frame
 def test_learned_json_is_the_same_for_every_partitioning(table, expected, frame):
     frame = FRAMES[frame](table)
     assert learned_json(preprocessor().fit(frame)) == expected["all"]
@@ -114,13 +119,13 @@ def test_learned_json_is_the_same_for_every_partitioning(table, expected, frame)
     assert learned_json(stratified) == expected["stratified"]
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_learned_json_is_the_same_for_every_scheduler(table, expected, scheduler):
     with dask.config.set(scheduler=scheduler):
         assert learned_json(preprocessor().fit(dd.from_pandas(table, npartitions=5))) == expected["all"]
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@for_every_frame
 def test_encoded_arrays_are_the_same_for_every_partitioning(table, frame):
     prep = preprocessor().fit(table)
     expected = prep.encode(table)
@@ -150,7 +155,7 @@ def scaled(**options) -> dp.Preprocessor:
     return dp.Preprocessor(features, **options)
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@for_every_frame
 def test_numbers_are_scaled_and_binned_the_same_for_every_partitioning(frame):
     table = numbers()
     prep = scaled(split=dp.RandomSplit(seed=1)).fit(table)
@@ -162,19 +167,20 @@ def test_numbers_are_scaled_and_binned_the_same_for_every_partitioning(frame):
     }
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_numbers_are_scaled_the_same_by_every_scheduler(scheduler):
     with dask.config.set(scheduler=scheduler):
         found = learned_json(scaled().fit(dd.from_pandas(numbers(), npartitions=5)))
     assert found == learned_json(scaled().fit(numbers()))
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_numbers_are_scaled_the_same_on_a_cluster(cluster):
     assert learned_json(scaled().fit(dd.from_pandas(numbers(), npartitions=5))) == learned_json(scaled().fit(numbers()))
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@for_every_frame
 @pytest.mark.parametrize(
     "split",
     [dp.RandomSplit(seed=1), dp.StratifiedSplit("city"), dp.HashSplit("code"), dp.DatetimeSplit("when")],
@@ -213,6 +219,7 @@ def test_counts_that_spill_to_files_change_nothing(table, expected, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_learned_json_is_the_same_on_a_cluster(cluster, table, expected):
     frame = dd.from_pandas(table, npartitions=5)
@@ -231,6 +238,7 @@ def kill_once(flag: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
 def test_learned_json_is_the_same_after_a_worker_was_killed(cluster, table, expected, tmp_path):
@@ -310,19 +318,22 @@ def written_bytes(prep: dp.Preprocessor, frame: dd.DataFrame | pd.DataFrame, fol
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("manifest.json"))}
 
 
-@pytest.fixture(scope="module", params=SPLITS)
+@pytest.fixture(
+    scope="module", params=["folds", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rows", "groups"))]
+)
 def all_at_once(request, tmp_path_factory) -> tuple[dp.Split, dict[str, str]]:
     split = SPLITS[request.param]
     return split, written_bytes(all_encodings(split), people(), tmp_path_factory.mktemp("at_once") / "d")
 
 
-@pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
+@pytest.mark.parametrize("npartitions", [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 16, 64))])
 def test_all_encodings_at_once_have_the_same_bytes_for_every_partitioning(all_at_once, npartitions, tmp_path):
     split, expected = all_at_once
     frame = dd.from_pandas(people(), npartitions=npartitions)
     assert written_bytes(all_encodings(split), frame, tmp_path / "d") == expected
 
 
+@pytest.mark.slow
 def test_all_encodings_at_once_have_the_same_bytes_in_one_thread(all_at_once, tmp_path):
     split, expected = all_at_once
     with dask.config.set(scheduler="sync"):
@@ -330,6 +341,7 @@ def test_all_encodings_at_once_have_the_same_bytes_in_one_thread(all_at_once, tm
         assert written_bytes(all_encodings(split), frame, tmp_path / "d") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_all_encodings_at_once_have_the_same_bytes_in_worker_processes(cluster, all_at_once, tmp_path):
     split, expected = all_at_once

@@ -12,6 +12,7 @@ from nbclient.exceptions import CellExecutionError
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+QUICKEST = "05_scikit_learn_pipelines"
 RUNNER = runpy.run_path(str(FOLDER / "run.py"), run_name="runner")
 # Folders of a machine, addresses in memory, and how long something took.
 PRIVATE = re.compile(r"/(?:tmp|home|root|Users|usr|var|work)\b|\b0x[0-9a-f]{6,}|127\.0\.0\.1|\b\d+(?:\.\d+)? m?s\b")
@@ -38,7 +39,10 @@ def notebook_of(*sources):
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[] if path.stem == QUICKEST else pytest.mark.slow) for path in NOTEBOOKS],
+)
 def test_a_notebook_runs_and_shows_what_is_stored(path):
     stored, ran = nbformat.read(path, as_version=4), RUNNER["run"](path)
 

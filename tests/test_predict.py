@@ -405,6 +405,7 @@ def test_predictions_need_no_torch_and_importing_daskprep_none():
 # -- last, since the cluster stays until the end
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:Sending large graph")
 def test_a_cluster_predicts_the_same(cluster, table, prep, net, expected):

@@ -330,6 +330,7 @@ def test_storage_options_open_data_and_dataset(call, files, tmp_path, s3, rows):
     assert call("verify", path, *options).status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_workers_write_the_same_bytes(call, files, tmp_path, tree):
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--workers", 2]

@@ -67,7 +67,7 @@ def interrupt(path: Path, process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
-@pytest.mark.parametrize("where", [[], pytest.param(["--workers", 2], marks=pytest.mark.cluster)])
+@pytest.mark.parametrize("where", [[], pytest.param(["--workers", 2], marks=[pytest.mark.cluster, pytest.mark.slow])])
 def test_ctrl_c_in_a_write_leaves_what_the_same_command_goes_on_from(
     call, run_process, files, many_files, tree, tmp_path, where
 ):
@@ -118,12 +118,11 @@ def check_clean(before: dict[str, bytes], after: dict[str, bytes]) -> None:
         ("printing", ["infer", "rows.csv"]),
         ("learning", ["preprocess", "auto", "rows.csv", "--skip-save"]),
         ("writing", WRITE),
-        ("writing", INSPECT),
-        ("writing", DECODE),
         ("reading", ["verify", "rows.dp"]),
-        ("writing", REPAIR),
-        ("writing", CACHE),
-        ("writing", DEMO),
+        *(
+            pytest.param("writing", command, marks=pytest.mark.slow)
+            for command in (INSPECT, DECODE, REPAIR, CACHE, DEMO)
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,
 )
@@ -140,7 +139,11 @@ def test_ctrl_c_leaves_nothing_half_done_and_the_same_command_ends_well(
     assert call(*command).status == 0
 
 
-@pytest.mark.parametrize("command", [INSPECT, DECODE, REPAIR, CACHE, DEMO], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "command",
+    [DECODE, *(pytest.param(command, marks=pytest.mark.slow) for command in (INSPECT, REPAIR, CACHE, DEMO))],
+    ids=lambda command: command[0],
+)
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_done(run_process, call, folder, tree, monkeypatch, command):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))

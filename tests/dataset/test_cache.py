@@ -104,6 +104,7 @@ def test_a_cache_elsewhere_is_not_cleared(dataset, tmp_path):
     assert not cache_of(dataset).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_cluster_caches_the_same(dataset, tmp_path, cluster: Client):
     with_threads = tmp_path / "threads"

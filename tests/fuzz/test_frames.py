@@ -432,19 +432,19 @@ CUTS = st.lists(st.integers(0, ROWS), max_size=4)
 CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=150, derandomize=True, suppress_health_check=CALM)
+@settings(max_examples=50, derandomize=True, suppress_health_check=CALM)
 @given(cases(), CUTS, st.booleans())
 def test_partitions_and_saving_change_nothing(case: Case, cuts: list[int], as_objects: bool) -> None:
     check_partitions(case, cuts, as_objects=as_objects)
 
 
-@settings(max_examples=40, derandomize=True, suppress_health_check=CALM)
+@settings(max_examples=20, derandomize=True, suppress_health_check=CALM)
 @given(cases(), st.integers(1, ROWS))
 def test_datasets_hold_what_is_encoded(case: Case, row_group_rows: int) -> None:
     check_dataset(case, row_group_rows)
 
 
-@settings(max_examples=150, derandomize=True, suppress_health_check=CALM)
+@settings(max_examples=50, derandomize=True, suppress_health_check=CALM)
 @given(cases(), columns())
 def test_few_rows_are_those_of_columns(case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]) -> None:
     check_few_rows(case, others[1])

@@ -236,6 +236,7 @@ def start(split: Split, options: dict, die_after: int = 0) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_processes_that_fill_one_cache_at_once_write_what_one_does(train, tmp_path):
     ranks = [start(train, {"rank": rank, "world_size": 2}) for rank in (0, 1)]
     stats = [json.loads(process.communicate()[0]) for process in ranks]
@@ -245,6 +246,7 @@ def test_processes_that_fill_one_cache_at_once_write_what_one_does(train, tmp_pa
     assert sum(one["decoded"] for one in stats) <= ROWS + BLOCK_ROWS
 
 
+@pytest.mark.parametrize("train", ["rows", pytest.param("blocks", marks=pytest.mark.slow)], indirect=True)
 def test_a_process_that_is_killed_leaves_whole_blocks(train):
     with start(train, {"streams": 4}, die_after=7) as process:
         assert process.wait() == -9
@@ -373,7 +375,7 @@ def test_a_limit_holds_and_what_has_no_room_is_decoded_again(train, tmp_path):
     assert loader.stats()["decoded"] == ROWS - present * BLOCK_ROWS
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_workers_of_a_data_loader_fill_the_cache(train, context):
     loader = train.loader(48, row_ids=True, expand=False)

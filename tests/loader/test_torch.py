@@ -46,7 +46,7 @@ def test_workers_give_the_same_batches(train, rows, epoch, workers):
     assert_equal(rows(in_workers(train.loader(48, row_ids=True), workers)), epoch)
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("method", [pytest.param("forkserver", marks=pytest.mark.slow), "spawn"])
 def test_workers_may_be_started_anyhow(train, rows, epoch, method):
     loader = train.loader(48, row_ids=True, targets="sold")
     batches = in_workers(loader, 1, multiprocessing_context=method)
@@ -166,6 +166,7 @@ def ranks(path, tmp_path_factory) -> Iterator[list[dict[str, Any]]]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_ranks_of_torch_distributed_share_the_batches(ranks, epoch):
     joined = [np.sort(one + other) for one, other in zip(ranks[0]["own"], ranks[1]["own"], strict=True)]
     assert_equal(joined, [np.sort(batch) for batch in epoch])
@@ -173,6 +174,7 @@ def test_ranks_of_torch_distributed_share_the_batches(ranks, epoch):
     assert ranks[0]["again"] != ranks[0]["own"]
 
 
+@pytest.mark.slow
 def test_spawned_workers_of_a_rank_keep_to_its_share(ranks):
     for found in ranks:
         assert found["workers"] == found["own"]

@@ -517,12 +517,12 @@ def looked_at(sound: Path, names: list[str], amount: str) -> Iterator[dict[str, 
     yield from found
 
 
-@pytest.mark.parametrize("amount", ["reading", pytest.param("all", marks=pytest.mark.slow)])
-def test_hostile_datasets_reach_nothing_and_every_error_is_ours(sound: Path, amount: str) -> None:
-    before = tree(sound / "decoy")
-    found = list(looked_at(sound, list(ATTACKS), amount))
+@pytest.mark.parametrize(("amount", "step"), [("reading", 5), pytest.param("all", 1, marks=pytest.mark.slow)])
+def test_hostile_datasets_reach_nothing_and_every_error_is_ours(sound: Path, amount: str, step: int) -> None:
+    before, attacks = tree(sound / "decoy"), list(ATTACKS)[::step]
+    found = list(looked_at(sound, attacks, amount))
     assert len(ATTACKS) >= 60
-    assert {one["dataset"] for one in found} == set(ATTACKS)
+    assert {one["dataset"] for one in found} == set(attacks)
     assert [one for one in found if one["outcome"].startswith("RAW")] == []
     assert [one for one in found if one["outside"]] == []
     assert [one for one in found if one["bytes"] > MOST_BYTES] == []

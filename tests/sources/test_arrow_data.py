@@ -207,6 +207,7 @@ def test_copies_of_pieces_do_not_remove_what_is_kept() -> None:
     assert source.read(0, ["city"]).num_rows == ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_cluster_reads_streams_and_fragments(cluster: Any, tmp_path: Path, written: dict[str, bytes]) -> None:
     for kind in ("reader", "lance", "arrow dataset"):

@@ -46,7 +46,7 @@ class Returning(Source):
         return self.made
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+@pytest.mark.parametrize("scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("counted", [True, False])
 def test_rows_of_a_source_are_fitted_and_encoded_as_those_of_a_frame(scheduler: str, counted: bool) -> None:
     with dask.config.set(scheduler=scheduler):

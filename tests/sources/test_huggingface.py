@@ -166,6 +166,7 @@ def test_fit_write_gives_every_row(stored: bool, tmp_path: Path) -> None:
     assert sum(len(written[split]) for split in written) == ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_cluster_reads_datasets_on_disk_and_in_memory(cluster: Any, tmp_path: Path) -> None:
     dataset = on_disk(tmp_path).shuffle(seed=3)

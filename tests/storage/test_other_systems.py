@@ -80,6 +80,7 @@ def answer(folder: Path, mode: str) -> dict[str, object]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_system_without_the_calls_of_linux_makes_the_same_dataset(tmp_path: Path) -> None:
     expected = answer(tmp_path / "with", "with")
     found = answer(tmp_path / "without", "without")

@@ -87,6 +87,7 @@ def test_a_cluster_gives_the_same_batches_as_threads(cluster, prep, parts, table
         assert all(np.array_equal(values[name], wanted[name], equal_nan=True) for name in wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decode_on", ["trainer", "workers"])
 def test_images_of_a_cluster_are_those_of_threads(cluster, tmp_path, joined, decode_on):
     rng = np.random.default_rng(0)
@@ -144,6 +145,7 @@ def test_an_error_of_a_task_names_the_partition(cluster, simple, table):
     assert "while partition 3 was read and encoded" in caught.value.__notes__
 
 
+@pytest.mark.slow
 def test_trainers_share_what_is_encoded(cluster, simple, table, tmp_path, expected):
     log = tmp_path / "log"
     frame = counted_frame(table, log)
@@ -173,6 +175,7 @@ def test_trainers_share_what_is_encoded(cluster, simple, table, tmp_path, expect
     assert ((reads == 1) | (reads == 2)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_that_is_killed_changes_nothing(simple, table, tmp_path, numbers, expected):
     kill = tmp_path / "killed"
@@ -198,6 +201,7 @@ def start(cluster, simple, path, folder, rank, world, stop=0):
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_trainer_that_is_killed_goes_on_from_its_state(cluster, simple, path, tmp_path, expected):
     trainers = [start(cluster, simple, path, tmp_path, rank, 2, stop=9 * (1 - rank)) for rank in range(2)]
     assert trainers[0].stdout.readline() == "stopped\n"
@@ -214,6 +218,7 @@ def test_a_trainer_that_is_killed_goes_on_from_its_state(cluster, simple, path, 
     equal([np.concatenate([one["rows"], other["rows"]]) for one, other in pairs], expected)
 
 
+@pytest.mark.slow
 def test_a_trainer_that_stalls_stops_the_cluster_and_goes_on(cluster, simple, table, tmp_path, numbers):
     log = tmp_path / "log"
     stream = simple.stream(counted_frame(table, log), 50, window=12_000, row_ids=True, epochs=3)
@@ -259,6 +264,7 @@ def test_several_trainers_share_prepared_partitions(cluster, simple, path, tmp_p
         next(iter(ranks[0]))
 
 
+@pytest.mark.slow
 def test_a_stream_runs_where_annotations_say(simple, path):
     def pids(rows):
         return rows.assign(price=float(os.getpid()))

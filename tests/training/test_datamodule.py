@@ -200,6 +200,7 @@ def test_no_torch_is_imported_for_the_names_alone():
     assert said.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_ranks_of_torch_wait_for_the_first_and_share_rows(tmp_path):
     script = Path(__file__).parent / "ranks_process.py"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}

@@ -352,6 +352,7 @@ def test_overfitting_gives_the_same_batches_again(dataset, way):
 # -- ranks
 
 
+@pytest.mark.slow
 def test_two_ranks_share_rows_and_one_goes_on(tmp_path):
     script = Path(__file__).parent / "ddp_process.py"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}

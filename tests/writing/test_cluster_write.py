@@ -93,7 +93,7 @@ def reads_nothing(monkeypatch) -> None:
         monkeypatch.setattr(task, "__call__", refuse)
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_paths_are_written_by_workers_alone(cluster, file, tmp_path, request, shuffle):
     expected = write_on_threads(file, tmp_path / "threads.dp", shuffle=shuffle)
     request.getfixturevalue("reads_nothing")
@@ -101,6 +101,7 @@ def test_paths_are_written_by_workers_alone(cluster, file, tmp_path, request, sh
     assert content(tmp_path / "cluster.dp") == expected
 
 
+@pytest.mark.slow
 def test_workers_read_what_was_learned_from_the_version_if_it_cannot_be_kept(cluster, file, tmp_path, monkeypatch):
     expected = write_on_threads(file, tmp_path / "threads.dp")
     monkeypatch.setattr(plan.SavedLearned, "save_checkpoint", lambda self: False)
@@ -125,6 +126,7 @@ def test_pandas_frames_stay_in_this_process(cluster, table, tmp_path, monkeypatc
     assert content(tmp_path / "cluster.dp") == expected
 
 
+@pytest.mark.slow
 def test_a_fitted_preprocessor_writes_on_workers(cluster, table, file, tmp_path, request):
     with dask.config.set(scheduler="threads"):
         fitted = prep().fit(table)
@@ -187,6 +189,7 @@ def process_ids(client: Client) -> set[int]:
 
 
 # At a receipt, the files of its part are there.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "owner", "function"), [(passes, "", "save_encoded"), (parts, "Receipt", "to_bytes")]
 )
@@ -201,6 +204,7 @@ def test_a_worker_that_is_killed_changes_nothing(cluster, table, file, tmp_path,
     assert content(tmp_path / "cluster.dp") == expected
 
 
+@pytest.mark.slow
 def test_a_task_of_a_worker_may_write(cluster, table, tmp_path):
     table.to_parquet(tmp_path / "listings.parquet")
     how = prep()
@@ -250,6 +254,7 @@ def test_a_folder_that_one_worker_does_not_see_is_refused(cluster, file, tmp_pat
         undo()
 
 
+@pytest.mark.slow
 def test_s3_is_written_and_read_by_workers(cluster, s3, table, file, tmp_path, request):
     expected = write_on_threads(file, tmp_path / "threads.dp", shards=True)
     url, options = f"{s3.url}/{tmp_path.name}", s3.storage_options
@@ -262,6 +267,7 @@ def test_s3_is_written_and_read_by_workers(cluster, s3, table, file, tmp_path, r
         np.testing.assert_array_equal(array, local[name])
 
 
+@pytest.mark.slow
 def test_s3_goes_on_where_a_cluster_stopped(cluster, s3, file, tmp_path):
     expected = write_on_threads(file, tmp_path / "threads.dp", shards=True)
     url, options = f"{s3.url}/{tmp_path.name}/a.dp", s3.storage_options

@@ -90,7 +90,10 @@ FILES = [
 
 @pytest.mark.parametrize(
     ("undisturbed", "name", "before"),
-    [("shuffled", "scratch/.*encoded", 1), *(("ordered", *file) for file in FILES)],
+    [
+        pytest.param("shuffled", "scratch/.*encoded", 1, marks=pytest.mark.slow),
+        *(("ordered", *file) for file in FILES),
+    ],
     indirect=["undisturbed"],
 )
 def test_a_disk_that_fills_up_at_any_file_keeps_what_was_finished(undisturbed, tmp_path, name, before):

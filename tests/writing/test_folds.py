@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from pathlib import Path
 
@@ -95,13 +96,12 @@ def test_each_fold_is_that_of_a_fixed_split_of_the_same_rows(table, tmp_path):
         assert mine == other
 
 
-def test_bytes_are_the_same_for_every_partitioning(table, tmp_path):
-    for name, split in FOLDS.items():
-        preprocessor(split).fit_write(table, tmp_path / f"{name}.dp", version="1")
-        for partitions in (1, 3, 16, 64) if name == "groups" else (5,):
-            frame = dd.from_pandas(table, npartitions=partitions)
-            preprocessor(split).fit_write(frame, tmp_path / f"{name}-{partitions}.dp", version="1")
-            assert content(tmp_path / f"{name}-{partitions}.dp") == content(tmp_path / f"{name}.dp")
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("partitions", [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 16, 64))])
+def test_bytes_are_the_same_for_every_partitioning(table, tmp_path, name, partitions):
+    preprocessor(FOLDS[name]).fit_write(table, tmp_path / "1.dp", version="1")
+    preprocessor(FOLDS[name]).fit_write(dd.from_pandas(table, npartitions=partitions), tmp_path / "2.dp", version="1")
+    assert content(tmp_path / "1.dp") == content(tmp_path / "2.dp")
 
 
 def test_bytes_are_the_same_one_task_after_the_other(source, tmp_path):
@@ -111,6 +111,7 @@ def test_bytes_are_the_same_one_task_after_the_other(source, tmp_path):
     assert content(tmp_path / "1.dp") == content(tmp_path / "2.dp")
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_bytes_are_the_same_on_a_cluster(cluster, table, tmp_path):
     for name, split in FOLDS.items():
@@ -185,10 +186,16 @@ def test_a_write_that_is_killed_goes_on(counted, tmp_path, monkeypatch, owner, n
         assert again.fold(1).to_dict() == dp.Preprocessor(features, split=split).fit(frame()).fold(1).to_dict()
 
 
-@pytest.mark.parametrize("split", [None, *FOLDS.values()], ids=["none", *FOLDS])
-@pytest.mark.parametrize(
-    "place", [{"fold_time": False}, {"fold_group": "code"}, {"fold_time": "when"}], ids=["number", "group", "time"]
-)
+PLACES = {"number": {"fold_time": False}, "group": {"fold_group": "code"}, "time": {"fold_time": "when"}}
+QUICK = {("none", "number"), ("rows", "group"), ("groups", "time")}
+SPLITS_AND_PLACES = [
+    pytest.param(FOLDS.get(split), PLACES[place], id=f"{split}-{place}", marks=mark)
+    for split, place in itertools.product(["none", *FOLDS], PLACES)
+    for mark in [[] if (split, place) in QUICK else pytest.mark.slow]
+]
+
+
+@pytest.mark.parametrize(("split", "place"), SPLITS_AND_PLACES)
 @pytest.mark.parametrize("killed", [3, 6])
 def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monkeypatch, split, place, killed):
     features = {"price": "number", "city": dp.TargetEncoding(target="price", folds=2, **place)}

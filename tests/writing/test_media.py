@@ -101,6 +101,7 @@ def test_bytes_do_not_depend_on_partitions(frame, tmp_path, how, shuffle):
         assert written(dd.from_pandas(frame, npartitions=partitions), f"{partitions}") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.parametrize("how", [MODES[0], MODES[2]], ids=["eager", "packed"])
 @pytest.mark.parametrize("shuffle", [False, True], ids=["ordered", "shuffled"])
