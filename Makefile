@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
-TEST_ARGS ?= -n 2 --dist loadfile
+TEST_ARGS ?= -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ test: $(VENV)/.test-extra ## all tests but the slow ones
 	$(BIN)/python -m pytest $(TEST_ARGS)
 
 slow: $(VENV)/.test-extra ## the slow tests
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(TEST_ARGS)
 
 mutation: $(VENV)/.test-extra ## change the code in small ways and see which changes no test notices; MODULES="daskprep/..." for some
 	$(BIN)/python tests/mutation/run.py $(MODULES)
@@ -46,7 +46,7 @@ docs: $(VENV)/.docs-extra ## build/docs/index.html: the documentation and the re
 docs-check: $(VENV)/.test-extra ## run every Python block of the documentation, and the examples
 	$(BIN)/python -m pytest tests/test_docs.py
 
-check: test lint types docs ## all that CI runs
+check: test lint types docs slow ## all that CI runs
 
 bench: $(VENV)/.test-extra ## start-up times; with PEERS, DATA and ROWS also the whole job against other tools
 	$(BIN)/python benchmarks/startup.py

@@ -97,7 +97,17 @@ def test_every_yaml_block_is_yaml():
 
 
 @pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated:FutureWarning")  # of Lightning
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.parent.name}/{example.name}")
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            path,
+            id=f"{path.parent.name}/{path.name}",
+            marks=pytest.mark.slow if path.parent.name == "larger_than_memory" else [],
+        )
+        for path in EXAMPLES
+    ],
+)
 def test_an_example_runs_and_prints(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     smaller = ["8"] if example.parent.name == "larger_than_memory" else []

@@ -187,7 +187,7 @@ def test_known_row_counts_give_known_chunks(table, tmp_path):
 
 
 def test_the_tree_has_few_tasks():
-    frame = dd.from_pandas(pd.DataFrame({f"x{i}": np.arange(2000.0) for i in range(50)}), npartitions=200)
+    frame = dd.from_pandas(pd.DataFrame({f"x{i}": np.arange(2000.0) for i in range(20)}), npartitions=200)
     sizes = []
 
     def count(dsk, keys, **options):
@@ -195,7 +195,7 @@ def test_the_tree_has_few_tasks():
         return dask.get(dsk, keys, **options)
 
     with dask.config.set(scheduler=count):
-        dp.Preprocessor({f"x{i}": "number" for i in range(50)}).fit(frame)
+        dp.Preprocessor({f"x{i}": "number" for i in range(20)}).fit(frame)
     assert sum(sizes) < 700
 
 

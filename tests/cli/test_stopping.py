@@ -116,9 +116,9 @@ def check_clean(before: dict[str, bytes], after: dict[str, bytes]) -> None:
     ("moment", "command"),
     [
         ("printing", ["infer", "rows.csv"]),
-        ("learning", ["preprocess", "auto", "rows.csv", "--skip-save"]),
         ("writing", WRITE),
-        ("reading", ["verify", "rows.dp"]),
+        pytest.param("learning", ["preprocess", "auto", "rows.csv", "--skip-save"], marks=pytest.mark.slow),
+        pytest.param("reading", ["verify", "rows.dp"], marks=pytest.mark.slow),
         *(
             pytest.param("writing", command, marks=pytest.mark.slow)
             for command in (INSPECT, DECODE, REPAIR, CACHE, DEMO)

@@ -255,6 +255,7 @@ print(prep.encode(frame)["d"].tolist(), served, prep.assign(frame)["split"].toli
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("localedef") is None, reason="localedef makes the locale")
 def test_names_of_months_are_english_in_a_process_of_another_locale(tmp_path):
     made = subprocess.run(

@@ -287,10 +287,7 @@ def fits(draw: st.DrawFn, kind: str, most: int = 8) -> tuple[dp.Preprocessor, li
     return prep, draw(st.lists(st.none() | cells | cells, max_size=most))
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@settings(suppress_health_check=list(HealthCheck), max_examples=60)
-@given(data=st.data())
-def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+def check_rows(kind: str, data: st.DataObject) -> None:
     prep, cells = data.draw(fits(kind))
     encoder = Encoder(prep.to_dict())
     for some in (cells, *([cell] for cell in cells[:2])):
@@ -307,15 +304,31 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
         assert frame is None or encoded(encoder.encode, rows_of(cells)) == encoded_columns(prep, frame), cells
 
 
+QUICK = settings(suppress_health_check=list(HealthCheck), max_examples=15)
+LONG = settings(suppress_health_check=list(HealthCheck), max_examples=60)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@QUICK
+@given(data=st.data())
+def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+    check_rows(kind, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TYPES)
+@LONG
+@given(data=st.data())
+def test_rows_of_many_cells_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+    check_rows(kind, data)
+
+
 def counted(report: Mapping[str, Mapping[str, Any]], features: Any, rows: int) -> list[list[int]]:
     """Return what `cell_counts` has for features, of the cells in a report."""
     return [[rows, *(len(report.get(name, {}).get(kind, ())) for kind in CELL_KINDS)] for name in features]
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@settings(suppress_health_check=list(HealthCheck), max_examples=60)
-@given(data=st.data())
-def test_reported_cells_are_those_that_are_counted(kind: str, data: st.DataObject) -> None:
+def check_reported_cells(kind: str, data: st.DataObject) -> None:
     prep, cells = data.draw(fits(kind))
     assume(cells)
     try:
@@ -326,6 +339,21 @@ def test_reported_cells_are_those_that_are_counted(kind: str, data: st.DataObjec
     assert counted(report, ["x"], len(cells)) == prep.cell_counts(frame_of(cells)).to_numpy().tolist(), cells
     assert all(cells[row] is cell for found in report.values() for some in found.values() for row, cell in some.items())
     assert arrays.keys() == Encoder(prep.to_dict()).encode(rows_of(cells)).keys()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@QUICK
+@given(data=st.data())
+def test_reported_cells_are_those_that_are_counted(kind: str, data: st.DataObject) -> None:
+    check_reported_cells(kind, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TYPES)
+@LONG
+@given(data=st.data())
+def test_many_reported_cells_are_those_that_are_counted(kind: str, data: st.DataObject) -> None:
+    check_reported_cells(kind, data)
 
 
 @pytest.mark.parametrize("kind", ["str", *SCALARS])
@@ -362,7 +390,7 @@ def test_a_vocabulary_file_is_not_asked_for_again(tmp_path: pathlib.Path) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", TYPES)
-@settings(suppress_health_check=list(HealthCheck), max_examples=100, phases=[Phase.explicit, Phase.generate])
+@settings(suppress_health_check=list(HealthCheck), max_examples=30, phases=[Phase.explicit, Phase.generate])
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
     prep, cells = data.draw(fits(kind, most=60))

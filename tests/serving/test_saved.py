@@ -483,7 +483,11 @@ def spoilt(path: Path, prep: dp.Preprocessor, alter: Callable[[dict[str, Any]], 
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
-    ("others", "message"), [([], "golden rows is not 1,000,000"), ([[0]] * (10**6 - 1), "rows are longer than")]
+    ("others", "message"),
+    [
+        ([], "golden rows is not 1,000,000"),
+        pytest.param([[0]] * (10**6 - 1), "rows are longer than", marks=pytest.mark.slow),
+    ],
 )
 def test_golden_rows_of_which_one_is_long_ask_for_no_memory(tmp_path, reader, others, message):
     def alter(feature: dict[str, Any]) -> None:

@@ -320,10 +320,7 @@ def fits(draw: st.DrawFn, kind: str, most: int) -> tuple[dp.Preprocessor, Encode
     )
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@settings(suppress_health_check=list(HealthCheck), deadline=None)
-@given(data=st.data())
-def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+def check_rows(kind: str, data: st.DataObject) -> None:
     prep, encoder, cells = data.draw(fits(kind, 8))
     for some in (cells, *([cell] for cell in cells[:3])):
         expected = encoded_columns(prep, frame_of(rows_of(some)))
@@ -333,6 +330,21 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
             _, report = encoder.encode(rows_of(some), report=True)
             counts = [len(some), *(len(report.get("x", {}).get(kind, ())) for kind in CELL_KINDS)]
             assert prep.cell_counts(frame_of(rows_of(some))).loc["x"].tolist() == counts, some
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@settings(suppress_health_check=list(HealthCheck), max_examples=25)
+@given(data=st.data())
+def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+    check_rows(kind, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TYPES)
+@settings(suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_rows_of_many_cells_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+    check_rows(kind, data)
 
 
 TINY = np.float32(3e-45)
@@ -429,7 +441,7 @@ def test_windows_stay_within_their_groups(size, strategy, rows):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", TYPES)
 @settings(
-    suppress_health_check=list(HealthCheck), deadline=None, max_examples=80, phases=[Phase.explicit, Phase.generate]
+    suppress_health_check=list(HealthCheck), deadline=None, max_examples=25, phases=[Phase.explicit, Phase.generate]
 )
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
