@@ -22,10 +22,11 @@ from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.golden import check_golden_rows, make_golden_rows
 from daskprep.features.parameter_values import make_feature
-from daskprep.features.parameters import SAVED_AS, check_fields, check_parameters
+from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.parametrized import to_json_value
 from daskprep.split import split_from_dict
 from daskprep.steps import saved
+from daskprep.steps.parameters import PARAMETER_NAMES, SAVED_AS
 from daskprep.steps.vocabulary_files import FILE_KEY, load_vocabularies
 from daskprep.storage import Folder
 from daskprep.storage.urls import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
@@ -50,8 +51,6 @@ LATER_DEFAULTS: dict[str, Any] = dict.fromkeys((
     "bin_strategy": "quantile", "target_type": "number", "since_unit": "days", "truncation": "keep_start",
     "across_splits": True, "pre_emphasis": 0.97,
 }  # fmt: skip
-
-_PARAMETER_NAMES = {saved_as: name for name, saved_as in SAVED_AS.items()}
 
 KeyPath = tuple[str, ...]
 
@@ -229,7 +228,7 @@ def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
         )
     try:
         feature_type: Any = FEATURES[state["type"]]
-        params = {_PARAMETER_NAMES.get(name, name): value for name, value in state["params"].items()}
+        params = {PARAMETER_NAMES.get(name, name): value for name, value in state["params"].items()}
         feature: Feature = feature_type(**{**_earlier_defaults(feature_type), **params})
         check_parameters(feature)
         # Decoding needs none of the named files, which may be missing here or not trusted: check would open them.

@@ -24,12 +24,13 @@ import daskprep as dp
 from daskprep.balance import Balance, Oversample, Undersample
 from daskprep.features import FEATURES, Feature
 from daskprep.features.base import Learned
-from daskprep.features.parameters import SAVED_AS, annotations_of
+from daskprep.features.parameters import annotations_of
 from daskprep.features.sequence import LearnedSequence
 from daskprep.features.text import LearnedText
 from daskprep.features.tokens import LearnedTokens
 from daskprep.split import SPLITS
 from daskprep.state import LATER_DEFAULTS
+from daskprep.steps.parameters import SAVED_AS
 from daskprep.steps.saved import FORMAT
 
 DOCS = Path(__file__).parents[1] / "docs"

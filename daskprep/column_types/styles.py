@@ -11,8 +11,8 @@ from daskprep.column_types.guess import Guess
 from daskprep.display.words import format_share
 from daskprep.features import Binary, Category, Number, TargetEncoding
 from daskprep.features.notation import guess_and_parse
-from daskprep.features.number import Normalization
 from daskprep.features.target_encoding import MAX_CLASSES
+from daskprep.steps.numbers import Normalization
 from daskprep.summaries.column_facts import ColumnFacts
 from daskprep.summaries.quantiles import MAX_BUCKETS
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from daskprep.errors import ConfigError
 from daskprep.features.feature import with_parameters
 from daskprep.features.media import LearnedMedia, MediaFeature
-from daskprep.features.parameters import Count
 from daskprep.kernels import make_list_array
 from daskprep.media.audio import (
     FORMATS,
@@ -25,6 +24,7 @@ from daskprep.media.audio import (
     read_audio_info,
 )
 from daskprep.media.decoding import AudioDecoder
+from daskprep.steps.parameters import Count
 from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100

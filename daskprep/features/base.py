@@ -19,13 +19,14 @@ from daskprep.features.parameters import check_parameters, default_of
 from daskprep.permutation import Integers
 from daskprep.split.folds import KFold
 from daskprep.steps.base import MISSING
+from daskprep.steps.parameters import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
+from daskprep.steps.parameters import Parameters
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT
 from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
-Invalid = Literal["missing", "raise"]
 # Kind of values in the cells: reports choose counts and plots by it.
 SemanticType = Literal[
     "numbers", "classes", "tokens", "sets", "bags", "series", "dates", "places", "images", "sounds", "others"
@@ -174,7 +175,7 @@ else:
 LearnedT = TypeVar("LearnedT", bound=Learned, default=Any)
 
 
-class Contract(Generic[SummaryT, LearnedT]):
+class Contract(Parameters, Generic[SummaryT, LearnedT]):
     """Methods and properties that every feature type has; `Feature` makes an estimator of them.
 
     Learned state is passed to each method that needs it, so that one feature serves many columns.
@@ -183,19 +184,12 @@ class Contract(Generic[SummaryT, LearnedT]):
     kind: ClassVar[str]
     semantic_type: ClassVar[SemanticType] = "others"
     learned_type: ClassVar[type[Learned]] = Learned
-    missing_value_strategy: str
-    missing_indicator: bool
+    missing_value_strategy: Any
     fill_value: Any
-    invalid: Invalid
-    column: str | None
     # Unusual and unreadable texts, on which parsers would differ; golden rows include them.
     _edge_case_cells: ClassVar[tuple[str, ...]] = ("", "no such cell")
 
     # -- from cells to encoded rows, and back
-
-    def reads(self, name: str) -> list[str]:
-        """Return the columns that a feature with this name reads, its main column first: arguments of `parse`."""
-        return [self.column or name]
 
     @abstractmethod
     def parse(self, column: pa.Array) -> pa.Array:
@@ -440,12 +434,12 @@ def validate(feature: Contract) -> None:
 
 def drops_missing(feature: Contract) -> bool:
     """Return whether rows with a missing cell are dropped."""
-    return feature.missing_value_strategy == "drop_row"
+    return bool(feature.missing_value_strategy == "drop_row")
 
 
 def keeps_missing(feature: Contract) -> bool:
     """Return whether missing cells stay missing: NaN in the output."""
-    return feature.missing_value_strategy == "keep"
+    return bool(feature.missing_value_strategy == "keep")
 
 
 def fills_with_one_value(feature: Contract) -> bool:

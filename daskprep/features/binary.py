@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +23,10 @@ from daskprep.features.base import (
 from daskprep.features.cells import as_dictionary, as_numbers, mask_texts, take_by_code
 from daskprep.features.checking import restorable_type
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy, neighbour_strategy
+from daskprep.features.missing import neighbour_strategy
 from daskprep.features.parameters import CellKind
 from daskprep.permutation import Integers
-from daskprep.steps.classes import CONVENTIONAL_LABELS, are_conventional
+from daskprep.steps.classes import CONVENTIONAL_LABELS, BinaryParameters, are_conventional
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.rejects import MAX_SAMPLES
 
@@ -80,7 +79,7 @@ class LearnedBinary(Learned):
 
 
 @with_parameters
-class Binary(Feature[TokenCounts, LearnedBinary]):
+class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
     """Map two labels to False and True, with the same mapping in fit and in transform.
 
     Conventional spellings are recognized in any case: yes/no, y/n, true/false, t/f, 1/0, 1/-1. For two other labels,
@@ -118,11 +117,6 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     kind = "binary"
     semantic_type = "classes"
     _edge_case_cells = ("", " 1", "no label")
-
-    positive: str | int | float | None = None
-    null_values: list[str] | None = None
-    missing_value_strategy: Literal["fill_with_false", "fill_with_true", Strategy] = "fill_with_mode"
-    fill_value: bool | int | float | str | None = None
 
     def check(self) -> None:
         if isinstance(self.positive, bool):

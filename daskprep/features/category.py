@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,13 @@ from daskprep.features.base import Bounds, SideColumns, Tensor, drops_missing
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy, valid_mask
-from daskprep.features.parameters import AtLeast, CellKind, Count
+from daskprep.features.missing import valid_mask
+from daskprep.features.parameters import CellKind
 from daskprep.features.tokens import LearnedTokens
 from daskprep.permutation import Integers, hash_strings
 from daskprep.sources.cell_text import as_text
 from daskprep.steps.base import smallest_uint
+from daskprep.steps.classes import CategoryParameters
 from daskprep.steps.hashing import BUCKET_KEY, MAX_HASH_BUCKETS, MISSING_PART, SEPARATOR, bucket_names
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -91,7 +92,7 @@ class LearnedCategory(LearnedTokens):
 
 
 @with_parameters
-class Category(Feature[TokenCounts, LearnedCategory]):
+class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     r"""Map categories to integer ids, ranked by frequency; id 0 is ``<UNK>``, for values not seen in fit.
 
     Ties are ordered by UTF-8 bytes. Values are compared as stripped text, and floats without a fraction as integers:
@@ -166,19 +167,6 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     semantic_type = "classes"
     reads_any_text_as = "class"
 
-    most_common: Count | None = 10_000
-    min_frequency: Count | None = None
-    lowercase: bool = False
-    order: list[str] | None = None
-    hash_buckets: Count | None = None
-    oov_buckets: Annotated[int, AtLeast(0)] = 0
-    columns: list[str] | None = None
-    null_values: list[str] | None = None
-    missing_value_strategy: Strategy = "fill_with_const"
-    fill_value: str | int | float | None = "<UNK>"
-    handle_unknown: Literal["unk", "error", "drop_row"] | None = None
-    transform_to: Literal["ids", "ordinal", "one_hot"] = "ids"
-
     def check(self) -> None:
         if self.hash_buckets is not None and (self.order is not None or self.oov_buckets or self.min_frequency):
             raise ConfigError(
@@ -213,9 +201,6 @@ class Category(Feature[TokenCounts, LearnedCategory]):
             self.handle_unknown = "error"
         if self._is_closed and (self.missing_value_strategy, self.fill_value) == ("fill_with_const", "<UNK>"):
             self.missing_value_strategy = "drop_row"
-
-    def reads(self, name: str) -> list[str]:
-        return super().reads(name) if self.columns is None else list(self.columns)
 
     def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
         parsed = [as_dictionary(one, lowercase=self.lowercase) for one in (column, *others)]

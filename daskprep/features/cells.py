@@ -14,13 +14,12 @@ from daskprep.errors import ColumnError
 from daskprep.kernels import only_where, unwrap_mixed_column
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cell_text import as_text
-from daskprep.steps.cells import NUMBER_PATTERN
+from daskprep.steps.cells import MAX_EXACT_INTEGER, NUMBER_PATTERN
 from daskprep.summaries.token_order import argsort_bytes
 from daskprep.tokenizers import lowercase_strings
 
 _NUMBER = f"^({NUMBER_PATTERN.pattern}|[+-]?(?i:nan|inf|infinity))$"
-_MAX_EXACT_INTEGER = 2**53
-_MAX_EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exactly
+MAX_EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exactly
 _PROBES = 64  # cells that are cast to find out whether a column is text of plain numbers
 
 
@@ -114,13 +113,13 @@ def parse_numbers_and_strip(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
 def _from_decimals(column: pa.Array) -> pa.Array:
     """Return the nearest doubles of decimals; Arrow's own cast (26.0.1) has an error that depends on the scale."""
     kind = column.type
-    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= _MAX_EXACT_POWER:
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= MAX_EXACT_POWER:
         # Below 2**53, digits and power of ten are exact doubles, and their quotient is rounded once.
         low, high = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset :][: len(column)].T
         if column.null_count:
             low, high = (np.where(column.is_valid().to_numpy(zero_copy_only=False), words, 0) for words in (low, high))
         if not len(low) or (
-            (low >> 63 == high).all() and low.min() >= -_MAX_EXACT_INTEGER and low.max() <= _MAX_EXACT_INTEGER
+            (low >> 63 == high).all() and low.min() >= -MAX_EXACT_INTEGER and low.max() <= MAX_EXACT_INTEGER
         ):
             numbers = pa.array(low / 10.0**kind.scale)
             return pc.if_else(column.is_valid(), numbers, None) if column.null_count else numbers

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, describe_result, kind_with_article
+from daskprep.features.cells import MAX_EXACT_POWER
 from daskprep.features.parameters import CellKind
 from daskprep.steps.base import MISSING
+from daskprep.steps.cells import MAX_EXACT_INTEGER
 from daskprep.steps.classes import convert_labels
 from daskprep.steps.predictions import as_array
 
-_MAX_EXACT_POWER = 22  # greatest power of ten that a double holds exactly
-_MAX_EXACT_INTEGER = 2.0**53
 _NUMBERS = frozenset(np.dtype(kind).str for kind in ("?", *"bhilqBHILQefd"))
 _ARROW_TYPES = {"integer": pa.int64(), "boolean": pa.bool_(), "float": pa.float64(), "float32": pa.float32()}
 
@@ -173,7 +173,7 @@ def _restore_type(decoded: pa.Array, cell_type: str | None) -> pa.Array:
         return decoded
     if pa.types.is_floating(decoded.type):
         values = decoded.to_numpy(zero_copy_only=False)
-        are_integral = bool(((values == np.rint(values)) & (np.abs(values) < _MAX_EXACT_INTEGER)).all())
+        are_integral = bool(((values == np.rint(values)) & (np.abs(values) < MAX_EXACT_INTEGER)).all())
         return pa.array(values.astype(np.int64)) if are_integral else decoded
     distinct = decoded.dictionary_encode()
     labels = convert_labels(distinct.dictionary.to_pylist(), cell_type)
@@ -187,12 +187,12 @@ def _round_to_shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray)
         room = np.minimum(np.abs(values - below), np.abs(above - values)) / 2
         digits = np.ceil(-np.log10(room))
         # Beyond these bounds, powers of ten are inexact, and doubles have no more digits.
-        remaining = np.flatnonzero((np.abs(digits) <= _MAX_EXACT_POWER) & (room > 1e-15 * np.abs(values)))
+        remaining = np.flatnonzero((np.abs(digits) <= MAX_EXACT_POWER) & (room > 1e-15 * np.abs(values)))
     shortest, digits = values.copy(), digits[remaining]
     while len(remaining):
         power, numbers = 10.0 ** np.abs(digits), values[remaining]
         rounded = np.where(digits < 0, np.rint(numbers / power) * power, np.rint(numbers * power) / power)
-        fits = (np.abs(rounded - numbers) < room[remaining]) & (digits >= -_MAX_EXACT_POWER)
+        fits = (np.abs(rounded - numbers) < room[remaining]) & (digits >= -MAX_EXACT_POWER)
         shortest[remaining[fits]] = rounded[fits] + 0.0  # turns -0 into 0
         fits &= rounded != 0
         remaining, digits = remaining[fits], digits[fits] - 1

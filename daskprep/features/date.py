@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_w
 from daskprep.features.cells import is_text
 from daskprep.features.date_numbers import (
     MICROS_PER_SECOND,
-    SECONDS_PER_DAY,
     as_micros,
     as_timestamps,
     count_days,
@@ -28,21 +27,12 @@ from daskprep.features.date_numbers import (
 )
 from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy, valid_mask
+from daskprep.features.missing import valid_mask
 from daskprep.kernels import make_list_array
 from daskprep.sources.cell_text import as_text
-from daskprep.steps.date_columns import (
-    CYCLES,
-    PARTS,
-    WEEKEND,
-    column_labels,
-    date_columns,
-    date_table,
-    is_compact,
-    sin_cos_table,
-)
+from daskprep.steps.cells import SECONDS_PER_DAY
 from daskprep.steps.date_words import check_format
-from daskprep.steps.dates import EPOCH, parse_iso_date
+from daskprep.steps.dates import CYCLES, EPOCH, PARTS, WEEKEND, DateParameters, sin_cos_table
 from daskprep.summaries import ColumnSummary, Range, Summary
 
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)
@@ -91,7 +81,7 @@ class DateSummary(Summary):
 
 
 @with_parameters
-class Date(Feature[DateSummary, LearnedDate]):
+class Date(DateParameters, Feature[DateSummary, LearnedDate]):
     """Split dates into year, month, day, weekday, day of year, hour, minute, second and second of day.
 
     Text is read as ISO 8601 or another common form, month first ("3/5/2021" is March 5). Missing parts default to the
@@ -157,14 +147,6 @@ class Date(Feature[DateSummary, LearnedDate]):
     semantic_type = "dates"
     _edge_case_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
-    datetime_format: str | None = None
-    parts: list[str] | None = None
-    cyclic: list[str] | None = None
-    since: str | None = None
-    since_unit: Literal["seconds", "minutes", "hours", "days", "weeks", "years"] = "days"
-    missing_value_strategy: Strategy | Literal["fill_with_mean"] = "fill_with_mean"
-    fill_value: str | None = EPOCH
-
     def check(self) -> None:
         if self.datetime_format is not None:
             if "%" not in self.datetime_format:
@@ -180,17 +162,10 @@ class Date(Feature[DateSummary, LearnedDate]):
                 if part not in known:
                     hint = did_you_mean(part, known)
                     raise ConfigError(f"Date: {name} has no {part!r}.{hint} Available are: {', '.join(known)}")
-        if is_compact(vars(self)) and not column_labels(vars(self)):
+        if self._is_compact and not self._labels:
             raise ConfigError("Date: parts and cyclic are empty, which leaves nothing to read: list parts, or use None")
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
-
-    @property
-    def _since_column(self) -> str | None:
-        return None if self._reference else self.since
-
-    def reads(self, name: str) -> list[str]:
-        return super().reads(name) if self._since_column is None else [*super().reads(name), self._since_column]
 
     def parse(self, column: pa.Array, since: pa.Array | None = None) -> pa.Array:
         """Parse cells to timestamps; with a `since` column, to lists of two timestamps, the second from that column."""
@@ -279,7 +254,7 @@ class Date(Feature[DateSummary, LearnedDate]):
 
     def encode(self, parsed: pa.Array, learned: LearnedDate) -> np.ndarray:
         micros, *since = _to_micros(parsed)
-        if is_compact(vars(self)):
+        if self._is_compact:
             days_and_seconds = [
                 part for one in (micros, *since) for part in np.divmod(one // MICROS_PER_SECOND, SECONDS_PER_DAY)
             ]
@@ -291,39 +266,33 @@ class Date(Feature[DateSummary, LearnedDate]):
 
     def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
         batch = batch.long()
-        if not is_compact(vars(self)):
+        if not self._is_compact:
             return batch
-        columns = list(
-            date_columns(batch, vars(self), self._reference, lambda numbers: numbers.float(), _look_up_cycle)
-        )
+        columns = list(self._date_columns(batch, lambda numbers: numbers.float(), _look_up_cycle))
         out = batch[:0].float().new_empty((len(batch), len(columns)))
         for column_index, column in enumerate(columns):
             out[:, column_index] = column
         return out
 
-    @property
-    def _reference(self) -> tuple[int, int] | None:
-        return None if self.since is None else parse_iso_date(self.since)
-
     def limits(self, learned: LearnedDate) -> Mapping[str, Bounds]:
-        if not is_compact(vars(self)):
+        if not self._is_compact:
             return {"": _LIMITS}
         lowest, highest = (bound * (1 + (self._since_column is not None)) for bound in _COMPACT_LIMITS)
         return {"": (lowest, highest)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedDate) -> pa.Array:
         parts = np.asarray(encoded, np.int64)
-        if is_compact(vars(self)):
+        if self._is_compact:
             return as_timestamps((parts[:, 0] * SECONDS_PER_DAY + parts[:, 1]) * MICROS_PER_SECOND)
         days = count_days(parts[:, 0], parts[:, 1], parts[:, 2])
         return as_timestamps((days * SECONDS_PER_DAY + parts[:, 8]) * MICROS_PER_SECOND)
 
     def tabulated_names(self, name: str, learned: LearnedDate) -> list[str]:
-        labels = column_labels(vars(self)) if is_compact(vars(self)) else PARTS
+        labels = self._labels if self._is_compact else PARTS
         return [f"{name}_{label}" for label in labels]
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedDate) -> np.ndarray:
-        return date_table(encoded[""], vars(self), self._reference) if is_compact(vars(self)) else encoded[""]
+        return self._date_table(encoded[""]) if self._is_compact else encoded[""]
 
 
 def _to_micros(parsed: pa.Array) -> list[np.ndarray]:

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from daskprep.features.cells import as_numbers
 from daskprep.kernels import null_mask
 from daskprep.sources.cell_text import local_clock
-from daskprep.steps.date_columns import calendar_parts
-from daskprep.steps.dates import micros_since_epoch
+from daskprep.steps.cells import SECONDS_PER_DAY
+from daskprep.steps.dates import calendar_parts, micros_since_epoch
 
-MICROS_PER_SECOND, SECONDS_PER_DAY = 1_000_000, 86_400
+MICROS_PER_SECOND = 1_000_000
 _MICROS_PER_UNIT = {"s": MICROS_PER_SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit
 _MIN_MICROS, _MAX_MICROS = (
     -62_135_596_800 * MICROS_PER_SECOND,
@@ -43,7 +43,7 @@ def count_days(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarr
 
 
 def write_date_parts(micros: np.ndarray, out: np.ndarray) -> None:
-    """Write the parts of dates in microseconds to the columns of `out`, in the order of `date_columns.PARTS`."""
+    """Write the parts of dates in microseconds to the columns of `out`, in the order of `dates.PARTS`."""
     seconds = micros // MICROS_PER_SECOND
     days = seconds // SECONDS_PER_DAY
     parts = calendar_parts(days.astype(np.int32), (seconds - days * SECONDS_PER_DAY).astype(np.int32))

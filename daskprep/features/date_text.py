@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from daskprep.features.cells import as_numbers
 from daskprep.features.date_numbers import (
     MICROS_PER_SECOND,
-    SECONDS_PER_DAY,
     as_micros,
     as_timestamps,
     count_days,
@@ -23,8 +22,8 @@ from daskprep.features.date_numbers import (
     iterate_blocks,
 )
 from daskprep.kernels import null_mask, only_where, string_buffers
-from daskprep.steps.date_columns import is_leap
-from daskprep.steps.dates import COMPACT_DATE, INTEGER, MAX_DATE_CHARACTERS, forms, parse_datetime
+from daskprep.steps.cells import SECONDS_PER_DAY
+from daskprep.steps.dates import COMPACT_DATE, INTEGER, MAX_DATE_CHARACTERS, forms, is_leap, parse_datetime
 
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)
 # Cells of the same length and shape (positions of digits) are parsed together. Text that is longer than a date, and

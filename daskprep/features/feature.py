@@ -14,7 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
-from daskprep.features.base import Contract, Invalid, Learned, LearnedT, validate
+from daskprep.features.base import Contract, Learned, LearnedT, validate
 from daskprep.features.fitting import column_names, learn_source, tabulate_source
 from daskprep.features.output import FrameOutput
 from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_pandas
@@ -50,10 +50,6 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
     feature_names_in_ : ndarray of str
         Their names, if `fit` received a frame.
     """
-
-    missing_indicator: bool = False
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.

@@ -18,7 +18,6 @@ from daskprep.errors import DaskprepError
 from daskprep.features.base import Learned
 from daskprep.features.checking import memoize
 from daskprep.features.feature import Feature
-from daskprep.features.parameters import SAVED_AS
 from daskprep.sources import PandasSource, Source
 from daskprep.steps import make_row_encoder
 from daskprep.steps.base import RowEncoder
@@ -68,10 +67,9 @@ def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | 
         return None
     if any(len(vocabulary) >= LARGE_VOCABULARY for vocabulary in vocabularies):
         return None
-    saved_params = {SAVED_AS.get(key, key): value for key, value in params.items()}
     try:
         with error_context(name):
-            return make_row_encoder(name, {"type": feature.kind, "params": saved_params, "learned": learned.to_dict()})
+            return make_row_encoder(name, {"type": feature.kind, "params": params, "learned": learned.to_dict()})
     except DaskprepError:
         return None
 

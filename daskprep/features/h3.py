@@ -14,14 +14,13 @@ from daskprep.errors import ColumnError
 from daskprep.features.base import Bounds, Learned, Tensor
 from daskprep.features.cells import is_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy
 from daskprep.kernels import only_where
 from daskprep.sources.cell_text import as_text
-from daskprep.steps.h3 import BITS, CELL_PATTERN, DIGITS, EXACT_FLOAT_LIMIT, MAX_CELL, NO_DIGIT, SHIFTS
+from daskprep.steps.cells import MAX_EXACT_INTEGER
+from daskprep.steps.h3 import BITS, CELL_PATTERN, DIGITS, MAX_CELL, NO_DIGIT, SHIFTS, H3Parameters
 from daskprep.summaries import ColumnSummary, Summary
 from daskprep.summaries.column_facts import ColumnFacts
 
-DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0
 PARTS = ("mode", "edge", "resolution", "base_cell", *(f"digit_{i}" for i in range(1, DIGITS + 1)))
 
 _MAX_CELL = pa.scalar(MAX_CELL, pa.uint64())
@@ -34,7 +33,7 @@ _MIN_SHARE = 0.95  # of cells that must be valid to guess H3, so that a few inva
 
 
 @with_parameters
-class H3(Feature[Summary, Learned]):
+class H3(H3Parameters, Feature[Summary, Learned]):
     """Split H3 indexes into mode, edge, resolution, base cell and 15 digits; 7 marks unused digits.
 
     Indexes are integers or text: hexadecimal ("8928308280fffff", with or without "0x"), or decimal if the text has only
@@ -70,9 +69,6 @@ class H3(Feature[Summary, Learned]):
     semantic_type = "places"
     _edge_case_cells = ("8928308280fffff", "0x8928308280FFFFF", "622236750694711295", "0", "no cell")
 
-    missing_value_strategy: Strategy = "fill_with_const"
-    fill_value: int | str | None = DEFAULT_CELL
-
     def check(self) -> None:
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
@@ -88,7 +84,7 @@ class H3(Feature[Summary, Learned]):
             return pc.if_else(readable, column, None).cast(pa.uint64())
         if pa.types.is_floating(kind):
             column = column.cast(pa.float64())
-            exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, EXACT_FLOAT_LIMIT))
+            exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, MAX_EXACT_INTEGER))
             return pc.if_else(pc.and_(exact, pc.equal(column, pc.floor(column))), column, None).cast(pa.uint64())
         if pa.types.is_decimal(kind) or is_text(kind) or pa.types.is_null(kind):
             return _parse_text(as_text(column))

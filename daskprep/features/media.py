@@ -19,10 +19,11 @@ from typing_extensions import TypeVar
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned, MediaContract
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Border, BorderValue, NeighbourImputer, Strategy
+from daskprep.features.missing import Border, BorderValue, NeighbourImputer
 from daskprep.media.cells import MediaKind, convert_media_column
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, read_content
 from daskprep.media.reader import MediaReader, save_cell_bytes
+from daskprep.steps.parameters import Strategy
 from daskprep.storage.files import Folder
 from daskprep.storage.urls import check_trusted_path, redact_url
 from daskprep.summaries import ColumnSummary, FileSample, SampledFile

@@ -14,7 +14,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import pyarrow as pa
 
-Strategy = Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"]
+from daskprep.steps.base import NEIGHBOUR_STRATEGIES
+from daskprep.steps.parameters import Strategy as Strategy  # noqa: PLC0414 custom types import it from here
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class NeighbourImputer:
 
 def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
     """Return the strategy if it fills missing cells from neighbors, else None."""
-    return strategy if strategy in ("ffill", "bfill") else None  # type: ignore[return-value]
+    return strategy if strategy in NEIGHBOUR_STRATEGIES else None  # type: ignore[return-value]
 
 
 def valid_mask(parsed: pa.Array) -> np.ndarray:

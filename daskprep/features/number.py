@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +36,11 @@ from daskprep.features.notation import (
     parse_or_keep_text,
 )
 from daskprep.features.number_state import LearnedNumber, NumberImputer, NumberSummary
-from daskprep.features.parameters import Count, NonNegative
 from daskprep.features.scaling import bounded_quantiles, learn_edges, learn_power, reference_quantiles
 from daskprep.features.target_bins import TargetColumn, sum_target, tree_edges
 from daskprep.kernels import MIXED, null_mask, only_where
 from daskprep.steps.normalization import (
     MAX_FLOAT32,
-    bin_ids,
     bin_middles,
     center_and_scale,
     check_domain,
@@ -52,16 +50,10 @@ from daskprep.steps.normalization import (
     piecewise_bins,
 )
 from daskprep.steps.notation import derive_notation
+from daskprep.steps.numbers import NumberParameters
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
 from daskprep.summaries.rejects import MAX_SAMPLES
 from daskprep.summaries.target_sums import TargetSums
-
-Normalization = Literal[
-    "zscore", "minmax", "log1p", "iq", "robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox"
-]
-BinStrategy = Literal["quantile", "uniform", "target"]
-OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
-MissingStrategy = OutlierStrategy | Literal["fill_with_median", "keep"]
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 _MAX_BINS = 65_536
@@ -72,7 +64,7 @@ _QUANTILE_NORMALIZATIONS = ("robust", "quantile_normal", "quantile_uniform", "ye
 
 
 @with_parameters
-class Number(Feature[NumberSummary, LearnedNumber]):
+class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
     """Normalize numbers; statistics use double precision, and the result is float32.
 
     Numbers in text are parsed. Infinities and text that is not a number count as missing and are reported. Notations
@@ -137,20 +129,6 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     kind = "number"
     semantic_type = "numbers"
     _edge_case_cells = (" -1.5e-1\n", "no number")
-
-    normalization: Normalization | None = "zscore"
-    clip_quantiles: Sequence[float] | None = None
-    encoding: Literal["bins", "piecewise_linear"] | None = None
-    bins: Count | Sequence[float] = 48
-    bin_strategy: BinStrategy = "quantile"
-    target: str | None = None
-    target_type: Literal["number", "class"] = "number"
-    outlier_strategy: OutlierStrategy | None = None
-    outlier_threshold: NonNegative = 3.0
-    missing_value_strategy: MissingStrategy = "fill_with_mean"
-    fill_value: float | None = 0.0
-    null_values: list[str] | None = None
-    written: str | None = None
 
     def check(self) -> None:
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
@@ -398,11 +376,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         outliers = self.outliers(values, learned)
         if outliers is not None and learned.outlier_fill_value is not None:
             values = np.where(outliers, learned.outlier_fill_value, values)
-        if self.clip_quantiles is not None and learned.min is not None:
-            values = np.clip(values, learned.min, learned.max)
-        if self.encoding == "bins":
-            return bin_ids(values, learned.edges)
-        return normalize(values, self.normalization, vars(learned))
+        return self._normalize(values, vars(learned))
 
     def _remedy(self, learned: LearnedNumber) -> str:
         if self.written:

@@ -11,27 +11,12 @@ import types
 import typing
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
 from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8
-
-
-@dataclass(frozen=True)
-class AtLeast:
-    """Inclusive lower bound of a number, for annotations."""
-
-    bound: float
-
-
-Count = Annotated[int, AtLeast(1)]
-NonNegative = Annotated[float, AtLeast(0)]
-Truncation = Literal["keep_start", "keep_end"]
+from daskprep.steps.parameters import Count as Count  # noqa: PLC0414 custom types import it from here
 
 CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # cell types of labels that are not text
-
-# Parameters that were renamed; saved files keep the former name.
-SAVED_AS = {"positive": "fallback_true_label"}
 
 
 @functools.cache

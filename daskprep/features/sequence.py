@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,10 @@ from daskprep.features.base import Bounds, Encoded, Limits, SideColumns, Tensor
 from daskprep.features.checking import memoize
 from daskprep.features.feature import with_parameters
 from daskprep.features.missing import valid_mask
-from daskprep.features.parameters import Count, Truncation
 from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
 from daskprep.steps.text_tokenizers import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
+from daskprep.steps.tokens import SequenceParameters
 from daskprep.storage.urls import check_trusted_path, path_text
 from daskprep.summaries import Lengths
 from daskprep.tokenizers import Subwords, expand, import_package
@@ -65,7 +65,7 @@ class LearnedSequence(LearnedTokens):
 
 
 @with_parameters
-class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
+class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     """Map tokens to ids; rows are padded or truncated to one length.
 
     Without start and stop symbols, ``<PAD>`` is 0 and ``<UNK>`` is 1. With them, ``<PAD>`` is 0, ``<START>`` 1,
@@ -126,17 +126,6 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     kind = "sequence"
     learns_subwords = True
     semantic_type = "tokens"
-
-    vocab_file: str | None = None
-    sequence_length: Count | None = None
-    max_sequence_length: Count | None = 256
-    most_common: Count | None = 20_000
-    padding: Literal["right", "left"] = "right"
-    truncation: Truncation = "keep_start"
-    padding_symbol: str = "<PAD>"
-    unknown_symbol: str = "<UNK>"
-    add_start_stop: bool = False
-    special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None
 
     def check(self) -> None:
         super().check()

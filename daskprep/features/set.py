@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +13,8 @@ from daskprep.errors import ColumnError, CorruptDatasetError
 from daskprep.features.base import Bounds, Tensor
 from daskprep.features.checking import empty_arrays
 from daskprep.features.feature import with_parameters
-from daskprep.features.parameters import Count
-from daskprep.features.tokens import (
-    LearnedTokens,
-    TokenFeature,
-    TokenSummary,
-    drop_repeats,
-    to_list_array,
-    token_lists,
-)
-from daskprep.steps.tokens import frequencies, multi_hot
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, drop_repeats, to_list_array, token_lists
+from daskprep.steps.tokens import BagParameters, SetParameters, frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _PAD = 0
@@ -46,11 +37,8 @@ class LearnedSet(LearnedTokens):
 
 
 @with_parameters
-class _SetBase(TokenFeature[TokenSummary, LearnedSet]):
+class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
     """Base class of sets and bags: distinct tokens of a row, in the order of their first occurrence."""
-
-    most_common: Count | None = 10_000
-    max_size: Count | None = None
 
     def special_symbols_in_use(self) -> SpecialSymbols:
         return SpecialSymbols.for_tokens()
@@ -67,7 +55,7 @@ class _SetBase(TokenFeature[TokenSummary, LearnedSet]):
 
 
 @with_parameters
-class Set(_SetBase):
+class Set(SetParameters, _SetBase):
     """Map the distinct tokens of a row to ids; batches contain a multi-hot vector for each row.
 
     Parameters
@@ -93,8 +81,6 @@ class Set(_SetBase):
 
     kind = "set"
     semantic_type = "sets"
-
-    expand_to: Literal["multi_hot", "ids"] = "multi_hot"
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
         return to_list_array(drop_repeats(token_lists(tokens))[0], tokens)

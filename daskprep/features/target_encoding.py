@@ -6,7 +6,7 @@ import base64
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,18 +17,18 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import SideColumns
 from daskprep.features.cells import argsort_values, as_dictionary, as_numbers, one_array, take_by_code
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.parameters import AtLeast, NonNegative
 from daskprep.features.tokens import LearnedTokens
 from daskprep.features.vector import matrix_to_lists
 from daskprep.split import GroupSplit, KFold, Splitter
 from daskprep.split.times import TimeSplitter
+from daskprep.steps.classes import TargetEncodingParameters
+from daskprep.steps.normalization import MAX_FLOAT32
 from daskprep.summaries import TokenCounts
 from daskprep.summaries.value_sums import DIGIT_BITS, SumTable, ValueSums
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 MAX_CLASSES = 256
 _CLASS = "class "  # prefix of the names of sums by class
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _MAX_TARGET = 1e150  # the square of larger numbers may overflow a double
 
 
@@ -69,7 +69,7 @@ class LearnedTargetEncoding(LearnedTokens):
 
 
 @with_parameters
-class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
+class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetEncoding]):
     """Encode a category by the smoothed mean of the target among its rows, or by its frequency.
 
     In datasets and streams, a training row is encoded by the training rows of other folds only, so that its own target
@@ -125,18 +125,6 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
 
     kind = "target_encoding"
     semantic_type = "numbers"
-
-    target: str | None = None
-    encoding: Literal["target", "count", "frequency"] = "target"
-    target_type: Literal["number", "class"] = "number"
-    smooth: Literal["auto"] | NonNegative = "auto"
-    folds: Annotated[int, AtLeast(2)] = 5
-    fold_group: str | Literal[False] | None = None
-    fold_time: str | Literal[False] | None = None
-    lowercase: bool = False
-    null_values: list[str] | None = None
-    missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
-    fill_value: str | None = "<MISSING>"
 
     def check(self) -> None:
         if self.encoding == "target" and self.target is None:
@@ -298,7 +286,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
                 encoded = (total + self.smooth * all_mean) / (n + self.smooth)
             encoded = np.where(np.isnan(encoded), all_mean, encoded)
             encoded = np.where(np.isnan(encoded), 0.0, encoded)  # where no row has a target
-            clipped: np.ndarray = np.clip(np.ldexp(encoded, DIGIT_BITS * quantity[2]), -_MAX_FLOAT32, _MAX_FLOAT32)
+            clipped: np.ndarray = np.clip(np.ldexp(encoded, DIGIT_BITS * quantity[2]), -MAX_FLOAT32, MAX_FLOAT32)
         return clipped.astype(np.float32)
 
     def encode(self, parsed: pa.Array, learned: LearnedTargetEncoding) -> np.ndarray:

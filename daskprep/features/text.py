@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from daskprep.errors import ConfigError
 from daskprep.features.base import Bounds, Encoded, Learned
 from daskprep.features.feature import with_parameters
-from daskprep.features.parameters import Count
 from daskprep.features.sequence import LearnedSequence, Sequence
 from daskprep.features.tokens import TokenSummary
+from daskprep.steps.tokens import TextParameters
 from daskprep.summaries import ColumnSummary, Summary
 from daskprep.tokenizers import Tokenizer
 
@@ -54,7 +54,7 @@ class LearnedText(Learned):
 
 
 @with_parameters
-class Text(Sequence):
+class Text(TextParameters, Sequence):
     """Map words, characters or both to ids; rows are padded or truncated to one length.
 
     Parameters
@@ -86,13 +86,6 @@ class Text(Sequence):
     kind = "text"
     semantic_type = "tokens"
     reads_any_text_as = "text"
-
-    level: Literal["word", "char", "both"] = "word"
-    tokenizer: str | Callable[..., Any] = "space_punct"
-    char_most_common: Count | None = 70
-    char_max_sequence_length: Count | None = 1024
-    lowercase: bool = True
-    compute_idf: bool = False
 
     def check(self) -> None:
         super().check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,7 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import Learned, fills_with_one_value
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import NeighbourImputer, Strategy, neighbour_strategy
-from daskprep.features.parameters import AtLeast, Count, Truncation
+from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.vector import matrix_to_lists, parse_number_lists
 from daskprep.features.windows import (
     HIDDEN,
@@ -31,10 +30,10 @@ from daskprep.features.windows import (
 )
 from daskprep.kernels import list_offsets, pad
 from daskprep.sources.cell_text import as_text
-from daskprep.steps.series import SEPARATORS
+from daskprep.steps.normalization import MAX_FLOAT32
+from daskprep.steps.series import SEPARATORS, TimeseriesParameters
 from daskprep.summaries import Lengths
 
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _MAX_WINDOW = 1 << 24  # a larger window is a mistake, or an attack on memory
 
 
@@ -46,7 +45,7 @@ class LearnedTimeseries(Learned):
 
 
 @with_parameters
-class Timeseries(Feature[Lengths, LearnedTimeseries]):
+class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
     """Read series of numbers as rows of a float32 matrix, padded or truncated to one length.
 
     A value is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. Missing numbers within a
@@ -106,20 +105,8 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     semantic_type = "series"
     _edge_case_cells = ("0.1 2.5 nan", "1_-2e3", "[1, 2.25, 3]", "", "no series")
 
-    tokenizer: Literal["space", "comma", "underscore"] = "space"
-    timeseries_length_limit: Count = 256
-    padding_value: float = 0.0
-    padding: Literal["right", "left"] = "right"
-    truncation: Truncation = "keep_start"
-    window_size: Annotated[int, AtLeast(0)] = 0
-    horizon: Annotated[int, AtLeast(0)] = 0
-    group_by: str | None = None
-    across_splits: bool = False
-    missing_value_strategy: Strategy = "fill_with_const"
-    fill_value: str | float | None = ""
-
     def check(self) -> None:
-        if not abs(self.padding_value) <= _MAX_FLOAT32:
+        if not abs(self.padding_value) <= MAX_FLOAT32:
             raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is not a finite float32")
         if self.window_size and self.horizon:
             raise ConfigError(
@@ -134,14 +121,6 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
             )
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
-
-    @property
-    def is_windowed(self) -> bool:
-        """Whether a row is a window over the rows around it."""
-        return self.window_size > 0 or self.horizon > 0
-
-    def reads(self, name: str) -> list[str]:
-        return [*super().reads(name), *([] if self.group_by is None else [self.group_by])]
 
     def parse(self, column: pa.Array, groups: pa.Array | None = None) -> pa.Array:
         if not self.is_windowed:

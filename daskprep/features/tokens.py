@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,10 +14,10 @@ from daskprep import kernels
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, LearnedT
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy, valid_mask
-from daskprep.features.parameters import Count
+from daskprep.features.missing import valid_mask
 from daskprep.kernels import TokenCodes
 from daskprep.sources.cell_text import as_text
+from daskprep.steps.tokens import TokenParameters
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
 from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, lowercase_strings
@@ -195,19 +195,11 @@ def _restore_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str,
 
 
 @with_parameters
-class TokenFeature(Feature[SummaryT, LearnedT]):
+class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
     """Base class of features whose parsed cells are lists of tokens."""
 
     reads_any_text_as: ClassVar[str] = "token"
     learns_subwords: ClassVar[bool] = False  # whether tokenizers that learn subwords in fit are supported
-    tokenizer: str | Callable[..., Any] = "space"
-    min_frequency: Count | None = None
-    lowercase: bool = False
-    ngram_size: Count = 2
-    pattern: str | None = None
-    pretrained_model_name_or_path: str | None = None
-    missing_value_strategy: Strategy = "fill_with_const"
-    fill_value: str | None = "<UNK>"
 
     def make_tokenizer(self) -> Tokenizer:
         """Return the tokenizer that the parameters specify."""

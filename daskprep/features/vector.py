@@ -14,8 +14,6 @@ from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Learned
 from daskprep.features.cells import as_numbers, is_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy
-from daskprep.features.parameters import Count
 from daskprep.kernels import (
     list_offsets,
     make_list_array,
@@ -25,6 +23,7 @@ from daskprep.kernels import (
     string_buffers,
 )
 from daskprep.sources.cell_text import as_text
+from daskprep.steps.series import VectorParameters
 from daskprep.summaries import ColumnSummary, Lengths
 
 _MAX_SAMPLED = 1000  # numbers in a sample cell; as a vector of more numbers, it counts as missing
@@ -38,7 +37,7 @@ class LearnedVector(Learned):
 
 
 @with_parameters
-class Vector(Feature[Lengths, LearnedVector]):
+class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
     """Read vectors of one length, such as embeddings, as rows of a float32 matrix.
 
     A value is a list or array, a single number, or text such as "0.5 1e-3" or "[0.5, 1e-3]". A value that is empty,
@@ -76,10 +75,6 @@ class Vector(Feature[Lengths, LearnedVector]):
     kind = "vector"
     semantic_type = "series"
     _edge_case_cells = ("", "no vector")
-
-    vector_size: Count | None = None
-    missing_value_strategy: Strategy = "fill_with_const"
-    fill_value: str | float | None = "0"
 
     def check(self) -> None:
         if self.fill_value is not None:

@@ -35,11 +35,10 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
 from daskprep.kernels import MIXED, only_where
-from daskprep.steps.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, TIME_TYPES, number_of, text_of
+from daskprep.steps.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, SECONDS_PER_DAY, TIME_TYPES, number_of, text_of
 
 _MIN_LARGE = 2.0**63  # beyond int64
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_DAY = 86_400
 
 SCALARS = (
     str, bool, np.bool_, int, np.integer, float, np.floating, Decimal, bytes, bytearray, os.PathLike, uuid.UUID,
@@ -143,7 +142,7 @@ def _times_to_text(column: pa.Array, text: pa.Array) -> pa.Array:
 
 def _durations_to_text(column: pa.Array) -> pa.Array:
     unit = column.type.unit
-    days, ticks = np.divmod(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), _DAY * _PER_SECOND[unit])
+    days, ticks = np.divmod(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), SECONDS_PER_DAY * _PER_SECOND[unit])
     clock = pa.array(ticks).cast(pa.int32() if unit in ("s", "ms") else pa.int64())
     clock = clock.cast(pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit))
     middle = pc.if_else(pa.array(days < 0), " days +", " days ")

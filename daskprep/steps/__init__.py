@@ -7,44 +7,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from daskprep.errors import FormatVersionError
 from daskprep.steps.base import RowEncoder
+from daskprep.steps.parameters import PARAMETER_NAMES
 from daskprep.steps.text_tokenizers import TOKENIZERS
 
 ROW_ENCODERS = {
-    "number": "numbers.NumberRowEncoder", "category": "classes.CategoryRowEncoder",
-    "binary": "classes.BinaryRowEncoder", "set": "tokens.SetRowEncoder", "bag": "tokens.BagRowEncoder",
-    "sequence": "tokens.SequenceRowEncoder", "text": "tokens.TextRowEncoder", "date": "dates.DateRowEncoder",
-    "h3": "h3.H3RowEncoder", "target_encoding": "classes.TargetEncodingRowEncoder",
-    "timeseries": "series.TimeseriesRowEncoder", "vector": "series.VectorRowEncoder",
+    "number": "numbers.Number", "category": "classes.Category", "target_encoding": "classes.TargetEncoding",
+    "binary": "classes.Binary", "set": "tokens.Set", "bag": "tokens.Bag", "sequence": "tokens.Sequence",
+    "text": "tokens.Text", "date": "dates.Date", "h3": "h3.H3", "timeseries": "series.Timeseries",
+    "vector": "series.Vector",
 }  # fmt: skip
-"""Module and class of each type's row encoder; a module is imported only if a feature needs it."""
-# Parameters by type, repeated here because the modules of the types import pandas.
-_COMMON_PARAMETERS = {"column", "fill_value", "invalid", "missing_indicator", "missing_value_strategy"}
-_TEXT_PARAMETERS = "lowercase min_frequency most_common ngram_size pattern pretrained_model_name_or_path tokenizer "
-_SEQUENCE_PARAMETERS = _TEXT_PARAMETERS + (
-    "add_start_stop max_sequence_length padding padding_symbol sequence_length special_symbols truncation "
-    "unknown_symbol vocab_file "
-)
-_PARAMETERS = {
-    "number": "bin_strategy bins clip_quantiles encoding normalization null_values outlier_strategy outlier_threshold "
-    "target target_type written",
-    "category": "columns handle_unknown hash_buckets lowercase min_frequency most_common null_values oov_buckets order "
-    "transform_to",
-    "binary": "fallback_true_label null_values",
-    "set": _TEXT_PARAMETERS + "expand_to max_size",
-    "bag": _TEXT_PARAMETERS + "max_size",
-    "sequence": _SEQUENCE_PARAMETERS,
-    "text": _SEQUENCE_PARAMETERS + "char_max_sequence_length char_most_common compute_idf level",
-    "date": "cyclic datetime_format parts since since_unit",
-    "h3": "",
-    "target_encoding": "encoding fold_group fold_time folds lowercase null_values smooth target target_type",
-    "timeseries": "across_splits group_by horizon padding padding_value timeseries_length_limit tokenizer truncation "
-    "window_size",
-    "vector": "vector_size",
-}
+"""Module of each type, imported only if a feature needs it, and the name before `Parameters` and `RowEncoder`."""
 
 
 def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
@@ -56,7 +33,12 @@ def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None
     kind, params = feature["type"], feature["params"]
     if kind not in ROW_ENCODERS:
         return None
-    if unknown := sorted(set(params) - _COMMON_PARAMETERS - set(_PARAMETERS[kind].split())):
+    module_name, _, class_name = ROW_ENCODERS[kind].partition(".")
+    module = importlib.import_module(f"daskprep.steps.{module_name}")
+    parameters = getattr(module, f"{class_name}Parameters")
+    row_type: type[RowEncoder] = getattr(module, f"{class_name}RowEncoder")
+    params = {PARAMETER_NAMES.get(key, key): value for key, value in params.items()}
+    if unknown := sorted(params.keys() - {field.name for field in fields(parameters)}):
         raise FormatVersionError(
             f'feature "{name}": a {kind} has no parameter "{unknown[0]}" in this version of daskprep: '
             "upgrade it, or restore the file if it was altered"
@@ -66,6 +48,4 @@ def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None
             raise TypeError(f"{key} is {str(value)[:80]}")
     if params.get("tokenizer", "space") not in TOKENIZERS and params.get("level") != "char":
         return None
-    module, _, encoder = ROW_ENCODERS[kind].partition(".")
-    row_type: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.steps.{module}"), encoder)
-    return row_type(name, params, feature["learned"])
+    return row_type(name, parameters(**params), feature["learned"])

@@ -13,6 +13,7 @@ from daskprep.errors import DaskprepError, RejectedValueError
 from daskprep.steps.cells import is_missing, text_of
 
 MISSING = "_missing"  # the output of a missing indicator
+NEIGHBOUR_STRATEGIES = ("ffill", "bfill")  # of imputation, from the rows before or after
 CELL_KINDS = ("missing", "unreadable", "unseen")
 Arrays = dict[str, np.ndarray]
 CellReport = dict[str, dict[int, Any]]
@@ -29,24 +30,26 @@ class RowEncoder(ABC):
     ----------
     name : str
         Name of the feature.
-    params, learned : mapping
-        Its parameters and learned state, as in the saved JSON.
+    params : Parameters
+        Its parameters.
+    learned : mapping
+        Its learned state, as in the saved JSON.
     """
 
     uses_neighbours = False  # whether neighbouring rows may change cells that are not missing
 
-    def __init__(self, name: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, params: Any, learned: Mapping[str, Any]) -> None:
         self.name = name
-        self.column: str = params.get("column") or name
-        self.columns: tuple[str, ...] = (self.column,)  # all columns that it reads, the feature's own first
+        self.columns: tuple[str, ...] = tuple(params.reads(name))  # all columns that it reads, the feature's own first
+        self.column: str = params.column or name
         self.params = params
         self.learned = learned
-        self.has_missing_indicator: bool = params.get("missing_indicator", False)
-        self.nulls = strip_null_values(params)
+        self.has_missing_indicator: bool = params.missing_indicator
+        self.nulls = strip_null_values(vars(params))
         self.prepare()
         fill = learned.get("fill_value")
         self.fill = None if fill is None else self.read_fill(fill)
-        if params.get("missing_value_strategy") == "keep":
+        if params.missing_value_strategy == "keep":
             self.fill = math.nan
 
     def prepare(self) -> None:  # noqa: B027 optional
@@ -70,8 +73,8 @@ class RowEncoder(ABC):
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
         """Replace values by values of neighbouring rows; by default None, for the strategies "ffill" and "bfill"."""
-        strategy = self.params["missing_value_strategy"]
-        return fill_from_neighbours(values, strategy) if strategy in ("ffill", "bfill") else values
+        strategy = self.params.missing_value_strategy
+        return fill_from_neighbours(values, strategy) if strategy in NEIGHBOUR_STRATEGIES else values
 
     def encode(self, rows: RowMappings) -> Arrays:
         """Return arrays by the suffix of the output; raise KeyError if a row does not have one of `columns`."""
@@ -120,7 +123,7 @@ class RowEncoder(ABC):
 
     def _fill_missing(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
         """Impute None among the values of cells; raise RejectedValueError if that is impossible or not allowed."""
-        if self.params.get("invalid") == "raise":
+        if self.params.invalid == "raise":
             for number, (value, cell) in enumerate(zip(values, cells, strict=True)):
                 if value is None and not self._is_missing(cell):
                     raise RejectedValueError(

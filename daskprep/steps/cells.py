@@ -21,9 +21,10 @@ NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LIST_TYPES = (list, tuple, set, frozenset, np.ndarray)
 
 PLAIN_INTEGER_LIMIT = 1e76  # the digits of Arrow's decimals; larger floats are written with an exponent
-_DAY = 86_400
+SECONDS_PER_DAY = 86_400
+MAX_EXACT_INTEGER = 2**53  # floats below it represent every integer
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "m": 60 * 10**9, "h": 3600 * 10**9}
-_NANOSECONDS |= {"D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
+_NANOSECONDS |= {"D": SECONDS_PER_DAY * 10**9, "W": 7 * SECONDS_PER_DAY * 10**9}
 _OFFSET = re.compile(r"([+-][0-9]{2}:[0-9]{2})(:[0-9.]+)?$")
 # Units of np.datetime64 whose text has another form, and the units to convert them to.
 _OTHER_UNITS = {"h": "s", "m": "s", "Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
@@ -160,9 +161,9 @@ def _text_of_timedelta(cell: dt.timedelta | np.timedelta64) -> str:
             raise ColumnError(f"{cell!r} has no fixed length: use days")
         nanoseconds = int(cell.astype(np.int64)) * step * _NANOSECONDS[unit]
     else:
-        nanoseconds = (cell.days * _DAY + cell.seconds) * 10**9 + cell.microseconds * 1000
+        nanoseconds = (cell.days * SECONDS_PER_DAY + cell.seconds) * 10**9 + cell.microseconds * 1000
         nanoseconds += getattr(cell, "nanoseconds", 0)  # only pandas.Timedelta has them
-    days, rest = divmod(nanoseconds, _DAY * 10**9)
+    days, rest = divmod(nanoseconds, SECONDS_PER_DAY * 10**9)
     seconds, fraction = divmod(rest, 10**9)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
     return f"{days} days {'+' if days < 0 else ''}{_strip_zeros(clock)}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from daskprep.errors import RejectedValueError
 from daskprep.steps.base import Arrays, RowEncoder, RowMappings, smallest_uint
 from daskprep.steps.cells import number_of, text_of
 from daskprep.steps.hashing import bucket_names, bucket_of, join_parts
+from daskprep.steps.parameters import AtLeast, Count, NonNegative, Parameters, Strategy
 
 CONVENTIONAL_LABELS = {
     **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), True),
@@ -38,6 +40,27 @@ def convert_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
     return [text if text == "<UNK>" else read(text) for text in texts]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class CategoryParameters(Parameters):
+    """Parameters of `Category`."""
+
+    most_common: Count | None = 10_000
+    min_frequency: Count | None = None
+    lowercase: bool = False
+    order: list[str] | None = None
+    hash_buckets: Count | None = None
+    oov_buckets: Annotated[int, AtLeast(0)] = 0
+    columns: list[str] | None = None
+    null_values: list[str] | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | int | float | None = "<UNK>"
+    handle_unknown: Literal["unk", "error", "drop_row"] | None = None
+    transform_to: Literal["ids", "ordinal", "one_hot"] = "ids"
+
+    def reads(self, name: str) -> list[str]:
+        return super().reads(name) if self.columns is None else list(self.columns)
+
+
 class CategoryRowEncoder(RowEncoder):
     """Row encoder of `Category`."""
 
@@ -47,8 +70,7 @@ class CategoryRowEncoder(RowEncoder):
         self.has_unknown = "unknown" in self.learned["special_symbols"]
         self.buckets: int = self.learned.get("buckets", 0)
         self.dtype = smallest_uint(len(tokens) + self.buckets)
-        self.lowercase = self.params["lowercase"]
-        self.columns = tuple(self.params.get("columns") or self.columns)
+        self.lowercase = self.params.lowercase
         if len(self.columns) > 1:  # null values apply to the parts of a cross, not to the joined text
             self.part_nulls, self.nulls = self.nulls, frozenset[str]()
 
@@ -77,13 +99,30 @@ class CategoryRowEncoder(RowEncoder):
         return None if (text_of(cell) or "").strip() in self.part_nulls else text
 
     def is_unseen(self, cell: Any) -> bool:
-        return self.params.get("hash_buckets") is None and self._clean(cell) not in self.ids
+        return getattr(self.params, "hash_buckets", None) is None and self._clean(cell) not in self.ids
 
     def read_fill(self, fill: Any) -> int | None:
         return 0 if fill == "<UNK>" and self.has_unknown else self.read(fill)
 
     def to_arrays(self, values: Sequence[int]) -> Arrays:
         return {"": np.array(values, self.dtype)}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TargetEncodingParameters(Parameters):
+    """Parameters of `TargetEncoding`."""
+
+    target: str | None = None
+    encoding: Literal["target", "count", "frequency"] = "target"
+    target_type: Literal["number", "class"] = "number"
+    smooth: Literal["auto"] | NonNegative = "auto"
+    folds: Annotated[int, AtLeast(2)] = 5
+    fold_group: str | Literal[False] | None = None
+    fold_time: str | Literal[False] | None = None
+    lowercase: bool = False
+    null_values: list[str] | None = None
+    missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
+    fill_value: str | None = "<MISSING>"
 
 
 class TargetEncodingRowEncoder(CategoryRowEncoder):
@@ -98,6 +137,16 @@ class TargetEncodingRowEncoder(CategoryRowEncoder):
     def to_arrays(self, values: Sequence[int]) -> Arrays:
         encoded = self.table[np.array(values, np.intp)]
         return {"": encoded if encoded.shape[1] > 1 else encoded[:, 0]}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BinaryParameters(Parameters):
+    """Parameters of `Binary`."""
+
+    positive: str | int | float | None = None
+    null_values: list[str] | None = None
+    missing_value_strategy: Literal["fill_with_false", "fill_with_true", Strategy] = "fill_with_mode"
+    fill_value: bool | int | float | str | None = None
 
 
 class BinaryRowEncoder(RowEncoder):

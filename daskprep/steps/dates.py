@@ -1,4 +1,7 @@
-"""Row encoder of `Date`, and the parser of dates."""
+"""Row encoder of `Date`, the parser of dates, and the calendar.
+
+Sines are read from tables, so that they are the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import contextlib
 import datetime as dt
 import functools
 import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,13 +21,14 @@ from daskprep.steps.cells import (
     BOOLEAN_TYPES,
     DURATION_TYPES,
     NUMBER_TYPES,
+    SECONDS_PER_DAY,
     is_missing,
     number_of,
     reject_types,
     text_of,
 )
-from daskprep.steps.date_columns import date_table, is_compact
 from daskprep.steps.date_words import parse_format, parse_words
+from daskprep.steps.parameters import Parameters, Strategy
 
 EPOCH = "1970-01-01 00:00:00"
 MAX_DATE_CHARACTERS = 40  # longer texts are not compared with the patterns
@@ -51,6 +56,15 @@ _INTEGER, _COMPACT_DATE = re.compile(INTEGER), re.compile(COMPACT_DATE)
 _EPOCH_START = dt.datetime(1970, 1, 1)
 _ISO_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _NON_DATE_TYPES = (dt.time, *DURATION_TYPES, *BOOLEAN_TYPES)
+
+PARTS = ("year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "second_of_day")
+WEEKEND = "weekend"
+# First value and period of each part that recurs.
+CYCLES = {
+    "month": (1, 12), "day": (1, 31), "weekday": (0, 7), "day_of_year": (1, 366), "hour": (0, 24), "minute": (0, 60),
+    "second": (0, 60), "second_of_day": (0, 86_400),
+}  # fmt: skip
+UNITS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800, "years": 31_556_952}
 
 
 def forms(datetime_format: str | None) -> tuple[str, ...]:
@@ -166,6 +180,7 @@ class _DatePair(NamedTuple):
     since: Any
 
 
+@functools.lru_cache(1024)
 def parse_iso_date(text: str) -> tuple[int, int] | None:
     """Return the days since 1970 and the seconds of the day of an ISO 8601 text; None for other texts."""
     moment = parse_datetime(text, "%Y-%m-%d") if _ISO_DATE.match(text) else None
@@ -177,16 +192,118 @@ def _days_and_seconds(moment: dt.datetime) -> tuple[int, int]:
     return moment.toordinal() - _EPOCH_START.toordinal(), clock
 
 
+@functools.cache
+def sin_cos_table(part: str) -> np.ndarray:
+    """Return the float32 sine and cosine of each value of a cyclic part, by its distance from the first value."""
+    size = CYCLES[part][1]
+    angles = 2 * np.pi * np.arange(size) / size
+    return np.stack([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def is_leap(year: Any) -> Any:
+    """Return a mask of leap years."""
+    # NumPy divides by a constant with vector instructions, but has none for `%`.
+    return (year & 3 == 0) & ((year - year // 25 * 25 != 0) | (year & 15 == 0))
+
+
+def calendar_parts(days: Any, seconds: Any) -> Sequence[Any]:
+    """Return arrays of the `PARTS` of dates, then 1 for weekends; dates are days since 1970 and seconds of the day."""
+    # Operators that NumPy and torch share. Years start in March, so that a leap day is the last day of its year.
+    shifted = days + 719_468
+    era = shifted // 146_097  # 400 years
+    day_of_era = shifted - era * 146_097
+    year = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    since_march = day_of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * since_march + 2) // 153
+    day = since_march - (153 * month + 2) // 5 + 1
+    early = month // 10  # 1 for January and February, which end the year that started in March
+    month = month + 3 - 12 * early
+    year = year + era * 400 + early
+    leap = is_leap(year)
+    day_of_year = since_march + 60 + leap - early * (365 + leap)
+    weekday = days + 3 - (days + 3) // 7 * 7
+    hour, minutes = seconds // 3_600, seconds // 60
+    parts = year, month, day, weekday, day_of_year, hour, minutes - hour * 60, seconds - minutes * 60, seconds
+    return *parts, weekday // 5
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DateParameters(Parameters):
+    """Parameters of `Date`."""
+
+    datetime_format: str | None = None
+    parts: list[str] | None = None
+    cyclic: list[str] | None = None
+    since: str | None = None
+    since_unit: Literal["seconds", "minutes", "hours", "days", "weeks", "years"] = "days"
+    missing_value_strategy: Strategy | Literal["fill_with_mean"] = "fill_with_mean"
+    fill_value: str | None = EPOCH
+
+    def reads(self, name: str) -> list[str]:
+        return super().reads(name) if self._since_column is None else [*super().reads(name), self._since_column]
+
+    @property
+    def _reference(self) -> tuple[int, int] | None:
+        return None if self.since is None else parse_iso_date(self.since)
+
+    @property
+    def _since_column(self) -> str | None:
+        return None if self._reference else self.since
+
+    @property
+    def _is_compact(self) -> bool:
+        """Whether a date is stored as days and seconds, from which batches compute the columns."""
+        return any(one is not None for one in (self.parts, self.cyclic, self.since))
+
+    @property
+    def _labels(self) -> list[str]:
+        """Names of the columns, without the prefix of the feature's name."""
+        cyclic_labels = [f"{part}_{axis}" for part in self.cyclic or () for axis in ("sin", "cos")]
+        return [*(self.parts or ()), *cyclic_labels, *["since"] * (self.since is not None)]
+
+    def _date_columns(
+        self, encoded: Any, to_float: Callable[[Any], Any], look_up: Callable[[str, Any], Any]
+    ) -> Iterator[Any]:
+        """Yield the columns of dates, in the order of `_labels`.
+
+        Parameters
+        ----------
+        encoded : array or tensor
+            By row: days and seconds, then days and seconds of the reference date if that is a column too.
+        to_float, look_up : callable
+            ``to_float(numbers)`` converts integers to float32, ``look_up(part, numbers)`` to rows of `sin_cos_table`.
+        """
+        days, seconds = encoded[:, 0], encoded[:, 1]
+        values = dict(zip((*PARTS, WEEKEND), calendar_parts(days, seconds), strict=True))
+        for part in self.parts or ():
+            yield to_float(values[part])
+        for part in self.cyclic or ():
+            sin_cos = look_up(part, values[part] - CYCLES[part][0])
+            yield sin_cos[:, 0]
+            yield sin_cos[:, 1]
+        if self.since is not None:
+            since_days, since_seconds = self._reference or (encoded[:, 2], encoded[:, 3])
+            unit = UNITS[self.since_unit]
+            elapsed = (days - since_days) * SECONDS_PER_DAY + (seconds - since_seconds)
+            full_units = elapsed // unit
+            yield to_float(full_units) + to_float(elapsed - full_units * unit) / unit
+
+    def _date_table(self, rows: np.ndarray) -> np.ndarray:
+        """Return the columns of `_date_columns` as a float32 array of shape (rows, columns)."""
+        columns = self._date_columns(
+            rows.astype(np.int64),
+            lambda numbers: numbers.astype(np.float32),
+            lambda part, index: sin_cos_table(part)[index],
+        )
+        return np.stack(list(columns), axis=1)
+
+
 class DateRowEncoder(RowEncoder):
     """Row encoder of `Date`."""
 
     def prepare(self) -> None:
-        self.datetime_format = self.params["datetime_format"]
-        self.compact = is_compact(self.params)
-        since = self.params.get("since")
-        self.reference = None if since is None else parse_iso_date(since)
-        if since is not None and self.reference is None:
-            self.columns = (self.column, since)
+        self.datetime_format = self.params.datetime_format
+        self.compact = self.params._is_compact
 
     def cells(self, rows: RowMappings) -> list[Any]:
         if len(self.columns) == 1:
@@ -197,7 +314,7 @@ class DateRowEncoder(RowEncoder):
         if not isinstance(cell, _DatePair):
             return self._to_datetime(cell)
         date, since = self._to_datetime(cell.date), self._to_datetime(cell.since)
-        if since is None and self.params.get("invalid") == "raise" and not is_missing(cell.since):
+        if since is None and self.params.invalid == "raise" and not is_missing(cell.since):
             raise RejectedValueError(f'{cell.since!r} of column "{self.columns[1]}" cannot be read as a date')
         return None if date is None else (date, since or date)
 
@@ -224,7 +341,7 @@ class DateRowEncoder(RowEncoder):
         return self.read(fill if len(self.columns) == 1 else _DatePair(fill, fill))
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        return date_table(encoded, self.params, self.reference) if self.compact else super().expand(encoded)
+        return self.params._date_table(encoded) if self.compact else super().expand(encoded)
 
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
         if self.compact:
@@ -243,7 +360,7 @@ def _to_wall_time(moment: dt.datetime) -> dt.datetime:
 
 
 def _split_into_parts(moment: dt.datetime) -> tuple[int, ...]:
-    """Return the parts of a date in the order of `date_columns.PARTS`."""
+    """Return the parts of a date in the order of `PARTS`."""
     year, hour, minute, second = moment.year, moment.hour, moment.minute, moment.second
     day_of_year = moment.toordinal() - dt.date(year, 1, 1).toordinal() + 1
     return (

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskprep.steps.base import Arrays, RowEncoder
-from daskprep.steps.cells import BOOLEAN_TYPES, TIME_TYPES, reject_types, text_of
+from daskprep.steps.cells import BOOLEAN_TYPES, MAX_EXACT_INTEGER, TIME_TYPES, reject_types, text_of
+from daskprep.steps.parameters import Parameters, Strategy
 
 CELL_PATTERN = "0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16}"
+DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0
 MAX_CELL = 2**63 - 1  # the highest bit is reserved
-EXACT_FLOAT_LIMIT = 2.0**53  # floats below it represent every integer
 DIGITS, NO_DIGIT = 15, 7
 # Positions and widths of mode, edge, resolution and base cell.
 SHIFTS = (59, 56, 52, 45)
@@ -25,6 +27,14 @@ _FIELDS = tuple((shift, (1 << bits) - 1) for shift, bits in zip(SHIFTS, BITS, st
 _ALL_DIGITS = (1 << 3 * DIGITS) - 1
 _DIGIT_VALUES = bytes.maketrans(b"01234567", bytes(range(8)))
 _NO_DIGITS = bytes([NO_DIGIT]) * DIGITS
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class H3Parameters(Parameters):
+    """Parameters of `H3`."""
+
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: int | str | None = DEFAULT_CELL
 
 
 class H3RowEncoder(RowEncoder):
@@ -46,7 +56,7 @@ class H3RowEncoder(RowEncoder):
                 return int(cell)
             if isinstance(cell, (float, np.floating)):
                 number = float(cell)
-                return int(number) if 0 <= number < EXACT_FLOAT_LIMIT and number.is_integer() else None
+                return int(number) if 0 <= number < MAX_EXACT_INTEGER and number.is_integer() else None
         text = text_of(cell)
         text = None if text is None else text.strip()
         if text is None or _CELL.fullmatch(text) is None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ColumnError, CorruptDatasetError, DaskprepError, FormatVersionError, RejectedValueError
+from daskprep.steps.cells import MAX_EXACT_INTEGER
 from daskprep.steps.hashing import MAX_HASH_BUCKETS
 from daskprep.steps.json_text import parse_json
 
@@ -24,7 +25,6 @@ FORMAT = 2
 MAX_BYTES = 1 << 30
 _MAX_SHOWN_CHARACTERS = 80
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a surrogate pair, which is invalid alone
-_MAX_EXACT_INTEGER = 1 << 53
 # Digests leave locations out, since users may edit them: folders differ between machines.
 _LOCATION_KEYS = frozenset({"base_dir", "lazy_cache_dir"})
 # Learned lengths of rows: altered ones could allocate any amount of memory.
@@ -206,10 +206,10 @@ def canonical(value: Any) -> str:
         kinds = set(map(type, value))
         if kinds == {str}:
             return _write_texts(value)
-        if kinds == {int} and max(value) <= _MAX_EXACT_INTEGER and min(value) >= -_MAX_EXACT_INTEGER:
+        if kinds == {int} and max(value) <= MAX_EXACT_INTEGER and min(value) >= -MAX_EXACT_INTEGER:
             return _json(value)
         return "[" + ",".join(map(canonical, value)) + "]"
-    if isinstance(value, float) or (type(value) is int and abs(value) > _MAX_EXACT_INTEGER):
+    if isinstance(value, float) or (type(value) is int and abs(value) > MAX_EXACT_INTEGER):
         return _write_number(float(value))
     return _json(value)
 

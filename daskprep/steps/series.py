@@ -5,14 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.steps.base import MISSING, Arrays, RowEncoder, RowMappings
-from daskprep.steps.cells import LIST_TYPES, NUMBER_TYPES, TIME_TYPES, is_missing, number_of, reject_types, text_of
+from daskprep.steps.base import MISSING, NEIGHBOUR_STRATEGIES, Arrays, RowEncoder, RowMappings
+from daskprep.steps.cells import (
+    LIST_TYPES,
+    MAX_EXACT_INTEGER,
+    NUMBER_TYPES,
+    TIME_TYPES,
+    is_missing,
+    number_of,
+    reject_types,
+    text_of,
+)
+from daskprep.steps.parameters import AtLeast, Count, Parameters, Strategy, Truncation
 
 # Exactly the numbers that Arrow's cast from text accepts.
 FLOAT_PATTERN = (
@@ -25,7 +36,6 @@ _FLOAT = re.compile(FLOAT_PATTERN)
 _BRACKETS_AND_COMMAS = str.maketrans(dict.fromkeys(",[]()", " "))
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the smallest double that float32 rounds to infinity
 _NAN = float("nan")
-_MAX_EXACT_INTEGER = 2**53
 
 NumberList: TypeAlias = Sequence[float] | np.ndarray
 
@@ -113,13 +123,13 @@ def _parse_list(cell: Any) -> NumberList | None:
         cell = sorted(cell, key=str)
     kinds = set(map(type, cell))
     # The comparisons fail if the first number is NaN.
-    if cell and kinds <= {int, float} and min(cell) >= -_MAX_EXACT_INTEGER and max(cell) <= _MAX_EXACT_INTEGER:
+    if cell and kinds <= {int, float} and min(cell) >= -MAX_EXACT_INTEGER and max(cell) <= MAX_EXACT_INTEGER:
         return cell  # type: ignore[no-any-return]
     cell = [element.item() if isinstance(element, np.number | np.bool_) else element for element in cell]
     present = [element for element in cell if not is_missing(element)]
     kinds = set(map(type, present))
     # Integers that Arrow converts without loss, in a list with floats or without.
-    low, high = (-_MAX_EXACT_INTEGER, _MAX_EXACT_INTEGER) if float in kinds else (-(2**63), 2**63 - 1)
+    low, high = (-MAX_EXACT_INTEGER, MAX_EXACT_INTEGER) if float in kinds else (-(2**63), 2**63 - 1)
     numeric = kinds <= {int, float} or kinds <= {int, Decimal} or kinds == {bool}
     if not numeric or any(isinstance(element, int) and not low <= element <= high for element in present):
         return _parse_elements(cell, kinds)
@@ -137,16 +147,24 @@ def _parse_elements(cell: Sequence[Any], kinds: set[type]) -> list[float] | None
     return _parse_text(" ".join("nan" if text is None else text for text in texts), None)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class VectorParameters(Parameters):
+    """Parameters of `Vector`."""
+
+    vector_size: Count | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | float | None = "0"
+
+
 class VectorRowEncoder(RowEncoder):
     """Row encoder of `Vector`."""
 
     def prepare(self) -> None:
-        self.required_size = self.params["vector_size"]
         self.size = self.learned["vector_size"]
 
     def read(self, cell: Any) -> NumberList | None:
         numbers = parse_numbers(cell)
-        if numbers is None or len(numbers) != (self.required_size or len(numbers) or 1):
+        if numbers is None or len(numbers) != (self.params.vector_size or len(numbers) or 1):
             return None
         has_missing = np.isnan(numbers).any() if isinstance(numbers, np.ndarray) else math.isnan(sum(numbers))
         return None if has_missing else numbers
@@ -161,20 +179,43 @@ class VectorRowEncoder(RowEncoder):
         return {"": np.array(values, np.float32).reshape(-1, self.size)}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class TimeseriesParameters(Parameters):
+    """Parameters of `Timeseries`."""
+
+    tokenizer: Literal["space", "comma", "underscore"] = "space"
+    timeseries_length_limit: Count = 256
+    padding_value: float = 0.0
+    padding: Literal["right", "left"] = "right"
+    truncation: Truncation = "keep_start"
+    window_size: Annotated[int, AtLeast(0)] = 0
+    horizon: Annotated[int, AtLeast(0)] = 0
+    group_by: str | None = None
+    across_splits: bool = False
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | float | None = ""
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether a row is a window over the rows around it."""
+        return self.window_size > 0 or self.horizon > 0
+
+    def reads(self, name: str) -> list[str]:
+        return [*super().reads(name), *([] if self.group_by is None else [self.group_by])]
+
+
 class TimeseriesRowEncoder(RowEncoder):
     """Row encoder of `Timeseries`; windows extend over the rows that are encoded together."""
 
     def prepare(self) -> None:
         params = self.params
-        self.separator = SEPARATORS[params["tokenizer"]]
+        self.separator = SEPARATORS[params.tokenizer]
         self.length = self.learned["max_timeseries_length"]
-        self.padding = float(params["padding_value"])
-        self.is_left = params["padding"] == "left"
-        self.keeps_end = params.get("truncation") == "keep_end"
-        self.looks_ahead = params["horizon"] > 0
-        self.uses_neighbours = self.looks_ahead or params["window_size"] > 0
-        if params["group_by"] is not None:
-            self.columns = self.column, params["group_by"]
+        self.padding = float(params.padding_value)
+        self.is_left = params.padding == "left"
+        self.keeps_end = params.truncation == "keep_end"
+        self.looks_ahead = params.horizon > 0
+        self.uses_neighbours = params.is_windowed
 
     def read(self, cell: Any) -> NumberList | None:
         if not self.uses_neighbours:
@@ -195,7 +236,7 @@ class TimeseriesRowEncoder(RowEncoder):
         except ValueError as error:
             raise RejectedValueError(f'column "{self.columns[1]}": {error}; correct the cell') from error
         out = {"": np.empty((len(rows), self.length), np.float32)}
-        if self.has_missing_indicator:
+        if self.params.missing_indicator:
             out[MISSING] = np.empty(len(rows), np.uint8)
         for row_numbers in groups.values():
             for output, array in super().encode([rows[number] for number in row_numbers]).items():
@@ -207,7 +248,7 @@ class TimeseriesRowEncoder(RowEncoder):
         values = super().apply_neighbours(values)
         if not self.uses_neighbours:
             return values
-        if self.params["missing_value_strategy"] not in ("ffill", "bfill", "drop_row"):
+        if self.params.missing_value_strategy not in (*NEIGHBOUR_STRATEGIES, "drop_row"):
             values = [self.fill if value is None else value for value in values]
         numbers = [_NAN if value is None else value[0] for value in values]
         edge_padding = [_NAN] * self.length

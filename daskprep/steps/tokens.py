@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from daskprep.errors import ColumnError
 from daskprep.steps.base import Arrays, RowEncoder, smallest_uint
 from daskprep.steps.cells import LIST_TYPES, text_of
+from daskprep.steps.parameters import Count, Parameters, Strategy, Truncation
 from daskprep.steps.text_tokenizers import TOKENIZERS
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TokenParameters(Parameters):
+    """Parameters of types whose cells are lists of tokens."""
+
+    tokenizer: str | Callable[..., Any] = "space"
+    min_frequency: Count | None = None
+    lowercase: bool = False
+    ngram_size: Count = 2
+    pattern: str | None = None
+    pretrained_model_name_or_path: str | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | None = "<UNK>"
 
 
 class TokenRowEncoder(RowEncoder):
@@ -24,7 +40,7 @@ class TokenRowEncoder(RowEncoder):
         self.symbols: dict[str, str] = roles
         self.special = frozenset(roles.values())
         self.unknown = self.ids[roles["unknown"]]
-        self.tokenize = TOKENIZERS[self.params["tokenizer"]](self.params)
+        self.tokenize = TOKENIZERS[self.params.tokenizer](vars(self.params))
 
     def read(self, cell: Any) -> Any:
         tokens = self.tokens_of(cell)
@@ -51,7 +67,7 @@ class TokenRowEncoder(RowEncoder):
             raise ColumnError(f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel()")
         items = sorted(cell, key=str) if isinstance(cell, set | frozenset) else cell
         tokens = [text_of(item) for item in items]
-        if self.params["lowercase"]:
+        if self.params.lowercase:
             tokens = [None if token is None else token.lower() for token in tokens]
         return None if None in tokens else tokens  # type: ignore[return-value]
 
@@ -63,6 +79,21 @@ class TokenRowEncoder(RowEncoder):
         """Return the id of each token, the unknown id for tokens outside the vocabulary."""
         ids, unknown = self.ids, self.unknown
         return [ids.get(token, unknown) for token in tokens]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BagParameters(TokenParameters):
+    """Parameters of `Bag`, and of `Set` besides its own."""
+
+    most_common: Count | None = 10_000
+    max_size: Count | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SetParameters(BagParameters):
+    """Parameters of `Set`."""
+
+    expand_to: Literal["multi_hot", "ids"] = "multi_hot"
 
 
 class SetRowEncoder(TokenRowEncoder):
@@ -79,7 +110,7 @@ class SetRowEncoder(TokenRowEncoder):
         return {"": _pad_rows(values, (len(values), self.size), self.dtype)}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        return super().expand(encoded) if self.params.get("expand_to") == "ids" else multi_hot(encoded, len(self.ids))
+        return super().expand(encoded) if self.params.expand_to == "ids" else multi_hot(encoded, len(self.ids))
 
 
 class BagRowEncoder(SetRowEncoder):
@@ -102,6 +133,22 @@ class BagRowEncoder(SetRowEncoder):
         return frequencies(encoded, len(self.ids))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceParameters(TokenParameters):
+    """Parameters of `Sequence`."""
+
+    vocab_file: str | None = None
+    sequence_length: Count | None = None
+    max_sequence_length: Count | None = 256
+    most_common: Count | None = 20_000
+    padding: Literal["right", "left"] = "right"
+    truncation: Truncation = "keep_start"
+    padding_symbol: str = "<PAD>"
+    unknown_symbol: str = "<UNK>"
+    add_start_stop: bool = False
+    special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None
+
+
 class SequenceRowEncoder(TokenRowEncoder):
     """Row encoder of `Sequence`, and of one level of `Text`."""
 
@@ -113,8 +160,8 @@ class SequenceRowEncoder(TokenRowEncoder):
         self.padding_id = 0 if padding is None else self.ids[padding]
         self.length = self.learned["max_sequence_length"]
         self.max_tokens = max(self.length - len(self.start) - len(self.stop), 0)
-        self.is_left = self.params["padding"] == "left"
-        self.keeps_end = self.params.get("truncation") == "keep_end"
+        self.is_left = self.params.padding == "left"
+        self.keeps_end = self.params.truncation == "keep_end"
 
     def build_row(self, tokens: list[str]) -> Any:
         first = max(len(tokens) - self.max_tokens, 0) if self.keeps_end else 0
@@ -125,12 +172,24 @@ class SequenceRowEncoder(TokenRowEncoder):
         return {"": _pad_rows(values, shape, self.dtype, self.padding_id, is_left=self.is_left)}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class TextParameters(SequenceParameters):
+    """Parameters of `Text`."""
+
+    level: Literal["word", "char", "both"] = "word"
+    tokenizer: str | Callable[..., Any] = "space_punct"
+    char_most_common: Count | None = 70
+    char_max_sequence_length: Count | None = 1024
+    lowercase: bool = True
+    compute_idf: bool = False
+
+
 class TextRowEncoder(RowEncoder):
     """Row encoder of `Text`: a sequence for each level."""
 
     def prepare(self) -> None:
-        level, params = self.params["level"], self.params
-        levels = {"word": params, "char": {**params, "tokenizer": "characters"}}
+        level, params = self.params.level, self.params
+        levels = {"word": params, "char": replace(params, tokenizer="characters")}
         if level == "both":
             self.levels = {f"_{key}": SequenceRowEncoder(self.name, levels[key], self.learned[key]) for key in levels}
         else:

@@ -28,8 +28,8 @@ from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
 from daskprep.serving import Encoder, load
 from daskprep.steps import dates
-from daskprep.steps.date_columns import CYCLES, PARTS
 from daskprep.steps.date_words import parse_format, parse_words
+from daskprep.steps.dates import CYCLES, PARTS
 
 LEARNED = LearnedDate()
 GOLDEN = {
