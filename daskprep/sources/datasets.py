@@ -65,7 +65,9 @@ class HuggingFaceSource(FragmentListSource):
         rows = len(dataset)
         # A dataset without columns loses its number of rows.
         chosen = (dataset.select_columns(names) if names else dataset).with_format("arrow")
-        self.in_memory = not _is_on_disk(chosen)
+        # datasets has no public attribute for the selected row numbers. A pickle of memory-mapped rows has only paths.
+        stored_tables = [table for table in (chosen.data, getattr(chosen, "_indices", None)) if table is not None]
+        self.in_memory = not all(map(_is_memory_mapped, stored_tables))
         stored = chosen.data
         row_bytes = stored.nbytes / max(len(stored), 1) if names else 0.0
         max_rows = max_slice_rows(stored.schema, row_bytes, partition_bytes)
@@ -110,14 +112,7 @@ def is_dataset(frame: object) -> bool:
     return is_instance_of(frame, "datasets", "Dataset")
 
 
-def stream_schema(dataset: Any) -> pa.Schema:
-    """Return the schema of an `IterableDataset`; if it declares no features, the columns of its first row, as nulls."""
-    if dataset.features is not None:
-        return _add_class_names(dataset.features.arrow_schema.empty_table(), dataset.features).schema
-    return pa.schema([(name, pa.null()) for name in next(iter(dataset), ())])
-
-
-def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _iterate_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Yield tables of the stored cells of an `IterableDataset`; without declared features, of its Python objects."""
     if dataset.features is not None:
         for table in dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS):
@@ -127,13 +122,6 @@ def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
         rows = len(next(iter(batch.values())))
         cells = {name: batch.get(name, [None] * rows) for name in columns}
         yield unwrap_mixed_table(table_from_pandas(frame_of_columns(cells), columns))
-
-
-def _is_on_disk(dataset: Any) -> bool:
-    """Return whether a pickle of the dataset contains only paths, neither rows nor row numbers."""
-    # datasets has no public attribute for the selected row numbers.
-    row_indices = getattr(dataset, "_indices", None)
-    return _is_memory_mapped(dataset.data) and (row_indices is None or _is_memory_mapped(row_indices))
 
 
 def _is_memory_mapped(table: Any) -> bool:
@@ -274,7 +262,11 @@ def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterabl
         types = pa.table(stream.collect_schema().to_frame()).schema
         return types, lambda names: stream.select(names).collect_batches(**_COLLECT_OPTIONS)
     if is_instance_of(stream, "datasets", "IterableDataset"):
-        return stream_schema(stream), lambda names: stream_tables(stream, names)
+        if stream.features is None:
+            schema = pa.schema([(name, pa.null()) for name in next(iter(stream), ())])
+        else:
+            schema = _add_class_names(stream.features.arrow_schema.empty_table(), stream.features).schema
+        return schema, lambda names: _iterate_tables(stream, names)
     if isinstance(stream, pds.Dataset):
         return stream.schema, lambda names: stream.scanner(columns=names, **_SCAN_OPTIONS).to_reader()
     # DuckDB's `__arrow_c_stream__` computes all rows first.

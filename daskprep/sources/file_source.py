@@ -101,7 +101,13 @@ class FileSource(FragmentListSource):
         self.files = tuple(files)
         self.settings = dict(settings)
         self.columns = list(types)
-        self._problems = common_schema.problems | _find_missing_folders(folders, files)
+        self._problems = common_schema.problems | {
+            name: f'column "{name}" comes from folders named "{name}=...", but {file.name} is in none; put all files '
+            "in such folders or none"
+            for name in folders
+            for file in files
+            if name not in dict(file.folders)
+        }
         wanted = self.columns if columns is None else columns
         self.require(wanted)
         super().__init__(pa.schema([(name, types[name]) for name in wanted]), fragments)
@@ -122,19 +128,6 @@ class FileSource(FragmentListSource):
         more = f" and {len(self.files) - _SHOWN_FILES} more" if len(self.files) > _SHOWN_FILES else ""
         size = f"{self.npartitions} partitions, {len(self.columns)} columns"
         return f"<FileSource: {size} of {self.format}: {shown}{more}>"
-
-
-def _find_missing_folders(names: Iterable[str], files: Sequence[File]) -> dict[str, str]:
-    """Return an error message for each folder column in `names` that the path of some file lacks."""
-    problems = {}
-    for name in names:
-        for file in files:
-            if name not in dict(file.folders):
-                problems[name] = (
-                    f'column "{name}" comes from folders named "{name}=...", but {file.name} is in none; '
-                    "put all files in such folders or none"
-                )
-    return problems
 
 
 @with_parameter_hints

@@ -344,19 +344,17 @@ def _split_elements(data: bytes) -> bytes:
     return b"".join(element_lines)
 
 
-def merge_types(left: JsonType, right: JsonType) -> JsonType:
-    """Return the common type of two types; mixed text if they have none."""
-    (a, a_mixed), (b, b_mixed) = left, right
-    common = common_type(a, b)
-    return (common_type(a, b, pa.string()), True) if common is None else (common, a_mixed or b_mixed)
-
-
 def merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
-    """Return the merged type of each column over all fragments."""
+    """Return the common type of each column over all fragments; mixed text if there is none."""
     total: dict[str, JsonType] = {}
     for fields in fields_by_fragment:
-        for name, kind in fields.items():
-            total[name] = merge_types(total.get(name, NULL_TYPE), kind)
+        for name, (kind, is_mixed) in fields.items():
+            merged, was_mixed = total.get(name, NULL_TYPE)
+            common = common_type(merged, kind)
+            if common is None:
+                total[name] = common_type(merged, kind, pa.string()), True
+            else:
+                total[name] = common, is_mixed or was_mixed
     return total
 
 

@@ -254,7 +254,9 @@ def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigErro
 
 def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: str) -> File:
     path: str = info["name"]
-    folders = _parse_folders(path[len(base) :]) if base and path.startswith(base) else ()
+    inner_folders = path[len(base) :].split("/")[:-1] if base and path.startswith(base) else []
+    pairs = (part.partition("=") for part in inner_folders if "=" in part)
+    folders = tuple((unquote(key), None if value == _NULL_FOLDER else unquote(value)) for key, _, value in pairs)
     if isinstance(filesystem, LocalFileSystem):
         try:
             status = Path(path).stat()
@@ -265,12 +267,6 @@ def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: s
         return File(path, status.st_size, str(status.st_mtime_ns), path, None, folders)
     stamp = next((str(info[key]) for key in _STAMP_KEYS if info.get(key)), "")
     return File(_remote_name(filesystem, path, user_path), info.get("size"), stamp, path, filesystem, folders)
-
-
-def _parse_folders(relative: str) -> tuple[tuple[str, str | None], ...]:
-    """Return names and values of the ``key=value`` folders in a path; None for Hive's null."""
-    pairs = [part.partition("=") for part in relative.split("/")[:-1] if "=" in part]
-    return tuple((unquote(key), None if value == _NULL_FOLDER else unquote(value)) for key, _, value in pairs)
 
 
 def _remote_name(filesystem: Any, path: str, user_path: str) -> str:

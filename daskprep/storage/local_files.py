@@ -440,17 +440,13 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
         timer.daemon = True
         timer.start()
         try:
-            _lock_blocking(descriptor)
+            while True:
+                # Windows stops waiting after ten seconds.
+                with suppress(AlreadyLocked):
+                    portalocker.lock(descriptor, LockFlags.EXCLUSIVE)
+                    return
         finally:
             timer.cancel()
-
-
-def _lock_blocking(descriptor: int) -> None:
-    while True:
-        # Windows stops waiting after ten seconds.
-        with suppress(AlreadyLocked):
-            portalocker.lock(descriptor, LockFlags.EXCLUSIVE)
-            return
 
 
 def _warn_of_waiting(descriptor: int, folder: Path) -> None:
