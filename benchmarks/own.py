@@ -43,13 +43,12 @@ from sklearn.preprocessing import StandardScaler
 from daskprep.features.date_text import from_text
 from daskprep.inline import InlineExecutor
 from daskprep.loader.augment import Draws, Mirror
+from daskprep.media.audio import read_plain_wav
 from daskprep.media.pixels import fit
-from daskprep.media.wav import read_plain_wav
 from daskprep.partitions.dask_internals import Task
 from daskprep.partitions.graphs import reference_results
 from daskprep.permutation import make_key, permute
-from daskprep.report.axes import bin_lengths
-from daskprep.report.drawing import draw
+from daskprep.report.charts import bin_lengths, draw
 from daskprep.sources import as_source
 from daskprep.sources.object_cells import Cells, cell_kind
 from daskprep.split import RandomSplit, StratifiedSplit

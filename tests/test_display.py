@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.display import markup, sparks, tables, words
+from daskprep.display import tables, words
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_row_of_one_cell_is_as_wide_as_the_table():
 def test_lines_above_a_table_are_escaped_and_stand_below_each_other():
     html = tables.Description(["1 < 2", "3"], []).html()
     assert "<div>1 &lt; 2</div></div><div>3</div>" in html
-    assert isinstance(html, markup.Markup)
+    assert isinstance(html, tables.Markup)
 
 
 def test_numbers_of_a_card_are_aligned_to_the_right():
@@ -64,13 +64,13 @@ def test_long_texts_of_a_card_wrap_and_short_ones_do_not():
 
 
 def test_bars_are_as_high_as_their_counts():
-    assert re.findall(r' height="([0-9.]+)"', sparks.bar_chart([4, 2, 0])) == ["18.0", "9.0", "0.0"]
-    assert sparks.bar_chart([]) == sparks.bar_chart([0, 0]) == ""
+    assert re.findall(r' height="([0-9.]+)"', tables.bar_chart([4, 2, 0])) == ["18.0", "9.0", "0.0"]
+    assert tables.bar_chart([]) == tables.bar_chart([0, 0]) == ""
 
 
 @pytest.mark.parametrize("low", [-1e308, 0.0, 5e-324])
 def test_a_box_stays_within_its_line(low):
-    drawn = sparks.range_chart(low, 1.0, 1.7e308, 1.7e308)
+    drawn = tables.range_chart(low, 1.0, 1.7e308, 1.7e308)
     places = [float(one) for one in re.findall(r' (?:x|width)="([^"]+)"', drawn)]
     assert min(places) >= 0
     assert max(places) <= 72

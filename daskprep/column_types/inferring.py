@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.column_types.column_facts import column_facts
-from daskprep.column_types.guess import Guess, skip
-from daskprep.column_types.media_sizes import suggest_size
+from daskprep.column_types.guess import Guess, skip, suggest_size
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.column_types.styles import STYLES, Style, apply_style, find_encoding_target
 from daskprep.display.tables import Description, Table

@@ -9,31 +9,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.column_types.dates import guess_date
+from daskprep.column_types.column_facts import AMBIGUOUS_MARKERS
 from daskprep.column_types.guess import (
-    Guess,
-    describe_counts,
-    describe_rows,
-    describe_uniqueness,
-    describe_unreadable,
-    guess_set_or_sequence,
-    quote_value,
-    skip,
-)
-from daskprep.column_types.identifiers import (
     CODE_NAME,
     CODE_PATTERN,
     FEW_ROWS,
     WITHOUT_SPACES,
+    Guess,
     are_row_numbers,
+    describe_counts,
+    describe_rows,
+    describe_uniqueness,
+    describe_unreadable,
+    guess_date,
+    guess_set_or_sequence,
+    guess_tokens,
     is_almost_unique,
     is_identifier_name,
     is_identifier_text,
     mostly_match,
     plain_name,
+    quote_value,
+    skip,
 )
-from daskprep.column_types.text_facts import AMBIGUOUS_MARKERS
-from daskprep.column_types.tokens import guess_tokens
 from daskprep.display.words import YEARS, format_count, format_share
 from daskprep.errors import ColumnError
 from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector

@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from daskprep import partitions
 from daskprep.balance import balanced_weights
-from daskprep.dataset.cache import BlockCache
-from daskprep.dataset.checking import Damage, find_damage, raise_damage
+from daskprep.dataset.cache import BlockCache, MediaBlocks
 from daskprep.dataset.describing import describe_dataset, describe_rows
-from daskprep.dataset.media import MediaBlocks
 from daskprep.dataset.split import Split
-from daskprep.dataset.stored import StoredDataset
+from daskprep.dataset.stored import Damage, StoredDataset, find_damage, raise_damage
 from daskprep.display.tables import Description
 from daskprep.display.words import escape_unprintable, format_bytes, format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean, with_attribute_hints

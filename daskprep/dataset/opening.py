@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep import partitions
-from daskprep.dataset.checking import Damage
 from daskprep.dataset.dataset import Dataset, FoldedDataset, open_single
-from daskprep.dataset.row_selection import RowSelection
-from daskprep.dataset.split import Split
+from daskprep.dataset.split import RowSelection, Split
+from daskprep.dataset.stored import Damage
 from daskprep.errors import ConfigError, with_parameter_hints
 from daskprep.storage import Folder, Layout, Manifest, Output
 

@@ -1,4 +1,4 @@
-"""Split of a dataset, with its rows as NumPy, Arrow, Zarr, Dask and xarray."""
+"""Split of a dataset, with its rows as NumPy, Arrow, Zarr, Dask and xarray, selected by index."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from daskprep import partitions
-from daskprep.dataset.cache import BlockCache, make_cache_name
+from daskprep.dataset.cache import BlockCache, MediaBlocks, digest_content, make_cache_name, read_media_block
 from daskprep.dataset.describing import describe_rows, describe_split
-from daskprep.dataset.media import MediaBlocks, digest_content, read_media_block
-from daskprep.dataset.row_selection import RowSelection, resolve_rows, split_by_block
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, with_attribute_hints
 from daskprep.features.base import class_count
@@ -46,6 +45,53 @@ if TYPE_CHECKING:
     import zarr
 
     from daskprep.loader import Loader
+
+RowSelection: TypeAlias = range | Integers
+"""Row positions in a split: a range, or an array in any order."""
+BlockSelection: TypeAlias = tuple[int, slice | Integers, slice | Integers]
+"""Block number, positions of the selected rows in the block, and their positions in the result."""
+
+
+def resolve_rows(index: Any, rows: int, label: str) -> RowSelection:
+    """Return the positions that an index selects from `rows` rows, as in NumPy; `label` names the split in errors.
+
+    The index is a slice, a sequence of positions (negative ones count from the end), or a boolean mask.
+    """
+    if isinstance(index, slice):
+        selected = range(rows)[index]
+        return selected if selected.step == 1 else np.array(selected, np.int64)
+    indices = np.asarray(index)
+    if indices.dtype == bool and indices.shape == (rows,):
+        return np.flatnonzero(indices)
+    if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+        raise ConfigError(
+            f"{label} has {rows:,} rows: {index!r:.80} is not a valid index; use a number, a list of numbers, a "
+            f"slice, or a boolean mask of {rows:,} values; columns are read by read(columns)"
+        )
+    outside = indices[(indices < -rows) | (indices >= rows)] if indices.size else indices
+    if outside.size:
+        raise IndexError(f"row {outside[0]} is out of range: {label} has {rows:,} rows")
+    numbers: Integers = np.where(indices < 0, indices + rows, indices).astype(np.int64)
+    return numbers
+
+
+def split_by_block(rows: RowSelection, block_rows: int) -> Iterator[BlockSelection]:
+    """Yield the blocks of `block_rows` rows each that contain any of the selected rows."""
+    if isinstance(rows, range):
+        for block in range(rows.start // block_rows, -(-rows.stop // block_rows)) if rows else ():
+            first, stop = max(rows.start, block * block_rows), min(rows.stop, (block + 1) * block_rows)
+            yield (
+                block,
+                slice(first - block * block_rows, stop - block * block_rows),
+                slice(first - rows.start, stop - rows.start),
+            )
+        return
+    order = np.argsort(rows, kind="stable")
+    blocks, within = np.divmod(rows[order], block_rows)
+    bounds = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(rows)] if len(rows) else []
+    for start, stop in pairwise(bounds):
+        yield int(blocks[start]), within[start:stop], order[start:stop]
+
 
 _MAX_NAMED = 20
 _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then named by the checksums of the tables

@@ -1,18 +1,23 @@
-"""Manifest, parameters and fitted state of a dataset, shared by its splits."""
+"""Manifest, parameters and fitted state of a dataset, and its comparison with the manifest, byte by byte."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import io
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.display.words import format_count
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import Feature, Learned
 from daskprep.features.base import all_outputs, kind_with_article
 from daskprep.features.fitting import decode_arrays
@@ -24,10 +29,90 @@ from daskprep.media.reader import MediaReader
 from daskprep.state import METADATA, mark_received_paths, restore, state_from_files
 from daskprep.steps.base import MISSING
 from daskprep.steps.saved import parse_state, read_targets
-from daskprep.storage import Folder, Layout, Manifest
+from daskprep.storage import FileEntry, Folder, Layout, Manifest, read_manifest
+from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
+from daskprep.storage.local_files import NOT_REGULAR_FILE
+from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST
 from daskprep.storage.reading import REMEDY, VersionFiles
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table
+from daskprep.storage.threads import map_in_threads
 from daskprep.vocabulary import Vocabulary
+
+_MAX_NAMED = 5
+# Files that a writer removes after the commit; if it was killed in between, the next write removes them.
+_LEFTOVER = re.compile(rf"({FOLD_PREFIX}[0-9]+/)?(receipts|scratch|{CACHE_FOLDER})/|.*\.[0-9a-f]{{32}}\.tmp$")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Damaged file of a dataset: its path relative to the dataset, and the problem."""
+
+    file: str
+    problem: str
+
+
+def find_damage(root: Folder, manifest: Manifest) -> list[Damage]:
+    """Return the damaged files of a dataset, after comparing every byte with the manifest that it was opened with."""
+    folder = root / manifest.version
+    sizes = folder.sizes()
+    check = functools.partial(_check_file, folder, sizes)
+    names = sorted(manifest.files.items())
+    problems = zip(names, map_in_threads(check, names, local=folder.is_local), strict=True)
+    damage = [Damage(f"{manifest.version}/{name}", problem) for (name, _), problem in problems if problem]
+    strays = sorted(name for name in set(sizes) - set(manifest.files) if not _LEFTOVER.match(name))
+    damage += [Damage(f"{manifest.version}/{name}", "is not part of the dataset") for name in strays]
+    return _check_manifest(root, manifest) + damage
+
+
+def raise_damage(url: str, damage: list[Damage]) -> None:
+    """Raise CorruptDatasetError with the first damaged files; do nothing if there are none."""
+    if not damage:
+        return
+    first = "; ".join(f"{one.file} {one.problem}" for one in damage[:_MAX_NAMED])
+    more = f"; and {len(damage) - _MAX_NAMED:,} more" if len(damage) > _MAX_NAMED else ""
+    raise CorruptDatasetError(
+        f"{url}: {format_count(len(damage), 'damaged file')}: {first}{more}. damaged() lists all; restore "
+        "them from a copy, write them again with daskprep.repair, or write the dataset again with overwrite=True"
+    )
+
+
+def _check_manifest(root: Folder, manifest: Manifest) -> list[Damage]:
+    """Return whether the manifest on disk is missing, altered or another one, as damage."""
+    try:
+        current = read_manifest(root)
+    except (CorruptDatasetError, FormatVersionError) as error:
+        return [Damage(MANIFEST, f"was altered: {error}")]
+    if current is None:
+        return [Damage(MANIFEST, "is missing")]
+    if current.to_bytes() != manifest.to_bytes():
+        return [Damage(MANIFEST, "was replaced since the dataset was opened: open it again")]
+    return []
+
+
+def _check_file(folder: Folder, sizes: dict[str, int], item: tuple[str, FileEntry]) -> str | None:
+    """Return the problem of a file (name and manifest entry), or None; `sizes` has the bytes of all existing files."""
+    name, entry = item
+    if name not in sizes:
+        return "is missing"
+    if sizes[name] == NOT_REGULAR_FILE:
+        return "is a link, a pipe or a device"
+    if sizes[name] != entry.bytes:
+        return f"has {sizes[name]:,} bytes, not {entry.bytes:,}"
+    try:
+        # Read instead of mapped: a bad sector under a mapping kills the process.
+        buffer = np.empty(min(entry.bytes, CHECKSUM_READ_BYTES), np.uint8)
+        with folder.open_reader(name) as read_into:
+
+            def read(start: int, stop: int) -> np.ndarray:
+                view = buffer[: stop - start]
+                read_into(start, view.data)
+                return view
+
+            matches_checksums = entry.matches_checksums(name, read)
+    except (OSError, EOFError, CorruptDatasetError) as error:
+        return f"cannot be read: {error}"
+    return None if matches_checksums else "was altered: its checksum differs from the manifest"
+
 
 # Bounds the memory that one small media file of an untrusted dataset may take when it is decoded.
 _MAX_UNTRUSTED = {"max_pixels": ImageRecipe.max_pixels, "max_seconds": AudioRecipe.max_seconds}

@@ -1,17 +1,90 @@
-"""Descriptions of objects: lines and tables, as text for terminals and as a card for notebooks."""
+"""Descriptions of objects as text for terminals and as HTML cards for notebooks; strings are escaped."""
 
 from __future__ import annotations
 
 import html
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from daskprep.display.markup import Markup, element
 from daskprep.display.words import format_count, join_names, truncate
+
+_VOID = frozenset({"br", "img", "input", "link", "meta"})
+
+
+class Markup(str):
+    """String that is already HTML."""
+
+    __slots__ = ()
+
+
+def element(name: str, /, *children: str, **attributes: object) -> Markup:
+    """Return an HTML element; attributes that are None are omitted, and `class_` becomes "class".
+
+    Examples
+    --------
+    >>> element("p", "1 < 2", element("b", "!"), class_="note", title=None)
+    '<p class="note">1 &lt; 2<b>!</b></p>'
+    """
+    attribute_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in _VOID:
+        return Markup(f"<{name}{attribute_text}>")
+    return Markup(f"<{name}{attribute_text}>{join(children)}</{name}>")
+
+
+def join(children: Iterable[str]) -> Markup:
+    """Concatenate strings as HTML."""
+    return Markup("".join(child if isinstance(child, Markup) else html.escape(child) for child in children))
+
+
+_COLOR = "#4f8bd0"
+_WIDTH, _HEIGHT = 72.0, 18.0
+
+
+def bar_chart(heights: Sequence[float]) -> Markup:
+    """Return upright bars, scaled so that the highest one has the height of the chart."""
+    top, step = max([*heights, 0]), min(10.0, _WIDTH / max(len(heights), 1))
+    if not top:
+        return Markup()
+    shapes = []
+    for index, bar in enumerate(heights):
+        # Heights above 0 remain visible.
+        height = max(bar / top * _HEIGHT, 1.0 * bool(bar))
+        shapes.append(_rect(index * step, _HEIGHT - height, step * 0.85, height))
+    return _chart(shapes)
+
+
+def range_chart(low: float, mean: float, high: float, spread: float) -> Markup:
+    """Return a line from the smallest to the largest value with a box of one standard deviation around the mean."""
+    width = high / 2 - low / 2  # halves, because the range of all doubles overflows
+    if not width > 0:
+        return Markup()
+
+    def x_of(value: float) -> float:
+        return min(max((value - low / 2) / width, 0.0), 1.0) * _WIDTH
+
+    left, right = x_of(mean / 2 - spread / 2), x_of(mean / 2 + spread / 2)
+    middle = min(x_of(mean / 2), _WIDTH - 1.5)
+    return _chart([_rect(0, 8.5, _WIDTH, 1), _rect(left, 4, right - left, 10, 0.5), _rect(middle, 2, 1.5, 14)])
+
+
+def _chart(shapes: Sequence[Markup]) -> Markup:
+    style = f"flex:none;width:{_WIDTH:g}px;height:{_HEIGHT:g}px"
+    return element("svg", *shapes, viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", fill=_COLOR, style=style, aria_hidden="true")
+
+
+def _rect(x: float, y: float, width: float, height: float, opacity: float | None = None) -> Markup:
+    """Return a rectangle, with positions and sizes in pixels."""
+    sizes = {"x": x, "y": y, "width": width, "height": height}
+    return element("rect", **{name: f"{size:.1f}" for name, size in sizes.items()}, opacity=opacity)
+
 
 Row = tuple[str, ...]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from daskprep.dataset.media import MediaBlocks
+from daskprep.dataset.cache import MediaBlocks
 from daskprep.loader.groups import Group
 from daskprep.media.decoding import AudioDecoder, MediaDecoder, decode_cells
 from daskprep.permutation import Integers

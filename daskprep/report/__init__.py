@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daskprep.report.document import Report, make_report
+from daskprep.report.page import Report, make_report
 from daskprep.report.plots import make_plot
 
 __all__ = ["Report", "make_plot", "make_report"]

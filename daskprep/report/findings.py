@@ -12,8 +12,17 @@ import numpy as np
 from daskprep.dataset import Dataset
 from daskprep.display.words import format_share
 from daskprep.features.base import drops_missing, rows_seen
-from daskprep.report.associations import RowSample, associate, find_equal_outputs, find_leaks, score_predictors
-from daskprep.report.measures import ClassTally, Column, DateTally, TokenTally
+from daskprep.report.measures import (
+    ClassTally,
+    Column,
+    DateTally,
+    RowSample,
+    TokenTally,
+    associate,
+    find_equal_outputs,
+    find_leaks,
+    score_predictors,
+)
 from daskprep.summaries import Quantiles
 from daskprep.summaries.distinct_values import DistinctValues
 

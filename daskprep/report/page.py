@@ -1,12 +1,14 @@
-"""HTML page of a report: splits, alerts, distributions of features, associations and sizes on disk."""
+"""Report of a dataset as one HTML page: splits, alerts, distributions, associations and sizes on disk."""
 
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -15,19 +17,18 @@ import numpy as np
 
 from daskprep.dataset import Dataset, Split
 from daskprep.dataset.describing import read_first_rows
-from daskprep.display.markup import Markup, element, join
-from daskprep.display.sparks import bar_chart
-from daskprep.display.tables import Table
+from daskprep.display.tables import Markup, Table, bar_chart, element, join
 from daskprep.display.words import format_bytes, format_count, format_share, join_names, truncate
+from daskprep.errors import ConfigError, with_attribute_hints
 from daskprep.features import Learned
-from daskprep.report.associations import RowSample
-from daskprep.report.charts import Bars, Chart, Histogram
-from daskprep.report.drawing import draw, draw_bar, draw_legend, draw_table
+from daskprep.report.charts import Bars, Chart, Histogram, draw, draw_bar, draw_legend, draw_table
 from daskprep.report.findings import SummariesByOutput, summarize_findings
-from daskprep.report.gathering import choose_reporter, count_source_rows, gather, list_columns
-from daskprep.report.measures import Column
+from daskprep.report.measures import Column, RowSample
+from daskprep.report.reporters import choose_reporter, count_source_rows, gather, list_columns
+from daskprep.storage import Folder
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
+from daskprep.storage.urls import path_text
 from daskprep.summary_html import describe_learned, make_learned_cells
 
 _MAX_FEATURES = 200  # about 6 KB of the page each
@@ -330,3 +331,49 @@ def _footer(columns: Sequence[Column]) -> Markup:
         media = join_names(sampled, _MAX_NAMED)
         text = f"All rows were counted, as encoded. Of images and audio ({media}), only samples were read."
     return element("footer", element("p", text, class_="soft"))
+
+
+_NOTEBOOK_HEIGHT = 640  # pixels
+
+
+@with_attribute_hints(show="save(path), and open the file in a browser; notebooks display a report automatically")
+@dataclass(frozen=True, repr=False)
+class Report:
+    """HTML page that needs no other file and no network, and works without scripts.
+
+    Attributes
+    ----------
+    html : str
+        The page.
+    """
+
+    html: str
+    _findings: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return overview, alerts, associations and drift as JSON values, which docs/report.schema.json describes."""
+        return copy.deepcopy(dict(self._findings))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file atomically; an existing file is replaced."""
+        folder, slash, name = path_text(path, "file").rpartition("/")
+        if not name:
+            raise ConfigError(f"{os.fspath(path)!r} is not a file name: add one, such as report.html")
+        Folder.open(folder or slash or ".").write(name, self.html.encode())
+
+    def __repr__(self) -> str:
+        return f"Report of {format_bytes(len(self.html.encode()))}: save(path) writes it, to be opened in a browser"
+
+    def _repr_html_(self) -> str:
+        # A frame separates the styles of the page and of the notebook.
+        style = f"width:100%;height:{_NOTEBOOK_HEIGHT}px;border:1px solid rgba(128,128,128,0.4);border-radius:6px"
+        shown = self.html.replace(SEARCH, "")  # the sandbox would log an error for the script
+        return element("iframe", srcdoc=shown, style=style, sandbox="", title="Report")
+
+
+def make_report(dataset: Dataset, path: str | os.PathLike[str] | None = None) -> Report:
+    """Return the report of a dataset, and write it to `path` unless None."""
+    report = Report(*page(dataset))
+    if path is not None:
+        report.save(path)
+    return report

@@ -11,9 +11,8 @@ import numpy as np
 from daskprep.dataset import Dataset
 from daskprep.display.words import format_share, truncate
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.report.axes import nice_ticks
-from daskprep.report.charts import Band, Bars, Chart, Histogram, Pictures, TableChart
-from daskprep.report.gathering import choose_reporter, gather, list_columns
+from daskprep.report.charts import Band, Bars, Chart, Histogram, Pictures, TableChart, nice_ticks
+from daskprep.report.reporters import choose_reporter, gather, list_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,24 +1,181 @@
-"""Charts and measures for each semantic type of a column."""
+"""Charts, measures and samples for each semantic type of a column, gathered in one pass over a dataset."""
 
 from __future__ import annotations
 
 import calendar
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from daskprep.display.words import format_number, truncate
+from daskprep.dataset import Dataset, Split
+from daskprep.display.words import format_count, format_number, truncate
 from daskprep.features.base import SemanticType
+from daskprep.features.binary import Binary, LearnedBinary
+from daskprep.media.decoding import Failure
+from daskprep.media.pixels import encode_png
 from daskprep.report import measures
-from daskprep.report.axes import bin_classes, bin_dates, bin_lengths, bin_numbers, make_formatter
-from daskprep.report.charts import Band, Bars, Chart, TableChart
-from daskprep.report.measures import ClassTally, Column, DateTally, H3Tally, PositionSums, TokenTally
-from daskprep.report.samples import sample_audio, sample_images
+from daskprep.report.charts import (
+    Band,
+    Bars,
+    Chart,
+    Pictures,
+    TableChart,
+    bin_classes,
+    bin_dates,
+    bin_lengths,
+    bin_numbers,
+    make_formatter,
+)
+from daskprep.report.measures import ClassTally, Column, DateTally, H3Tally, PositionSums, RowSample, TokenTally
+from daskprep.steps.base import MISSING
+from daskprep.storage.arrays import ROW_ID
 from daskprep.summaries import Quantiles
+
+_MAX_IMAGES, _MAX_CLIPS = 8, 4
+_MAX_SIDE = 128  # pixels
+_MAX_REASON_CHARACTERS = 200
+_WAVE_SHAPE = (101, 480)  # levels and columns
+_WAVE_COLOUR = np.array([63, 116, 181, 255], np.uint8)  # visible on white and on black
+_MAX_HEATMAP_SHAPE = (80, 240)  # features and frames
+_SHADES = 16
+_CHANNELS = {1: ("grey",), 2: ("grey", "alpha"), 3: ("red", "green", "blue"), 4: ("red", "green", "blue", "alpha")}
+# The colormap viridis, which is also readable with color blindness.
+_HEATMAP_COLOURS = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64)
+
+
+def sample_images(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
+    """Return charts of a few decoded images of a split, and of their brightness or the classes of mask pixels."""
+    [split] = splits.values()
+    ids, images, failures = _decode_rows(split, column, _MAX_IMAGES)
+    is_mask = images.ndim == 3
+    pictures = [
+        (column.feature.decode(_shrink(image, is_mask=is_mask)[None], column.learned)[0].as_py(), f"row {row:,}")
+        for row, image in zip(ids, images, strict=True)
+    ]
+    samples = Pictures(title="Samples", note=_make_note(split, "image", pictures, failures), pictures=pictures)
+    if not pictures:
+        return [samples]
+    if is_mask:
+        shades = np.bincount(images.ravel())
+        return [samples, _shade_chart(split, "Classes of the pixels of the samples", "class ", shades, 1, "pixel")]
+    shades = np.bincount(images.ravel() // (256 // _SHADES), minlength=_SHADES)
+    means = images.mean(axis=(0, 2, 3)).tolist()
+    channels = zip(_CHANNELS[len(means)], means, strict=True)
+    rows = [["channel", "mean"], *([name, format_number(mean)] for name, mean in channels)]
+    return [
+        samples,
+        _shade_chart(split, "Brightness of the samples", "", shades, _SHADES, "value"),
+        TableChart(title="Mean color of the samples", note="From 0 to 255.", rows=rows),
+    ]
+
+
+def _shade_chart(split: Split, title: str, prefix: str, shades: np.ndarray, step: int, unit: str) -> Chart:
+    names = [f"{prefix}{index * step}" for index in range(len(shades))]
+    return bin_classes(title, {split.name: shades}, names, -(-len(names) // 4), unit)
+
+
+def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
+    """Return a chart of the waves or spectra of a few decoded clips of a split."""
+    [split] = splits.values()
+    ids, clips, failures = _decode_rows(split, column, _MAX_CLIPS)
+    note = _make_note(split, "recording", ids, failures)
+    shown = [(f"row {row:,}", _strip_padding(clip)) for row, clip in zip(ids, clips, strict=True)]
+    if column.output.shape[-1] == 1:
+        pictures = [
+            (_draw_wave(clip[:, 0]), f"{row}, largest {format_number(float(np.abs(clip).max()))}")
+            for row, clip in shown
+        ]
+    else:
+        pictures = [(_draw_heatmap(clip), row) for row, clip in shown]
+        note += " Time goes from left to right, the first feature is at the bottom."
+    return [Pictures(title="Samples", note=note, pictures=pictures, is_audio=True)]
+
+
+def _make_note(split: Split, noun: str, shown: Sequence[object], failures: list[str]) -> str:
+    return " ".join([f"{format_count(len(shown), noun)} of {split.name}, evenly spaced.", *failures])
+
+
+def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int], np.ndarray, list[str]]:
+    """Decode up to `max_rows` evenly spaced rows of a split.
+
+    Return the row numbers in the source and the arrays of the decoded rows, and messages on rows that failed.
+    """
+    positions = np.unique(np.linspace(0, len(split) - 1, max_rows).astype(int)).tolist()
+    out = column.output.empty(len(positions))
+    failures: dict[int, Failure] = {}
+    for index, position in enumerate(positions):
+        if not column.output.stores_cells:
+            out[index] = split.read(column.output.name, position, position + 1)[column.output.name][0]
+            continue
+        block, row = divmod(position, split.layout.block_rows)
+        media = split.media(column.output.name)
+        cells = media.cells(split.block(column.output.name, block)).slice(row, 1)
+        for failure in media.decoder.decode(cells, out[index : index + 1]):
+            failures[index] = failure
+    ids = [int(split.read("row_id", position, position + 1)["row_id"][0]) for position in positions]
+    messages = [
+        f"Row {ids[index]:,} cannot be decoded: "
+        f"{truncate(f'{failure.cell}: {failure.reason}', _MAX_REASON_CHARACTERS)}."
+        for index, failure in failures.items()
+    ]
+    kept = [index for index in range(len(positions)) if index not in failures]
+    return [ids[index] for index in kept], out[kept], messages
+
+
+def _shrink(image: np.ndarray, *, is_mask: bool) -> np.ndarray:
+    """Return an image of at most about `_MAX_SIDE` pixels a side, by means of squares; masks keep one pixel of each."""
+    factor = -(-max(image.shape[-2:]) // _MAX_SIDE)
+    if factor <= 1:
+        return image
+    if is_mask:
+        return image[::factor, ::factor]
+    height, width = (max(1, side // factor) for side in image.shape[-2:])
+    # An image that is narrower than a square keeps one row or column.
+    tall, wide = min(factor, image.shape[-2]), min(factor, image.shape[-1])
+    cropped = image[:, : height * tall, : width * wide]
+    squares = cropped.reshape(len(image), height, tall, width, wide)
+    small: np.ndarray = np.rint(squares.mean(axis=(2, 4))).astype(np.uint8)
+    return small
+
+
+def _strip_padding(clip: np.ndarray) -> np.ndarray:
+    """Return a clip (frames, features) without the equal frames at its end, which are padding or silence."""
+    changes = np.flatnonzero((clip != clip[-1]).any(axis=1))
+    return clip[: changes[-1] + 1] if len(changes) else clip
+
+
+def _draw_wave(wave: np.ndarray) -> bytes:
+    """Return a PNG file in which each column spans minimum and maximum of a run of samples; silence is a thin line."""
+    height, width = _WAVE_SHAPE
+    starts = np.linspace(0, len(wave), min(width, len(wave)), endpoint=False).astype(int)
+    largest = float(np.abs(wave).max()) or 1.0
+    low, high = (
+        np.rint(extreme.reduceat(wave, starts) / largest * (height // 2)) for extreme in (np.minimum, np.maximum)
+    )
+    level = height // 2 - np.arange(height)[:, None]
+    return encode_png(((low <= level) & (level <= high))[..., None] * _WAVE_COLOUR)
+
+
+def _draw_heatmap(frames: np.ndarray) -> bytes:
+    """Return frames (frames, features) as a PNG file; the colors range from the 1 % to the 99 % quantile."""
+    image = frames.T[::-1]
+    for axis, max_size in enumerate(_MAX_HEATMAP_SHAPE):
+        image = np.take(
+            image, np.linspace(0, image.shape[axis] - 1, min(max_size, image.shape[axis])).astype(int), axis
+        )
+    low, high = np.percentile(frames, [1, 99])
+    level = np.clip((image - low) / max(high - low, np.finfo(np.float32).tiny), 0, 1) * (len(_HEATMAP_COLOURS) - 1)
+    steps = np.arange(len(_HEATMAP_COLOURS))
+    colored = np.stack([np.interp(level, steps, _HEATMAP_COLOURS[:, channel]) for channel in range(3)], axis=-1)
+    return encode_png(np.rint(colored).astype(np.uint8))
+
 
 _MAX_BARS = 12
 _MAX_POSITIONS = 512
@@ -211,3 +368,126 @@ def _pool_means(numbers: np.ndarray) -> np.ndarray:
     starts = np.linspace(0, len(numbers), _MAX_POSITIONS, endpoint=False).astype(int)
     pooled: np.ndarray = np.add.reduceat(numbers, starts) / np.diff(starts, append=len(numbers))
     return pooled
+
+
+_WINDOW_BYTES = 4_000_000
+_MAX_THREADS = 4
+
+T = TypeVar("T")
+R = TypeVar("R")
+_Task = tuple[Split, Sequence[Column], int, int]  # columns, and start and stop of rows, that are read together
+
+
+def choose_reporter(column: Column) -> ColumnReporter:
+    """Return the charts and the measure for a column."""
+    semantic_type = column.feature.semantic_type
+    return REPORTERS["series" if semantic_type == "numbers" and not column.output.is_scalar else semantic_type]
+
+
+def list_columns(dataset: Dataset) -> list[Column]:
+    """Return all outputs of a dataset with their features and learned states, missing indicators included."""
+    outputs = {output.name: output for output in dataset.layout.outputs}
+    columns = []
+    for name, feature in dataset.features.items():
+        for suffix in feature.outputs:
+            learned = dataset.learned[name].of_output(suffix)
+            columns.append(Column(name, outputs[name + suffix], feature, learned))
+        if feature.missing_indicator:
+            columns.append(
+                Column(name, outputs[name + MISSING], Binary(), LearnedBinary(bool2str=("present", "missing")))
+            )
+    return columns
+
+
+def gather(
+    splits: Sequence[Split], columns: Sequence[Column], sample: RowSample | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the results of the measures over all rows, by output and split.
+
+    Images and audio have no measure: their result is the first split itself. Rows of the first split are added to
+    `sample`, unless None.
+    """
+    measured = [column for column in columns if choose_reporter(column).measure is not None]
+    summaries: dict[str, dict[str, Any]] = {column.output.name: {splits[0].name: splits[0]} for column in columns}
+    summaries |= {column.output.name: {} for column in measured}
+
+    def measure(task: _Task) -> tuple[dict[str, Any], Any]:
+        split, columns, start, stop = task
+        rows = split.read([column.output.name for column in columns], start, stop)
+        is_sampled = sample is not None and split is splits[0] and columns[0].output.is_scalar
+        return dict(_measure_columns(columns, rows)), sample.sample_window(
+            rows, start, stop
+        ) if sample and is_sampled else None
+
+    tasks = [task for split in splits for task in _make_tasks(split, measured)]
+    for (split, *_), (results, sample_part) in zip(tasks, _map_in_order(measure, tasks), strict=True):
+        if sample and sample_part:
+            sample.add(sample_part)
+        for name, result in results.items():
+            by_split = summaries[name]
+            by_split[split.name] = by_split[split.name] + result if split.name in by_split else result
+    return summaries
+
+
+def _measure_columns(columns: Sequence[Column], rows: Mapping[str, Any], index: Any = ...) -> Iterator[tuple[str, Any]]:
+    """Yield name and measure of each column for the rows at `index`; `rows` are arrays by output."""
+    for column in columns:
+        measure = choose_reporter(column).measure
+        assert measure is not None
+        yield column.output.name, measure(column, rows[column.output.name][index])
+
+
+def _make_tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
+    """Yield the tasks of a split: scalars together, because they are stored in one table, other outputs one by one."""
+    groups = [[column for column in columns if column.output.is_scalar]]
+    groups += [[column] for column in columns if not column.output.is_scalar]
+    for group in filter(None, groups):
+        for start, stop in split_windows(split, sum(column.output.row_bytes for column in group)):
+            yield split, group, start, stop
+
+
+def split_windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of windows of complete blocks, each of a few megabytes or one block."""
+    block_rows = split.layout.block_rows
+    step = max(1, _WINDOW_BYTES // max(1, row_bytes * block_rows)) * block_rows
+    for start in range(0, len(split), step):
+        yield start, min(start + step, len(split))
+
+
+def _map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield the results in order, computed on threads, with few pending results because each takes memory."""
+    threads = min(_MAX_THREADS, os.cpu_count() or 1)
+    waiting: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-report") as pool:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+# -- balancing
+
+
+def count_source_rows(split: Split, columns: Sequence[Column]) -> tuple[int, dict[str, Any]]:
+    """Return the number of distinct source rows in a split, and the measures over these rows, by output.
+
+    Each row that balancing repeated is counted once. Memory is one bit per row of the source.
+    """
+    seen = np.zeros(0, np.uint8)
+    distinct = 0
+    before: dict[str, Any] = {}
+    names = [column.output.name for column in columns]
+    for start, stop in split_windows(split, sum(column.output.row_bytes for column in columns) + ROW_ID.row_bytes):
+        rows = split.read([ROW_ID.name, *names], start, stop)
+        ids, first = np.unique(rows[ROW_ID.name], return_index=True)
+        if ids[-1] >> 3 >= len(seen):
+            seen = np.concatenate([seen, np.zeros(int(ids[-1] >> 3) + 1, np.uint8)])
+        byte_indices, bits = ids >> 3, np.left_shift(1, ids & 7).astype(np.uint8)
+        new = seen[byte_indices] & bits == 0
+        np.bitwise_or.at(seen, byte_indices[new], bits[new])
+        distinct += int(np.count_nonzero(new))
+        for name, result in _measure_columns(columns, rows, first[new]):
+            before[name] = before[name] + result if name in before else result
+    return distinct, before

@@ -79,7 +79,7 @@ def test_a_header_that_looks_like_a_row_is_shown_in_whole_cells(call, tmp_path):
     (tmp_path / "rows.csv").write_text("\n".join(map(",".join, rows)))
     error = call("infer", str(tmp_path / "rows.csv")).error
     assert f"looks like a row: {', '.join(map(repr, cells[:5]))}, and 7 more are numbers" in error
-    assert "give --no-header if it is a row, with --names for names" in error
+    assert "if it is a row, use --no-header" in error
 
 
 @pytest.mark.filterwarnings("always")

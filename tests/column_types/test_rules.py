@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
-from daskprep.column_types import identifiers
 from daskprep.column_types.column_facts import column_facts
-from daskprep.column_types.guess import Guess
+from daskprep.column_types.guess import Guess, is_identifier_text, mostly_match, plain_name
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.media.pixels import encode_png
 from daskprep.summaries.column_facts import ColumnFacts, TextFacts
@@ -881,25 +880,25 @@ def test_targets_that_no_feature_reads_stay_skipped():
 def test_almost_unique_begins_at_twenty_rows_and_nine_tenths():
     for rows, distinct, expected in ((20, 18, True), (20, 17, False), (19, 18, False)):
         facts = facts_of([f"k{i % distinct}" for i in range(rows)])
-        assert identifiers.is_identifier_text("id", facts) is expected
-        assert identifiers.is_identifier_text("town", facts) is False
+        assert is_identifier_text("id", facts) is expected
+        assert is_identifier_text("town", facts) is False
 
 
 def test_codes_without_a_name_tell_rows_apart_from_a_hundred_rows_on():
     for rows, cells, expected in ((100, "k{}", True), (99, "k{}", False), (100, "k{} and so on", False)):
         texts = [cells.format(min(i, rows - 5)) for i in range(rows)]
-        assert identifiers.is_identifier_text("town", facts_of(texts)) is expected
+        assert is_identifier_text("town", facts_of(texts)) is expected
         words = [text.translate(str.maketrans("0123456789", "abcdefghij")) for text in texts]
-        assert identifiers.is_identifier_text("town", facts_of(words)) is False
+        assert is_identifier_text("town", facts_of(words)) is False
 
 
 def test_a_share_of_texts_is_reached_by_exactly_as_many():
-    assert identifiers.mostly_match(facts_of(["a1", "b1", "c", "d"]), r"\d", 0.5)
-    assert not identifiers.mostly_match(facts_of(["a1", "b", "c", "d"]), r"\d", 0.5)
-    assert identifiers.mostly_match(facts_of(["a1"]), r"\d")
-    assert not identifiers.mostly_match(facts_of(pa.array([], pa.string())), r"\d")
+    assert mostly_match(facts_of(["a1", "b1", "c", "d"]), r"\d", 0.5)
+    assert not mostly_match(facts_of(["a1", "b", "c", "d"]), r"\d", 0.5)
+    assert mostly_match(facts_of(["a1"]), r"\d")
+    assert not mostly_match(facts_of(pa.array([], pa.string())), r"\d")
 
 
 @pytest.mark.parametrize(("name", "plain"), [("CustomerID", "customer_id"), ("_Row No._", "row_no"), ("a--b", "a_b")])
 def test_names_are_told_apart_by_words(name, plain):
-    assert identifiers.plain_name(name) == plain
+    assert plain_name(name) == plain

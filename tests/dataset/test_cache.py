@@ -19,7 +19,7 @@ from distributed import Client
 
 import daskprep as dp
 from daskprep.dataset import Dataset
-from daskprep.dataset.media import _make_stamp
+from daskprep.dataset.cache import _make_stamp
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.pixels import encode_png
 from daskprep.media.reader import MediaReader

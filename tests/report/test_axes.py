@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.report import axes
-from daskprep.report.axes import bin_dates, bin_lengths, bin_numbers, make_formatter, nice_ticks
+from daskprep.report import charts
+from daskprep.report.charts import bin_dates, bin_lengths, bin_numbers, make_formatter, nice_ticks
 from daskprep.summaries import Quantiles
 
 
@@ -146,4 +146,4 @@ def test_the_axis_of_very_skewed_numbers_is_logarithmic():
 
 
 def test_as_many_values_are_left_out_at_either_end():
-    assert axes._find_quantiles(np.arange(400.0), np.ones(400, np.int64), 0.5) == [2.0, 199.0, 397.0]
+    assert charts._find_quantiles(np.arange(400.0), np.ones(400, np.int64), 0.5) == [2.0, 199.0, 397.0]

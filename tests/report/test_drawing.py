@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from daskprep.report.charts import Band, Bars, Histogram, Pictures, TableChart
-from daskprep.report.drawing import draw
+from daskprep.report.charts import Band, Bars, Histogram, Pictures, TableChart, draw
 
 
 def attributes(html, element, name):

@@ -15,11 +15,9 @@ import pytest
 
 import daskprep as dp
 from daskprep.cli import main
-from daskprep.report.axes import bin_numbers
-from daskprep.report.drawing import draw
-from daskprep.report.gathering import gather, list_columns
+from daskprep.report.charts import bin_numbers, draw
 from daskprep.report.measures import compute_mean, measure_other
-from daskprep.report.reporters import _show_other
+from daskprep.report.reporters import _show_other, gather, list_columns
 from daskprep.summaries import Quantiles
 
 LARGEST, SMALLEST = np.finfo(np.float64).max, 5e-324

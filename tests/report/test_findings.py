@@ -12,11 +12,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import daskprep as dp
-from daskprep.report import associations, gathering
-from daskprep.report.associations import RowSample, associate, find_leaks, score_predictors
+from daskprep.report import measures, reporters
 from daskprep.report.findings import measure_drift
-from daskprep.report.gathering import gather, list_columns
-from daskprep.report.measures import ClassTally
+from daskprep.report.measures import ClassTally, RowSample, associate, find_leaks, score_predictors
+from daskprep.report.reporters import gather, list_columns
 from daskprep.summaries import Quantiles
 
 ROWS = 2_000
@@ -114,14 +113,14 @@ def test_the_strength_of_ranks_is_that_of_pandas(told):
 
 
 def test_a_sample_is_random_rows_of_all_blocks_however_they_are_read(told, monkeypatch):
-    monkeypatch.setattr(associations, "SAMPLE_ROWS", 100)
+    monkeypatch.setattr(measures, "SAMPLE_ROWS", 100)
     rows = sampled(told)
     whole = told["train"].read("noise")["noise"].astype(float).tolist()
     places = [whole.index(one) for one in rows["noise"]]
     assert len(set(places)) == 100
     assert places == sorted(places)
     assert max(np.diff(places)) < 100  # of 1,400 rows
-    monkeypatch.setattr(gathering, "_WINDOW_BYTES", 1)
+    monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
     pd.testing.assert_frame_equal(sampled(told), rows)
 
 

@@ -10,11 +10,19 @@ from PIL import Image
 import daskprep as dp
 from daskprep.dataset.split import Split
 from daskprep.features import FEATURES
-from daskprep.report import gathering
-from daskprep.report.gathering import choose_reporter, count_source_rows, gather, list_columns, split_windows
+from daskprep.report import reporters
 from daskprep.report.measures import measure_positions
-from daskprep.report.reporters import REPORTERS, _sort_naturally
-from daskprep.report.samples import _draw_wave, _strip_padding
+from daskprep.report.reporters import (
+    REPORTERS,
+    _draw_wave,
+    _sort_naturally,
+    _strip_padding,
+    choose_reporter,
+    count_source_rows,
+    gather,
+    list_columns,
+    split_windows,
+)
 
 
 def columns(dataset, *names):
@@ -105,7 +113,7 @@ def test_means_by_position_are_those_of_the_rows(dataset):
 def test_results_do_not_depend_on_how_much_is_read_at_a_time(dataset, monkeypatch):
     measured = columns(dataset, "price", "city", "tags", "listed", "curve")
     whole = gather([dataset["train"]], measured)
-    monkeypatch.setattr(gathering, "_WINDOW_BYTES", 1)
+    monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
     pieces = gather([dataset["train"]], measured)
     assert pieces["price"]["train"] == whole["price"]["train"]
     assert pieces["listed"]["train"].days == whole["listed"]["train"].days
@@ -121,7 +129,7 @@ def test_windows_are_whole_blocks_of_few_bytes(dataset):
         assert pieces[-1][1] == len(split)
         for start, stop in pieces:
             assert start % 16 == 0
-            assert stop - start <= 16 or (stop - start) * row_bytes <= gathering._WINDOW_BYTES
+            assert stop - start <= 16 or (stop - start) * row_bytes <= reporters._WINDOW_BYTES
 
 
 def test_never_more_than_a_window_is_read(dataset, monkeypatch):
@@ -133,7 +141,7 @@ def test_never_more_than_a_window_is_read(dataset, monkeypatch):
         return arrays
 
     monkeypatch.setattr(Split, "read", counting)
-    monkeypatch.setattr(gathering, "_WINDOW_BYTES", 500)
+    monkeypatch.setattr(reporters, "_WINDOW_BYTES", 500)
     gather([dataset["train"]], columns(dataset, "price", "rooms", "city", "steps", "point"))
     assert len(seen) > 10
     assert max(seen) <= 500
@@ -160,7 +168,7 @@ def test_rows_are_counted_once_wherever_they_are_repeated(dataset):
 
 def test_rows_are_counted_once_over_windows(dataset, monkeypatch):
     whole = count_source_rows(dataset["train"], columns(dataset, "sold"))
-    monkeypatch.setattr(gathering, "_WINDOW_BYTES", 1)
+    monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
     pieces = count_source_rows(dataset["train"], columns(dataset, "sold"))
     assert pieces[0] == whole[0]
     assert pieces[1]["sold"].counts.tolist() == whole[1]["sold"].counts.tolist()

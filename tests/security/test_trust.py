@@ -184,7 +184,7 @@ def test_repair_reads_the_files_that_a_dataset_names_where_it_is_trusted(tmp_pat
     pd.DataFrame({"price": [1.0, 2.0]}).to_parquet(tmp_path / "rows.parquet")
     dataset = dp.Preprocessor({"price": "number"}).fit_write(str(tmp_path / "rows.parquet"), tmp_path / "a.dp")
     next(Path(dataset.url).rglob("part-*.parquet")).write_bytes(b"")
-    with pytest.raises(ConfigError, match="is not trusted.*give the rows as frame, or trusted=True"):
+    with pytest.raises(ConfigError, match="is not trusted.*pass the rows as frame, or trusted=True"):
         dp.repair(tmp_path / "a.dp")
     assert dp.repair(tmp_path / "a.dp", trusted=True).trusted
 
@@ -290,7 +290,7 @@ def test_files_are_looked_at_for_changes_only_where_they_may_be_read(
 ) -> None:
     written(tmp_path / "a.dp", tmp_path / "pictures")
     seen = []
-    monkeypatch.setattr("daskprep.dataset.media._make_stamp", seen.append)
+    monkeypatch.setattr("daskprep.dataset.cache._make_stamp", seen.append)
     dp.open_dataset(tmp_path / "a.dp")["train"].cache("photo")
     assert seen == [None, None]
     dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].cache("photo")
