@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import getitem
 from typing import TYPE_CHECKING, Any
@@ -76,8 +76,8 @@ def partition_layer(
     the index of a Dask frame.
     """
     source, arguments = work.source, work.arguments
-    prefix, state, wanted = unique_name(name), unique_name(f"state-{name}"), list(work.columns)
-    layer: Layer = {state: DataNode(state, work.shared)}
+    wanted, layer = list(work.columns), Layer()
+    state = add_value(layer, f"state-{name}", work.shared)
     if source.is_dask:
         frame = source.frame[list(dict.fromkeys([*wanted, *(leading_columns or ())]))]
         frame = (frame.map_partitions(identity) if separate_tasks else frame).optimize()
@@ -90,16 +90,28 @@ def partition_layer(
         run, partition_inputs = run_on_fragment, source.fragments
     if isinstance(arguments, LazyArguments):
         layer.update(arguments.layer)
-        argument_prefix = unique_name(f"argument-{name}")
-        argument_keys = [(argument_prefix, i) for i in range(len(partition_inputs))]
-        layer.update({key: Task(key, getitem, TaskRef(arguments.node), key[1]) for key in argument_keys})
-        partition_arguments = [TaskRef(key) for key in argument_keys]
-    else:
-        partition_arguments = list(arguments)
-    keys = [(prefix, i) for i in range(len(partition_inputs))]
-    for key, argument, partition_input in zip(keys, partition_arguments, partition_inputs, strict=True):
-        layer[key] = Task(key, run, work.function, TaskRef(state), argument, partition_input, wanted)
-    return layer, keys
+        node, numbers = TaskRef(arguments.node), range(len(partition_inputs))
+        arguments = [*map(TaskRef, add_tasks(layer, f"argument-{name}", getitem, [(node, i) for i in numbers]))]
+    inputs = zip(arguments, partition_inputs, strict=True)
+    return layer, add_tasks(layer, name, run, [(work.function, state, *both, wanted) for both in inputs])
+
+
+def add_value(layer: Layer, name: str, value: Any) -> TaskRef:
+    """Add a value to a graph, and return a reference to it."""
+    key = unique_name(name)
+    layer[key] = DataNode(key, value)
+    return TaskRef(key)
+
+
+def add_tasks(
+    layer: Layer, name: str, function: Callable[..., Any], argument_lists: Iterable[Sequence[Any]]
+) -> list[tuple[str, int]]:
+    """Add a task to a graph for each list of arguments, and return the keys of the tasks."""
+    prefix, keys = unique_name(name), list[tuple[str, int]]()
+    for i, arguments in enumerate(argument_lists):
+        keys.append((prefix, i))
+        layer[prefix, i] = Task((prefix, i), function, *arguments)
+    return keys
 
 
 def reference_results(keys: Sequence[Any]) -> List:
@@ -174,10 +186,10 @@ def build_chunked_array(
 
     `rows` are the numbers of rows of the chunks, and `like` is an empty array of the same dtype and row shape.
     """
-    prefix, state, tail = unique_name(name), unique_name(f"state-{name}"), (0,) * (like.ndim - 1)
-    layer: dict[Any, Any] = {state: DataNode(state, shared)}
+    prefix, tail, layer = unique_name(name), (0,) * (like.ndim - 1), Layer()
+    state = add_value(layer, f"state-{name}", shared)
     for i, argument in enumerate(arguments):
         key = (prefix, i, *tail)
-        layer[key] = Task(key, function, TaskRef(state), argument)
+        layer[key] = Task(key, function, state, argument)
     graph = HighLevelGraph.from_collections(prefix, layer, dependencies=())
     return da.Array(graph, prefix, (tuple(rows), *((size,) for size in like.shape[1:])), meta=like)

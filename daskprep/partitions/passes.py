@@ -22,13 +22,15 @@ import numpy as np
 import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
 
-from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef
+from daskprep.partitions.dask_internals import CPU_COUNT, Task, TaskRef
 from daskprep.partitions.graphs import (
     Arguments,
     Layer,
     LazyArguments,
     PartitionFunction,
     Pass,
+    add_tasks,
+    add_value,
     keep_freed_memory,
     partition_layer,
     prepend_columns,
@@ -68,10 +70,8 @@ def map_partitions(
         return run_on_threads(work.run_on, work.source.npartitions, advance)
     layer, keys = _grouped_layer(work, name, _gather_list, checkpoint)
     if work.source.is_dask:
-        gathered = [(unique_name(f"gather-{name}"), i) for i in range(len(group_partitions(len(keys))))]
-        for task, group in zip(gathered, group_partitions(len(keys)), strict=True):
-            layer[task] = Task(task, _join_small_results, reference_results([keys[i] for i in group]))
-        keys = gathered
+        groups = [[reference_results(keys[group.start : group.stop])] for group in group_partitions(len(keys))]
+        keys = add_tasks(layer, f"gather-{name}", _join_small_results, groups)
     return _concatenate(
         results for [results] in compute(layer, keys, watched=keys, advance=_advance_per_result(advance, itemgetter(0)))
     )
@@ -88,14 +88,12 @@ def run_tasks(
     """Run ``function(shared, argument)`` for every argument; results and `advance` are as in `map_partitions`."""
     if not arguments:
         return []
-    state, prefix = unique_name(f"state-{name}"), unique_name(name)
-    layer: Layer = {state: DataNode(state, shared)}
+    layer = Layer()
+    state = add_value(layer, f"state-{name}", shared)
     argument_lists = _pickle_for_cluster(
         [list(arguments[group.start : group.stop]) for group in group_partitions(len(arguments))]
     )
-    for i, task_arguments in enumerate(argument_lists):
-        layer[prefix, i] = Task((prefix, i), call_each, function, TaskRef(state), task_arguments)
-    keys = list(layer)[1:]
+    keys = add_tasks(layer, name, call_each, [(function, state, task_arguments) for task_arguments in argument_lists])
     return _concatenate(compute(layer, keys, watched=keys, advance=_advance_per_result(advance)))
 
 
@@ -116,13 +114,12 @@ def run_two_stages(
     no task needs any more are released while other sources are pending. Only for schedulers in this process: on a
     cluster, the values would be sent between workers.
     """
-    make_prefix, pick_prefix, use_prefix = unique_name(name), unique_name(f"pick-{name}"), unique_name(use_name)
-    layer: Layer = {(make_prefix, i): Task((make_prefix, i), make, source) for i, source in enumerate(sources)}
+    pick_prefix, layer = unique_name(f"pick-{name}"), Layer()
+    made = add_tasks(layer, name, make, [(source,) for source in sources])
     for i, key in {need for wanted in needs for need in wanted}:
-        layer[pick_prefix, i, key] = Task((pick_prefix, i, key), getitem, TaskRef((make_prefix, i)), key)
-    keys = [(use_prefix, i) for i in range(len(arguments))]
-    for task, argument, wanted in zip(keys, arguments, needs, strict=True):
-        layer[task] = Task(task, use, argument, reference_results([(pick_prefix, *need) for need in wanted]))
+        layer[pick_prefix, i, key] = Task((pick_prefix, i, key), getitem, TaskRef(made[i]), key)
+    values = [reference_results([(pick_prefix, *need) for need in wanted]) for wanted in needs]
+    keys = add_tasks(layer, use_name, use, list(zip(arguments, values, strict=True)))
     return compute(layer, keys, watched=keys, advance=advance)
 
 
@@ -147,17 +144,20 @@ def map_reduce(
     if work.source.in_memory:
         return _fold_in_memory(work, merger, finish, keys, advance)
     layer, tasks = _grouped_layer(work, name, merger, checkpoint)
-    shared_finish, learn = unique_name("state-learn"), unique_name("learn")
-    layer[shared_finish] = DataNode(shared_finish, finish)
-    finished: list[Any] = []
+    shared_finish = add_value(layer, "state-learn", finish)
+    learn_arguments: list[tuple[Any, ...]] = []
     for number, chunk in enumerate(split_batches(keys, _CHUNK_KEYS), start=1):
         # A single chunk needs no task to pick it: half as many tasks for the scheduler.
-        parts = tasks if len(chunk) == len(keys) else _add_pick_tasks(layer, "part", tasks, number)
-        last = _add_merge_tasks(layer, parts, merger)
-        for key in chunk:
-            finished.append(task := (learn, len(finished)))
-            layer[task] = Task(task, _finish_key, TaskRef(shared_finish), key, reference_results(last))
-    small_keys = [] if advance is None else _add_pick_tasks(layer, "small-results", tasks, 0)
+        parts = tasks
+        if len(chunk) < len(keys):
+            parts = add_tasks(layer, "part", getitem, [(TaskRef(task), number) for task in tasks])
+        while len(parts) > _TREE_WIDTH:
+            batches = [[reference_results(batch)] for batch in split_batches(parts, _TREE_WIDTH)]
+            parts = add_tasks(layer, "merge", merger.merge_chunk, batches)
+        learn_arguments += [(shared_finish, key, reference_results(parts)) for key in chunk]
+    finished = add_tasks(layer, "learn", _finish_key, learn_arguments)
+    small_results = [] if advance is None else [(TaskRef(task), 0) for task in tasks]
+    small_keys = add_tasks(layer, "small-results", getitem, small_results)
     results = compute(layer, [*finished, *small_keys], watched=small_keys, advance=_advance_per_result(advance))
     return dict(zip(keys, results, strict=False))
 
@@ -229,15 +229,17 @@ def _grouped_layer(work: Pass, name: str, gather: Gather, checkpoint: Checkpoint
         shared = (gather, work.function, work.shared)
         return partition_layer(replace(work, function=_gather_partition, shared=shared), name)
     assert not isinstance(work.arguments, LazyArguments)
-    prefix, state, fragments = unique_name(name), unique_name(f"state-{name}"), work.source.fragments
-    layer: Layer = {state: DataNode(state, work.shared)}
+    layer, fragments = Layer(), work.source.fragments
+    state = add_value(layer, f"state-{name}", work.shared)
     groups = group_partitions(len(fragments), size=None if checkpoint is None else checkpoint.size())
     pairs = list(zip(work.arguments, fragments, strict=True))
     argument_lists = _pickle_for_cluster([pairs[group.start : group.stop] for group in groups])
-    for i, (task_arguments, group) in enumerate(zip(argument_lists, groups, strict=True)):
-        options = (list(work.columns), gather, group, checkpoint)
-        layer[prefix, i] = Task((prefix, i), run_on_fragments, work.function, TaskRef(state), task_arguments, *options)
-    return layer, list(layer)[1:]
+    columns = list(work.columns)
+    tasks = [
+        (work.function, state, task_arguments, columns, gather, group, checkpoint)
+        for task_arguments, group in zip(argument_lists, groups, strict=True)
+    ]
+    return layer, add_tasks(layer, name, run_on_fragments, tasks)
 
 
 def _pickle_for_cluster(lists: Sequence[list[Any]]) -> Sequence[Sequence[Any]]:
@@ -306,30 +308,6 @@ def _unwrap_chunk(part: Any) -> Mapping[Any, Any]:
     """Return a chunk, either alone or as the second item of the list that a task gathered."""
     chunk: Mapping[Any, Any] = part[1] if isinstance(part, list) else part
     return chunk
-
-
-def _add_pick_tasks(layer: Layer, name: str, tasks: Sequence[Any], item_index: int) -> list[Any]:
-    """Add tasks that pick item `item_index` of the result of each task, and return their keys."""
-    prefix = unique_name(name)
-    keys = [(prefix, i) for i in range(len(tasks))]
-    layer.update({key: Task(key, getitem, TaskRef(task), item_index) for key, task in zip(keys, tasks, strict=True)})
-    return keys
-
-
-def _add_merge_tasks(layer: Layer, keys: Sequence[Any], merger: Merger) -> list[Any]:
-    """Add tasks that merge the results of `keys` until at most 8 remain, and return the remaining keys."""
-    remaining = list(keys)
-    while len(remaining) > _TREE_WIDTH:
-        level = unique_name("merge")
-        batches = split_batches(remaining, _TREE_WIDTH)
-        remaining = [(level, i) for i in range(len(batches))]
-        layer.update(
-            {
-                key: Task(key, merger.merge_chunk, reference_results(batch))
-                for key, batch in zip(remaining, batches, strict=True)
-            }
-        )
-    return remaining
 
 
 def split_batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
