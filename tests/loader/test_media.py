@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -55,12 +56,19 @@ def write(path: Path, photos: list, *, split=None, **options) -> Dataset:
     return dp.Preprocessor(features, split=split).fit_write(table, path, block_rows=BLOCK_ROWS)
 
 
+@pytest.fixture(scope="module")
+def written(photos: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where a dataset that caches lies; each test caches in a copy."""
+    return write(tmp_path_factory.mktemp("written") / "cached.dp", photos, mode="lazy_cached").url
+
+
 @pytest.fixture(params=["rows", "blocks"])
-def train(photos: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Split:
+def train(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Split:
     """A split that caches, its cache empty: rows by themselves, as large ones are, or whole blocks."""
     if request.param == "rows":
         monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
-    return write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
+    shutil.copytree(written, tmp_path / "cached.dp")
+    return dp.open_dataset(tmp_path / "cached.dp", trusted=True)["train"]
 
 
 @pytest.fixture(scope="module")
