@@ -1,6 +1,6 @@
 """Files of typed columns: one type for each column over all files, validation, casts and sizes in memory.
 
-The fragments of Feather and Arrow IPC files are record batches, those of ORC files are stripes.
+Fragments are record batches of Feather and Arrow IPC files, and stripes of ORC files.
 """
 
 from __future__ import annotations

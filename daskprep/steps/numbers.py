@@ -50,7 +50,7 @@ class NumberParameters(Parameters):
     written: str | None = None
 
     def _normalize(self, values: np.ndarray, learned: Mapping[str, Any]) -> np.ndarray:
-        """Return numbers as they are encoded: clipped, and as the number of a bin or normalized."""
+        """Return encoded numbers: clipped, then replaced by bin indices or normalized."""
         if self.clip_quantiles is not None and learned["min"] is not None:
             values = np.clip(values, learned["min"], learned["max"])
         if self.encoding == "bins":

@@ -26,7 +26,7 @@ PARAMETER_NAMES = {saved_as: name for name, saved_as in SAVED_AS.items()}
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Parameters:
-    """Parameters of every type; those of a type are declared beside its row encoder, and its feature inherits them."""
+    """Parameters of every type. Each type declares its own next to its row encoder, and its feature inherits them."""
 
     missing_indicator: bool = False
     invalid: Invalid = "missing"
