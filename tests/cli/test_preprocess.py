@@ -35,9 +35,9 @@ def test_a_wrong_path_is_one_line_and_status_1_for_every_command(run_process, fi
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_key_of_a_configuration_is_named_with_the_right_one(run_process, files, tmp_path, config):
+def test_a_wrong_key_of_a_configuration_is_named_with_the_right_one(call, files, tmp_path, config):
     (tmp_path / "a.yaml").write_text(config.replace("normalization:", "normalisation:"))
-    ended = run_process("preprocess", tmp_path / "a.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
+    ended = call("preprocess", tmp_path / "a.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
     assert ended.status == 1
     ended.check_line("input_features[0].preprocessing.normalisation", 'Did you mean "normalization"?')
 

@@ -100,7 +100,10 @@ def test_an_iterator_that_never_begins_starts_nothing(simple, gated):
     assert (threads_of_streams(), gated.read_partitions) == ([], [])
 
 
-@pytest.mark.parametrize("client", ["None", "Client(processes=False, n_workers=1, dashboard_address=':0')"])
+@pytest.mark.parametrize(
+    "client",
+    ["None", pytest.param("Client(processes=False, n_workers=1, dashboard_address=':0')", marks=pytest.mark.slow)],
+)
 def test_an_iterator_that_is_left_does_not_keep_the_interpreter_from_ending(path, client):
     code = f"""
 import logging
