@@ -41,7 +41,6 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from daskprep.features.date_text import from_text
-from daskprep.inline import InlineExecutor
 from daskprep.loader.augment import Draws, Mirror
 from daskprep.media.audio import read_plain_wav
 from daskprep.media.pixels import fit
@@ -55,6 +54,7 @@ from daskprep.split import RandomSplit, StratifiedSplit
 from daskprep.steps.json_text import parse_json
 from daskprep.storage.arrays import Output, chunk_name, decode_chunk, encode_chunk, group_metadata
 from daskprep.storage.local_files import LocalFiles
+from daskprep.storage.threads import InlineExecutor
 from daskprep.summaries.moments import Moments
 from daskprep.summaries.quantiles import Quantiles
 from daskprep.summaries.token_counts import TokenCounts

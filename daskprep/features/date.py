@@ -15,17 +15,17 @@ import pyarrow.compute as pc
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_with_one_value
 from daskprep.features.cells import is_text
-from daskprep.features.date_numbers import (
+from daskprep.features.date_text import (
     MICROS_PER_SECOND,
     as_micros,
     as_timestamps,
     count_days,
     from_numbers,
+    from_text,
     from_timestamps,
     iterate_blocks,
     write_date_parts,
 )
-from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import valid_mask
 from daskprep.kernels import make_list_array

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from daskprep.inline import InlineExecutor
 from daskprep.loader.audit import RowTally, tally_batches
 from daskprep.loader.groups import Buffers, Group, WindowArrays
 from daskprep.loader.media import DecodeStats, Medium, Times
@@ -23,6 +22,7 @@ from daskprep.loader.resident import BlockKey, ResidentBlocks
 from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
 from daskprep.media.decoding import MediaDecoder
 from daskprep.permutation import Integers
+from daskprep.storage.threads import InlineExecutor
 
 _LOCAL_THREADS = 4
 _REMOTE_THREADS = 48

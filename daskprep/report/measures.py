@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep.features import Feature, Learned
-from daskprep.features.date_numbers import MICROS_PER_SECOND, SECONDS_PER_DAY
+from daskprep.features.date_text import MICROS_PER_SECOND, SECONDS_PER_DAY
 from daskprep.permutation import make_key, mix, permute
 from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Range, Summary

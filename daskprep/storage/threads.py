@@ -1,11 +1,11 @@
-"""Calls on several threads, and calls in forked processes."""
+"""Calls on several threads, on no other thread, and in forked processes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 _REMOTE_THREADS = 16
 
@@ -24,6 +24,18 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], *, local: boo
         return [function(item) for item in items]
     with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-read") as pool:
         return list(pool.map(function, items))
+
+
+class InlineExecutor(Executor):
+    """An executor that runs each function immediately, on the calling thread."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments, **named))
+        except Exception as error:
+            future.set_exception(error)  # raised by future.result()
+        return future
 
 
 def call_after_fork(function: Callable[[], object]) -> None:

@@ -29,7 +29,6 @@ from daskprep.features.partition_context import (
     select_census_features,
 )
 from daskprep.features.table import PartitionCensus, PartitionContext, take_census
-from daskprep.inline import InlineExecutor
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.state import state_files
@@ -38,6 +37,7 @@ from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
+from daskprep.storage.threads import InlineExecutor
 from daskprep.writing.encoded import EncodedRows
 from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
 from daskprep.writing.passes import AssignSplits, Encode, ParseAndSpill, scan_and_summarize

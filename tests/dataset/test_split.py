@@ -248,7 +248,9 @@ def test_datasets_in_memory_are_read(write, encoded):
         np.testing.assert_array_equal(train.arrays["vector"][:], encoded["vector"][:70])
         dataset.verify()
         Folder.open("memory://made/deep.dp").remove("3f2a9c1b/train/arrays.zarr/vector/c.3.0")
-        with pytest.raises(CorruptDatasetError, match=r"vector/c.3.0 is missing; only the process that wrote to memory://"):
+        with pytest.raises(
+            CorruptDatasetError, match=r"vector/c.3.0 is missing; only the process that wrote to memory://"
+        ):
             train.read()
     finally:
         Folder.open("memory://made").remove_all()
