@@ -689,7 +689,7 @@ def test_a_random_split_of_rows_in_order_of_time_is_told(tmp_path, split, nparti
     rows = dd.from_pandas(frame, npartitions=npartitions)
     for some, column in ((rows, "at"), (rows, "day"), (frame[::-1], "at")):
         prep = dp.Preprocessor({"when": dp.Date(column=column), "y": "binary"}, split=split)
-        found = f'ordered by time in column "{column}": .* split=DatetimeSplit."{column}".'
+        found = f'ordered by time in column "{column}", .* split=DatetimeSplit."{column}".'
         with pytest.warns(UserWarning, match=found) as told:
             state = prep.fit(some).to_dict()
         assert len(told) == 1
