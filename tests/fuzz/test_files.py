@@ -18,7 +18,7 @@ from daskprep.errors import DaskprepError
 from daskprep.sources import read_files
 
 QUICK = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-LONG = settings(max_examples=2_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LONG = settings(max_examples=3_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 # -- CSV
 

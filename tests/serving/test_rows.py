@@ -305,7 +305,7 @@ def check_rows(kind: str, data: st.DataObject) -> None:
 
 
 QUICK = settings(suppress_health_check=list(HealthCheck), max_examples=15)
-LONG = settings(suppress_health_check=list(HealthCheck), max_examples=60)
+LONG = settings(suppress_health_check=list(HealthCheck), max_examples=100)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -390,7 +390,7 @@ def test_a_vocabulary_file_is_not_asked_for_again(tmp_path: pathlib.Path) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", TYPES)
-@settings(suppress_health_check=list(HealthCheck), max_examples=30, phases=[Phase.explicit, Phase.generate])
+@settings(suppress_health_check=list(HealthCheck), max_examples=100, phases=[Phase.explicit, Phase.generate])
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
     prep, cells = data.draw(fits(kind, most=60))

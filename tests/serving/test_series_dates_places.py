@@ -441,7 +441,7 @@ def test_windows_stay_within_their_groups(size, strategy, rows):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", TYPES)
 @settings(
-    suppress_health_check=list(HealthCheck), deadline=None, max_examples=25, phases=[Phase.explicit, Phase.generate]
+    suppress_health_check=list(HealthCheck), deadline=None, max_examples=80, phases=[Phase.explicit, Phase.generate]
 )
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
