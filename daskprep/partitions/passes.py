@@ -244,7 +244,10 @@ def _grouped_layer(work: Pass, name: str, gather: Gather, checkpoint: Checkpoint
 
 def _pickle_for_cluster(lists: Sequence[list[Any]]) -> Sequence[Sequence[Any]]:
     """Return the arguments of tasks, each list as one pickle on a cluster, unless that would repeat shared objects."""
-    return [Pickled(items) for items in lists] if is_distributed() and share_little(lists) else lists
+    sample = lists[:2]
+    if not is_distributed() or len(_dump(sample)) < _MIN_SEPARATE_RATIO * sum(len(_dump(items)) for items in sample):
+        return lists
+    return [Pickled(items) for items in lists]
 
 
 def _gather_partition(shared: tuple[Gather, PartitionFunction, Any], argument: Any, table: pa.Table) -> Any:
@@ -397,12 +400,6 @@ class Pickled(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._unpickle()[index]
-
-
-def share_little(lists: Sequence[list[Any]]) -> bool:
-    """Return whether pickles of lists share little: the first two are about as large together as separately."""
-    sample = lists[:2]
-    return len(_dump(sample)) >= _MIN_SEPARATE_RATIO * sum(len(_dump(items)) for items in sample)
 
 
 def _dump(items: Any) -> bytes:

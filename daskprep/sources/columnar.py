@@ -199,7 +199,7 @@ class FeatherFragment(BatchFragment):
     def read_batches(self, columns: list[str]) -> pa.Table:
         with self.file.open() as handle:
             schema = _open_reader(self.file, handle, None).schema
-            fields = [schema.names.index(name) for name in columns] or cheapest_column(schema)
+            fields = [schema.names.index(name) for name in columns] or _cheapest_column(schema)
             reader = _open_reader(self.file, handle, fields)
             batches = list(_iterate_batches(reader, self.first, self.last))
             return pa.Table.from_batches(batches, reader.schema)
@@ -209,7 +209,7 @@ class FeatherFragment(BatchFragment):
         with explain_read_errors(file, FeatherFragment.kind), file.open() as handle:
             schema = _open_reader(file, handle, None).schema
             check_types(schema)
-            reader = _open_reader(file, handle, cheapest_column(schema))
+            reader = _open_reader(file, handle, _cheapest_column(schema))
             return schema, [batch.num_rows for batch in _iterate_batches(reader, 0, None)]
 
 
@@ -279,7 +279,7 @@ def _iterate_batches(reader: Any, first: int, last: int | None) -> Iterator[pa.R
     return islice(reader, first, last)
 
 
-def cheapest_column(schema: pa.Schema) -> list[int]:
+def _cheapest_column(schema: pa.Schema) -> list[int]:
     """Return the index of the cheapest column, in a list: with an empty list, Arrow reads all columns."""
     fixed = [i for i, field in enumerate(schema) if pt.is_primitive(field.type)]
     return fixed[:1] or list(range(min(1, len(schema))))
@@ -294,7 +294,7 @@ class OrcFragment(BatchFragment):
     def read_batches(self, columns: list[str]) -> pa.Table:
         with self.file.open() as handle:
             orc = _open_orc(handle)
-            names = columns or [orc.schema[i].name for i in cheapest_column(orc.schema)]
+            names = columns or [orc.schema[i].name for i in _cheapest_column(orc.schema)]
             stripes = [orc.read_stripe(i, names) for i in range(self.first, self.last)]
             schema = stripes[0].schema if stripes else orc.schema
             return pa.Table.from_batches(stripes, schema)
@@ -306,7 +306,7 @@ class OrcFragment(BatchFragment):
             check_types(orc.schema)
             if orc.nstripes <= 1:  # the footer has only the total number of rows
                 return orc.schema, [orc.nrows] * orc.nstripes
-            names = [orc.schema[i].name for i in cheapest_column(orc.schema)]
+            names = [orc.schema[i].name for i in _cheapest_column(orc.schema)]
             return orc.schema, [orc.read_stripe(i, names).num_rows for i in range(orc.nstripes)]
 
 

@@ -47,7 +47,7 @@ _DEPTH_CHANGES[list(b"[{")], _DEPTH_CHANGES[list(b"]}")] = 1, -1
 _IS_MARK = np.isin(np.arange(256), list(b"[{]},\n"))
 # An Arrow type and a flag: True for values of several types, which are read as text.
 JsonType = tuple[pa.DataType, bool]
-NULL_TYPE: JsonType = (pa.null(), False)
+_NULL_TYPE: JsonType = (pa.null(), False)
 _MIXED_TEXT: JsonType = (pa.string(), True)
 # Integers beyond 64 bits; Arrow would convert them to floats, and different ids would become equal.
 _BIG_INTEGER = pa.decimal128(38, 0)
@@ -112,7 +112,7 @@ class JsonFragment(FileFragment):
             objects = list(self._iterate_objects(data))
             for name in mixed:
                 values = [row.get(name) for row in objects]
-                table = table.append_column(name, json_array(values, self.schema.field(name).type))
+                table = table.append_column(name, _json_array(values, self.schema.field(name).type))
         return table.select(columns)
 
     def survey(self, keep: Spool | bool) -> tuple[int, dict[str, JsonType]]:
@@ -124,7 +124,7 @@ class JsonFragment(FileFragment):
         except pa.ArrowInvalid as error:
             objects = list(self._iterate_objects(data))
             names = dict.fromkeys(name for row in objects for name in row)
-            types = {name: values_type(row.get(name) for row in objects) for name in names}
+            types = {name: _values_type(row.get(name) for row in objects) for name in names}
             if not any(mixed for _, mixed in types.values()):
                 raise self._unreadable_error(error) from error
             return len(objects), types
@@ -135,7 +135,7 @@ class JsonFragment(FileFragment):
                     self.parsed_rows.path, self.parsed_rows.spool = keep.write(f"{uuid.uuid4().hex}.arrow", table), keep
                 else:
                     self.parsed_rows.table = table
-        return table.num_rows, {name: (array_type(table[name]), False) for name in table.column_names}
+        return table.num_rows, {name: (_array_type(table[name]), False) for name in table.column_names}
 
     def _cast_parsed_rows(self, table: pa.Table, columns: list[str]) -> pa.Table | None:
         """Return columns of the kept rows, cast to the schema; None if the cast could change values."""
@@ -244,10 +244,10 @@ def assign_types(
     fragments: Sequence[JsonFragment], surveys: Sequence[tuple[int, dict[str, JsonType]]]
 ) -> list[JsonFragment]:
     """Return the fragments with row counts, and with the common types of the surveys of all fragments."""
-    types = merge_fields(fragment_types for _, fragment_types in surveys)
+    types = _merge_fields(fragment_types for _, fragment_types in surveys)
     mixed = frozenset(name for name, (_, is_mixed) in types.items() if is_mixed)
     fields = {
-        name: MIXED if name in mixed and pt.is_string(kind) else settle_type(kind) for name, (kind, _) in types.items()
+        name: MIXED if name in mixed and pt.is_string(kind) else _settle_type(kind) for name, (kind, _) in types.items()
     }
     schema = pa.schema(list(fields.items()))
     return [
@@ -344,12 +344,12 @@ def _split_elements(data: bytes) -> bytes:
     return b"".join(element_lines)
 
 
-def merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
+def _merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
     """Return the common type of each column over all fragments; mixed text if there is none."""
     total: dict[str, JsonType] = {}
     for fields in fields_by_fragment:
         for name, (kind, is_mixed) in fields.items():
-            merged, was_mixed = total.get(name, NULL_TYPE)
+            merged, was_mixed = total.get(name, _NULL_TYPE)
             common = common_type(merged, kind)
             if common is None:
                 total[name] = common_type(merged, kind, pa.string()), True
@@ -358,15 +358,15 @@ def merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str,
     return total
 
 
-def array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
+def _array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
     """Return the type of a column that Arrow parsed: text for the dates it infers, and exact big integers."""
     kind = array.type
     if pt.is_timestamp(kind):
         return pa.string()
     if pt.is_list(kind):
-        return kind if pt.is_null(kind.value_type) else pa.list_(array_type(pc.list_flatten(array)))
+        return kind if pt.is_null(kind.value_type) else pa.list_(_array_type(pc.list_flatten(array)))
     if pt.is_struct(kind):
-        return pa.struct([(field.name, array_type(pc.struct_field(array, [i]))) for i, field in enumerate(kind)])
+        return pa.struct([(field.name, _array_type(pc.struct_field(array, [i]))) for i, field in enumerate(kind)])
     if pt.is_floating(kind):
         return _float_type(np.asarray(array.drop_null()))
     if pt.is_integer(kind):
@@ -390,7 +390,7 @@ def _integer_type(values: Sequence[int]) -> pa.DataType:
     return _BIG_INTEGER if largest >= _MIN_BIG_INTEGER else pa.int64()
 
 
-def settle_type(kind: pa.DataType) -> pa.DataType:
+def _settle_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which a column is read, from its merged type over all fragments."""
     if pt.is_list(kind):
         return pa.list_(_settle_inner_type(kind.value_type))
@@ -401,25 +401,25 @@ def settle_type(kind: pa.DataType) -> pa.DataType:
 
 def _settle_inner_type(kind: pa.DataType) -> pa.DataType:
     # Arrow 26.0.1 returns arrays of wrong lengths for lists of the null type.
-    return pa.string() if pt.is_null(kind) else settle_type(kind)
+    return pa.string() if pt.is_null(kind) else _settle_type(kind)
 
 
-def values_type(values: Iterable[Any]) -> JsonType:
-    """Return the type of JSON values that Python parsed, the same as `array_type` for values of one type."""
+def _values_type(values: Iterable[Any]) -> JsonType:
+    """Return the type of JSON values that Python parsed, the same as `_array_type` for values of one type."""
     values = [value for value in values if value is not None]
     kinds = set(map(type, values))
     if not kinds:
-        return NULL_TYPE
+        return _NULL_TYPE
     if kinds == {bool}:
         return pa.bool_(), False
     if kinds == {str}:
         return pa.string(), False
     if kinds == {list}:
-        kind, mixed = values_type(chain.from_iterable(values))
+        kind, mixed = _values_type(chain.from_iterable(values))
         return pa.list_(kind), mixed
     if kinds == {dict}:
         names = dict.fromkeys(chain.from_iterable(values))
-        types = [values_type(value.get(name) for value in values) for name in names]
+        types = [_values_type(value.get(name) for value in values) for name in names]
         return pa.struct(zip(names, (kind for kind, _ in types), strict=True)), any(mixed for _, mixed in types)
     if kinds == {int}:
         return _integer_type(values), False
@@ -428,7 +428,7 @@ def values_type(values: Iterable[Any]) -> JsonType:
     return _MIXED_TEXT
 
 
-def json_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _json_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return JSON values that Python parsed as an array of type `kind`; other types of values become text."""
     return mixed_cells(map(_nested_to_json, values)) if kind == MIXED else pa.array(_convert_values(values, kind), kind)
 

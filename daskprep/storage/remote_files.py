@@ -94,7 +94,7 @@ class RemoteFiles:
 
     def _request(self, url: str, action: str, call: Callable[[], T]) -> T:
         """Return the result of `call`, with retries; errors name `url` and the `action` ("read")."""
-        with storage_error_context(url, action):
+        with _error_context(url, action):
             return call_with_retries(call, self.attempts)
 
     def _request_uncached(self, url: str, action: str, call: Callable[[Any], Any]) -> Any:
@@ -169,7 +169,7 @@ class RemoteFiles:
 
         def fetch_range() -> memoryview:
             try:
-                data = read_range(self.filesystem, path, start, stop, self._stores)
+                data = _read_bytes(self.filesystem, path, start, stop, self._stores)
             except Exception as error:
                 if isinstance(error, FileNotFoundError) or is_transient(error) or hasattr(error, "response"):
                     raise
@@ -206,14 +206,14 @@ class RemoteFiles:
             with suppress(FileNotFoundError):
                 call_with_retries(lambda: self.filesystem.rm_file(path), self.attempts)
 
-        with storage_error_context(url, "removed"):
+        with _error_context(url, "removed"):
             map_in_threads(remove_one, paths, local=False)
 
     def remove_all(self, path: str, url: str) -> None:
         self.remove(list(self._find(path, url)), url)
         if self.protocol in _WITHOUT_FOLDERS:
             return
-        with suppress(FileNotFoundError), storage_error_context(url, "removed"):
+        with suppress(FileNotFoundError), _error_context(url, "removed"):
             folders = self.filesystem.find(path, withdirs=True, detail=True)
             for folder in sorted(folders, key=len, reverse=True):
                 self.filesystem.rmdir(folder)
@@ -227,7 +227,7 @@ class RemoteFiles:
 
 
 @contextmanager
-def storage_error_context(url: str, action: str) -> Iterator[None]:
+def _error_context(url: str, action: str) -> Iterator[None]:
     """Raise errors of any file system as a StorageError or FileNotFoundError that names `url`, without credentials.
 
     `action` completes the message "cannot be ...". The errors of the file systems have no common base class.
@@ -247,7 +247,7 @@ def storage_error_context(url: str, action: str) -> Iterator[None]:
         raise StorageError(f"{url} cannot be {action} {explain(error)}") from error
 
 
-def read_range(filesystem: Any, path: str, start: int, stop: int, stores: dict[str, Any]) -> memoryview:
+def _read_bytes(filesystem: Any, path: str, start: int, stop: int, stores: dict[str, Any]) -> memoryview:
     """Return the bytes of a file from `start` to `stop`, fewer if it is shorter.
 
     `stores` is a cache, filled here, of the obstore store of each bucket; None where s3fs reads.
