@@ -176,7 +176,7 @@ def test_a_state_with_anything_else_at_any_place_works_or_is_refused(states: dic
 
 DEFECTS = [
     ("number_raw", "learned.rows", GONE, "1 missing cells among 0 rows"),
-    ("number_raw", "learned.missing", -1, "there are -1 missing cells"),
+    ("number_raw", "learned.missing", -1, "-1 missing cells among"),
     ("number_quantile_normal", "learned.quantiles", [], "IndexError"),
     ("number_bins", "learned.edges", [], "edges"),
     ("number_bins", "learned.edges", [1.0], "edges"),

@@ -99,7 +99,7 @@ def test_a_dataset_of_a_frame_needs_the_frame(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     dataset = dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a")
     (Path(dataset.url) / dataset.version / "train" / "table" / "part-00000.parquet").unlink()
-    with pytest.raises(ConfigError, match="give the frame to repair it from"):
+    with pytest.raises(ConfigError, match="pass the frame to repair it from"):
         dp.repair(tmp_path / "a", trusted=True)
     dp.repair(tmp_path / "a", frame).verify()
 

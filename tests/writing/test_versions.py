@@ -135,7 +135,7 @@ def test_a_folder_with_other_files_is_refused(root, name):
 def test_the_first_three_other_files_are_named(root):
     for name in "dbca":
         root.write(name, b"x")
-    with pytest.raises(ConfigError, match='such as "a", "b", "c": give'):
+    with pytest.raises(ConfigError, match='such as "a", "b", "c": use'):
         choose(root)
 
 
