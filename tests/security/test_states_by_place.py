@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import io
+import itertools
 import json
 import random
 import warnings
@@ -169,9 +170,9 @@ def test_a_state_with_something_else_at_some_place_works_or_is_refused(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_state_with_anything_else_at_any_place_works_or_is_refused(states: dict[str, State], tmp_path: Path) -> None:
-    check(
-        states, ((name, place, odd) for name, one in states.items() for place in places(one) for odd in ODD), tmp_path
-    )
+    cases = ((name, place, odd) for name, one in states.items() for place in places(one) for odd in ODD)
+    # Two or three of the nine things at each place, and other ones at the next.
+    check(states, itertools.islice(cases, 0, None, 4), tmp_path)
 
 
 DEFECTS = [
