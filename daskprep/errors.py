@@ -164,15 +164,20 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # from within the function
-                raise
-            known = [name for name in inspect.signature(function).parameters if name != "self"]
+            signature = inspect.signature(call)
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError:
+                known = [name for name in signature.parameters if name != "self"]
+            else:
+                raise  # from within the function
             unknown = next((name for name in kwargs if name not in known), "")
             parameter_list = ", ".join(known)
             # Python 3.13 adds a suggestion, too.
-            message = str(error).partition(". Did you mean")[0]
+            message = str(error).partition(". Did you mean")[0].partition("()")[2]
             raise TypeError(
-                f"{message}.{did_you_mean(unknown, known) or f' Parameters are: {parameter_list}'}"
+                f"{function.__qualname__}(){message}."
+                f"{did_you_mean(unknown, known) or f' Parameters are: {parameter_list}'}"
             ) from None
 
     return call

@@ -6,7 +6,7 @@ import copy
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,7 @@ from daskprep.features.output import EncodedArrays
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
 from daskprep.features.partition_context import assignment_columns, fold_columns
 from daskprep.features.table import learning_columns, source_columns
+from daskprep.options import StreamOptions, with_options
 from daskprep.parametrized import to_json_value
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
@@ -41,9 +42,8 @@ from daskprep.sources import Source, StreamSource, TableSource, as_source, prepa
 from daskprep.split import FixedSplit, Splitter
 from daskprep.state import SerializationMixin
 from daskprep.storage import Folder
-from daskprep.storage.arrays import Compression
 from daskprep.summary_html import describe
-from daskprep.writing import Options, Recipe, fit_source, plan_source, write_source
+from daskprep.writing import Options, Recipe, WriteOptions, fit_source, plan_source, write_source
 
 if TYPE_CHECKING:
     from daskprep.streaming.stream import Stream
@@ -159,7 +159,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         resolved = self._with_source_split(frame)
         if self._is_auto:
             frame = as_source(frame, scratch=self.scratch)
-        features, _ = self._resolve_features(frame, resolved.split, progress=progress)
+        features, _ = self._resolve_features(frame, resolved.split, Options(progress=progress, scratch=self._scratch))
         source = as_source(frame, columns=resolved._columns(features), scratch=self.scratch)
         source = take_sample(source, self.sample, self.sample_seed)
         with Progress(progress) as bars:
@@ -305,23 +305,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         source = as_source(frame, columns=resolved._columns(features), scratch=self.scratch)
         return assignment.arrays(source, self.sample, self.sample_seed)
 
-    @with_parameter_hints
-    def fit_write(
-        self,
-        frame: Any,
-        path: str | os.PathLike[str],
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
-        block_rows: int | None = None,
-        compression: Compression = "lz4",
-        shards: bool | None = None,
-        overwrite: bool = False,
-        version: str | None = None,
-        memory: str | int | None = None,
-        progress: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Dataset:
+    @with_options(WriteOptions, Options)
+    def fit_write(self, frame: Any, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Fit on a table and write it as a dataset, reading it once.
 
         A write either completes or leaves the previous dataset unchanged. After an interruption, call it again with the
@@ -334,67 +319,41 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         path : str or path
             Folder of the dataset, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``. It must
             not contain other files.
-        shuffle : bool
-            Whether to shuffle the rows of each split; use it if rows are sorted.
-        seed : int
-            Seed of the shuffle; any integer.
-        block_rows : int or None
-            Rows of a block, the unit of reading. None: as many as fit in 16 MB for the widest array, or in 4 MB with
-            shards, but few enough for 64 blocks in the largest split.
-        compression : {"lz4", "zstd", "none"}
-            Compression of arrays and tables.
-        shards : bool or None
-            Whether the blocks of an array share a few large files, instead of one file per block. None: True in object
-            stores, where each file takes a request; local files are faster to read one by one.
-        overwrite : bool
-            Whether to write even if this version already exists, or if the existing dataset cannot be read.
-        version : str or None
-            Name for the version of rows that are not read from files. In-memory and Dask frames are written each time,
-            unless a dataset with this version name already exists.
-        memory : str, int or None
-            Memory limit of all processes of the write together, such as "2GB". Partitions of files are sized to fit. A
-            write that cannot fit raises an error before it starts.
-        progress : bool or None
-            Whether to show progress bars. None: on terminals and in notebooks.
-        storage_options : mapping or None
-            Options for fsspec to open `path`, and `frame` if it is a path, such as credentials. They are not stored.
+        **options
+            The options of `write`: `daskprep.writing.recipe.WriteOptions`.
 
         Returns
         -------
         Dataset
             The dataset at `path`.
         """
-        options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch, shards)
-        Folder.open(path, storage_options)  # raises an error if `frame` and `path` are swapped
+        settings = Options(**options, scratch=self._scratch)
+        Folder.open(path, settings.storage_options)  # raises an error if `frame` and `path` are swapped
         split = self._with_source_split(frame).split
-        features, frame = self._resolve_features(frame, split, memory, storage_options, progress=progress)
-        return self._write(features, frame, path, options, memory, storage_options)
+        features, frame = self._resolve_features(frame, split, settings)
+        return self._write(features, frame, path, settings)
 
-    @with_parameter_hints
-    def write(
-        self,
-        frame: Any,
-        path: str | os.PathLike[str],
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
-        block_rows: int | None = None,
-        compression: Compression = "lz4",
-        shards: bool | None = None,
-        overwrite: bool = False,
-        version: str | None = None,
-        memory: str | int | None = None,
-        progress: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Dataset:
+    @with_options(WriteOptions, Options)
+    def write(self, frame: Any, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Write a table as a dataset with the fitted state, reading the table once; see `fit_write`.
 
         Rows that lack a target column are written without targets.
+
+        Parameters
+        ----------
+        frame, path
+            As for `fit_write`.
+        **options
+            The options of `fit_write`: `daskprep.writing.recipe.WriteOptions`.
+
+        Returns
+        -------
+        Dataset
+            The dataset at `path`.
         """
         check_is_fitted(self)
         self._check_one_fold("write")
-        options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch, shards)
-        return self._write(None, frame, path, options, memory, storage_options)
+        return self._write(None, frame, path, Options(**options, scratch=self._scratch))
 
     def stream(
         self,
@@ -403,7 +362,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         *,
         storage_options: Mapping[str, Any] | None = None,
         prepare: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
-        **options: Any,
+        **options: Unpack[StreamOptions],
     ) -> Stream:
         """Return an iterable of batches of tensors for torch, encoded while a model trains; nothing is written.
 
@@ -458,17 +417,16 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         frame: Any,
         path: str | os.PathLike[str],
         options: Options,
-        memory: str | int | None,
-        storage_options: Mapping[str, Any] | None,
     ) -> Dataset:
         """Write a frame as the dataset at `path`: fit `features` first, or use the fitted state if they are None."""
         options.check()
-        folder = Folder.open(path, storage_options)
+        folder = Folder.open(path, options.storage_options)
         resolved = self._with_source_split(frame)
 
         def open_source(columns: Sequence[str]) -> Source:
-            options = {"storage_options": storage_options, "scratch": self._scratch}
-            return take_sample(plan_source(frame, columns, memory, options), self.sample, self.sample_seed)
+            return take_sample(
+                plan_source(frame, columns, options.memory, options.source_options), self.sample, self.sample_seed
+            )
 
         if features is None:
             extra_columns = assignment_columns(resolved.split, self.balance)
@@ -480,7 +438,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             source = open_source(resolved._columns(features))
             recipe = resolved._recipe(features, None)
         result = write_source(recipe, source, folder, options)
-        dataset = open_dataset(path, storage_options=storage_options, trusted=True)
+        dataset = open_dataset(path, storage_options=options.storage_options, trusted=True)
         dataset.clear_cache(unused=True)
         if result is not None:
             dataset.timings = result.seconds
@@ -545,10 +503,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         self,
         frame: Any,
         split: Splitter | None,
-        memory: str | int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        progress: bool | None,
+        options: Options,
     ) -> tuple[dict[str, Feature], Any]:
         """Return the features to fit, passed or inferred ("auto"), and the frame, or its source if it is a stream."""
         if not self._is_auto:
@@ -556,9 +511,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         excluded = {split.column: "contains the split of each row"} if isinstance(split, FixedSplit) else {}
         if self.weight is not None:
             excluded[self.weight] = "is the weight of each row"
-        source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
+        source = plan_source(frame, None, options.memory, options.source_options)
         rows, targets = take_sample(source, self.sample, self.sample_seed), self._target_names
-        with Progress(progress) as bars:
+        with Progress(options.progress) as bars:
             self.inferred_: InferredFeatures = infer_source(rows, targets, excluded, self.style, progress=bars)
         features = make_features(self.inferred_, self._target_names, self.weight)
         return match_folds_to_split(features, split), source if isinstance(source, StreamSource) else frame

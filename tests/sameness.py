@@ -346,7 +346,8 @@ def parameters(function: Callable[..., Any]) -> str:
     found = []
     for parameter in signature.parameters.values():
         if parameter.kind == parameter.VAR_KEYWORD and "Unpack" in str(parameter.annotation):
-            (options,) = typing.get_args(typing.get_type_hints(function, include_extras=True)[parameter.name])
+            annotation = str(parameter.annotation)  # other annotations may name classes that only type checkers import
+            (options,) = typing.get_args(eval(annotation, vars(inspect.getmodule(function))))
             found += list(options.__annotations__)
         elif parameter.name != "self":
             found.append(parameter.name)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from daskprep.dataset.describing import describe_rows, describe_split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, with_attribute_hints
 from daskprep.features.base import class_count
+from daskprep.options import LoaderOptions
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, chunk_shape, folder_name, open_group
@@ -319,7 +320,7 @@ class Split:
 
     # -- in batches
 
-    def loader(self, batch_size: int = 1024, **options: Any) -> Loader:
+    def loader(self, batch_size: int = 1024, **options: Unpack[LoaderOptions]) -> Loader:
         """Return batches of tensors for torch, shuffled and prefetched; the options are the parameters of `Loader`."""
         from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
 

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-import torch
 from torch.utils.data import IterableDataset, Sampler
 
 from daskprep.display.words import format_count, join_names
 from daskprep.errors import ConfigError
 from daskprep.loader.audit import RowTally, verify_tally
 from daskprep.loader.batches import BatchBuilder
-from daskprep.loader.device import DeviceTransfer
+from daskprep.loader.device import DeviceTransfer, as_device
 from daskprep.loader.media import Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline
-from daskprep.loader.ranks import Ranks, check_count
+from daskprep.loader.ranks import Ranks
+from daskprep.options import SharedOptions, check_count, check_seed
 
 _MAX_OUTPUTS = 40  # in the HTML representation
 # Classes of accelerate and transformers that distribute the batches of an IterableDataset over ranks.
@@ -80,11 +80,7 @@ class BatchIterator(IterableDataset[Any]):
     last determines the position. The class has the attributes of a torch DataLoader that tools read.
     """
 
-    batch_size: int
     dataset: Any
-    device: torch.device | None
-    drop_last: bool
-    _ranks: Ranks
 
     # Attributes of a torch DataLoader without worker processes: threads of this object create complete batches.
     num_workers = 0
@@ -94,7 +90,16 @@ class BatchIterator(IterableDataset[Any]):
     timeout = 0
     in_order = True
 
-    def __init__(self) -> None:
+    def __init__(self, options: SharedOptions) -> None:
+        self.batch_size = options.batch_size
+        self.shuffle = options.shuffle
+        self.seed = check_seed(options.seed)
+        self.drop_last = options.drop_last
+        self.expand = options.expand
+        self.row_ids = options.row_ids
+        self.device = as_device(options.device)
+        self.threads = options.threads
+        self._ranks = Ranks(options.rank, options.world_size, options.uneven)
         self.epoch = 0  # the current epoch, or the next one
         self._rows_yielded = 0  # rows of the epoch, over all ranks
         self._begun = False

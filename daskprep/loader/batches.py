@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from daskprep.loader.audit import RowTally
 from daskprep.loader.augment import Steps, augment_batch
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
+from daskprep.options import SharedOptions
 from daskprep.permutation import Integers
 from daskprep.steps.base import MISSING
 
@@ -27,35 +28,39 @@ Expander: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _EXPANDED_BYTES = 1 << 21  # maximum bytes of an output that are expanded in one call
 
 
-def select_names(
+def select_outputs(
+    options: SharedOptions,
+    all_names: Sequence[str],
+    check: Callable[[str], object],
+    features: Mapping[str, Feature],
+    default_targets: Iterable[str],
+) -> tuple[list[str], BatchFormat]:
+    """Return the outputs of batches, targets included, and the form of batches.
+
+    `check` raises for a name that is not among `all_names`; `default_targets` are features.
+    """
+    names = _select_names(options.columns, all_names, check)
+    if options.targets is None:
+        outputs = [name + suffix for name in default_targets for suffix in all_outputs(features[name])]
+        targets = [output for output in outputs if output in names]
+    else:
+        targets = _select_names(options.targets, all_names, check)
+        names += [name for name in targets if name not in names]
+    is_single = isinstance(options.targets, str) or (options.targets is None and len(targets) == 1)
+    weight = next((name for name, feature in features.items() if feature.kind == "weight" and name in names), None)
+    return names, BatchFormat(tuple(targets), is_single, options.transform, weight)
+
+
+def _select_names(
     columns: Iterable[str] | str | None, all_names: Sequence[str], check: Callable[[str], object]
 ) -> list[str]:
-    """Return the selected names, each once, or `all_names` for None; `check` raises for an unknown name."""
+    """Return the selected names, each once, or `all_names` for None."""
     if columns is None:
         return list(all_names)
     names = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
     for name in names:
         check(name)
     return names
-
-
-def target_outputs(targets: Iterable[str], features: Mapping[str, Feature], columns: Collection[str]) -> list[str]:
-    """Return the outputs of the target features that are among `columns`."""
-    outputs = [name + suffix for name in targets for suffix in all_outputs(features[name])]
-    return [output for output in outputs if output in columns]
-
-
-def weight_output(features: Mapping[str, Feature], columns: Collection[str]) -> str | None:
-    """Return the output with the weights of rows if it is among `columns`, otherwise None."""
-    return next((name for name, feature in features.items() if feature.kind == "weight" and name in columns), None)
-
-
-def is_single_target(targets: str | Iterable[str] | None, outputs: Sequence[str]) -> bool:
-    """Return whether batches contain the target as a tensor, not in a dict.
-
-    True if `targets` is one name, or if it is None and the Preprocessor has one target among `outputs`.
-    """
-    return isinstance(targets, str) or (targets is None and len(outputs) == 1)
 
 
 def make_expanders(
@@ -113,9 +118,8 @@ def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, ea
     expand = make_expanders(dataset.features, dataset.learned, names)
     batch = {name: torch.from_numpy(array) for name, array in rows.items()}
     batch |= {name: function(batch[name]) for name, function in expand.items()}
-    targets = target_outputs(dataset.targets, dataset.features, names)
-    batch_format = BatchFormat(
-        tuple(targets), is_single_target(None, targets), None, weight_output(dataset.features, names)
+    _, batch_format = select_outputs(
+        SharedOptions(batch_size=1), names, rows.__getitem__, dataset.features, dataset.targets
     )
     if not each:
         return batch_format(batch)

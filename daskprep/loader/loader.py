@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-import torch
 from torch.utils.data import get_worker_info
 
+from daskprep.balance import Balance
 from daskprep.dataset import Split
 from daskprep.display.tables import settings_card
 from daskprep.display.words import escape_unprintable, format_count
-from daskprep.errors import ConfigError, CorruptDatasetError, warn, with_parameter_hints
+from daskprep.errors import ConfigError, CorruptDatasetError, warn
 from daskprep.loader.audit import RowTally
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import BatchIterator, refuse_collation, refuse_sharing
-from daskprep.loader.batches import (
-    BatchBuilder,
-    BatchFormat,
-    is_single_target,
-    make_expanders,
-    select_names,
-    target_outputs,
-    weight_output,
-)
+from daskprep.loader.batches import BatchBuilder, make_expanders, select_outputs
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, max_prefetch_size
-from daskprep.loader.device import DeviceTransfer, as_device, make_cuda_stream
+from daskprep.loader.device import DeviceTransfer, make_cuda_stream
 from daskprep.loader.files import FileBlocks, LoaderTimes
 from daskprep.loader.groups import Buffers, Group, group_outputs
 from daskprep.loader.joining import Documents, PackingPosition
@@ -39,17 +31,10 @@ from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedul
 from daskprep.loader.packing import Packer, Packing, check_options, documents_per_batch
 from daskprep.loader.packing import check_packing_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings
-from daskprep.loader.ranks import (
-    Ranks,
-    check_count,
-    check_flags,
-    check_rows_left,
-    check_same_options,
-    check_seed,
-    check_state,
-)
+from daskprep.loader.ranks import check_rows_left, check_same_options, check_state
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource
+from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
 from daskprep.permutation import Integers
 from daskprep.storage import Output
 
@@ -60,6 +45,7 @@ _DIGEST_DIGITS = 16
 _MAX_CELL_BLOCKS = 2
 
 
+@with_options(BatchOptions, SharedOptions)
 class Loader(BatchIterator):
     """Batches of a split as dicts of tensors, prefetched by threads.
 
@@ -75,45 +61,9 @@ class Loader(BatchIterator):
         The rows.
     batch_size : int
         Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them (see `uneven`).
-    shuffle : bool
-        Whether to shuffle rows in each epoch. False: the order on disk.
-    seed : int
-        Seed of the shuffle.
     streams : int or None
         Number of streams of shuffled rows that are mixed in a batch; each keeps a block in memory. None: 16, or
         another divisor of the batch size from 8 to 256, or 16 if there is none. More than 64 cause a warning.
-    drop_last : bool
-        Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly. If there are
-        fewer rows than streams or ranks (without `shuffle`, than ranks), they join the last batch, so that no rank is
-        left empty.
-    columns : iterable of str or None
-        Outputs in the batches. None: all.
-    targets : str, iterable of str or None
-        Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
-        None: the dataset's `targets` that are among `columns`. ``()``: no targets. If the dataset has weights, batches
-        are ``(inputs, target, weights)``; without targets, weights are in the batch under the name of their column.
-    expand : bool
-        Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as on disk.
-    row_ids : bool
-        Whether batches contain "row_id", the number of each row in the source.
-    transform : callable or None
-        Function applied to every batch, last.
-    rank, world_size : int or None
-        Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
-        of 1.
-    uneven : bool
-        Whether ranks may share a batch that they do not divide: their shares then differ by one row. False: an error.
-    device : str, torch.device or None
-        Device of the tensors; a batch is copied while the previous one is used. None: main memory.
-    prefetch_size : int or None
-        Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest
-        `prefetch_size` of the image and audio features, or as many as fit in `prefetch_bytes`.
-    prefetch_bytes : int or None
-        Bytes of prefetched blocks, in addition to the current blocks of the streams. None: 256 MB. Images and audio
-        that are decoded per batch count with their stored size.
-    threads : int or None
-        Threads that read and decode. None: up to 4 for local files and 48 for remote ones; if media are decoded, one
-        per core, up to 8 for images and 16 for audio, and 32 if their files are remote.
     balance : Oversample, Undersample or None
         How to sample the rows of each class in an epoch, against class imbalance. Seed and epoch choose the rows.
     weights : mapping or None
@@ -122,6 +72,12 @@ class Loader(BatchIterator):
         Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.
     pack : Packing or None
         Join the documents of one output into rows of one length, which `batch_size` then counts.
+    prefetch_size : int or None
+        Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest
+        `prefetch_size` of the image and audio features, or as many as fit in `prefetch_bytes`.
+    prefetch_bytes : int or None
+        Bytes of prefetched blocks, in addition to the current blocks of the streams. None: 256 MB. Images and audio
+        that are decoded per batch count with their stored size.
     cache : bool or None
         Whether to cache decoded images and audio on disk, block by block, for later epochs, and the blocks of a
         dataset in an object store if `cache_dir` is on this machine. None: only images and audio with
@@ -131,9 +87,8 @@ class Loader(BatchIterator):
         writable.
     cache_limit : int or None
         Maximum bytes of the cache. Blocks that do not fit are decoded, or read from the store, again in each epoch.
-    augment : mapping or None
-        Random augmentation of images by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It depends on
-        seed, epoch and row, and is applied before `expand`. The key ``("photo", "mask")`` augments both outputs alike.
+    **options
+        The options that a stream shares: `daskprep.options.BatchOptions`.
 
     Examples
     --------
@@ -148,53 +103,35 @@ class Loader(BatchIterator):
     [3.0] [True]
     """
 
-    @with_parameter_hints
     def __init__(
         self,
         split: Split,
         batch_size: int = 1024,
         *,
-        shuffle: bool = True,
-        seed: int = 0,
         streams: int | None = None,
-        drop_last: bool = False,
-        columns: Iterable[str] | None = None,
-        targets: str | Iterable[str] | None = None,
-        expand: bool = True,
-        row_ids: bool = False,
-        transform: Callable[[Any], Any] | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        uneven: bool = False,
-        device: str | torch.device | None = None,
-        prefetch_size: int | None = None,
-        prefetch_bytes: int | None = None,
-        threads: int | None = None,
-        balance: Any = None,
+        balance: Balance | None = None,
         weights: Mapping[str, Mapping[Any, float]] | None = None,
         overfit_batches: int | None = None,
         pack: Packing | None = None,
+        prefetch_size: int | None = None,
+        prefetch_bytes: int | None = None,
         cache: bool | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | None = None,
-        augment: Mapping[Any, Any] | None = None,
+        **options: Unpack[BatchOptions],
     ) -> None:
-        super().__init__()
+        shared = SharedOptions(batch_size=batch_size, **options)
+        super().__init__(shared)
         for name, value, minimum in (
-            ("batch_size", batch_size, 1),
             ("streams", streams, 1),
             ("prefetch_size", prefetch_size, 0),
             ("prefetch_bytes", prefetch_bytes, 0),
-            ("threads", threads, 1),
             ("overfit_batches", overfit_batches, 1),
             ("cache_limit", cache_limit, 1),
         ):
             check_count(name, value, minimum)
-        check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids, uneven=uneven)
         self.split = self.dataset = split
-        self.batch_size = batch_size
-        self.shuffle = shuffle and overfit_batches is None
-        self.seed = check_seed(seed)
+        self.shuffle = shared.shuffle and overfit_batches is None
         self._read_batch_size = batch_size if pack is None else documents_per_batch(batch_size, streams)
         self.streams = (streams or default_streams(self._read_batch_size)) if self.shuffle else 1
         if streams is None and self.streams > MAX_STREAMS:
@@ -204,42 +141,23 @@ class Loader(BatchIterator):
                 f"batch_size={-(-batch_size // 16) * 16} or streams=16 for less memory, or streams={self.streams} to "
                 "silence this warning"
             )
-        self.drop_last = drop_last
-        self.expand = expand
-        self.row_ids = row_ids
-        self.device = as_device(device)
         self.prefetch_size = prefetch_size
         self.prefetch_bytes = prefetch_bytes
-        self.threads = threads
         self.overfit_batches = overfit_batches
-        self.names = select_names(columns, split.columns, split.shape)
-        if targets is None and pack is None:
-            dataset = split.dataset
-            target_names = target_outputs(dataset.targets, dataset.features, self.names)
-        else:
-            target_names = select_names(targets or (), split.columns, split.shape)
-        self.names += [target for target in target_names if target not in self.names]
-        weight = weight_output(split.dataset.features, self.names)
-        self._batch_format = BatchFormat(
-            tuple(target_names), is_single_target(targets, target_names), transform, weight
+        dataset = split.dataset
+        default_targets = dataset.targets if pack is None else ()
+        self.names, self._batch_format = select_outputs(
+            shared, split.columns, split.shape, dataset.features, default_targets
         )
         self._cache_policy = CachePolicy.of(cache, cache_dir, cache_limit)
         self._cache_policy.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
-        self._augment = check_augment(augment, shapes, {} if augment is None else split.dataset.learned)
+        self._augment = check_augment(shared.augment, shapes, {} if shared.augment is None else dataset.learned)
         self._sampling: Sampling | None = make_sampling(split, balance, weights, self.seed)
-        self._ranks = Ranks(rank, world_size, uneven)
         self._packer: Packer | None = None
         if pack is not None:
-            check_options(
-                columns=columns is not None,
-                targets=targets is not None,
-                row_ids=row_ids,
-                expand=not expand,
-                overfit_batches=overfit_batches is not None,
-                augment=augment is not None,
-            )
-            self._packer = Packer(split, pack, batch_size, drop_last=drop_last)
+            check_options(shared, overfit_batches)
+            self._packer = Packer(split, pack, batch_size, drop_last=self.drop_last)
         self._packing_position = PackingPosition()
         self._first_batch = 0
         self._buffers = Buffers()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +19,7 @@ from daskprep.loader.device import to_device
 from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
 from daskprep.loader.order import Schedule, rank_bounds
 from daskprep.loader.ranks import check_same_options
+from daskprep.options import Packing, SharedOptions
 from daskprep.permutation import Integers
 from daskprep.storage.reading import read_block
 from daskprep.storage.threads import map_in_threads
@@ -27,34 +27,6 @@ from daskprep.storage.threads import map_in_threads
 _EXTRA_OUTPUTS = ("position_ids", "document_ids")
 _DEFAULT_STREAMS = 16
 _WINDOW_ROWS = 4_000_000
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Fill rows of one length with concatenated documents instead of padding each document.
-
-    Parameters
-    ----------
-    block_size : int
-        Length of a row in tokens.
-    columns : str or iterable of str
-        Output whose rows are the documents; it belongs to a `Sequence` or `Text`.
-
-    Examples
-    --------
-    >>> import tempfile, pandas as pd
-    >>> import daskprep as dp
-    >>> frame = pd.DataFrame({"steps": ["a b c", "a", "b c a c b"]})
-    >>> train = dp.Preprocessor({"steps": "sequence"}).fit_write(frame, tempfile.mkdtemp() + "/steps.dp")["train"]
-    >>> packing = dp.Packing(block_size=4, columns=["steps"])
-    >>> for batch in train.loader(batch_size=2, shuffle=False, pack=packing):
-    ...     print(batch["steps"].tolist(), batch["position_ids"].tolist(), batch["document_ids"].tolist())
-    [[2, 3, 4, 2], [3, 4, 2, 4]] [[0, 1, 2, 0], [0, 1, 2, 3]] [[0, 0, 0, 1], [0, 0, 0, 0]]
-    [[3, 0, 0, 0]] [[4, 0, 0, 0]] [[0, -1, -1, -1]]
-    """
-
-    block_size: int
-    columns: str | Iterable[str]
 
 
 class Packer:
@@ -165,18 +137,17 @@ def documents_per_batch(batch_size: int, streams: int | None) -> int:
     return math.lcm(batch_size, streams or _DEFAULT_STREAMS)
 
 
-def check_options(**used: bool) -> None:
-    """Raise ConfigError for the first option that does not apply to packed rows; `used` is whether each is set."""
-    remedies = {
-        "columns": "Packing(columns=...) selects the output to pack",
-        "targets": "compute them from the tokens with transform=",
-        "row_ids": "a packed row has no number; document_ids distinguish documents",
-        "expand": "packed tokens are always int64",
-        "overfit_batches": "keep the first batches in a list, and iterate over that",
-        "augment": "tokens are not augmented",
-    }
-    for name, remedy in remedies.items():
-        if used[name]:
+def check_options(options: SharedOptions, overfit_batches: int | None) -> None:
+    """Raise ConfigError for the first option that does not apply to packed rows."""
+    for name, is_set, remedy in (
+        ("columns", options.columns is not None, "Packing(columns=...) selects the output to pack"),
+        ("targets", options.targets is not None, "compute them from the tokens with transform="),
+        ("row_ids", options.row_ids, "a packed row has no number; document_ids distinguish documents"),
+        ("expand", not options.expand, "packed tokens are always int64"),
+        ("overfit_batches", overfit_batches is not None, "keep the first batches in a list, and iterate over that"),
+        ("augment", options.augment is not None, "tokens are not augmented"),
+    ):
+        if is_set:
             raise ConfigError(f"{name} cannot be used together with pack: {remedy}")
 
 

@@ -1,37 +1,16 @@
-"""Ranks of distributed training, and checks of options and states of loaders and streams."""
+"""Ranks of distributed training, and checks of states of loaders and streams."""
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed
 
 from daskprep.errors import ConfigError, FormatVersionError
-
-
-def check_count(name: str, value: object, minimum: int) -> None:
-    """Raise ConfigError if the option `name` is neither None nor an integer of at least `minimum`."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < minimum):
-        raise ConfigError(f"{name}={value!r}: expected an integer from {minimum}")
-
-
-def check_flags(**flags: object) -> None:
-    """Raise ConfigError for the first flag that is neither True nor False; other values, such as "no", are truthy."""
-    for name, value in flags.items():
-        if np.ndim(value) or value not in (True, False):  # type: ignore[arg-type]
-            raise ConfigError(f"{name}={value!r}: expected True or False")
-
-
-def check_seed(seed: object) -> int:
-    """Return a seed as an int, or raise ConfigError if it is not an integer."""
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-        raise ConfigError(f"seed={seed!r}: expected an integer")
-    return int(seed)
+from daskprep.options import check_count
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -18,9 +18,10 @@ from daskprep.features.base import all_outputs
 from daskprep.features.fitting import empty_outputs
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import source_columns
-from daskprep.loader.batches import select_names
+from daskprep.loader.batches import BatchFormat, select_outputs
 from daskprep.loader.groups import Group, group_outputs
 from daskprep.media.decoding import MediaDecoder
+from daskprep.options import SharedOptions
 from daskprep.sources import FileSource, PreparedSource, Source
 from daskprep.sources.composed import ComposedSource
 from daskprep.sources.frames import PandasSource
@@ -48,8 +49,8 @@ class StreamContents:
         The rows.
     split : str
         Split whose rows are yielded.
-    columns, targets : tuple of str
-        Outputs of the batches; targets need not be among `columns`.
+    columns : tuple of str
+        Outputs of the batches, targets included.
     decode_on : {"trainer", "workers"}
         Where images and audio are decoded.
     row_ids : bool
@@ -60,7 +61,6 @@ class StreamContents:
     source: Source
     split: str
     columns: tuple[str, ...]
-    targets: tuple[str, ...]
     decode_on: Literal["trainer", "workers"]
     row_ids: bool
 
@@ -79,7 +79,7 @@ class StreamContents:
             for output, array in empty_outputs({name: feature}, self.learned).items():
                 cell_bytes = file_bytes if output == name else None
                 outputs[output] = Output(output, str(array.dtype), array.shape[1:], cell_bytes)
-        return [outputs[name] for name in dict.fromkeys([*self.columns, *self.targets])]
+        return [outputs[name] for name in self.columns]
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -131,8 +131,8 @@ class StreamContents:
         return decoder
 
 
-def select_outputs(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return the names of the selected outputs, all of them for None, or raise ConfigError for an unknown name."""
+def select_stream_outputs(recipe: Recipe, options: SharedOptions) -> tuple[list[str], BatchFormat]:
+    """Return the outputs of batches, and the form of batches, or raise ConfigError for an unknown name."""
     names = [name + suffix for name, feature in recipe.features.items() for suffix in all_outputs(feature)]
 
     def check(name: str) -> None:
@@ -140,7 +140,7 @@ def select_outputs(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple
             hint = did_you_mean(name, names)
             raise ConfigError(f'no output "{name}".{hint} Outputs are: {", ".join(names)}')
 
-    return tuple(select_names(columns, names, check))
+    return select_outputs(options, names, check, recipe.features, recipe.targets)
 
 
 def digest_stream(recipe: Recipe, plan: StreamPlan) -> str:

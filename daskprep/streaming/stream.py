@@ -5,42 +5,27 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Unpack
 
-import torch
 from torch.utils.data import get_worker_info
 
 from daskprep import partitions
 from daskprep.display.tables import settings_card
 from daskprep.display.words import format_count
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn, with_parameter_hints
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn
 from daskprep.features.fitting import with_base_folders
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import BatchIterator, refuse_collation, refuse_sharing
-from daskprep.loader.batches import (
-    BatchBuilder,
-    BatchFormat,
-    is_single_target,
-    make_expanders,
-    target_outputs,
-    weight_output,
-)
-from daskprep.loader.device import DeviceTransfer, as_device
+from daskprep.loader.batches import BatchBuilder, make_expanders
+from daskprep.loader.device import DeviceTransfer
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
-from daskprep.loader.ranks import (
-    Ranks,
-    check_count,
-    check_flags,
-    check_rows_left,
-    check_same_options,
-    check_seed,
-    check_state,
-)
+from daskprep.loader.ranks import check_rows_left, check_same_options, check_state
+from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
 from daskprep.sources import Source
-from daskprep.streaming.contents import StreamContents, digest_stream, fingerprint_source, select_outputs
+from daskprep.streaming.contents import StreamContents, digest_stream, fingerprint_source, select_stream_outputs
 from daskprep.streaming.order import StreamOrder, check_window
 from daskprep.streaming.plan import plan_stream
 from daskprep.streaming.windows import StreamTimes, WindowBlocks
@@ -51,6 +36,7 @@ from daskprep.writing.recipe import Recipe
 FORMAT = 1
 
 
+@with_options(BatchOptions, SharedOptions)
 class Stream(BatchIterator):
     """Batches of a split as dicts of tensors, read and encoded from their source while a model trains.
 
@@ -69,45 +55,16 @@ class Stream(BatchIterator):
         Split whose rows are yielded, balanced as set in the Preprocessor.
     epochs : int or None
         Number of epochs in one iteration, without a pause between them. None: endless.
-    shuffle : bool
-        Whether to shuffle the order of partitions in each epoch, and the rows of a window. False: the order of the
-        source.
     window : str or int
         Maximum bytes of encoded rows in memory, such as "2GB". Rows are shuffled within half of them while the other
         half is encoded. If a single partition takes more than half, the rows of a batch may be added on top.
-    seed : int
-        Seed of the shuffle.
-    drop_last : bool
-        Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly; if there are
-        fewer rows than ranks, they join the last batch.
-    columns : iterable of str or None
-        Outputs in the batches. None: all.
-    targets : str, iterable of str or None
-        Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
-        None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets. Weights come third, as for a
-        loader.
-    expand : bool
-        Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as in a dataset.
-    row_ids : bool
-        Whether batches contain "row_id", the number of each row in the source.
-    transform : callable or None
-        Function applied to every batch, last.
-    augment : mapping or None
-        Random augmentation of images by output, as in a loader.
-    rank, world_size : int or None
-        Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
-        of 1.
-    uneven : bool
-        Whether ranks may share a batch that they do not divide: their shares then differ by one row. False: an error.
-    device : str, torch.device or None
-        Device of the tensors; a batch is copied while the previous one is used. None: main memory.
     client : distributed.Client or None
         Dask client whose workers read and encode. None: the active client, or threads of this process. Frames in memory
         are always encoded in this process.
-    threads : int or None
-        Threads of this process that encode, and that decode images and audio. None: one per core.
     decode_on : {"trainer", "workers"}
         Where to decode images and audio: in this process, for the next batches, or where they are read.
+    **options
+        The options that a loader shares: `daskprep.options.BatchOptions`.
 
     Examples
     --------
@@ -121,7 +78,6 @@ class Stream(BatchIterator):
     [3.0] [True]
     """
 
-    @with_parameter_hints
     def __init__(
         self,
         recipe: Recipe,
@@ -130,28 +86,14 @@ class Stream(BatchIterator):
         *,
         split: str = "train",
         epochs: int | None = 1,
-        shuffle: bool = True,
         window: str | int = "2GB",
-        seed: int = 0,
-        drop_last: bool = False,
-        columns: Iterable[str] | None = None,
-        targets: str | Iterable[str] | None = None,
-        expand: bool = True,
-        row_ids: bool = False,
-        transform: Callable[[Any], Any] | None = None,
-        augment: Mapping[Any, Any] | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        uneven: bool = False,
-        device: str | torch.device | None = None,
         client: Any = None,
-        threads: int | None = None,
         decode_on: Literal["trainer", "workers"] = "trainer",
+        **options: Unpack[BatchOptions],
     ) -> None:
-        super().__init__()
-        for name, value in (("batch_size", batch_size), ("epochs", epochs), ("threads", threads)):
-            check_count(name, value, 1)
-        check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids, uneven=uneven)
+        shared = SharedOptions(batch_size=batch_size, **options)
+        super().__init__(shared)
+        check_count("epochs", epochs, 1)
         if split not in SPLITS:
             raise ConfigError(f"split={split!r}: expected one of {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
         if decode_on not in ("trainer", "workers"):
@@ -159,42 +101,29 @@ class Stream(BatchIterator):
         self.window_bytes = parse_bytes(window, "window")
         recipe = dataclasses.replace(recipe, features=with_base_folders(recipe.features, source))
         self.source = self.dataset = source
-        self.batch_size = batch_size
         self.split = split
         self.epochs = epochs
-        self.shuffle = shuffle
         self.window = window
-        self.seed = check_seed(seed)
-        self.drop_last = drop_last
-        self.device = as_device(device)
-        self.threads = threads
         self._client = client
         self._annotations = partitions.current_annotations()
-        names = select_outputs(recipe, columns)
-        if targets is None:
-            target_names = tuple(target_outputs(recipe.targets, recipe.features, names))
-        else:
-            target_names = select_outputs(recipe, targets)
-        self._contents = contents = StreamContents(recipe, source, split, names, target_names, decode_on, row_ids)
-        weight = weight_output(recipe.features, contents.names)
-        batch_format = BatchFormat(contents.targets, is_single_target(targets, target_names), transform, weight)
+        names, batch_format = select_stream_outputs(recipe, shared)
+        self._contents = contents = StreamContents(recipe, source, split, tuple(names), decode_on, self.row_ids)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
-        expanders = make_expanders(recipe.features, contents.learned, shapes if expand else ())
+        expanders = make_expanders(recipe.features, contents.learned, shapes if self.expand else ())
         self._builder = BatchBuilder(
-            contents.names, self.seed, check_augment(augment, shapes, contents.learned), expanders, batch_format
+            contents.names, self.seed, check_augment(shared.augment, shapes, contents.learned), expanders, batch_format
         )
-        self._ranks = Ranks(rank, world_size, uneven)
         with partitions.use_client(client):
             self._plan = plan_stream(
                 recipe.features, contents.learned, source, recipe.split, recipe.balance, contents.features
             )
         sizes = self._plan.sizes(split)
         window_rows = check_window(sizes, contents.row_bytes, self.window_bytes, window)
-        self._order = StreamOrder(sizes, window_rows, self.seed, shuffle)
+        self._order = StreamOrder(sizes, window_rows, self.seed, self.shuffle)
         self._digest = digest_stream(recipe, self._plan)
         self._source_fingerprint = fingerprint_source(source, recipe.features)
         self._resolve_ranks()
-        if epochs is None and drop_last and self._rows < batch_size:
+        if epochs is None and self.drop_last and self._rows < batch_size:
             raise ConfigError(
                 f"{self._rows:,} rows do not fill a batch of {batch_size:,}, and drop_last drops them: "
                 "use a smaller batch_size"

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.loader.ranks import Ranks, check_count
+from daskprep.loader.ranks import Ranks
+from daskprep.options import check_count
 from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.configured import configure_managers, resolve
 from daskprep.training.examples import Examples, process_examples

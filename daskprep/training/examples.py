@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError
 from daskprep.loader.order import rank_bounds
-from daskprep.loader.ranks import Ranks, check_count, check_flags, check_same_options, check_seed, check_state
+from daskprep.loader.ranks import Ranks, check_same_options, check_state
+from daskprep.options import check_count, check_flags, check_seed
 from daskprep.permutation import make_key, permute
 from daskprep.sources.frames import is_instance_of
 from daskprep.training.batches import BatchSource

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
 from daskprep.loader.ranks import Ranks
+from daskprep.options import LoaderOptions
 from daskprep.training.batches import BatchSource
 from daskprep.training.configured import check_callables
 from daskprep.training.examples import Examples, check_examples, is_encoded, is_indexable, is_stream
@@ -58,7 +59,7 @@ class Manager:
     collate : callable, str or None
         Function from a finished batch to the input of a model. For an iterable, it receives a list of examples. None:
         torch's `default_collate` for examples.
-    **options : Any
+    **options : LoaderOptions
         Options of a loader, such as `seed`, `targets`, `device`, `prefetch_size`, `balance` and `augment`.
 
     Examples
@@ -80,7 +81,7 @@ class Manager:
         processors: Iterable[Callable[[Any], Any] | str] = (),
         group_processors: Iterable[Packing | Callable[..., Any] | str] = (),
         collate: Callable[[Any], Any] | str | None = None,
-        **options: Any,
+        **options: Unpack[LoaderOptions],
     ) -> None:
         self.data = data
         self.batch_size = batch_size
@@ -91,12 +92,12 @@ class Manager:
         self.processors = _as_tuple(processors)
         self.group_processors = _as_tuple(group_processors)
         self.collate = collate
-        self.options = options
+        self.options: dict[str, Any] = {**options}
         if not isinstance(split, str | None):
             raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
         if not (is_encoded(data) or callable(data)):
             check_examples(data)
-        _check_options(options)
+        _check_options(self.options)
         self._packing, self.grouping = self._split_packing()
 
     @classmethod

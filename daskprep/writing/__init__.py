@@ -2,6 +2,6 @@
 
 from daskprep.writing.fit import fit_source
 from daskprep.writing.memory import plan_source
-from daskprep.writing.recipe import Options, Recipe
+from daskprep.writing.recipe import Options, Recipe, WriteOptions
 from daskprep.writing.repairing import repair
 from daskprep.writing.write import write_source

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
 from daskprep.assignment import Assignment
 from daskprep.balance import Balance
@@ -66,19 +66,64 @@ class Recipe:
         return list(dict.fromkeys([*assignment_columns(self.split, self.balance), *feature_columns]))
 
 
-@dataclass(frozen=True)
+class WriteOptions(TypedDict, total=False):
+    """Options of a write.
+
+    Parameters
+    ----------
+    shuffle : bool
+        Whether to shuffle the rows of each split; use it if rows are sorted.
+    seed : int
+        Seed of the shuffle; any integer.
+    block_rows : int or None
+        Rows of a block, the unit of reading. None: as many as fit in 16 MB for the widest array, or in 4 MB with
+        shards, but few enough for 64 blocks in the largest split.
+    compression : {"lz4", "zstd", "none"}
+        Compression of arrays and tables.
+    shards : bool or None
+        Whether the blocks of an array share a few large files, instead of one file per block. None: True in object
+        stores, where each file takes a request; local files are faster to read one by one.
+    overwrite : bool
+        Whether to write even if this version already exists, or if the existing dataset cannot be read.
+    version : str or None
+        Name for the version of rows that are not read from files. In-memory and Dask frames are written each time,
+        unless a dataset with this version name already exists.
+    memory : str, int or None
+        Memory limit of all processes of the write together, such as "2GB". Partitions of files are sized to fit. A
+        write that cannot fit raises an error before it starts.
+    progress : bool or None
+        Whether to show progress bars. None: on terminals and in notebooks.
+    storage_options : mapping or None
+        Options for fsspec to open `path`, and `frame` if it is a path, such as credentials. They are not stored.
+    """
+
+    shuffle: bool
+    seed: int
+    block_rows: int | None
+    compression: Compression
+    shards: bool | None
+    overwrite: bool
+    version: str | None
+    memory: str | int | None
+    progress: bool | None
+    storage_options: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a write; see `Preprocessor.write`."""
+    """Values of `WriteOptions`, and the folder for temporary files."""
 
     shuffle: bool = False
     seed: int = 0
     block_rows: int | None = None
     compression: Compression = "lz4"
+    shards: bool | None = None
     overwrite: bool = False
     version: str | None = None
+    memory: str | int | None = None
     progress: bool | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)  # credentials
     scratch: str | None = None
-    shards: bool | None = None  # None: True for object stores, False for local folders
 
     def check(self) -> None:
         """Raise ConfigError for an invalid option."""
@@ -95,6 +140,11 @@ class Options:
         ):
             if not is_valid:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: expected {expected}")
+
+    @property
+    def source_options(self) -> dict[str, Any]:
+        """Options for `as_source`."""
+        return {"storage_options": self.storage_options, "scratch": self.scratch}
 
     @property
     def settings(self) -> dict[str, Any]:

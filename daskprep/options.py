@@ -1,0 +1,205 @@
+"""Options of loaders and streams: types, defaults, checks, and their documentation."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+
+import numpy as np
+
+from daskprep.balance import Balance
+from daskprep.errors import ConfigError, with_parameter_hints
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def check_count(name: str, value: object, minimum: int) -> None:
+    """Raise ConfigError if the option `name` is neither None nor an integer of at least `minimum`."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < minimum):
+        raise ConfigError(f"{name}={value!r}: expected an integer from {minimum}")
+
+
+def check_flags(**flags: object) -> None:
+    """Raise ConfigError for the first flag that is neither True nor False; other values, such as "no", are truthy."""
+    for name, value in flags.items():
+        if np.ndim(value) or value not in (True, False):  # type: ignore[arg-type]
+            raise ConfigError(f"{name}={value!r}: expected True or False")
+
+
+def check_seed(seed: object) -> int:
+    """Return a seed as an int, or raise ConfigError if it is not an integer."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+        raise ConfigError(f"seed={seed!r}: expected an integer")
+    return int(seed)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Fill rows of one length with concatenated documents instead of padding each document.
+
+    Parameters
+    ----------
+    block_size : int
+        Length of a row in tokens.
+    columns : str or iterable of str
+        Output whose rows are the documents; it belongs to a `Sequence` or `Text`.
+
+    Examples
+    --------
+    >>> import tempfile, pandas as pd
+    >>> import daskprep as dp
+    >>> frame = pd.DataFrame({"steps": ["a b c", "a", "b c a c b"]})
+    >>> train = dp.Preprocessor({"steps": "sequence"}).fit_write(frame, tempfile.mkdtemp() + "/steps.dp")["train"]
+    >>> packing = dp.Packing(block_size=4, columns=["steps"])
+    >>> for batch in train.loader(batch_size=2, shuffle=False, pack=packing):
+    ...     print(batch["steps"].tolist(), batch["position_ids"].tolist(), batch["document_ids"].tolist())
+    [[2, 3, 4, 2], [3, 4, 2, 4]] [[0, 1, 2, 0], [0, 1, 2, 3]] [[0, 0, 0, 1], [0, 0, 0, 0]]
+    [[3, 0, 0, 0]] [[4, 0, 0, 0]] [[0, -1, -1, -1]]
+    """
+
+    block_size: int
+    columns: str | Iterable[str]
+
+
+class BatchOptions(TypedDict, total=False):
+    """Options that loaders and streams share.
+
+    Parameters
+    ----------
+    shuffle : bool
+        Whether to shuffle rows in each epoch; a stream shuffles its partitions, and the rows of a window. False: the
+        order on disk or in the source.
+    seed : int
+        Seed of the shuffle.
+    drop_last : bool
+        Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly. If there are
+        fewer rows than ranks, or than the streams of a shuffled loader, they join the last batch, so that no rank is
+        left empty.
+    columns : iterable of str or None
+        Outputs in the batches. None: all.
+    targets : str, iterable of str or None
+        Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+        None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets. With weights of rows, batches
+        are ``(inputs, target, weights)``; without targets, weights are in the batch under the name of their column.
+    expand : bool
+        Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as in a dataset.
+    row_ids : bool
+        Whether batches contain "row_id", the number of each row in the source.
+    transform : callable or None
+        Function applied to every batch, last.
+    augment : mapping or None
+        Random augmentation of images by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It depends on
+        seed, epoch and row, and is applied before `expand`. The key ``("photo", "mask")`` augments both outputs alike.
+    rank, world_size : int or None
+        Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
+        of 1.
+    uneven : bool
+        Whether ranks may share a batch that they do not divide: their shares then differ by one row. False: an error.
+    device : str, torch.device or None
+        Device of the tensors; a batch is copied while the previous one is used. None: main memory.
+    threads : int or None
+        Threads of this process that read, encode and decode. None: one per core for a stream. For a loader, up to 4 for
+        local files and 48 for remote ones. A loader that decodes media has one per core, up to 8 for images and 16 for
+        audio, and 32 if their files are remote.
+    """
+
+    shuffle: bool
+    seed: int
+    drop_last: bool
+    columns: Iterable[str] | None
+    targets: str | Iterable[str] | None
+    expand: bool
+    row_ids: bool
+    transform: Callable[[Any], Any] | None
+    augment: Mapping[Any, Any] | None
+    rank: int | None
+    world_size: int | None
+    uneven: bool
+    device: str | torch.device | None
+    threads: int | None
+
+
+class LoaderOptions(BatchOptions, total=False):
+    """Options of a loader, which `Loader` documents."""
+
+    streams: int | None
+    prefetch_size: int | None
+    prefetch_bytes: int | None
+    balance: Balance | None
+    weights: Mapping[str, Mapping[Any, float]] | None
+    overfit_batches: int | None
+    pack: Packing | None
+    cache: bool | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_limit: int | None
+
+
+class StreamOptions(BatchOptions, total=False):
+    """Options of a stream, which `Stream` documents."""
+
+    split: str
+    epochs: int | None
+    window: str | int
+    client: Any
+    decode_on: Literal["trainer", "workers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """Values of `BatchOptions`, checked, and the number of rows of a batch over all ranks."""
+
+    batch_size: int
+    shuffle: bool = True
+    seed: int = 0
+    drop_last: bool = False
+    columns: Iterable[str] | None = None
+    targets: str | Iterable[str] | None = None
+    expand: bool = True
+    row_ids: bool = False
+    transform: Callable[[Any], Any] | None = None
+    augment: Mapping[Any, Any] | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    uneven: bool = False
+    device: str | torch.device | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size, 1)
+        check_count("threads", self.threads, 1)
+        check_flags(**{name: getattr(self, name) for name in ("shuffle", "drop_last", "expand", "row_ids", "uneven")})
+
+
+def with_options(options: type[Any], defaults: type[Any]) -> Callable[[T], T]:
+    """Return a decorator for a class or function with ``**options``, the items of the TypedDict `options`.
+
+    Signature and docstring then show each option, with the default of the dataclass `defaults` and the text of
+    `options`, and errors for other options have hints.
+    """
+    parameters = inspect.signature(defaults).parameters
+    shown = [parameters[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in options.__annotations__]
+    text = (inspect.getdoc(options) or "").partition("----------\n")[2]
+
+    def decorate(target: Any) -> Any:
+        is_class = inspect.isclass(target)
+        hinted: Any = with_parameter_hints(target.__init__ if is_class else target)
+        *own, _ = inspect.signature(hinted).parameters.values()
+        hinted.__signature__ = inspect.Signature([*own, *shown])
+        documented = target if is_class else hinted
+        documented.__doc__ = re.sub(
+            r"(?m)^( *)\*\*options\n.*\n", lambda match: indent(text, match[1]) + "\n", target.__doc__ or ""
+        )
+        if is_class:
+            target.__init__ = hinted
+        return documented
+
+    return decorate
