@@ -44,6 +44,7 @@ def expected(table) -> str:
     return json.dumps(preprocessor().fit(table).to_dict())
 
 
+@pytest.mark.slow
 def test_a_cluster_learns_and_encodes_the_same(cluster, table, expected, tmp_path):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=50)
     encoded = preprocessor().fit(table).encode(table)

@@ -108,6 +108,7 @@ def test_a_worker_that_dies_during_a_check_is_named(mortals, monkeypatch, tmp_pa
     assert not list((tmp_path / "x.dp").rglob("probe-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_workers_that_are_killed_again_and_again_are_an_error_of_ours(mortals):
     with pytest.raises(WorkerError, match=r"killed for lack of memory.*partition_bytes"):

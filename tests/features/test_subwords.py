@@ -37,8 +37,9 @@ def fitted(kind: str, frame=None, **given) -> dp.Preprocessor:
     )
 
 
+@pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_rows_give_the_same_bytes_for_any_partitioning_and_process(kind, tmp_path):
+def test_the_same_rows_give_the_same_bytes_for_any_partitioning_and_process(kind, processes, tmp_path):
     titles().to_parquet(tmp_path / "rows.parquet", row_group_size=7)
     states = [json.dumps(fitted(kind).to_dict())]
     for size in (100, 2_000):
@@ -50,7 +51,7 @@ def test_the_same_rows_give_the_same_bytes_for_any_partitioning_and_process(kind
         "sys.stdout.write(json.dumps(prep.to_dict()))"
     )
     command = [sys.executable, "-c", code]
-    states += [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+    states += [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(processes)]
     assert len(set(states)) == 1
 
 

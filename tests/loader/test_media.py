@@ -254,7 +254,7 @@ def test_processes_that_fill_one_cache_at_once_write_what_one_does(train, tmp_pa
     assert sum(one["decoded"] for one in stats) <= ROWS + BLOCK_ROWS
 
 
-@pytest.mark.parametrize("train", ["rows", pytest.param("blocks", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_whole_blocks(train):
     with start(train, {"streams": 4}, die_after=7) as process:
         assert process.wait() == -9

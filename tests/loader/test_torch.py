@@ -46,7 +46,8 @@ def test_workers_give_the_same_batches(train, rows, epoch, workers):
     assert_equal(rows(in_workers(train.loader(48, row_ids=True), workers)), epoch)
 
 
-@pytest.mark.parametrize("method", [pytest.param("forkserver", marks=pytest.mark.slow), "spawn"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_workers_may_be_started_anyhow(train, rows, epoch, method):
     loader = train.loader(48, row_ids=True, targets="sold")
     batches = in_workers(loader, 1, multiprocessing_context=method)
