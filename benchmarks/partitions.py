@@ -211,7 +211,7 @@ def simulate(tasks: Sequence[float], workers: int) -> None:
         idle /= IDLE_SECONDS
         print(f"{workers} workers idle: {1000 * idle:.0f} CPU ms a second", flush=True)
         for seconds in tasks:
-            naps = passes.Pass(made(count), sleep, ["price"], seconds / each, range(count))
+            naps = passes.Work(made(count), sleep, ["price"], seconds / each, range(count))
             folding = functools.partial(
                 passes.map_reduce, naps, "nap", merge=sum, finish=lambda key, values: sum(values), keys=["key"]
             )

@@ -23,9 +23,12 @@ from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import Binary
 from daskprep.features.base import class_count, drops_missing, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
-from daskprep.features.fitting import bind_features, find_encoding_contexts
-from daskprep.features.partition_context import PartitionReader, default_contexts
-from daskprep.features.table import (
+from daskprep.media.decoding import check_failures
+from daskprep.partitions import prepend_columns
+from daskprep.passes.encoding import find_encoding_contexts
+from daskprep.passes.engine import PartitionReader, Pass
+from daskprep.passes.fitting import bind_features
+from daskprep.passes.table import (
     Parsed,
     PartitionContext,
     completed_columns,
@@ -33,8 +36,6 @@ from daskprep.features.table import (
     parse_columns,
     source_columns,
 )
-from daskprep.media.decoding import check_failures
-from daskprep.partitions import prepend_columns
 from daskprep.sources import PandasSource, as_source, table_to_pandas, wrap_single_row
 from daskprep.split import RandomSplit, Splitter, StratifiedSplit
 from daskprep.steps.predictions import (
@@ -178,14 +179,16 @@ class PredictionMixin:
         _check_predict_arguments(self._inputs, model, batch_size)
         names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
         source = as_source(wrap_single_row(frame), columns=source_columns(self._inputs, names), scratch=self.scratch)
-        features, rows = bind_features(self._inputs, source, names), PartitionReader(source)
+        features, reader = bind_features(self._inputs, source, names), PartitionReader(source)
         learned = {name: self.learned_[name] for name in features}
         is_frame = source.is_dask or isinstance(source, PandasSource)
         id_columns = () if is_frame else tuple(names)
         run = ModelRun(features, learned, model, _device(model, device), decoders, options, batch_size, id_columns)
         if not (source.in_memory and any(source.row_counts or ())):
             run = dataclasses.replace(run, empty_result=run.predict_missing_row(source))
-        work = rows.make_pass(run, features, id_columns, find_encoding_contexts(features, learned, rows))
+        work = reader.work(
+            Pass("predict", run, features, id_columns), find_encoding_contexts(features, learned, reader)
+        )
         if not source.in_memory:
             assert run.empty_result is not None
             return partitions.build_frame(work, meta=run.empty_result, leading_columns=names if is_frame else ())
@@ -297,7 +300,7 @@ def _create_decoder(feature: Feature, learned: Learned, name: str) -> OutputDeco
 
 @dataclass(frozen=True)
 class ModelRun:
-    """The task of a partition in `predict`: encode its rows and run a model on them; a callable for `make_pass`."""
+    """The task of a partition in `predict`: encode its rows and run a model on them; the function of a pass."""
 
     features: Mapping[str, Feature]  # of the inputs
     learned: Mapping[str, Any]
@@ -327,8 +330,7 @@ class ModelRun:
         kinds = {name: source.schema.field(name).type for name in self.ids}
         columns = source_columns(self.features, self.ids)
         table = pa.table({name: pa.nulls(1, kinds.get(name)) for name in columns})
-        (context,) = default_contexts(1)
-        predictions: pd.DataFrame = self(context, parse_columns(self.features, table), table).iloc[:0]
+        predictions: pd.DataFrame = self(PartitionContext(), parse_columns(self.features, table), table).iloc[:0]
         return predictions
 
     def _predict_batch(self, arrays: Mapping[str, Any], start: int) -> dict[str, PredictionColumn]:

@@ -13,29 +13,23 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from daskprep.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.column_types.styles import Style
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints
 from daskprep.features import Feature, Learned
-from daskprep.features.cell_counts import count_cells
+from daskprep.features.arrays import column_names, decode_arrays, tabulate
 from daskprep.features.few_rows import encode_small_frame
-from daskprep.features.fitting import (
-    column_names,
-    decode_arrays,
-    encode_source,
-    tabulate,
-    tabulate_cross_fitted,
-    tabulate_source,
-)
 from daskprep.features.output import EncodedArrays
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
-from daskprep.features.partition_context import assignment_columns, fold_columns
-from daskprep.features.table import learning_columns, source_columns
 from daskprep.options import StreamOptions, with_options
 from daskprep.parametrized import to_json_value
+from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
+from daskprep.passes.cell_counts import count_cells
+from daskprep.passes.contexts import assignment_columns, fold_columns
+from daskprep.passes.encoding import encode_source, tabulate_cross_fitted, tabulate_source
+from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
 from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared, wrap_single_row

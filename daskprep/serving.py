@@ -78,7 +78,7 @@ class FallbackRowEncoder:
 
     def report(self, rows: RowMappings) -> CellReport:
         """Return the missing, unreadable and unseen cells of rows, as `Preprocessor.cell_counts` counts them."""
-        from daskprep.features.cell_counts import rows_by_kind  # noqa: PLC0415
+        from daskprep.passes.cell_counts import rows_by_kind  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
         source = as_source(self._frame(rows))

@@ -20,10 +20,10 @@ from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.features import FEATURES, USER_KINDS, Category, Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
-from daskprep.features.golden import check_golden_rows, make_golden_rows
 from daskprep.features.parameter_values import make_feature
 from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.parametrized import to_json_value
+from daskprep.passes.golden import check_golden_rows, make_golden_rows
 from daskprep.split import split_from_dict
 from daskprep.steps import saved
 from daskprep.steps.parameters import PARAMETER_NAMES, SAVED_AS

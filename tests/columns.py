@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import daskprep as dp
-from daskprep.features.fitting import encode_source
+from daskprep.passes.encoding import encode_source
 from daskprep.sources import as_source
 
 

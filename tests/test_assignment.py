@@ -12,15 +12,10 @@ import pytest
 
 import daskprep as dp
 from daskprep import classes
-from daskprep.assignment import Assignment
-from daskprep.features.partition_context import (
-    PartitionReader,
-    contexts_from_row_counts,
-    make_columnless_rows,
-    plan_contexts,
-    run_pass,
-)
-from daskprep.features.table import Parsed, PartitionContext
+from daskprep.passes.assignment import Assignment
+from daskprep.passes.contexts import ContextPlan, census_of_rows
+from daskprep.passes.engine import PartitionReader, Pass, make_columnless_rows, run_pass
+from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.sources import Source
 from daskprep.split import DROPPED, TRAIN
 
@@ -87,7 +82,7 @@ SURVEYS: list[tuple[Any, Any, bool, list[set[str]]]] = [
 @pytest.mark.parametrize(("features", "split", "counted", "passes"), SURVEYS)
 def test_a_survey_reads_what_it_must_know_and_no_more(table, features, split, counted, passes):
     source = Pieces(table, counted=counted)
-    contexts = plan_contexts(PartitionReader(source), features, split)
+    contexts = ContextPlan(features, split).make_contexts(PartitionReader(source))
     assert source.passes == passes
     assert [one.number for one in contexts] == list(range(source.npartitions))
     assert all((one.assignment is None) == (split is None) for one in contexts)
@@ -96,7 +91,7 @@ def test_a_survey_reads_what_it_must_know_and_no_more(table, features, split, co
 def test_a_split_that_looks_twice_is_given_the_rows_that_are_kept(table, monkeypatch):
     monkeypatch.setattr(classes, "MAX_BUCKETS", 16)
     source = Pieces(table)
-    contexts = plan_contexts(PartitionReader(source), DROPPING, dp.DatetimeSplit("day"))
+    contexts = ContextPlan(DROPPING, dp.DatetimeSplit("day")).make_contexts(PartitionReader(source))
     assert source.passes == [{"age", "day"}] * 2
     splits = np.concatenate([splits_of(one, piece) for one, piece in zip(contexts, source.tables, strict=True)])
     kept = splits[splits != DROPPED]
@@ -115,7 +110,7 @@ def test_a_question_is_asked_of_what_features_read_and_of_columns(table):
         return context.number, list(parsed.columns), rows.column_names, parsed.rows
 
     source = Pieces(table)
-    found = run_pass(PartitionReader(source), "test", question, FILLING, ["day", "city"])
+    found = run_pass(PartitionReader(source), Pass("test", question, FILLING, ["day", "city"]))
     assert found[0] == (0, ["area", "city"], ["area", "city", "day"], PARTITION_ROWS)
     assert [number for number, *_ in found] == list(range(source.npartitions))
 
@@ -171,7 +166,8 @@ def test_what_is_kept_of_a_partition_is_what_was_assigned(table):
 @pytest.mark.parametrize("split", [None, dp.RandomSplit()])
 def test_numbers_of_rows_alone_assign_as_rows_do(table, split):
     counts = [PARTITION_ROWS, 0, 20]
-    contexts = contexts_from_row_counts(counts, split)
+    reader = PartitionReader(Pieces(table))
+    contexts = ContextPlan({}, split).make_contexts(reader, census_of_rows(counts))
     found = [
         Assignment({}).assign(one, *make_columnless_rows(rows)) for one, rows in zip(contexts, counts, strict=True)
     ]

@@ -16,13 +16,13 @@ import pytest
 import daskprep as dp
 from daskprep.errors import ColumnError
 from daskprep.features import Learned
+from daskprep.passes.scratch import ScratchFragment
 from daskprep.sources import as_source
 from daskprep.sources.delimited import DelimitedFragment
 from daskprep.storage import Folder
 from daskprep.storage.checkpoint import Checkpoint, deserialize, serialize
 from daskprep.summaries import TokenCounts
 from daskprep.writing.plan import SavedLearned
-from daskprep.writing.scratch import ScratchFragment
 
 pytestmark = pytest.mark.filterwarnings("ignore:column")
 

@@ -20,7 +20,7 @@ from distributed.protocol import serialize
 import daskprep as dp
 from daskprep import partitions, sources
 from daskprep.errors import ColumnError
-from daskprep.features.fitting import encode_source
+from daskprep.passes.encoding import encode_source
 from daskprep.sources import as_source
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
@@ -139,7 +139,7 @@ def test_lazy_frames_hold_what_partitions_give(table, tmp_path, leading_columns)
     for given in (dd.from_pandas(table, npartitions=5), as_file(table, tmp_path)):
         source = as_source(given)
         own = list(leading_columns) if source.is_dask else []
-        work = partitions.Pass(source, doubled, ["x"], 2.0, range(source.npartitions))
+        work = partitions.Work(source, doubled, ["x"], 2.0, range(source.npartitions))
         lazy = partitions.build_frame(work, meta=empty, leading_columns=own)
         assert lazy.npartitions == source.npartitions
         assert lazy.divisions == (given.divisions if source.is_dask else (None,) * (source.npartitions + 1))
@@ -257,7 +257,7 @@ def test_each_tells_every_result_once_in_the_calling_thread(source):
         return shared, i, table.num_rows
 
     results = partitions.map_partitions(
-        partitions.Pass(source, number, ["x"], "shared", range(source.npartitions)), "number", advance=advance
+        partitions.Work(source, number, ["x"], "shared", range(source.npartitions)), "number", advance=advance
     )
     assert [result[:2] for result in results] == [("shared", i) for i in range(source.npartitions)]
     assert sorted(told) == results
@@ -330,7 +330,7 @@ def test_in_memory_the_first_error_in_order_is_raised(table, monkeypatch):
 
     with pytest.raises(ColumnError, match="partition 0"):
         partitions.map_partitions(
-            partitions.Pass(source, fail, ["x"], None, [0, 1, *range(2, source.npartitions)]), "fail"
+            partitions.Work(source, fail, ["x"], None, [0, 1, *range(2, source.npartitions)]), "fail"
         )
     assert len(started) < 50
 
@@ -365,7 +365,7 @@ def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
 
     numbers = range(source.npartitions)
     folded = partitions.map_reduce(
-        partitions.Pass(source, lambda shared, i, table: (i, {"a": [i], "b": [-i]}), ["x"], None, numbers),
+        partitions.Work(source, lambda shared, i, table: (i, {"a": [i], "b": [-i]}), ["x"], None, numbers),
         "scan",
         merge=merge,
         finish=finish,
@@ -390,7 +390,7 @@ def test_partitions_in_memory_are_merged_in_a_tree(table, monkeypatch, count, si
     def number(shared, i, part):
         return None, {"key": i}
 
-    work = partitions.Pass(as_source(table[:count]), number, ["x"], None, range(count))
+    work = partitions.Work(as_source(table[:count]), number, ["x"], None, range(count))
     folded = partitions.map_reduce(work, "scan", merge=merge, finish=lambda key, values: merge(values), keys=["key"])
     assert folded == {"key": sum(range(count))}
     assert sorted(found) == sorted([1] * count + sizes)
@@ -406,7 +406,7 @@ def test_results_that_are_kept_are_taken_however_many_threads_there_are(table, t
 
     for threads in (1, 3, 1):
         monkeypatch.setattr(partitions.passes, "worker_threads", lambda threads=threads: (1, threads))
-        work = partitions.Pass(source, rows, ["x"], None, range(10))
+        work = partitions.Work(source, rows, ["x"], None, range(10))
         with dask.config.set(scheduler="sync"):
             assert partitions.map_partitions(work, "rows", checkpoint=checkpoint) == [4] * 10
     assert sorted(read) == list(range(10))
@@ -483,7 +483,7 @@ def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
 def test_many_columns_are_merged_in_chunks(source):
     keys = [f"x{i}" for i in range(200)]
     folded = partitions.map_reduce(
-        partitions.Pass(
+        partitions.Work(
             source, lambda shared, i, table: (None, dict.fromkeys(keys, i)), ["x"], None, range(source.npartitions)
         ),
         "scan",
@@ -532,7 +532,7 @@ def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
     for frame in (as_file(table, tmp_path), dd.from_pandas(table, npartitions=10).persist()):
         source = as_source(frame)
         rows = partitions.map_partitions(
-            partitions.Pass(source, lambda shared, i, part: part.num_rows, ["x"], None, range(10)),
+            partitions.Work(source, lambda shared, i, part: part.num_rows, ["x"], None, range(10)),
             "rows",
             advance=told.append,
         )
@@ -568,7 +568,7 @@ def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
     told = []
     source = as_source(dd.from_pandas(table, npartitions=20))
     folded = partitions.map_reduce(
-        partitions.Pass(
+        partitions.Work(
             source,
             lambda shared, i, part: (part.num_rows, dict.fromkeys([1000, 2000], part["x"].to_pylist())),
             ["x"],

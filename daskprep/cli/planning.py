@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from daskprep.assignment import take_sample
 from daskprep.display.words import format_bytes, format_count
 from daskprep.errors import ColumnError
+from daskprep.passes.assignment import take_sample
 from daskprep.preprocessor import Preprocessor
 from daskprep.sources import Source, TableSource
 from daskprep.writing.memory import MemoryLimit

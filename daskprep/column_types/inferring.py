@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from daskprep import partitions
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess, skip, suggest_size
 from daskprep.column_types.rules import guess_feature, guess_target
@@ -18,6 +17,8 @@ from daskprep.display.tables import Description, Table
 from daskprep.display.words import format_count, truncate
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
 from daskprep.features import Feature
+from daskprep.passes.engine import PartitionReader, Pass, begin_stage, run_pass
+from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.sources.arrow_types import class_column
@@ -153,22 +154,15 @@ def _collect_facts(source: Source, columns: Sequence[str], progress: Progress) -
     """Return the facts of columns by name, from all partitions."""
     if not columns:
         return {}
-    advance = progress.stage("guessing types", total=source.npartitions, unit="partitions")
-    facts: dict[str, ColumnFacts] = partitions.map_reduce(
-        partitions.Pass(source, _partition_facts, columns, list(columns), range(source.npartitions)),
-        "types",
-        merge=_merge,
-        finish=lambda _, parts: _merge(parts),
-        keys=list(columns),
-        # Without a progress bar, results of partitions need no transfer to this process.
-        advance=(lambda rows: advance(rows=rows)) if progress.enabled else None,
-    )
+    advance = begin_stage(progress, "guessing types", source)
+    work = Pass("types", _partition_facts, columns=columns, merge=_merge, finish=lambda _, parts: _merge(parts))
+    facts: dict[str, ColumnFacts] = run_pass(PartitionReader(source), work, advance=advance)
     return facts
 
 
-def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> tuple[int, dict[str, ColumnFacts]]:
-    del number
-    return table.num_rows, {name: column_facts(class_column(table, name)) for name in columns}
+def _partition_facts(context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[int, dict[str, ColumnFacts]]:
+    del context
+    return parsed.rows, {name: column_facts(class_column(table, name)) for name in table.column_names}
 
 
 def _find_unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:

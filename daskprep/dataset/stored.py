@@ -19,8 +19,8 @@ import pyarrow as pa
 from daskprep.display.words import format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import Feature, Learned
+from daskprep.features.arrays import decode_arrays
 from daskprep.features.base import all_outputs, kind_with_article
-from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.media.audio import AudioRecipe
 from daskprep.media.decoding import MediaDecoder

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, TypeVarTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, DaskprepError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, describe_result, kind_with_article
 from daskprep.features.cells import MAX_EXACT_POWER
 from daskprep.features.parameters import CellKind
@@ -41,6 +41,19 @@ def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *
         return cached[1]
 
     return wrapper
+
+
+@contextlib.contextmanager
+def column_error_context(name: str) -> Iterator[None]:
+    """Prefix errors in the body with the column's name, and turn errors of Arrow and UTF-8 into ColumnError."""
+    try:
+        yield
+    except DaskprepError as error:
+        raise type(error)(f'column "{name}": {error}') from error
+    except UnicodeDecodeError as error:
+        raise ColumnError(f'column "{name}": holds text that is not UTF-8 ({error}); decode or correct it') from error
+    except pa.ArrowException as error:
+        raise ColumnError(f'column "{name}": cannot be read: {error}') from error
 
 
 def check_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:

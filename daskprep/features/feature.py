@@ -14,8 +14,8 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
+from daskprep.features.arrays import column_names
 from daskprep.features.base import Contract, Learned, LearnedT, validate
-from daskprep.features.fitting import column_names, learn_source, tabulate_source
 from daskprep.features.output import FrameOutput
 from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
@@ -70,6 +70,8 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn each column of a frame (pandas or Dask), Arrow table or 2-D array; `y` is ignored."""
+        from daskprep.passes.fitting import learn_source  # noqa: PLC0415 passes import features
+
         validate(self)
         if extra_columns := self._learning_columns:
             raise ConfigError(
@@ -93,6 +95,8 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
 
     def transform(self, X: Any) -> Any:
         """Encode the columns seen in `fit` as NumPy, a lazy Dask array for Dask frames, or as set by `set_output`."""
+        from daskprep.passes.encoding import tabulate_source  # noqa: PLC0415 as above
+
         check_is_fitted(self)
         X = _to_frame(X)
         table = tabulate_source(dict.fromkeys(self.learned_, self), self.learned_, self._make_source(X))

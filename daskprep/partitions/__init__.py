@@ -8,7 +8,7 @@ from daskprep.partitions.executors import (
     current_annotations,
     open_executor,
 )
-from daskprep.partitions.graphs import Arguments, Pass, build_chunked_array, concatenate_arrays, prepend_columns
+from daskprep.partitions.graphs import Arguments, Work, build_chunked_array, concatenate_arrays, prepend_columns
 from daskprep.partitions.passes import (
     build_arrays,
     build_frame,

@@ -23,7 +23,7 @@ from daskprep.partitions.dask_internals import (
     avoid_tokenizing,
     find_upstream_tasks,
 )
-from daskprep.partitions.graphs import Layer, PartitionFunction, run_on_fragment, run_on_frame, unique_name
+from daskprep.partitions.graphs import Layer, Work, run_on_fragment, run_on_frame, unique_name
 from daskprep.partitions.schedulers import active_client, worker_error
 from daskprep.sources import Source
 
@@ -40,25 +40,16 @@ class Job:
 
     Attributes
     ----------
-    source : Source
-        The source of the partitions.
-    columns : sequence of str
-        Columns to read.
-    function : callable
-        Called as ``function(shared, argument, table)`` for each requested partition.
-    shared : object
-        First argument of all calls; sent to workers once.
+    work : Work
+        The function, called for each requested partition, and its source; `Work.shared` is sent to workers once.
     then : callable
         Called as ``then(result, argument)`` for requests with `then`.
     digest : str or None
-        Digest of source, function and `shared`, the same in every process. Clients of a scheduler share the tasks of
+        Digest of the work, the same in every process. Clients of a scheduler share the tasks of
         jobs with equal digests. None: the source cannot be identified, and no tasks are shared.
     """
 
-    source: Source
-    columns: Sequence[str]
-    function: PartitionFunction
-    shared: Any
+    work: Work
     then: Callable[[Any, Any], Any]
     digest: str | None
 
@@ -71,7 +62,7 @@ class PartitionRequest(NamedTuple):
     number : int
         Number of the partition.
     argument : object
-        Second argument of `Job.function`.
+        Second argument of `Work.function`.
     then : object
         Second argument of `Job.then`; None: `Job.then` is not called.
     epoch : int
@@ -124,7 +115,7 @@ def open_executor(
     job: Job, client: Any = None, threads: int | None = None, annotations: Mapping[str, Any] = MappingProxyType({})
 ) -> PartitionExecutor:
     """Return an executor on the cluster of `client` or of the active client, or else on threads of this process."""
-    client = None if job.source.in_memory else client or active_client()
+    client = None if job.work.source.in_memory else client or active_client()
     return ThreadExecutor(job, threads or CPU_COUNT) if client is None else ClusterExecutor(job, client, annotations)
 
 
@@ -140,7 +131,7 @@ class ThreadExecutor(PartitionExecutor):
     def __init__(self, job: Job, threads: int) -> None:
         self.job = job
         self._threads = threads
-        self._graph = _FrameGraph(job) if job.source.is_dask else None
+        self._graph = _FrameGraph(job.work) if job.work.source.is_dask else None
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="daskprep-stream")
 
     def concurrency(self) -> int:
@@ -153,20 +144,21 @@ class ThreadExecutor(PartitionExecutor):
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, request: PartitionRequest) -> Any:
-        job = self.job
+        job, work = self.job, self.job.work
         if self._graph is None:
-            table = job.source._read(request.number, job.columns)
-            result = job.function(job.shared, request.argument, table)
+            table = work.source._read(request.number, work.columns)
+            result = work.function(work.shared, request.argument, table)
         else:
             layer, key = self._graph.partition_graph(request.number)
-            result = run_on_frame(job.function, job.shared, request.argument, dask.get(layer, key), list(job.columns))
+            frame = dask.get(layer, key)
+            result = run_on_frame(work.function, work.shared, request.argument, frame, list(work.columns))
         return result if request.then is None else job.then(result, request.then)
 
 
 class ClusterExecutor(PartitionExecutor):
     """An executor on the workers of a cluster, which fetches results directly from the workers.
 
-    `Job.shared` is sent once. A partition that several clients request is encoded once while one of them has a future
+    `Work.shared` is sent once. A partition that several clients request is encoded once while one of them has a future
     of it. So the future of a request with `then` is kept until `release`.
     """
 
@@ -176,7 +168,7 @@ class ClusterExecutor(PartitionExecutor):
         self.job = job
         self._annotations = {name: value for name, value in annotations.items() if name in _ANNOTATIONS}
         self._client = client
-        self._graph = _FrameGraph(job) if job.source.is_dask else None
+        self._graph = _FrameGraph(job.work) if job.work.source.is_dask else None
         self._lock = threading.Lock()
         self._closed = False
         self._futures: dict[Any, list[Any]] = {}
@@ -187,7 +179,7 @@ class ClusterExecutor(PartitionExecutor):
         # A node of a graph, since the scheduler can send it again if its worker is lost. Dask would warn of a large
         # node, although it is sent once, not with each partition.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": _UNLIMITED_BYTES}):
-            (self._shared,) = self._get({shared: DataNode(shared, job.shared)}, [shared])
+            (self._shared,) = self._get({shared: DataNode(shared, job.work.shared)}, [shared])
 
     def _get(self, layer: Layer, keys: list[Any], **options: Any) -> list[Any]:
         """Send a graph to the scheduler, and return the futures of these keys."""
@@ -211,17 +203,17 @@ class ClusterExecutor(PartitionExecutor):
 
     def _layer(self, request: PartitionRequest) -> tuple[list[Any], Layer]:
         """Return the keys of the futures to keep, with the result last, and the graph of one partition."""
-        job, key = self.job, self._key(request)
+        job, work, key = self.job, self.job.work, self._key(request)
         layer: Layer = {}
         run: Callable[..., Any] = run_on_fragment
         partition_input: Any
         if self._graph is None:
-            partition_input = job.source.fragments[request.number]
+            partition_input = work.source.fragments[request.number]
         else:
             layer, partition_key = self._graph.partition_graph(request.number)
             run, partition_input = run_on_frame, TaskRef(partition_key)
         layer[key] = Task(
-            key, run, job.function, TaskRef(self._shared.key), request.argument, partition_input, list(job.columns)
+            key, run, work.function, TaskRef(self._shared.key), request.argument, partition_input, list(work.columns)
         )
         if request.then is None:
             return [key], layer
@@ -292,8 +284,8 @@ def check_independent_partitions(source: Source, columns: Sequence[str]) -> None
 class _FrameGraph:
     """The optimized graph of a Dask frame, culled to the tasks of one partition at a time."""
 
-    def __init__(self, job: Job) -> None:
-        frame = job.source.frame[list(job.columns)].optimize()
+    def __init__(self, work: Work) -> None:
+        frame = work.source.frame[list(work.columns)].optimize()
         self._graph = dict(frame.__dask_graph__())
         self._keys = frame.__dask_keys__()
 

@@ -47,7 +47,7 @@ Arguments = Sequence[Any] | LazyArguments
 
 
 @dataclass(frozen=True)
-class Pass:
+class Work:
     """A call of ``function(shared, argument, table)`` for every partition of a source, on a table of `columns`.
 
     `shared` is the same for all partitions, and one node of the graph; `arguments` has one item for each partition.
@@ -67,7 +67,7 @@ class Pass:
 
 
 def partition_layer(
-    work: Pass, name: str, *, separate_tasks: bool = False, leading_columns: Sequence[str] | None = None
+    work: Work, name: str, *, separate_tasks: bool = False, leading_columns: Sequence[str] | None = None
 ) -> tuple[Layer, list[tuple[str, int]]]:
     """Return the graph of one task for each partition, and the keys of these tasks in order.
 

@@ -28,7 +28,7 @@ from daskprep.partitions.graphs import (
     Layer,
     LazyArguments,
     PartitionFunction,
-    Pass,
+    Work,
     add_tasks,
     add_value,
     keep_freed_memory,
@@ -58,7 +58,7 @@ _MIN_SEPARATE_RATIO = 0.8
 
 
 def map_partitions(
-    work: Pass, name: str, *, checkpoint: Checkpoint | None = None, advance: Advance | None = None
+    work: Work, name: str, *, checkpoint: Checkpoint | None = None, advance: Advance | None = None
 ) -> list[Any]:
     """Run a function over every partition and return its small results in order.
 
@@ -124,7 +124,7 @@ def run_two_stages(
 
 
 def map_reduce(
-    work: Pass,
+    work: Work,
     name: str,
     *,
     merge: Callable[[list[Any]], Any],
@@ -162,7 +162,7 @@ def map_reduce(
     return dict(zip(keys, results, strict=False))
 
 
-def exchange_results(work: Pass, name: str, combine: Callable[[list[Any]], list[Any]]) -> Arguments:
+def exchange_results(work: Work, name: str, combine: Callable[[list[Any]], list[Any]]) -> Arguments:
     """Run a function over every partition, and return ``combine(results)``: one argument of a later pass for each.
 
     For sources not in memory the arguments are lazy, and become a node of the graph of that pass.
@@ -175,7 +175,7 @@ def exchange_results(work: Pass, name: str, combine: Callable[[list[Any]], list[
     return LazyArguments(node, layer)
 
 
-def build_arrays(work: Pass, *, like: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, Any]:
+def build_arrays(work: Work, *, like: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, Any]:
     """Return one array for each key of the function's results: NumPy for sources in memory, else lazy Dask arrays.
 
     The function returns a dict of arrays for a partition; ``like()`` returns empty arrays of equal dtypes and shapes.
@@ -201,7 +201,7 @@ def build_arrays(work: Pass, *, like: Callable[[], Mapping[str, np.ndarray]]) ->
     return picked
 
 
-def build_frame(work: Pass, *, meta: pd.DataFrame, leading_columns: Sequence[str]) -> Any:
+def build_frame(work: Work, *, meta: pd.DataFrame, leading_columns: Sequence[str]) -> Any:
     """Return a lazy Dask frame of the pandas frames that the function returns, one for each partition.
 
     `meta` is a result without rows. Results for a Dask frame get its index, and its `leading_columns` as first columns.
@@ -223,7 +223,7 @@ class _UntokenizedLayer(UserDict[Any, Any]):
         return str(next(iter(self)))  # a name that no other graph has
 
 
-def _grouped_layer(work: Pass, name: str, gather: Gather, checkpoint: Checkpoint | None) -> tuple[Layer, list[Any]]:
+def _grouped_layer(work: Work, name: str, gather: Gather, checkpoint: Checkpoint | None) -> tuple[Layer, list[Any]]:
     """Return a graph and its keys; each task gathers results of several partitions, or of one of a Dask frame."""
     if work.source.is_dask:
         shared = (gather, work.function, work.shared)
@@ -284,7 +284,7 @@ def _advance_per_result(advance: Advance | None, extract: Callable[[Any], Iterab
 
 
 def _fold_in_memory(
-    work: Pass,
+    work: Work,
     merger: Merger,
     finish: Callable[[Any, list[Any]], Any],
     keys: Sequence[Hashable],

@@ -14,20 +14,21 @@ import numpy as np
 from daskprep import partitions
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import Feature
+from daskprep.features.arrays import empty_outputs
 from daskprep.features.base import all_outputs
-from daskprep.features.fitting import empty_outputs
 from daskprep.features.media import MediaFeature
-from daskprep.features.table import source_columns
 from daskprep.loader.batches import BatchFormat, select_outputs
 from daskprep.loader.groups import Group, group_outputs
 from daskprep.media.decoding import MediaDecoder
 from daskprep.options import SharedOptions
+from daskprep.passes.engine import PartitionReader, Pass
+from daskprep.passes.table import source_columns
 from daskprep.sources import FileSource, PreparedSource, Source
 from daskprep.sources.composed import ComposedSource
 from daskprep.sources.frames import PandasSource
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
-from daskprep.streaming.encoding import Encoding, encode_partition, select_own_rows
+from daskprep.streaming.encoding import Encoding, select_own_rows
 from daskprep.streaming.plan import StreamPlan
 from daskprep.writing.placement import SPLITS
 from daskprep.writing.recipe import Recipe
@@ -116,13 +117,13 @@ class StreamContents:
         learned = {name: self.learned[name] for name in {**features, **plan.dropping}}
         decodes = self.decode_on == "workers"
         encoding = Encoding(features, dict(plan.dropping), learned, SPLITS[self.split], groups, decodes)
-        columns = list(dict.fromkeys([*source_columns(features), *plan.columns]))
-        rows = self.source.identity()
+        one = Pass("stream", encoding, {**plan.dropping, **features}, plan.columns)
+        work, rows = PartitionReader(self.source).work(one, plan.contexts), self.source.identity()
         key = None
         if rows is not None:
-            facts = [digest, self.split, groups, decodes, columns, rows]
+            facts = [digest, self.split, groups, decodes, work.columns, rows]
             key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-        return partitions.Job(self.source, columns, encode_partition, encoding, select_own_rows, key)
+        return partitions.Job(work, select_own_rows, key)
 
     def decoder(self, name: str) -> MediaDecoder:
         """Return a decoder for the images or audio of the output `name`, after importing its packages."""

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from daskprep.assignment import Assignment
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
-from daskprep.features.partition_context import add_fold_numbers
-from daskprep.features.table import PartitionContext, completed_columns, encoded_outputs, parse_columns
 from daskprep.media.decoding import decode_cells
+from daskprep.passes.assignment import Assignment
+from daskprep.passes.contexts import add_fold_numbers
+from daskprep.passes.table import Parsed, PartitionContext, completed_columns, encoded_outputs
 from daskprep.permutation import Integers, permute
 from daskprep.split import TRAIN
 from daskprep.storage.arrays import ROW_ID
@@ -27,7 +27,7 @@ EncodedRows: TypeAlias = Sequence[EncodedOrCells]
 
 @dataclass(frozen=True)
 class Encoding:
-    """Parameters of the encoding, the same for all partitions.
+    """The encoding of partitions, as the function of a pass.
 
     Attributes
     ----------
@@ -52,37 +52,28 @@ class Encoding:
     groups: Sequence[tuple[str, ...]]
     decodes: bool
 
+    def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> EncodedRows:
+        """Return the encoded rows of the split in a partition, repeated as balancing requires."""
+        splits, repeats = Assignment(self.dropping, learned=self.learned).assign(context, parsed, table)
+        keep = splits == self.code
+        row_ids = context.first_row + np.flatnonzero(keep)
+        columns = completed_columns(self.features, self.learned, context, parsed, table, splits=splits)
+        add_fold_numbers(self.features, context, table, columns, splits == TRAIN)
+        rows: dict[str, EncodedOrCells] = {ROW_ID.name: row_ids}
+        for name, column in encoded_outputs(self.features, self.learned, columns, keep, keep_media_cells=True):
+            stores_cells = not isinstance(column, np.ndarray)
+            rows[name] = self._decode_media(name, column, row_ids) if stores_cells and self.decodes else column
+        order = np.repeat(np.arange(len(row_ids)), repeats[keep])
+        is_in_order = np.array_equal(order, np.arange(len(row_ids)))
+        arrays = [_stack_columns([rows.pop(name) for name in names]) for names in self.groups]
+        return arrays if is_in_order else [take(array, order) for array in arrays]
 
-def encode_partition(encoding: Encoding, inputs: tuple[PartitionContext, int], table: pa.Table) -> EncodedRows:
-    """Return the encoded rows of the split in a partition.
-
-    `inputs` are the context of the partition and the row number of its first row in the source, and `table` is its
-    data. Rows are repeated as balancing requires.
-    """
-    context, first_row = inputs
-    parsed = parse_columns({**encoding.dropping, **encoding.features}, table)
-    splits, repeats = Assignment(encoding.dropping, learned=encoding.learned).assign(context, parsed, table)
-    keep = splits == encoding.code
-    row_ids = first_row + np.flatnonzero(keep)
-    columns = completed_columns(encoding.features, encoding.learned, context, parsed, table, splits=splits)
-    add_fold_numbers(encoding.features, context, table, columns, splits == TRAIN)
-    rows: dict[str, EncodedOrCells] = {ROW_ID.name: row_ids}
-    for name, column in encoded_outputs(encoding.features, encoding.learned, columns, keep, keep_media_cells=True):
-        stores_cells = not isinstance(column, np.ndarray)
-        rows[name] = _decode_media(encoding, name, column, row_ids) if stores_cells and encoding.decodes else column
-    order = np.repeat(np.arange(len(row_ids)), repeats[keep])
-    is_in_order = np.array_equal(order, np.arange(len(row_ids)))
-    arrays = [_stack_columns([rows.pop(name) for name in names]) for names in encoding.groups]
-    return arrays if is_in_order else [take(array, order) for array in arrays]
-
-
-def _decode_media(encoding: Encoding, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
-    """Return the decoded images or audio of an output."""
-    feature = cast("MediaFeature", encoding.features[name])
-    decoder = feature.decoder(encoding.learned[name])
-    rows = np.empty((len(cells), *decoder.shape), decoder.dtype)
-    decode_cells(decoder, cells, rows, name, lambda: row_ids)
-    return rows
+    def _decode_media(self, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
+        """Return the decoded images or audio of an output."""
+        decoder = cast("MediaFeature", self.features[name]).decoder(self.learned[name])
+        rows = np.empty((len(cells), *decoder.shape), decoder.dtype)
+        decode_cells(decoder, cells, rows, name, lambda: row_ids)
+        return rows
 
 
 def _stack_columns(columns: list[EncodedOrCells]) -> EncodedOrCells:

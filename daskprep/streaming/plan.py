@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskprep import partitions
-from daskprep.assignment import Assignment
 from daskprep.balance import Balance
 from daskprep.display.words import format_count, join_names
 from daskprep.errors import ColumnError, ConfigError, warn
 from daskprep.features import Feature
-from daskprep.features.partition_context import PartitionReader, add_fold_assignments, fold_columns
-from daskprep.features.table import PartitionContext, source_columns
+from daskprep.passes.assignment import Assignment
+from daskprep.passes.contexts import add_first_rows, fold_columns
+from daskprep.passes.engine import PartitionReader
+from daskprep.passes.table import PartitionContext
 from daskprep.permutation import Integers
 from daskprep.sources import Source
 from daskprep.split import Splitter
@@ -32,7 +33,7 @@ class StreamPlan:
     dropping : mapping of str to Feature
         Features that may drop rows.
     columns : list of str
-        Columns that determine split, repeats and dropped rows.
+        Columns that determine split, repeats and folds.
     contexts : list of PartitionContext
         Context of each partition: the values that it needs from other partitions.
     placement : Placement
@@ -68,28 +69,25 @@ def plan_stream(
     """
     if source.is_dask:
         partitions.check_independent_partitions(source, source.columns)
-    assignment, rows = Assignment(features, split, balance, learned).bind_features(source), PartitionReader(source)
-    border_features = {
-        name: feature
-        for name, feature in assignment.features.items()
-        if feature.imputer is not None and name in output_features
-    }
-    folded = {name: feature for name, feature in assignment.features.items() if name in output_features}
+    assignment, reader = Assignment(features, split, balance, learned).bind_features(source), PartitionReader(source)
+    outputs = {name: feature for name, feature in assignment.features.items() if name in output_features}
+    border_features = {name: feature for name, feature in outputs.items() if feature.imputer is not None}
     # Tasks do not need the learned state of other features, which would be sent to the workers.
     needed_features = {**assignment.dropping, **border_features}
     assignment = dataclasses.replace(
         assignment, features=needed_features, learned={name: learned[name] for name in needed_features}
     )
     contexts, partition_counts = assignment.count_partitions(
-        rows, add_fold_assignments(rows, folded, assignment.make_contexts(rows)), border_features
+        reader, assignment.make_contexts(reader, outputs), border_features
     )
+    rows = [part.rows for part in partition_counts]
     plan = StreamPlan(
         assignment.dropping,
-        source_columns(assignment.dropping, [*assignment.columns, *fold_columns(folded)]),
-        contexts,
-        Placement.from_counts([part.rows for part in partition_counts], [part.counts for part in partition_counts]),
+        [*assignment.columns, *fold_columns(outputs)],
+        add_first_rows(contexts, rows),
+        Placement.from_counts(rows, [part.counts for part in partition_counts]),
     )
-    if not (row_count := sum(plan.placement.source_rows)):
+    if not (row_count := sum(rows)):
         raise ColumnError("the data has no rows: nothing to stream")
     if left_out := sum(part.left_out for part in partition_counts):
         reasons = [f"they are {split.exclusion_reason}"] if split is not None and split.exclusion_reason else []

@@ -14,7 +14,6 @@ from daskprep import partitions
 from daskprep.display.tables import settings_card
 from daskprep.display.words import format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn
-from daskprep.features.fitting import with_base_folders
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import BatchIterator, refuse_collation, refuse_sharing
 from daskprep.loader.batches import BatchBuilder, make_expanders
@@ -24,6 +23,7 @@ from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
 from daskprep.loader.ranks import check_rows_left, check_same_options, check_state
 from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
+from daskprep.passes.fitting import with_base_folders
 from daskprep.sources import Source
 from daskprep.streaming.contents import StreamContents, digest_stream, fingerprint_source, select_stream_outputs
 from daskprep.streaming.order import StreamOrder, check_window
@@ -184,7 +184,6 @@ class Stream(BatchIterator):
         process = getpid()
         contents, transfer, times = self._contents, DeviceTransfer(self.device), StreamTimes()
         groups = contents.groups
-        contexts = list(zip(self._plan.contexts, self._plan.placement.source_starts[:-1].tolist(), strict=True))
         decoders = {group: contents.decoder(group.name) for group in groups if group.stores_cells}
         threads = self.threads or Settings.threads_to_decode(decoders.values())
         job = contents.job(self._plan, self._digest)
@@ -195,7 +194,12 @@ class Stream(BatchIterator):
         pipeline = None
         try:
             source = WindowBlocks(
-                executor, contexts, groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
+                executor,
+                self._plan.contexts,
+                groups,
+                row_bytes=contents.row_bytes,
+                window_bytes=self.window_bytes,
+                times=times,
             )
             media = [Medium(group, decoder) for group, decoder in decoders.items()]
             settings = Settings(0, threads, decodes=bool(media), single_block_windows=True)

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError
-from daskprep.features.table import PartitionContext
 from daskprep.loader.groups import Group
 from daskprep.loader.media import CellArray, MediaRows, Times, group_by_block
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
 from daskprep.partitions import PartitionExecutor, PartitionRequest
+from daskprep.passes.table import PartitionContext
 from daskprep.permutation import Integers
 from daskprep.storage.arrays import ROW_ID
 from daskprep.streaming.encoding import EncodedRows, PartitionSpan
@@ -192,8 +192,8 @@ class WindowBlocks:
     ----------
     executor : PartitionExecutor
         Encodes the partitions.
-    contexts : sequence of (PartitionContext, int)
-        Context of each partition, and its first row number in the source.
+    contexts : sequence of PartitionContext
+        Context of each partition.
     groups : sequence of Group
         Outputs by array.
     row_bytes : int
@@ -207,7 +207,7 @@ class WindowBlocks:
     def __init__(
         self,
         executor: PartitionExecutor,
-        contexts: Sequence[tuple[PartitionContext, int]],
+        contexts: Sequence[PartitionContext],
         groups: Sequence[Group],
         *,
         row_bytes: int,

@@ -21,13 +21,15 @@ from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepErr
 from daskprep.features.base import Learned, validate
 from daskprep.features.checking import decode_column
 from daskprep.features.feature import Feature
-from daskprep.features.fitting import encode_source, learn_source
 from daskprep.features.parameters import check_fields
-from daskprep.features.partition_context import PartitionReader, plan_contexts, run_pass
-from daskprep.features.table import parse_columns, summarize_columns
 from daskprep.loader.batches import make_expanders
 from daskprep.media.audio import encode_wav
 from daskprep.media.pixels import encode_png
+from daskprep.passes.contexts import ContextPlan
+from daskprep.passes.encoding import encode_source
+from daskprep.passes.engine import PartitionReader, Pass, run_pass
+from daskprep.passes.fitting import learn_source
+from daskprep.passes.table import parse_columns, summarize_columns
 from daskprep.sources import TableSource, as_source
 from daskprep.summaries import ColumnSummary
 
@@ -118,9 +120,9 @@ class _Trial:
         return learn_source(self.features, TableSource(tables))[0][_NAME]
 
     def summarize(self, tables: Sequence[pa.Table]) -> list[ColumnSummary]:
-        rows = PartitionReader(TableSource(tables))
-        map_partition = functools.partial(summarize_columns, self.features)
-        summaries = run_pass(rows, "scan", map_partition, self.features, contexts=plan_contexts(rows, self.features))
+        reader = PartitionReader(TableSource(tables))
+        work = Pass("scan", functools.partial(summarize_columns, self.features), self.features)
+        summaries = run_pass(reader, work, ContextPlan.for_learning(self.features).make_contexts(reader))
         return [by_column[_NAME] for by_column in summaries]
 
     def encode(self, tables: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:

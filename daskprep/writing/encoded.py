@@ -1,4 +1,4 @@
-"""Encoded rows before they are written to parts: in memory, or in a file per partition.
+"""The task that encodes a partition, and encoded rows before they are written to parts: in memory, or in a file each.
 
 Files are used for shuffled rows, because every part has rows of every partition, and for writes by several processes. A
 file has these sections, each with the rows of train, then validation, then test:
@@ -7,6 +7,18 @@ file has these sections, each with the rows of train, then validation, then test
 2. if rows are shuffled, their positions in the split, by which they are sorted, and the index of the first row of each
    part among them;
 3. the cells of media: the offset in the file of each, and then their bytes.
+
+Passes exchange rows as scratch files, one of each kind per partition, named by the number of the partition. Only the
+task of the partition writes the file, atomically. If the task runs twice, because a worker was lost, both runs write
+the same bytes. A pass starts when all tasks of the previous pass are done, so that no file is read too early.
+
+| file | written by | read by | removed |
+|---|---|---|---|
+| `parsed-*` | `SpillingParser` | all passes up to `Encode` | at the end, or by `Encode` after it has encoded the rows |
+| `placed-*` | `AssignSplits`, if splits depend on cells | `Encode` | at the end |
+| `rejects-*` | `AssignSplits`, if it drops rows | the table of rejects | at the end |
+| `gaps-*` | `Encode`, if cells of the first rows of a split are missing | the first part of a split | at the end |
+| `encoded-*` | `Encode`, if rows are shuffled or tasks run in several processes | the parts | at the end |
 """
 
 from __future__ import annotations
@@ -15,34 +27,46 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.features import Feature
 from daskprep.media.decoding import STORED_TYPE
+from daskprep.passes.assignment import Assignment
+from daskprep.passes.contexts import add_fold_numbers, fold_columns
+from daskprep.passes.engine import PartitionReader, make_columnless_rows
+from daskprep.passes.scratch import read_saved_table, scratch_name
+from daskprep.passes.table import PartitionContext, completed_columns, encoded_outputs
 from daskprep.permutation import make_key, permute
+from daskprep.split import DROPPED, TRAIN
 from daskprep.storage.arrays import ROW_ID, Output
-from daskprep.storage.checkpoint import write_with_checksum
+from daskprep.storage.checkpoint import is_intact, write_with_checksum
 from daskprep.storage.checksum import byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FIRST_ROWS, MissingCell
 from daskprep.writing.placement import SPLITS, Placement, Run
-from daskprep.writing.scratch import scratch_name
 
 ReadInto = Callable[[int, memoryview], None]
 EncodedOrCells: TypeAlias = np.ndarray | pa.StructArray
 """The rows of an output between encoding and writing: numbers, or the cells of media, which are decoded later."""
-Outputs = Iterable[tuple[str, EncodedOrCells]]
-MissingCodes: TypeAlias = Mapping[str, np.ndarray]
-"""By feature, a code for each kept row of a partition: 0 present, 1 missing, 2 unreadable."""
 
 _POSITION_BYTES = 8
 _START_BYTES = 8
 VARLEN_COLUMNS = STORED_TYPE.num_fields
 """The number of columns of bytes that a column of cells consists of."""
+
+
+class KeptRows(NamedTuple):
+    """The rows of a partition that are in a split, in the order of the source."""
+
+    splits: np.ndarray  # codes
+    repeats: np.ndarray
+    outputs: Iterable[tuple[str, EncodedOrCells]]  # row ids, and then in the order of the layout
+    missing_codes: Mapping[str, np.ndarray]  # by feature: 0 present, 1 missing, 2 unreadable
 
 
 @dataclass(frozen=True)
@@ -213,52 +237,33 @@ def _read_varlen(read_into: ReadInto, offset: int, rows: int) -> tuple[np.ndarra
 
 
 def group_by_split(
-    folder: Folder,
-    rows: EncodedRows,
-    partition: int,
-    row_ids: np.ndarray,
-    splits: np.ndarray,
-    repeats: np.ndarray,
-    outputs: Outputs,
-    missing_codes: MissingCodes,
+    folder: Folder, rows: EncodedRows, partition: int, kept: KeptRows
 ) -> dict[str, dict[str, EncodedOrCells]]:
-    """Return the encoded rows of a partition by split and output, in the order of the source.
-
-    `row_ids`, `splits` and `repeats` have a number, and `outputs` and `missing_codes` a row, for each kept row.
-    """
-    chosen = {split: rows.rows_in_split(code, splits, repeats) for split, code in SPLITS.items()}
+    """Return the encoded rows of a partition by split and output, in the order of the source."""
+    chosen = {split: rows.rows_in_split(code, kept.splits, kept.repeats) for split, code in SPLITS.items()}
     present = {split: order for split, order in chosen.items() if len(order)}
-    _save_missing_cells(folder, partition, missing_codes, rows.first_rows(partition, present, {}))
+    _save_missing_cells(folder, partition, kept.missing_codes, rows.first_rows(partition, present, {}))
     encoded: dict[str, dict[str, EncodedOrCells]] = {split: {} for split in present}
-    for name, array in _check_outputs(rows, row_ids, outputs):
+    for name, array in kept.outputs:
         for split, order in present.items():
-            is_identity = len(present) == 1 and _is_identity(order, len(splits))
+            is_identity = len(present) == 1 and _is_identity(order, len(kept.splits))
             encoded[split][name] = array if is_identity else take(array, order)
     return encoded
 
 
-def save_encoded(
-    folder: Folder,
-    rows: EncodedRows,
-    partition: int,
-    row_ids: np.ndarray,
-    splits: np.ndarray,
-    repeats: np.ndarray,
-    outputs: Outputs,
-    missing_codes: MissingCodes,
-) -> None:
-    """Write the encoded rows of a partition to its file; for the parameters, see `group_by_split`."""
-    order, positions = rows.order(partition, splits, repeats)
+def save_encoded(folder: Folder, rows: EncodedRows, partition: int, kept: KeptRows) -> None:
+    """Write the encoded rows of a partition to its file."""
+    order, positions = rows.order(partition, kept.splits, kept.repeats)
     present = rows._present_splits(partition)
     ends = {split: rows.placement.counts[partition, SPLITS[split]] for split in present}
     chosen = {split: order[rows.placement.offset(partition, split) :][: ends[split]][:FIRST_ROWS] for split in present}
     first_rows = rows.first_rows(partition, chosen, dict(zip(present, positions, strict=False)))
-    _save_missing_cells(folder, partition, missing_codes, first_rows)
-    is_identity = _is_identity(order, len(splits))
+    _save_missing_cells(folder, partition, kept.missing_codes, first_rows)
+    is_identity = _is_identity(order, len(kept.splits))
     cells = []
     with write_with_checksum(folder, scratch_name("encoded", partition)) as write:
         size = 0
-        for _, array in _check_outputs(rows, row_ids, outputs):
+        for _, array in kept.outputs:
             if isinstance(array, np.ndarray):
                 size += write(np.ascontiguousarray(array) if is_identity else take(array, order))
             else:
@@ -272,7 +277,7 @@ def save_encoded(
 
 
 def _save_missing_cells(
-    folder: Folder, partition: int, missing_codes: MissingCodes, first_rows: Iterable[tuple[str, int, int]]
+    folder: Folder, partition: int, missing_codes: Mapping[str, np.ndarray], first_rows: Iterable[tuple[str, int, int]]
 ) -> None:
     """Write the missing and unreadable cells of the first rows of splits to a file, if any are."""
     missing_cells: list[MissingCell] = [
@@ -306,16 +311,6 @@ def _write_varlen(write: Callable[..., int], varlen: Sequence[tuple[np.ndarray, 
         offset += data.size
     for _, data in varlen:
         write(data)
-
-
-def _check_outputs(rows: EncodedRows, row_ids: np.ndarray, outputs: Outputs) -> Outputs:
-    """Yield the row ids, then each output; assert that names, types and order are as in the layout."""
-    for column, (name, array) in zip(rows.columns, itertools.chain([(ROW_ID.name, row_ids)], outputs), strict=True):
-        if isinstance(array, np.ndarray):
-            actual = (name, array.dtype, array.shape[1:])
-            assert actual == (column.name, np.dtype(column.dtype), column.shape), (actual, column)
-        assert isinstance(array, np.ndarray) == (column.name not in rows.media), column
-        yield name, array
 
 
 def _is_identity(order: np.ndarray, rows: int) -> bool:
@@ -363,3 +358,81 @@ def cells_from_varlen(varlen: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.Str
         columns.append(pc.if_else(present, column, pa.scalar(None, pa.large_binary())).cast(field.type))
     missing = pc.and_(columns[0].is_null(), columns[1].is_null())
     return pa.StructArray.from_arrays(columns, fields=list(STORED_TYPE), mask=missing)
+
+
+@dataclass(frozen=True)
+class Encode:
+    """The task that encodes the rows of a partition in the order of its splits.
+
+    A partition that was encoded before, by a lost worker or a killed write, is not encoded again.
+
+    Attributes
+    ----------
+    features, learned : mapping
+        The features and their learned states.
+    rows : EncodedRows
+        The format of the encoded rows.
+    reader : PartitionReader
+        The reader of the parsed rows.
+    scratch : Folder
+        The folder of scratch files.
+    assignments_stored : bool
+        Whether splits and repeats of rows are read from scratch, or computed from row numbers.
+    removes_parsed : bool
+        Whether to remove the parsed rows of the partition, if no other task reads them.
+    """
+
+    features: Mapping[str, Feature]
+    learned: Mapping[str, Any]
+    rows: EncodedRows
+    reader: PartitionReader
+    scratch: Folder
+    assignments_stored: bool
+    removes_parsed: bool
+
+    def __call__(self, context: PartitionContext) -> int:
+        """Save the encoded rows of a partition, and return their number."""
+        number = context.number
+        if not is_intact(self.scratch, scratch_name("encoded", number)):
+            save_encoded(self.scratch, self.rows, number, self._encode(context))
+        if self.removes_parsed:
+            self.scratch.remove(scratch_name("parsed", number))
+        return int(self.rows.placement.counts[number].sum())
+
+    def encode_by_split(self, context: PartitionContext) -> dict[str, dict[str, EncodedOrCells]]:
+        """Return the encoded rows of a partition instead of saving them."""
+        return group_by_split(self.scratch, self.rows, context.number, self._encode(context))
+
+    def _encode(self, context: PartitionContext) -> KeptRows:
+        """Return the encoded rows of a partition that are in a split."""
+        placement, number = self.rows.placement, context.number
+        splits, repeats = self._read_assignment(context)
+        keep = splits != DROPPED
+        parsed, source = self.reader.read(self.features, fold_columns(self.features), number)
+        missing_codes: dict[str, np.ndarray] | None = {} if self._has_first_rows(number) else None
+        columns = completed_columns(
+            self.features, self.learned, context, parsed, missing_codes=missing_codes, splits=splits
+        )
+        add_fold_numbers(self.features, context, source, columns, splits == TRAIN)
+        row_ids = placement.source_starts[number] + np.flatnonzero(keep)
+        outputs = encoded_outputs(self.features, self.learned, columns, keep, keep_media_cells=True)
+        kept_codes = {name: codes[keep] for name, codes in (missing_codes or {}).items()}
+        return KeptRows(splits[keep], repeats[keep], itertools.chain([(ROW_ID.name, row_ids)], outputs), kept_codes)
+
+    def _has_first_rows(self, number: int) -> bool:
+        """Return whether a partition may have rows among the first rows of a split."""
+        placement = self.rows.placement
+        return self.rows.seed is not None or any(
+            placement.starts(split)[number] < FIRST_ROWS for split in placement.rows
+        )
+
+    def _read_assignment(self, context: PartitionContext) -> tuple[np.ndarray, np.ndarray]:
+        """Return the split and the number of repeats of each row."""
+        if not self.assignments_stored:
+            return Assignment({}).assign(
+                context, *make_columnless_rows(self.rows.placement.source_rows[context.number])
+            )
+        table = read_saved_table(self.scratch, scratch_name("placed", context.number))
+        splits = table["split"].to_numpy()
+        repeats = table["repeats"].to_numpy() if "repeats" in table.column_names else np.ones(len(splits), np.int64)
+        return splits, repeats

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sklearn.base import clone
 
 from daskprep.features import Learned
-from daskprep.features.table import PartitionContext
+from daskprep.passes.table import PartitionContext
 from daskprep.split import KFold, TimeSeriesSplit
 from daskprep.split.time_series import select_fold
 from daskprep.storage.checkpoint import read_checkpoint, write_checkpoint
@@ -91,11 +91,11 @@ class FoldedJob(WriteJob):
         self, jobs: Sequence[WriteJob], background: Executor
     ) -> tuple[dict[str, FileEntry], list[PreparedWrite | None]]:
         """Run the first passes of all folds; return the same as `_resume_folds`."""
-        census, contexts, (full_state, *states), _ = self._scan_and_learn()
+        census, contexts, (full_state, *states) = self._scan()
         entries = self._save_state(full_state)
         prepared: list[PreparedWrite | None] = []
         for number, (job, learned) in enumerate(zip(jobs, states, strict=True)):
-            scan_result = ScanResult(census, [_hold_out_fold(context, number) for context in contexts], [learned], [])
+            scan_result = ScanResult(census, [_hold_out_fold(context, number) for context in contexts], [learned])
             prepared.append(None if _is_committed(job) else job._prepare(background, scan_result))
         write_checkpoint(self.scratch, _CHECKPOINT_FILE, entries)
         return entries, prepared

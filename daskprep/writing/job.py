@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
+import pyarrow as pa
 
 from daskprep import partitions
-from daskprep.assignment import PartitionCounts
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
 from daskprep.features import Feature, Learned
-from daskprep.features.fitting import learn_partitions
-from daskprep.features.partition_context import (
-    MapPartition,
-    PartitionReader,
-    add_fold_assignments,
-    contexts_from_census,
-    contexts_from_row_counts,
-    contexts_without_reading,
-    fold_columns,
-    run_pass,
-    select_census_features,
-)
-from daskprep.features.table import PartitionCensus, PartitionContext, take_census
+from daskprep.features.base import may_drop_rows
+from daskprep.passes.assignment import Assignment, count_rows
+from daskprep.passes.contexts import ContextPlan, add_first_rows, assignment_columns, census_of_rows, fold_columns
+from daskprep.passes.engine import PartitionReader, begin_stage, run_pass
+from daskprep.passes.fitting import learn_partitions
+from daskprep.passes.scratch import SpillingParser, parsing_checkpoint, scratch_name, scratch_reader
+from daskprep.passes.table import Parsed, PartitionCensus, PartitionContext
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.state import state_files
@@ -38,14 +30,12 @@ from daskprep.storage.files import Folder
 from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
 from daskprep.storage.threads import InlineExecutor
-from daskprep.writing.encoded import EncodedRows
+from daskprep.writing.encoded import Encode, EncodedRows
 from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
-from daskprep.writing.passes import AssignSplits, Encode, ParseAndSpill, scan_and_summarize
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT_FILE, SavedLearned, WritePlan, choose_layout
 from daskprep.writing.recipe import Options, Recipe, digest_of_partitioning
-from daskprep.writing.rejects import join_rejects
-from daskprep.writing.scratch import ScannedRows, ScratchSource, scratch_name
+from daskprep.writing.rejects import AssignSplits, join_rejects
 from daskprep.writing.versions import commit
 
 # One waits for the disk while the other saves the fitted state.
@@ -66,12 +56,11 @@ class PreparedWrite(NamedTuple):
 
 
 class ScanResult(NamedTuple):
-    """The results of the scan of a source; an empty field still has to be computed."""
+    """The results of the passes that read the source, and learn from it."""
 
-    census: list[PartitionCensus]  # by partition
+    census: list[PartitionCensus]  # by partition; without counts if they are still to be counted
     contexts: list[PartitionContext]  # by partition
     states: Sequence[Mapping[str, Learned]]  # the learned states by feature; with folds, also without each fold
-    partition_counts: list[PartitionCounts]  # by partition, of the rows that are written
 
 
 @dataclass(frozen=True)
@@ -192,50 +181,86 @@ class WriteJob:
                 self._write_rejects(plan, receipts)
         self.scratch_root.remove_all()
 
-    def _scan_and_learn(self) -> ScanResult:
-        """Return the results of the scan, with contexts and states computed from the parsed rows if necessary."""
-        scan_result = self._scan()
-        scanned = self._scanned_rows([partition.rows for partition in scan_result.census])
-        if not scan_result.contexts:
-            contexts = contexts_from_census(scan_result.census, self.recipe.features, self.recipe.split, scanned)
-            scan_result = scan_result._replace(contexts=add_fold_assignments(scanned, self.recipe.features, contexts))
-        return (
-            scan_result
-            if scan_result.states
-            else scan_result._replace(states=self._learn(scanned, scan_result.contexts))
-        )
+    def _scan(self) -> ScanResult:
+        """Read and parse every partition once, and learn in the same pass unless training rows depend on the census."""
+        recipe, source = self.recipe, self.source
+        if source.row_counts is not None and not sum(source.row_counts):
+            raise ColumnError(_NO_ROWS)
+        plan = ContextPlan.for_learning(recipe.features, recipe.split)
+        fit_plan = plan if recipe.fit_on == "train" else ContextPlan.for_learning(recipe.features)
+        reader = PartitionReader(source, SpillingParser(recipe.features, recipe.raw_columns, self.scratch))
+        states: Sequence[Mapping[str, Learned]] = [] if recipe.learned is None else [recipe.learned]
+        contexts: list[PartitionContext] = []
+        checkpoint = parsing_checkpoint(self.scratch, "scan")
+        if states or fit_plan.needs_reading(source):
+            report = begin_stage(self.progress, "reading", source)
+            census: list[PartitionCensus] = run_pass(reader, plan.census, checkpoint=checkpoint, advance=report)
+        else:
+            advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
+            by_number: dict[int, PartitionCensus] = {}
+
+            # Called by one thread at a time, with partitions in the order in which they finish.
+            def record(scanned: tuple[int, PartitionCensus]) -> None:
+                by_number[scanned[0]] = scanned[1]
+                advance(rows=scanned[1].rows)
+
+            folds = recipe.split is not None and recipe.split.folds
+            counts_rows = fit_plan is plan and not (self._stores_assignments or self._imputed_features or folds)
+
+            def take_census(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
+                taken: PartitionCensus = plan.census.map(context, parsed, table)
+                return replace(taken, counts=count_rows(context, taken.rows)) if counts_rows else taken
+
+            contexts = fit_plan.make_contexts(PartitionReader(source))
+            states = self._learn(reader, contexts, checkpoint, census=take_census, advance=record)
+            census = [by_number[number] for number in range(source.npartitions)]
+        rows = [partition.rows for partition in census]
+        if not sum(rows):
+            raise ColumnError(_NO_ROWS)
+        parsed = self._parsed_rows(rows)
+        if not contexts or fit_plan is not plan:
+            contexts = plan.make_contexts(parsed, census)
+        if not states:
+            learning = contexts if fit_plan is plan else [replace(context, assignment=None) for context in contexts]
+            report = begin_stage(self.progress, "learning", parsed.source)
+            states = self._learn(parsed, learning, parsing_checkpoint(self.scratch, "learn"), advance=report)
+        return ScanResult(census, add_first_rows(contexts, rows), states)
+
+    def _learn(
+        self, reader: PartitionReader, contexts: Sequence[PartitionContext], checkpoint: Checkpoint, **options: Any
+    ) -> list[dict[str, Learned]]:
+        scratch = self.scratch.path if self.scratch.is_local else self.options.scratch
+        features, columns = self.recipe.features, self.recipe.raw_columns
+        return learn_partitions(reader, features, columns, contexts, scratch=scratch, checkpoint=checkpoint, **options)
 
     def _prepare(self, background: Executor, scan_result: ScanResult | None = None) -> PreparedWrite:
         """Return the result of the passes before encoding; `scan_result` is computed if None."""
         recipe = self.recipe
-        census, contexts, [learned], partition_counts = scan_result or self._scan_and_learn()
-        scanned = self._scanned_rows([partition.rows for partition in census])
+        census, contexts, [learned] = scan_result or self._scan()
+        rows = [partition.rows for partition in census]
         saved = self._saved_learned(learned)
         # Tasks of other processes read the fitted state from a file, which must exist first.
         state_future = background.submit(self._save_state, learned)
         if state_future.done() or not (partitions.is_in_process() or saved.save_checkpoint()):
             state_future.result()
-        assignment = recipe.assignment(saved)
+        assignment = Assignment(recipe.features, recipe.split, recipe.balance, saved)
         assign_splits = None
         if self._stores_assignments:
-            assign_splits = AssignSplits(
-                assignment.dropping, saved, self.scratch, _partition_starts(census), recipe.split
-            )
-        if not partition_counts:
-            contexts, partition_counts = assignment.count_partitions(
-                scanned, assignment.add_repeats(scanned, contexts), self._imputed_features, assign_splits
+            assign_splits = AssignSplits(assignment.dropping, saved, self.scratch, recipe.split)
+        if not all(partition.counts for partition in census):
+            reader = self._parsed_rows(rows)
+            contexts, census = assignment.count_partitions(
+                reader, assignment.add_repeats(reader, contexts), self._imputed_features, assign_splits
             )
         if self._stores_assignments:  # encoding reads splits and repeats from scratch
-            contexts = [dataclasses.replace(context, assignment=None, repeats=None) for context in contexts]
-        placement = Placement.from_counts(
-            [one.rows for one in partition_counts], [one.counts for one in partition_counts]
-        )
+            contexts = [replace(context, assignment=None, repeats=None) for context in contexts]
+        placement = Placement.from_counts(rows, [partition.counts for partition in census])
         if not placement.rows:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
             )
         layout = choose_layout(recipe.features, learned, placement.rows, self.options)
-        plan = WritePlan(layout, placement, tuple(one.rejects for one in partition_counts))
+        plan = WritePlan(layout, placement, tuple(partition.rejects for partition in census))
         if not self._imputed_features:
             # A write with this file resumes from here, so it is saved after the state and after all scratch files.
             state_future = background.submit(self._save_checkpoint, plan, state_future)
@@ -258,8 +283,9 @@ class WriteJob:
             return None
         state_future: Future[_Files] = Future()
         state_future.set_result(entries)
-        contexts = contexts_from_row_counts(rows, None if self._stores_assignments else self.recipe.split)
-        contexts = add_fold_assignments(self._scanned_rows(rows), self.recipe.features, contexts)
+        split = None if self._stores_assignments else self.recipe.split
+        context_plan = ContextPlan({}, split, self.recipe.features)
+        contexts = context_plan.make_contexts(self._parsed_rows(rows), census_of_rows(rows))
         return PreparedWrite(self._saved_learned(), plan, contexts, state_future)
 
     def _is_usable(self, plan: WritePlan, number: int) -> bool:
@@ -280,10 +306,9 @@ class WriteJob:
         """The scratch folder for the current partitions of the source: it cannot be used with other partitions."""
         return self.scratch_root / digest_of_partitioning(self.source)
 
-    def _scanned_rows(self, rows: Sequence[int]) -> ScannedRows:
+    def _parsed_rows(self, rows: Sequence[int]) -> PartitionReader:
         """Return a reader of the parsed rows; `rows` are the numbers of rows of the partitions."""
-        folder, names = self.parsed or self.scratch, list(self.recipe.features)
-        return ScannedRows(ScratchSource(folder, rows, names, self.recipe.raw_columns))
+        return scratch_reader(self.parsed or self.scratch, rows, list(self.recipe.features), self.recipe.raw_columns)
 
     @property
     def _imputed_features(self) -> dict[str, Feature]:
@@ -298,74 +323,8 @@ class WriteJob:
     @property
     def _stores_assignments(self) -> bool:
         """Whether splits and repeats depend on cells and are stored in scratch, not computed from row numbers."""
-        return not self.recipe.assignment(self._saved_learned()).needs_row_counts_only
-
-    def _scan(self) -> ScanResult:
-        """Read every partition once, and also learn from it, unless the training rows depend on the census."""
-        recipe, source = self.recipe, self.source
-        states: Sequence[Mapping[str, Learned]] = [] if recipe.learned is None else [recipe.learned]
-        if source.row_counts is not None and not sum(source.row_counts):
-            raise ColumnError(_NO_ROWS)
-        rows = PartitionReader(source, ParseAndSpill(recipe.raw_columns, self.scratch))
-        census_features, partition_counts = (
-            select_census_features(recipe.features, recipe.split),
-            list[PartitionCounts](),
-        )
-        split = recipe.split if recipe.fit_on == "train" else None
-        contexts = contexts_without_reading(rows, recipe.features, split)
-        if not states and contexts is not None:
-            advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
-            scanned_partitions: dict[int, tuple[int, PartitionCensus, PartitionCounts | None]] = {}
-
-            # Called by one thread at a time, with partitions in the order in which they finish.
-            def record_scan(scanned: tuple[int, PartitionCensus, PartitionCounts | None]) -> None:
-                scanned_partitions[scanned[0]] = scanned
-                advance(rows=scanned[1].rows)
-
-            counts_rows = split is recipe.split and not (
-                self._stores_assignments or self._imputed_features or (split and split.folds)
-            )
-            map_partition: MapPartition = functools.partial(
-                scan_and_summarize, recipe.features, census_features, recipe.split, counts_rows
-            )
-            checkpoint = self._checkpoint("scan")
-            states = self._learn_rows(
-                rows,
-                recipe.raw_columns,
-                contexts,
-                map_partition=map_partition,
-                checkpoint=checkpoint,
-                advance=record_scan,
-            )
-            ordered_scans = [scanned_partitions[number] for number in range(source.npartitions)]
-            census, partition_counts = (
-                [partition for _, partition, _ in ordered_scans],
-                [counts for *_, counts in ordered_scans if counts is not None],
-            )
-        else:
-            advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
-            map_partition = functools.partial(take_census, census_features, recipe.split)
-            census = run_pass(
-                rows,
-                "scan",
-                map_partition,
-                recipe.features,
-                recipe.raw_columns,
-                checkpoint=self._checkpoint("scan"),
-                advance=lambda one: advance(rows=one.rows),
-            )
-        if not sum(partition.rows for partition in census):
-            raise ColumnError(_NO_ROWS)
-        return ScanResult(census, contexts or [] if split is recipe.split else [], states, partition_counts)
-
-    def _learn(self, scanned: ScannedRows, contexts: Sequence[PartitionContext]) -> list[dict[str, Learned]]:
-        """Return the states learned from parsed rows."""
-        if self.recipe.fit_on == "all":
-            contexts = [dataclasses.replace(context, assignment=None) for context in contexts]
-        advance = self.progress.stage("learning", total=len(contexts), unit="partitions")
-        return self._learn_rows(
-            scanned, self.recipe.raw_columns, contexts, checkpoint=self._checkpoint("learn"), advance=advance
-        )
+        columns = assignment_columns(self.recipe.split, self.recipe.balance)
+        return bool(columns) or any(map(may_drop_rows, self.recipe.features.values()))
 
     def _remove_scratch(self) -> None:
         """Remove all scratch files but the results of finished tasks of the first passes with the same partitions."""
@@ -374,16 +333,6 @@ class WriteJob:
         if not self.source.files:
             self.scratch_root.remove_all()
         self.scratch_root.remove(*(name for name in self.scratch_root.sizes() if not name.startswith(kept_prefixes)))
-
-    def _checkpoint(self, name: str) -> Checkpoint:
-        """Return the checkpoint of a pass by name; a result in it is valid only while the parsed rows exist."""
-        return Checkpoint(self.scratch, name, functools.partial(scratch_name, "parsed"))
-
-    def _learn_rows(
-        self, rows: PartitionReader, columns: Sequence[str], contexts: Sequence[PartitionContext], **options: Any
-    ) -> list[dict[str, Learned]]:
-        folder = self.scratch.path if self.scratch.is_local else self.options.scratch
-        return learn_partitions(rows, self.recipe.features, columns, contexts, scratch=folder, **options)
 
     def _save_state(self, learned: Mapping[str, Learned]) -> _Files:
         """Write the files of the fitted state and return their entries; none in a repair."""
@@ -413,13 +362,12 @@ class WriteJob:
         # If rows are shuffled, every part has rows of every partition.
         source_parts = parts if rows.seed is None else [Part(split, 0) for split in {part.split for part in parts}]
         numbers = sorted({i for part in source_parts for i in rows.partitions_of(part.split, part.number)})
-        scanned = self._scanned_rows(rows.placement.source_rows)
         removes_parsed = not self._needs_all_partitions and self.parsed is None
         encode = Encode(
             self.recipe.features,
             saved,
             rows,
-            scanned,
+            self._parsed_rows(rows.placement.source_rows),
             self.scratch,
             assignments_stored=self._stores_assignments,
             removes_parsed=removes_parsed,
@@ -473,7 +421,3 @@ def background_executor() -> Executor:
     if partitions.worker_threads() == (1, 1):
         return InlineExecutor()
     return ThreadPoolExecutor(_SAVING_THREADS, thread_name_prefix="daskprep-save")
-
-
-def _partition_starts(census: Sequence[PartitionCensus]) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum([partition.rows for partition in census], dtype=np.int64)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daskprep.features import Feature, Learned
-from daskprep.features.fitting import empty_outputs
+from daskprep.features.arrays import empty_outputs
 from daskprep.features.media import MediaFeature
 from daskprep.state import state_from_files
 from daskprep.storage.arrays import Output

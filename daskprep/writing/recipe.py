@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from daskprep.assignment import Assignment
 from daskprep.balance import Balance
 from daskprep.errors import ConfigError
 from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
-from daskprep.features.partition_context import assignment_columns, fold_columns
-from daskprep.features.table import learning_columns
 from daskprep.parametrized import is_integer
+from daskprep.passes.contexts import assignment_columns, fold_columns
+from daskprep.passes.table import learning_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.split import Splitter
@@ -49,10 +48,6 @@ class Recipe:
     learned: Mapping[str, Learned] | None
     describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]]
     targets: tuple[str, ...] = ()
-
-    def assignment(self, learned: Mapping[str, Learned] | None) -> Assignment:
-        """Return the assignment of rows to splits, with dropped and repeated rows, for learned states."""
-        return Assignment(self.features, self.split, self.balance, learned)
 
     @property
     def media(self) -> dict[str, MediaFeature]:

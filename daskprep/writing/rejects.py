@@ -1,8 +1,9 @@
-"""The table of rejects: row id, column and reason of each dropped row and each medium with a fill value."""
+"""The assignment of rows to splits in scratch, and the table of rejects: row id, column and reason of dropped rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -12,16 +13,50 @@ import pyarrow.parquet as pq
 
 from daskprep.features import Feature
 from daskprep.features.base import find_dropped_rows, kind_with_article
+from daskprep.features.checking import column_error_context
 from daskprep.features.media import MediaFeature
-from daskprep.features.table import Parsed, column_error_context
+from daskprep.passes.scratch import read_saved_table, save_table, scratch_name
+from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.sources.object_cells import format_cell
 from daskprep.split import DROPPED, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA
-from daskprep.writing.scratch import read_saved_table, scratch_name
 
 _GROUP_ROWS = 131_072
 _MAX_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class AssignSplits:
+    """The task that saves split and repeats of every row of a partition, and its rejects, in `scratch`.
+
+    Attributes
+    ----------
+    dropping : mapping
+        The features that drop rows.
+    learned : mapping
+        The learned states by feature.
+    scratch : Folder
+        The folder of scratch files.
+    split : Splitter or None
+        The split, which may exclude rows.
+    """
+
+    dropping: Mapping[str, Feature]
+    learned: Mapping[str, Any]
+    scratch: Folder
+    split: Splitter | None
+
+    def __call__(self, context: PartitionContext, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
+        """Save the assignment of a partition, and return its number of rejects."""
+        rejects = 0
+        if (splits == DROPPED).any():
+            reject_table = list_rejects(self.dropping, self.learned, parsed, context.first_row, splits, self.split)
+            save_table(self.scratch, scratch_name("rejects", context.number), reject_table)
+            rejects = len(reject_table)
+        columns = {"split": splits} if context.repeats is None else {"split": splits, "repeats": repeats}
+        save_table(self.scratch, scratch_name("placed", context.number), pa.table(columns))
+        return rejects
 
 
 def list_rejects(

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskprep.assignment import take_sample
 from daskprep.balance import balance_from_dict
 from daskprep.dataset import Damage, Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
-from daskprep.features.table import source_columns
+from daskprep.passes.assignment import take_sample
+from daskprep.passes.table import source_columns
 from daskprep.sources import Source, as_source, read_files
 from daskprep.sources.composed import combine_splits
 from daskprep.split import split_from_dict

@@ -15,7 +15,7 @@ from daskprep import partitions
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, StorageFullError
 from daskprep.features import Learned
 from daskprep.features.base import all_outputs
-from daskprep.features.fitting import bind_features
+from daskprep.passes.fitting import bind_features
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.storage import Folder

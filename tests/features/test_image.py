@@ -21,8 +21,8 @@ from daskprep.features import Learned
 from daskprep.features.base import find_dropped_rows, may_drop_rows
 from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
-from daskprep.features.table import parse_columns
 from daskprep.media.pixels import encode_png
+from daskprep.passes.table import parse_columns
 from daskprep.summaries.file_sample import mean_image
 
 SMALL = {"height": 2, "width": 3, "num_channels": 1}

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import find_dropped_rows, validate
-from daskprep.features.fitting import encode_source, learn_source
-from daskprep.features.table import parse_columns
 from daskprep.features.timeseries import LearnedTimeseries, Timeseries
+from daskprep.passes.encoding import encode_source
+from daskprep.passes.fitting import learn_source
+from daskprep.passes.table import parse_columns
 from daskprep.sources import as_source
 
 nan = np.nan

@@ -19,9 +19,10 @@ import daskprep as dp
 from daskprep import partitions
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import ConfigError, IncompleteDatasetError
+from daskprep.passes import scratch
 from daskprep.sources import base, read_files
 from daskprep.storage import Folder, files, layout
-from daskprep.writing import parts, passes, plan, scratch
+from daskprep.writing import encoded, parts, plan, rejects
 
 pytestmark = pytest.mark.cluster
 
@@ -89,7 +90,8 @@ def reads_nothing(monkeypatch) -> None:
     for kind in (base.FileFragment, base.JoinedFragment, scratch.ScratchFragment):
         monkeypatch.setattr(kind, "read", refuse)
     monkeypatch.setattr(partitions.graphs, "table_from_pandas", refuse)
-    for task in (passes.ParseAndSpill, passes.AssignSplits, passes.Encode, parts.PartWriter):
+    monkeypatch.setattr(scratch.SpillingParser, "parse", refuse)
+    for task in (rejects.AssignSplits, encoded.Encode, parts.PartWriter):
         monkeypatch.setattr(task, "__call__", refuse)
 
 
@@ -120,7 +122,7 @@ def test_dask_frames_are_written_by_workers_alone(cluster, table, file, tmp_path
 
 def test_pandas_frames_stay_in_this_process(cluster, table, tmp_path, monkeypatch):
     expected = write_on_threads(table, tmp_path / "threads.dp")
-    for task in (passes.AssignSplits, passes.Encode, parts.PartWriter):
+    for task in (rejects.AssignSplits, encoded.Encode, parts.PartWriter):
         monkeypatch.setattr(task, "__call__", refuse)
     write(table, tmp_path / "cluster.dp")
     assert content(tmp_path / "cluster.dp") == expected
@@ -191,7 +193,7 @@ def process_ids(client: Client) -> set[int]:
 # At a receipt, the files of its part are there.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("module", "owner", "function"), [(passes, "", "save_encoded"), (parts, "Receipt", "to_bytes")]
+    ("module", "owner", "function"), [(encoded, "", "save_encoded"), (parts, "Receipt", "to_bytes")]
 )
 def test_a_worker_that_is_killed_changes_nothing(cluster, table, file, tmp_path, module, owner, function):
     expected = write_on_threads(table, tmp_path / "threads.dp")

@@ -16,10 +16,10 @@ import pytest
 import daskprep as dp
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError
+from daskprep.passes.scratch import SpillingParser
 from daskprep.sources import read_files
 from daskprep.storage import Folder, layout
 from daskprep.writing.parts import PartWriter
-from daskprep.writing.passes import ParseAndSpill
 
 ROWS = 200
 
@@ -149,8 +149,8 @@ def test_writing_again_reads_and_writes_nothing(file, store, monkeypatch):
     url, options = store
     Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
     first = write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
-    for task in (PartWriter, ParseAndSpill):
-        monkeypatch.setattr(task, "__call__", None)
+    monkeypatch.setattr(PartWriter, "__call__", None)
+    monkeypatch.setattr(SpillingParser, "parse", None)
     filesystem = Folder.open(url, options).filesystem
     monkeypatch.setattr(type(filesystem), "_pipe_file" if filesystem.async_impl else "pipe_file", None)
     again = write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
@@ -339,7 +339,7 @@ def test_credentials_in_a_url_are_neither_shown_nor_kept(file, tmp_path):
 
 
 def test_a_store_that_cannot_be_written_to_is_refused_before_a_row_is_read(file, s3, monkeypatch):
-    monkeypatch.setattr(ParseAndSpill, "__call__", None)
+    monkeypatch.setattr(SpillingParser, "parse", None)
     with pytest.raises((ConfigError, FileNotFoundError), match="s3://no-such-bucket"):
         write(file, "s3://no-such-bucket/a.dp", s3.storage_options)
 

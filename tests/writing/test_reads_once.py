@@ -18,9 +18,9 @@ import daskprep as dp
 from daskprep import classes, partitions
 from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError, StorageFullError
-from daskprep.features import partition_context
+from daskprep.passes import contexts, scratch
 from daskprep.sources import as_source, frames, read_files
-from daskprep.writing import fit, passes, scratch
+from daskprep.writing import fit, rejects
 from daskprep.writing.parts import PartWriter
 
 ROWS = 240
@@ -161,14 +161,14 @@ def small_censuses(monkeypatch) -> list[int]:
     """Let a split by time look at its rows twice, as it does where there are many times; return what it looked at."""
     monkeypatch.setattr(classes, "MAX_BUCKETS", 16)
     looked: list[int] = []
-    original = partition_context.kept_rows
+    original = contexts.kept_rows
 
     def kept_rows(*arguments: Any) -> Any:
         looked.append(1)
         return original(*arguments)
 
     # Called there by who looks again alone.
-    monkeypatch.setattr(partition_context, "kept_rows", kept_rows)
+    monkeypatch.setattr(contexts, "kept_rows", kept_rows)
     return looked
 
 
@@ -209,12 +209,12 @@ def test_only_the_columns_that_are_needed_are_read(table, tmp_path, monkeypatch)
 def test_rows_between_passes_are_read_only_for_what_cells_decide(table, tmp_path, monkeypatch, make, times):
     source, _ = counted_parquet(table, tmp_path, monkeypatch)
     reads, placed = [], []
-    read, place = scratch.ScratchFragment.read, passes.AssignSplits.__call__
+    read, place = scratch.ScratchFragment.read, rejects.AssignSplits.__call__
     monkeypatch.setattr(
         scratch.ScratchFragment, "read", lambda self, names: reads.append(self.name) or read(self, names)
     )
     monkeypatch.setattr(
-        passes.AssignSplits, "__call__", lambda self, *given: placed.append(given) or place(self, *given)
+        rejects.AssignSplits, "__call__", lambda self, *given: placed.append(given) or place(self, *given)
     )
     make().fit_write(source, tmp_path / "a.dp")
     assert set(Counter(reads).values()) == {times}
@@ -312,7 +312,7 @@ def test_a_fit_parses_text_again_where_the_disk_is_full(table, tmp_path, monkeyp
             raise StorageFullError(28, "no room")
         scratch.save_parsed(folder, partition, *rows)
 
-    monkeypatch.setattr(passes, "save_parsed", save)
+    monkeypatch.setattr(scratch, "save_parsed", save)
     prep = balanced().fit(source)
     assert len(saved) >= 3
     assert len(reads) > source.npartitions

@@ -187,7 +187,7 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise AssertionError("the source was read")
 
     with monkeypatch.context() as patch:
-        patch.setattr("daskprep.writing.passes.ParseAndSpill.__call__", refuse)
+        patch.setattr("daskprep.passes.scratch.SpillingParser.parse", refuse)
         yield
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.balance import PartitionRepeats
-from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
+from daskprep.errors import RejectedValueError
 from daskprep.features.base import (
     Contract,
     MediaContract,
@@ -22,7 +21,13 @@ from daskprep.features.base import (
     kind_with_article,
 )
 from daskprep.features.cells import one_array
-from daskprep.features.checking import check_outputs, check_same_layout, empty_arrays, encode_fill_value
+from daskprep.features.checking import (
+    check_outputs,
+    check_same_layout,
+    column_error_context,
+    empty_arrays,
+    encode_fill_value,
+)
 from daskprep.features.missing import NeighbourImputer, valid_mask
 from daskprep.kernels import unwrap_mixed_column
 from daskprep.sources.arrow_types import cell_type, class_column, declared_order
@@ -36,6 +41,8 @@ from daskprep.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, 
 
 _PARTITION_BITS = 40  # (partition, row) as one integer orders rows before the row counts of partitions are available
 
+AnyFeature = TypeVar("AnyFeature", bound=Contract)
+
 
 @dataclass(frozen=True)
 class PartitionContext:
@@ -45,6 +52,8 @@ class PartitionContext:
     ----------
     number : int
         Number of the partition, from 0.
+    first_row : int
+        Row number in the source of its first row, once rows are counted.
     border_values : mapping
         By feature, values of neighboring partitions from which its imputer fills cells at the borders.
     assignment : PartitionAssignment or None
@@ -60,6 +69,7 @@ class PartitionContext:
     """
 
     number: int = 0
+    first_row: int = 0
     border_values: Mapping[str, Any] = field(default_factory=dict)
     assignment: PartitionAssignment | None = None
     n_folds: int = 0
@@ -71,7 +81,7 @@ class PartitionContext:
 @checkpointable
 @dataclass(frozen=True)
 class PartitionCensus:
-    """Counts and borders of one partition, for planning the contexts of other partitions.
+    """Counts and borders of one partition, for the contexts of other partitions.
 
     Attributes
     ----------
@@ -81,11 +91,20 @@ class PartitionCensus:
         By feature, the result of `NeighbourImputer.find_border`.
     split : Any
         Result of `Splitter.census`; None without a split.
+    counts : tuple of int
+        Rows of train, validation and test, once assigned; a repeated row counts once per copy.
+    rejects : int
+        Rejects stored: pairs of a dropped row and a reason.
+    left_out : int
+        Rows that belong to no split, such as rows dropped for a missing or unreadable value.
     """
 
     rows: int
     borders: Mapping[str, Any]
     split: Any = None
+    counts: tuple[int, ...] = ()
+    rejects: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,19 +161,6 @@ def get_fit_imputer(feature: Contract) -> NeighbourImputer | None:
     return imputer if imputer is not None and imputer.used_in_fit else None
 
 
-@contextlib.contextmanager
-def column_error_context(name: str) -> Iterator[None]:
-    """Prefix errors in the body with the column's name, and turn errors of Arrow and UTF-8 into ColumnError."""
-    try:
-        yield
-    except DaskprepError as error:
-        raise type(error)(f'column "{name}": {error}') from error
-    except UnicodeDecodeError as error:
-        raise ColumnError(f'column "{name}": holds text that is not UTF-8 ({error}); decode or correct it') from error
-    except pa.ArrowException as error:
-        raise ColumnError(f'column "{name}": cannot be read: {error}') from error
-
-
 def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ()) -> list[str]:
     """Return the columns that the features read, followed by `others`, without duplicates."""
     columns = [column for name, feature in features.items() for column in feature.reads(name)]
@@ -164,6 +170,11 @@ def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ())
 def learning_columns(features: Mapping[str, Contract]) -> list[str]:
     """Return the columns, such as targets, that features learn from in addition to their own, without duplicates."""
     return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
+
+
+def select_dropping_features(features: Mapping[str, AnyFeature]) -> dict[str, AnyFeature]:
+    """Return the features with "drop_row", which drop rows before learning."""
+    return {name: feature for name, feature in features.items() if drops_missing(feature)}
 
 
 def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:

@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,52 +19,26 @@ from daskprep.balance import Balance
 from daskprep.errors import ConfigError
 from daskprep.features import Feature
 from daskprep.features.base import find_dropped_rows, may_drop_rows
-from daskprep.features.fitting import bind_features
-from daskprep.features.partition_context import (
-    PartitionReader,
-    assignment_columns,
-    default_contexts,
-    exchange_borders,
-    plan_contexts,
-    run_pass,
+from daskprep.features.checking import column_error_context
+from daskprep.parametrized import is_integer, to_json_value
+from daskprep.passes.contexts import ContextPlan, assignment_columns, exchange_borders
+from daskprep.passes.engine import PartitionReader, Pass, make_columnless_rows, run_pass
+from daskprep.passes.fitting import bind_features
+from daskprep.passes.table import (
+    Parsed,
+    PartitionCensus,
+    PartitionContext,
+    collect_borders,
+    kept_rows,
     select_dropping_features,
 )
-from daskprep.features.table import Parsed, PartitionContext, collect_borders, column_error_context, kept_rows
-from daskprep.parametrized import is_integer, to_json_value
 from daskprep.sources import Source
 from daskprep.sources.composed import SPLIT, get_splits, select_rows
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
 from daskprep.split.random import RandomAssignment, sample_rows
 from daskprep.split.time_series import PeriodAssignment
-from daskprep.storage.checkpoint import checkpointable
 
 RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], int]
-
-
-@checkpointable
-@dataclass(frozen=True)
-class PartitionCounts:
-    """Numbers of rows of one partition.
-
-    Attributes
-    ----------
-    rows : int
-        Rows in the source.
-    counts : tuple of int
-        Rows of train, validation and test; a repeated row counts once per copy.
-    borders : mapping of str to object
-        By feature, the values at the borders of the partition, which other partitions need for imputation.
-    rejects : int
-        Rejects stored: pairs of a dropped row and a reason.
-    left_out : int
-        Rows that belong to no split, such as rows dropped for a missing or unreadable value.
-    """
-
-    rows: int
-    counts: tuple[int, ...]
-    borders: Mapping[str, Any] = field(default_factory=dict)
-    rejects: int = 0
-    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,29 +77,34 @@ class Assignment:
             return select_dropping_features(self.features)
         return {name: feature for name, feature in self.features.items() if may_drop_rows(feature)}
 
-    @property
-    def needs_row_counts_only(self) -> bool:
-        """Whether row counts determine the assignment, so that no cell is read."""
-        return not (self.dropping or self.columns)
+    def make_contexts(
+        self, reader: PartitionReader, cross_fitted: Mapping[str, Feature] = MappingProxyType({})
+    ) -> list[PartitionContext]:
+        """Return a context for each partition with its share of split and balance, in as few passes as possible.
 
-    def make_contexts(self, rows: PartitionReader) -> list[PartitionContext]:
-        """Return a context for each partition with its share of split and balance, in as few passes as possible."""
-        return self.add_repeats(rows, plan_contexts(rows, select_dropping_features(self.features), self.split))
+        Contexts also have the folds of the features `cross_fitted`.
+        """
+        plan = ContextPlan(select_dropping_features(self.features), self.split, cross_fitted)
+        return self.add_repeats(reader, plan.make_contexts(reader))
 
-    def add_repeats(self, rows: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
+    def add_repeats(self, reader: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
         """Return the contexts of partitions with the repeats that the balance plans; with a balance, in one pass."""
-        if self.balance is None:
+        if (balance := self.balance) is None:
             return contexts
-        plans = self.balance.plan(run_pass(rows, "balance", self._count_classes, self.dropping, self.columns, contexts))
+
+        def count_classes(context: PartitionContext, parsed: Parsed, table: pa.Table) -> Any:
+            return balance.census(table, self._splits(context, parsed, table) == TRAIN)
+
+        plans = balance.plan(run_pass(reader, Pass("balance", count_classes, self.dropping, self.columns), contexts))
         return [dataclasses.replace(context, repeats=plan) for context, plan in zip(contexts, plans, strict=True)]
 
     def count_partitions(
         self,
-        rows: PartitionReader,
+        reader: PartitionReader,
         contexts: Sequence[PartitionContext],
         border_features: Mapping[str, Feature] | None = None,
         store_rejects: RejectWriter | None = None,
-    ) -> tuple[list[PartitionContext], list[PartitionCounts]]:
+    ) -> tuple[list[PartitionContext], list[PartitionCensus]]:
         """Count the rows of each partition by split; return the contexts and the counts of partitions.
 
         The contexts also get the border values from other partitions for `border_features`, which impute across
@@ -132,34 +112,42 @@ class Assignment:
         returns the number of rejects that it stored.
         """
         border_features = border_features or {}
-        count_partition = functools.partial(self.count, border_features, store_rejects)
-        partition_counts = run_pass(
-            rows, "count", count_partition, {**self.dropping, **border_features}, self.columns, contexts
-        )
-        if not border_features:
-            return list(contexts), partition_counts
-        borders = exchange_borders(border_features, [counts.borders for counts in partition_counts])
-        return [
-            dataclasses.replace(a, border_values=b.border_values) for a, b in zip(contexts, borders, strict=True)
-        ], partition_counts
+
+        def count(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
+            splits, repeats = self.assign(context, parsed, table)
+            rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats)
+            borders = collect_borders(border_features, parsed, self.learned, None if self.split is None else splits)
+            left_out = int(np.count_nonzero(splits == DROPPED))
+            return PartitionCensus(len(splits), borders, None, _count_splits(splits, repeats), rejects, left_out)
+
+        work = Pass("count", count, {**self.dropping, **border_features}, self.columns)
+        census = run_pass(reader, work, contexts)
+        return exchange_borders(border_features, [partition.borders for partition in census], contexts), census
 
     def arrays(self, source: Source, sample: float | None = None, seed: int = 0) -> dict[str, Any]:
         """Return the arrays "split" (uint8) and "repeats" (int64) with an item for each row of a source.
 
         They are NumPy arrays for data in memory, and lazy Dask arrays otherwise. Rows outside the sample are `DROPPED`.
         """
-        assignment, rows, row_samples = (
-            self.bind_features(source),
-            PartitionReader(source),
-            _choose_samples(source, sample, seed),
-        )
-        contexts = assignment.make_contexts(PartitionReader(_select_rows(source, row_samples)))
-        contexts = [
-            dataclasses.replace(context, sample=sample) for context, sample in zip(contexts, row_samples, strict=True)
-        ]
+        assignment = self.bind_features(source)
+        if sample is None:
+            contexts = assignment.make_contexts(PartitionReader(source))
+        else:
+            samples = _choose_samples(source, sample, seed)
+            contexts = assignment.make_contexts(PartitionReader(_select_rows(source, samples)))
+            contexts = [
+                dataclasses.replace(context, sample=sample) for context, sample in zip(contexts, samples, strict=True)
+            ]
         empty: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
-        tasks = rows.make_pass(assignment._assign_as_dict, assignment.dropping, self.columns, contexts)
-        return partitions.build_arrays(tasks, like=lambda: empty)
+
+        def assign(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
+            splits, repeats = assignment.assign(context, parsed, table)
+            if isinstance(context.assignment, PeriodAssignment) and context.assignment.fold is None:
+                splits = context.assignment.fold_of(splits)
+            return {"split": splits, "repeats": repeats}
+
+        work = Pass("encode", assign, assignment.dropping, self.columns)
+        return partitions.build_arrays(PartitionReader(source).work(work, contexts), like=lambda: empty)
 
     def assign(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """Return the split of each row of a partition, and how often it is written."""
@@ -191,31 +179,14 @@ class Assignment:
                 splits[dropped] = DROPPED
         return splits
 
-    def _assign_as_dict(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
-        splits, repeats = self.assign(context, parsed, table)
-        if isinstance(context.assignment, PeriodAssignment) and context.assignment.fold is None:
-            splits = context.assignment.fold_of(splits)
-        return {"split": splits, "repeats": repeats}
 
-    def _count_classes(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> Any:
-        assert self.balance is not None
-        return self.balance.census(table, self._splits(context, parsed, table) == TRAIN)
+def count_rows(context: PartitionContext, rows: int) -> tuple[int, ...]:
+    """Return the rows of train, validation and test in a partition of `rows` rows, if no cell influences its splits."""
+    return _count_splits(*Assignment({}).assign(context, *make_columnless_rows(rows)))
 
-    def count(
-        self,
-        border_features: Mapping[str, Feature],
-        store_rejects: RejectWriter | None,
-        context: PartitionContext,
-        parsed: Parsed,
-        table: pa.Table,
-    ) -> PartitionCounts:
-        """Count the rows of a partition by split; the other parameters are as for `count_partitions`."""
-        splits, repeats = self.assign(context, parsed, table)
-        rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats)
-        counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
-        left_out = int(np.count_nonzero(splits == DROPPED))
-        borders = collect_borders(border_features, parsed, self.learned, None if self.split is None else splits)
-        return PartitionCounts(len(splits), counts, borders, rejects, left_out)
+
+def _count_splits(splits: np.ndarray, repeats: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
 
 
 def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: Any) -> None:
@@ -265,24 +236,18 @@ def take_sample(source: Source, sample: float | None, seed: int) -> Source:
 
     Sampling counts the rows first, in a pass if the source does not have their number.
     """
-    return _select_rows(source, _choose_samples(source, sample, seed))
+    return source if sample is None else _select_rows(source, _choose_samples(source, sample, seed))
 
 
-def _choose_samples(source: Source, sample: float | None, seed: int) -> Sequence[RandomAssignment | None]:
-    if sample is None:
-        return [None] * source.npartitions
-    _, partition_counts = Assignment({}).count_partitions(PartitionReader(source), default_contexts(source.npartitions))
-    return sample_rows([counts.rows for counts in partition_counts], to_json_value(sample), to_json_value(seed))
+def _choose_samples(source: Source, sample: float, seed: int) -> Sequence[RandomAssignment]:
+    rows = run_pass(PartitionReader(source), Pass("count", lambda context, parsed, table: parsed.rows))
+    return sample_rows(rows, to_json_value(sample), to_json_value(seed))
 
 
-def _select_rows(source: Source, row_samples: Sequence[RandomAssignment | None]) -> Source:
-    masks = [row_sample.is_train for row_sample in row_samples if row_sample is not None]
-    return (
-        select_rows(source, masks, partitions.run_tasks("count", _count_sampled_rows, None, row_samples))
-        if masks
-        else source
-    )
+def _select_rows(source: Source, samples: Sequence[RandomAssignment]) -> Source:
+    rows = partitions.run_tasks("count", _count_sampled_rows, None, samples)
+    return select_rows(source, [sample.is_train for sample in samples], rows)
 
 
-def _count_sampled_rows(shared: None, row_sample: RandomAssignment) -> int:
-    return int(np.count_nonzero(row_sample.is_train(len(row_sample.ranks))))
+def _count_sampled_rows(shared: None, sample: RandomAssignment) -> int:
+    return int(np.count_nonzero(sample.is_train(len(sample.ranks))))

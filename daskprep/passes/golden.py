@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from daskprep.errors import DaskprepError
 from daskprep.features.base import Contract, Learned, all_outputs
-from daskprep.features.fitting import encode_source
+from daskprep.passes.encoding import encode_source
 from daskprep.sources import PandasSource
 from daskprep.steps.saved import check_golden
 

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from daskprep.features.base import Contract, Learned
 from daskprep.features.cells import take_by_code
-from daskprep.features.fitting import bind_features
+from daskprep.features.checking import column_error_context
 from daskprep.features.missing import valid_mask
-from daskprep.features.partition_context import PartitionReader, run_pass
 from daskprep.features.sequence import Sequence
-from daskprep.features.table import Parsed, PartitionContext, column_error_context
 from daskprep.features.tokens import token_lists
+from daskprep.passes.engine import PartitionReader, Pass, run_pass
+from daskprep.passes.fitting import bind_features
+from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.sources import Source
 from daskprep.steps.base import CELL_KINDS
 from daskprep.vocabulary import Vocabulary
@@ -25,10 +26,14 @@ from daskprep.vocabulary import Vocabulary
 
 def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
     """Return a frame with a row of counts for each feature, in one pass over the partitions of a source."""
-    features = bind_features(features, source)
-    parts = run_pass(PartitionReader(source), "cells", functools.partial(_count, features, dict(learned)), features)
-    rows = sum(count for count, _ in parts)
-    counts = [[rows, *(sum(part[name][i] for _, part in parts) for i in range(3))] for name in features]
+    features, learned = bind_features(features, source), dict(learned)
+
+    def count(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, list[Any]]:
+        masks = find_cell_masks(features, learned, context, parsed, table)
+        return {name: [parsed.rows, *map(np.count_nonzero, kinds)] for name, kinds in masks.items()}
+
+    parts = run_pass(PartitionReader(source), Pass("cells", count, features))
+    counts = [np.sum([part[name] for part in parts], axis=0) for name in features]
     return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *CELL_KINDS], dtype=np.int64)
 
 
@@ -36,25 +41,13 @@ def rows_by_kind(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, dict[str, list[int]]]:
     """Return the row numbers with missing, unreadable and unseen cells of each feature, by kind."""
-    parts = run_pass(
-        PartitionReader(source), "cells", functools.partial(find_cell_masks, features, dict(learned)), features
-    )
+    work = Pass("cells", functools.partial(find_cell_masks, features, dict(learned)), features)
+    parts = run_pass(PartitionReader(source), work)
     joined = {name: map(np.concatenate, zip(*(part[name] for part in parts), strict=True)) for name in features}
     return {
         name: {kind: np.flatnonzero(mask).tolist() for kind, mask in zip(CELL_KINDS, masks, strict=True)}
         for name, masks in joined.items()
     }
-
-
-def _count(
-    features: Mapping[str, Contract],
-    learned: Mapping[str, Any],
-    context: PartitionContext,
-    parsed: Parsed,
-    table: pa.Table,
-) -> tuple[int, dict[str, tuple[int, ...]]]:
-    masks = find_cell_masks(features, learned, context, parsed, table)
-    return parsed.rows, {name: tuple(map(np.count_nonzero, kinds)) for name, kinds in masks.items()}
 
 
 def find_cell_masks(

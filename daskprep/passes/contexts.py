@@ -1,0 +1,209 @@
+"""Contexts of partitions, which carry information from other partitions, and the passes that collect it.
+
+| information | collected by | used for |
+|---|---|---|
+| split of rows | the census of a `ContextPlan` | the training rows of a fit, writes and streams |
+| borders | the same census for a fit, and `exchange_borders` for encoding | imputation from neighboring rows |
+| folds | a census of each distinct `KFold` in a `ContextPlan` | encoding training rows by other folds |
+| repeats | `Assignment.add_repeats` | balance |
+| sample | `assignment.take_sample` | leaving out rows |
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.balance import Balance
+from daskprep.classes import RowCounts
+from daskprep.features.base import Contract, drops_missing
+from daskprep.features.checking import column_error_context
+from daskprep.features.missing import NeighbourImputer
+from daskprep.passes.engine import PartitionReader, Pass, begin_stage, default_contexts, run_pass
+from daskprep.passes.table import (
+    Parsed,
+    PartitionCensus,
+    PartitionContext,
+    get_fit_imputer,
+    kept_rows,
+    select_dropping_features,
+    take_census,
+)
+from daskprep.progress import Progress
+from daskprep.sources import Source
+from daskprep.split import PartitionAssignment, Splitter
+
+
+def assignment_columns(split: Splitter | None, balance: Balance | None = None) -> list[str]:
+    """Return the columns that split and balance read."""
+    read = [*([] if split is None else split.assign_columns), *([] if balance is None else balance.columns)]
+    return list(dict.fromkeys(read))
+
+
+def fold_columns(features: Mapping[str, Contract]) -> list[str]:
+    """Return the columns that determine the folds of rows, without duplicates."""
+    folds = [feature._cross_fit for feature in features.values()]
+    return list(dict.fromkeys(column for one in folds if one is not None for column in one.columns))
+
+
+@dataclass(frozen=True)
+class ContextPlan:
+    """The information from other partitions that tasks need, and the passes that collect it.
+
+    Attributes
+    ----------
+    features : mapping of str to Feature
+        The features that choose or impute training rows.
+    split : Splitter or None
+        Assigns rows to splits.
+    cross_fitted : mapping of str to Feature
+        Contexts get the folds of rows for each of these features that cross-fits.
+    """
+
+    features: Mapping[str, Contract]
+    split: Splitter | None = None
+    cross_fitted: Mapping[str, Contract] = field(default_factory=dict)
+
+    @classmethod
+    def for_learning(cls, features: Mapping[str, Contract], split: Splitter | None = None) -> ContextPlan:
+        """Return the plan for learning features from the training rows of a split."""
+        return cls(features, split, features)
+
+    @functools.cached_property
+    def census(self) -> Pass:
+        """The pass on whose results other partitions and the split depend."""
+        features = {
+            name: feature
+            for name, feature in self.features.items()
+            if get_fit_imputer(feature) or (self.split is not None and drops_missing(feature))
+        }
+        columns = [] if self.split is None else self.split.columns
+        return Pass("census", functools.partial(take_census, features, self.split), features, columns)
+
+    def needs_census(self, source: Source) -> bool:
+        """Return whether row counts of partitions do not suffice for the split and for imputation."""
+        counts_rows = self.split is not None and self.split.counts_rows and source.row_counts is None
+        return bool(self.census.features or self.census.columns or counts_rows)
+
+    def needs_reading(self, source: Source) -> bool:
+        """Return whether partitions need to be read for the contexts."""
+        folds = any(feature._cross_fit is not None for feature in self.cross_fitted.values())
+        reads_folds = folds and (source.row_counts is None or fold_columns(self.cross_fitted))
+        return bool(reads_folds or self.needs_census(source))
+
+    def make_contexts(
+        self,
+        reader: PartitionReader,
+        census: Sequence[PartitionCensus] | None = None,
+        progress: Progress | None = None,
+    ) -> list[PartitionContext]:
+        """Return the context of each partition, from `census` or in as few passes as possible."""
+        source = reader.source
+        if census is None and self.needs_census(source):
+            census = run_pass(reader, self.census, advance=begin_stage(progress, "counting", source))
+        elif census is None:
+            census = census_of_rows(source.row_counts or [0] * source.npartitions)
+        contexts = exchange_borders(self.features, [partition.borders for partition in census])
+        if self.split is not None:
+            dropping = select_dropping_features(self.features)
+            assignments = _plan_split(reader, self.split, dropping, census)
+            contexts = [
+                replace(context, assignment=assignment, n_folds=self.split.segments)
+                for context, assignment in zip(contexts, assignments, strict=True)
+            ]
+        return self._add_folds(reader, contexts)
+
+    def _add_folds(self, reader: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
+        """Return the contexts with the fold assignment of each feature that cross-fits.
+
+        The fold of a row depends neither on its split nor on features that drop rows: all rows of the source have one.
+        """
+        plans: dict[str, Sequence[PartitionAssignment]] = {}
+        by_feature = {}
+        for name, feature in self.cross_fitted.items():
+            if (folds := feature._cross_fit) is not None:
+                key = str(folds.to_dict())
+                if key not in plans:
+                    census = ContextPlan({}, folds).census
+                    with column_error_context(name):
+                        plans[key] = _plan_split(reader, folds, {}, run_pass(reader, census))
+                by_feature[name] = plans[key]
+        if not plans:
+            return contexts
+        return [
+            replace(context, cross_fit={name: plan[number] for name, plan in by_feature.items()})
+            for number, context in enumerate(contexts)
+        ]
+
+
+def add_first_rows(contexts: Sequence[PartitionContext], rows: Sequence[int]) -> list[PartitionContext]:
+    """Return the contexts with the row number of each partition's first row; `rows` are the numbers of rows."""
+    starts = itertools.accumulate(rows, initial=0)
+    return [replace(context, first_row=start) for context, start in zip(contexts, starts, strict=False)]
+
+
+def census_of_rows(rows: Iterable[int]) -> list[PartitionCensus]:
+    """Return the census of partitions with these numbers of rows, if no cell influences the split."""
+    return [PartitionCensus(count, {}, RowCounts(count, count)) for count in rows]
+
+
+def _plan_split(
+    reader: PartitionReader, split: Splitter, dropping: Mapping[str, Contract], census: Sequence[PartitionCensus]
+) -> Sequence[PartitionAssignment]:
+    """Return the assignment of rows to splits of each partition; a split by time may read its columns again."""
+
+    def read_again(function: Callable[[pa.Table, Any], Any]) -> list[Any]:
+        def call(context: PartitionContext, parsed: Parsed, table: pa.Table) -> Any:
+            return function(table, kept_rows(dropping, parsed.columns))
+
+        results: list[Any] = run_pass(reader, Pass("census-again", call, dropping, split.columns))
+        return results
+
+    return split.plan([partition.split for partition in census], read_again)
+
+
+def exchange_borders(
+    features: Mapping[str, Contract],
+    borders: Sequence[Mapping[str, Any]],
+    contexts: Sequence[PartitionContext] | None = None,
+) -> list[PartitionContext]:
+    """Turn the borders of all partitions, by feature, into border values for each partition, in its context."""
+    contexts = default_contexts(len(borders)) if contexts is None else contexts
+    border_values = {
+        name: _compute_border_values_by_split(imputer, [partition_borders[name] for partition_borders in borders])
+        for name, feature in features.items()
+        if borders and name in borders[0] and (imputer := feature.imputer) is not None
+    }
+    if not border_values:
+        return list(contexts)
+    return [
+        replace(context, border_values={name: values[number] for name, values in border_values.items()})
+        for number, context in enumerate(contexts)
+    ]
+
+
+def _compute_border_values_by_split(imputer: NeighbourImputer, borders: Sequence[Any]) -> Sequence[Any]:
+    if not (imputer.per_split and isinstance(borders[0], dict)):
+        return imputer.compute_border_values(borders)
+    by_split = [imputer.compute_border_values([border[code] for border in borders]) for code in borders[0]]
+    return [dict(zip(borders[0], values, strict=True)) for values in zip(*by_split, strict=True)]
+
+
+def add_fold_numbers(
+    features: Mapping[str, Contract],
+    context: PartitionContext,
+    table: pa.Table,
+    columns: dict[str, pa.Array],
+    training: np.ndarray,
+) -> None:
+    """Add folds to the completed `columns` of features that cross-fit: from 1 for training rows, 0 for other rows."""
+    for name, assignment in context.cross_fit.items():
+        if name in columns:
+            folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)
+            columns[name] = features[name]._add_fold_numbers(columns[name], folds)

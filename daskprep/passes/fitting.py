@@ -1,0 +1,178 @@
+"""Learn many features from the training rows of a source."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from daskprep.display.words import join_names
+from daskprep.errors import ColumnError, did_you_mean, warn
+from daskprep.features.base import Contract, Learned, MediaContract, kind_with_article, rows_seen
+from daskprep.features.checking import column_error_context
+from daskprep.passes.contexts import ContextPlan, assignment_columns
+from daskprep.passes.engine import MapPartition, PartitionReader, Pass, begin_stage, run_pass
+from daskprep.passes.scratch import SpillingParser, parsing_checkpoint, scratch_reader
+from daskprep.passes.table import AnyFeature, Parsed, PartitionContext, learning_columns, summarize_columns
+from daskprep.progress import Progress
+from daskprep.sources import Source
+from daskprep.split import Splitter
+from daskprep.storage.checkpoint import Checkpoint
+from daskprep.storage.files import Folder
+from daskprep.storage.local_files import make_folder
+from daskprep.summaries import ColumnSummary, FoldedSummary
+from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS
+
+_NUMBERS = re.compile(r"-?[0-9][0-9,.e+-]*( numbers?)?")
+_MAX_COLUMNS = 5  # columns with sample cells in one warning
+_MAX_SAMPLES = 1  # sample cells of each column, if there are several columns
+
+
+def bind_features(
+    features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()
+) -> dict[str, AnyFeature]:
+    """Return the features, with media paths relative to the files of a source.
+
+    Raise ColumnError if the source lacks a column of a feature, or one of `columns`, which split and balance read.
+    """
+    for name, feature in features.items():
+        for column in feature.reads(name):
+            if column not in source.columns:
+                raise ColumnError(
+                    f'feature "{name}" reads column "{column}", which the data does not have.'
+                    f"{did_you_mean(column, source.columns)} Its columns are: {join_names(source.columns, 20)}"
+                )
+    source.require(columns)
+    return with_base_folders(features, source)
+
+
+def with_base_folders(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
+    """Return the features, with media paths relative to the folders of a source's files, or to the current folder."""
+    return {
+        name: feature.with_base_folders(source.folders) if isinstance(feature, MediaContract) else feature
+        for name, feature in features.items()
+    }
+
+
+def learn_source(
+    features: Mapping[str, Contract],
+    source: Source,
+    *,
+    split: Splitter | None = None,
+    spill: Folder | None = None,
+    scratch: str | None = None,
+    checkpoint: Checkpoint | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Learned]]:
+    """Learn every feature from the training rows of a source.
+
+    Return the fitted states by feature: one dict of all training rows. With a split into folds, one more dict for each
+    fold follows, learned without that fold. If training rows depend on a census, partitions are parsed twice, or saved
+    in the folder `spill` for the second pass. `checkpoint` has the results of tasks that an interrupted fit finished.
+    """
+    columns = list(dict.fromkeys([*assignment_columns(split), *learning_columns(features)]))
+    features, reader, census = bind_features(features, source, columns), PartitionReader(source), None
+    plan = ContextPlan.for_learning(features, split)
+    if spill is not None:
+        census = run_pass(
+            PartitionReader(source, SpillingParser(features, columns, spill)),
+            plan.census,
+            checkpoint=checkpoint and parsing_checkpoint(spill, "census"),
+            advance=begin_stage(progress, "reading", source),
+        )
+        reader = scratch_reader(spill, [one.rows for one in census], list(features), columns)
+    contexts = plan.make_contexts(reader, census, progress)
+    advance = begin_stage(progress, "learning", source)
+    return learn_partitions(
+        reader, features, columns, contexts, scratch=scratch, checkpoint=checkpoint, advance=advance
+    )
+
+
+def learn_partitions(
+    reader: PartitionReader,
+    features: Mapping[str, Contract],
+    columns: Sequence[str],
+    contexts: Sequence[PartitionContext],
+    *,
+    census: MapPartition | None = None,
+    scratch: str | None = None,
+    checkpoint: Checkpoint | None = None,
+    advance: Callable[[Any], None] | None = None,
+) -> list[dict[str, Learned]]:
+    """Learn every feature from the summaries of all partitions; see `learn_source`.
+
+    The split reads `columns`. `advance` is called with the number of training rows of each partition, or with a pair of
+    its number and its `census`, taken in the same pass.
+    """
+    features = dict(features)
+
+    def summarize(context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[Any, dict[str, ColumnSummary]]:
+        # The census first, because summarizing frees columns.
+        small = None if census is None else (context.number, census(context, parsed, table))
+        summaries = summarize_columns(features, context, parsed, table)
+        return small or max((summary.rows for summary in summaries.values()), default=0), summaries
+
+    parent = None if scratch is None else make_folder(scratch, "scratch")
+    with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
+        merge, finish = functools.partial(_merge, folder), functools.partial(_learn, folder, features)
+        work = Pass("scan", summarize, features, columns, merge, finish)
+        learned: dict[str, list[Learned]]
+        learned = run_pass(reader, work, contexts, checkpoint=checkpoint, advance=advance)
+    _warn(features, {name: from_all_rows for name, (from_all_rows, *_) in learned.items()})
+    return [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
+
+
+def _merge(folder: str, summaries: Sequence[ColumnSummary]) -> ColumnSummary:
+    """Add summaries, which spill to files in `folder` beyond their memory limit."""
+    return functools.reduce(operator.add, summaries).limit_memory(folder)
+
+
+def _learn(
+    folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[ColumnSummary]
+) -> list[Learned]:
+    """Return the states of one feature from the summaries of its column: of all rows, then without each fold."""
+    column = functools.reduce(operator.add, summaries)
+    if not column.rows:
+        raise ColumnError(f'column "{name}": no training rows to fit on: add some, or use fit_on="all"')
+    with column_error_context(name):
+        sums_per_fold = column.sums_per_fold(folder) if isinstance(column, FoldedSummary) else [column]
+        return [features[name].learn_column(state.limit_memory(folder)) for state in sums_per_fold]
+
+
+def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> None:
+    """Warn once per advice, listing its columns, and once for the unreadable cells of all columns."""
+    advised: dict[str, dict[str, str]] = {}
+    for name, state in learned.items():
+        if state.invalid < state.rows and (advice := features[name].advice(state)):
+            advised.setdefault(_NUMBERS.sub("", advice), {})[f'"{name}"'] = advice
+    for same_advice in advised.values():
+        (first, advice), *other_columns = same_advice.items()
+        if other_columns and len(set(same_advice.values())) == 1:
+            warn(f"each of the columns {join_names(list(same_advice), _MAX_COLUMNS)} {advice}")
+        else:
+            more = f"; also {join_names([name for name, _ in other_columns], _MAX_COLUMNS)}" if other_columns else ""
+            warn(f"column {first} {advice}{more}")
+    unreadable = {name: state for name, state in learned.items() if state.invalid}
+    if not unreadable:
+        return
+    limit = _MAX_SAMPLES if len(unreadable) > 1 else None
+    columns = [
+        f'column "{name}": {state.invalid:,} of {rows_seen(features[name], state):,} cells cannot be read as '
+        f"{kind_with_article(features[name])}, such as {', '.join(map(_format_cell, state.invalid_samples[:limit]))}"
+        for name, state in unreadable.items()
+    ]
+    more = f"; and {len(columns) - _MAX_COLUMNS:,} more columns" if len(columns) > _MAX_COLUMNS else ""
+    remedies = dict.fromkeys(features[name]._remedy(state) for name, state in unreadable.items())
+    warn(
+        f"{'; '.join(columns[:_MAX_COLUMNS])}{more}, and counted as missing; {', '.join(remedies)}, or use "
+        'invalid="raise" to stop at the first'
+    )
+
+
+def _format_cell(cell: str) -> str:
+    return f"{cell!r}{'...' * (len(cell) == MAX_SAMPLE_CHARACTERS)}"
