@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from daskprep.passes.table import (
 )
 from daskprep.progress import Progress
 from daskprep.sources import Source
-from daskprep.split import PartitionAssignment, Splitter
+from daskprep.split import KFold, PartitionAssignment, Splitter
 
 
 def assignment_columns(split: Splitter | None, balance: Balance | None = None) -> list[str]:
@@ -62,18 +62,13 @@ class ContextPlan:
         The features that choose or impute training rows.
     split : Splitter or None
         Assigns rows to splits.
-    cross_fitted : mapping of str to Feature
-        Contexts get the folds of rows for each of these features that cross-fits.
+    cross_fitted : mapping of str to Feature, or None
+        Contexts get the folds of rows for each of these features that cross-fits; None: of `features`.
     """
 
     features: Mapping[str, Contract]
     split: Splitter | None = None
-    cross_fitted: Mapping[str, Contract] = field(default_factory=dict)
-
-    @classmethod
-    def for_learning(cls, features: Mapping[str, Contract], split: Splitter | None = None) -> ContextPlan:
-        """Return the plan for learning features from the training rows of a split."""
-        return cls(features, split, features)
+    cross_fitted: Mapping[str, Contract] | None = None
 
     @functools.cached_property
     def census(self) -> Pass:
@@ -93,9 +88,13 @@ class ContextPlan:
 
     def needs_reading(self, source: Source) -> bool:
         """Return whether partitions need to be read for the contexts."""
-        folds = any(feature._cross_fit is not None for feature in self.cross_fitted.values())
-        reads_folds = folds and (source.row_counts is None or fold_columns(self.cross_fitted))
+        reads_folds = self._folds and (source.row_counts is None or any(one.columns for one in self._folds.values()))
         return bool(reads_folds or self.needs_census(source))
+
+    @property
+    def _folds(self) -> dict[str, KFold]:
+        features = self.features if self.cross_fitted is None else self.cross_fitted
+        return {name: folds for name, feature in features.items() if (folds := feature._cross_fit) is not None}
 
     def make_contexts(
         self,
@@ -126,14 +125,12 @@ class ContextPlan:
         """
         plans: dict[str, Sequence[PartitionAssignment]] = {}
         by_feature = {}
-        for name, feature in self.cross_fitted.items():
-            if (folds := feature._cross_fit) is not None:
-                key = str(folds.to_dict())
-                if key not in plans:
-                    census = ContextPlan({}, folds).census
-                    with column_error_context(name):
-                        plans[key] = _plan_split(reader, folds, {}, run_pass(reader, census))
-                by_feature[name] = plans[key]
+        for name, folds in self._folds.items():
+            key = str(folds.to_dict())
+            if key not in plans:
+                with column_error_context(name):
+                    plans[key] = _plan_split(reader, folds, {}, run_pass(reader, ContextPlan({}, folds).census))
+            by_feature[name] = plans[key]
         if not plans:
             return contexts
         return [

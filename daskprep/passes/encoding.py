@@ -58,7 +58,7 @@ def tabulate_cross_fitted(
     """
     columns = [*assignment_columns(split), *fold_columns(features)]
     features, reader = bind_features(features, source, columns), PartitionReader(source)
-    contexts = ContextPlan.for_learning(features, split).make_contexts(reader)
+    contexts = ContextPlan(features, split).make_contexts(reader)
     work = _border_pass(features, learned, select_dropping_features(features), assignment_columns(split))
     if any(feature.imputer is not None for feature in features.values()):
         contexts = exchange_borders(features, run_pass(reader, work, contexts), contexts)

@@ -77,7 +77,7 @@ def learn_source(
     """
     columns = list(dict.fromkeys([*assignment_columns(split), *learning_columns(features)]))
     features, reader, census = bind_features(features, source, columns), PartitionReader(source), None
-    plan = ContextPlan.for_learning(features, split)
+    plan = ContextPlan(features, split)
     if spill is not None:
         census = run_pass(
             PartitionReader(source, SpillingParser(features, columns, spill)),

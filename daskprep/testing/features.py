@@ -122,7 +122,7 @@ class _Trial:
     def summarize(self, tables: Sequence[pa.Table]) -> list[ColumnSummary]:
         reader = PartitionReader(TableSource(tables))
         work = Pass("scan", functools.partial(summarize_columns, self.features), self.features)
-        summaries = run_pass(reader, work, ContextPlan.for_learning(self.features).make_contexts(reader))
+        summaries = run_pass(reader, work, ContextPlan(self.features).make_contexts(reader))
         return [by_column[_NAME] for by_column in summaries]
 
     def encode(self, tables: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:

@@ -34,7 +34,7 @@ def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Pr
         needs_parsing = source.reads_all and not source.in_memory and not source.is_dask
         if (
             needs_parsing
-            and ContextPlan.for_learning(features, split).needs_reading(source)
+            and ContextPlan(features, split).needs_reading(source)
             and (scratch is not None or partitions.is_in_process())
         ):
             if scratch is not None:

@@ -186,8 +186,8 @@ class WriteJob:
         recipe, source = self.recipe, self.source
         if source.row_counts is not None and not sum(source.row_counts):
             raise ColumnError(_NO_ROWS)
-        plan = ContextPlan.for_learning(recipe.features, recipe.split)
-        fit_plan = plan if recipe.fit_on == "train" else ContextPlan.for_learning(recipe.features)
+        plan = ContextPlan(recipe.features, recipe.split)
+        fit_plan = plan if recipe.fit_on == "train" else ContextPlan(recipe.features)
         reader = PartitionReader(source, SpillingParser(recipe.features, recipe.raw_columns, self.scratch))
         states: Sequence[Mapping[str, Learned]] = [] if recipe.learned is None else [recipe.learned]
         contexts: list[PartitionContext] = []
