@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -150,17 +149,17 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             Whether to show progress bars. None: on terminals and in notebooks. The default is False, because a
             parameter search may fit a thousand times.
         """
-        resolved = self._with_source_split(frame)
+        split = self._resolve_split(frame)
         if self._is_auto:
             frame = as_source(frame, scratch=self.scratch)
-        features, _ = self._resolve_features(frame, resolved.split, Options(progress=progress, scratch=self._scratch))
-        source = as_source(frame, columns=resolved._columns(features), scratch=self.scratch)
+        features, _ = self._resolve_features(frame, split, Options(progress=progress, scratch=self._scratch))
+        source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
         source = take_sample(source, self.sample, self.sample_seed)
         with Progress(progress) as bars:
-            learned, *folds = fit_source(resolved._recipe(features, None), source, self._scratch, bars)
+            learned, *folds = fit_source(self._recipe(features, split, None), source, self._scratch, bars)
         self._set_learned(features, learned, folds)
         self._warn_about_missing_labels()
-        self._warn_about_time_order(resolved.split)
+        self._warn_about_time_order(split)
         return self
 
     def _set_learned(
@@ -233,10 +232,10 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             return self.transform(X)
         if self.sample is not None:
             raise ConfigError("Preprocessor: fit_transform does not cross-fit a sample: use sample=None, or fit_write")
-        resolved = self._with_source_split(X)
-        source = as_source(X, columns=resolved._columns(self.features_), scratch=self.scratch)
-        # A KFold without a fold has no validation rows: the state was learned from all rows.
-        split = None if resolved.split is None or resolved.split.folds else resolved.split
+        split = self._resolve_split(X)
+        source = as_source(X, columns=self._columns(self.features_, split), scratch=self.scratch)
+        if split is not None and split.folds:
+            split = None  # a KFold without a fold has no validation rows: the state was learned from all rows
         table = tabulate_cross_fitted(self.features_, self.learned_, list(self._inputs), source, split)
         return self._wrap_output(table, X)
 
@@ -248,8 +247,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         without targets. No row is dropped: a missing value that a write would drop becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
-        rows = wrap_single_row(frame)
-        features, source = self._open_new_rows(lambda columns: as_source(rows, columns=columns, scratch=self.scratch))
+        features, source = self._open_new_rows(wrap_single_row(frame), Options(scratch=self._scratch))
         arrays = encode_small_frame(features, self.learned_, source) or encode_source(features, self.learned_, source)
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
@@ -275,8 +273,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         price     3        2           1       0
         """
         check_is_fitted(self)
-        rows = wrap_single_row(frame)
-        features, source = self._open_new_rows(lambda columns: as_source(rows, columns=columns, scratch=self.scratch))
+        features, source = self._open_new_rows(wrap_single_row(frame), Options(scratch=self._scratch))
         return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
@@ -292,11 +289,11 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         for pandas, and lazy Dask arrays for Dask frames and paths.
         """
         features = self.features_ if hasattr(self, "learned_") else self._validate_features()
-        resolved = self._with_source_split(frame)
+        split = self._resolve_split(frame)
         if self.balance is not None:
             self._check_one_fold("assign")
-        assignment = Assignment(features, resolved.split, self.balance, getattr(self, "learned_", None))
-        source = as_source(frame, columns=resolved._columns(features), scratch=self.scratch)
+        assignment = Assignment(features, split, self.balance, getattr(self, "learned_", None))
+        source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
         return assignment.arrays(source, self.sample, self.sample_seed)
 
     @with_options(WriteOptions, Options)
@@ -323,8 +320,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         """
         settings = Options(**options, scratch=self._scratch)
         Folder.open(path, settings.storage_options)  # raises an error if `frame` and `path` are swapped
-        split = self._with_source_split(frame).split
-        features, frame = self._resolve_features(frame, split, settings)
+        features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
         return self._write(features, frame, path, settings)
 
     @with_options(WriteOptions, Options)
@@ -384,15 +380,13 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
 
         check_is_fitted(self)
         self._check_one_fold("stream")
-        resolved = self._with_source_split(frame)
+        split = self._resolve_split(frame)
         if prepare is not None:
             frame = prepared(frame, prepare, storage_options=storage_options)
-        features, source = self._open_new_rows(
-            lambda columns: as_source(frame, columns=columns, storage_options=storage_options, scratch=self.scratch),
-            lambda features: [*assignment_columns(resolved.split, self.balance), *fold_columns(features)],
-        )
+        settings = Options(storage_options=storage_options, scratch=self._scratch)
+        features, source = self._open_new_rows(frame, settings, assignment_columns(split, self.balance))
         source = take_sample(source, self.sample, self.sample_seed)
-        return Stream(resolved._recipe(features, self.learned_), source, batch_size, **options)
+        return Stream(self._recipe(features, split, self.learned_), source, batch_size, **options)
 
     def _check_one_fold(self, method: str) -> None:
         if self.split is not None and self.split.folds:
@@ -415,22 +409,14 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         """Write a frame as the dataset at `path`: fit `features` first, or use the fitted state if they are None."""
         options.check()
         folder = Folder.open(path, options.storage_options)
-        resolved = self._with_source_split(frame)
-
-        def open_source(columns: Sequence[str]) -> Source:
-            return take_sample(
-                plan_source(frame, columns, options.memory, options.source_options), self.sample, self.sample_seed
-            )
-
+        split = self._resolve_split(frame)
         if features is None:
-            extra_columns = assignment_columns(resolved.split, self.balance)
-            usable_features, source = self._open_new_rows(
-                open_source, lambda features: [*extra_columns, *fold_columns(features)]
-            )
-            recipe = resolved._recipe(usable_features, self.learned_)
+            used, source = self._open_new_rows(frame, options, assignment_columns(split, self.balance))
         else:
-            source = open_source(resolved._columns(features))
-            recipe = resolved._recipe(features, None)
+            used, columns = features, self._columns(features, split)
+            source = plan_source(frame, columns, options.memory, options.source_options)
+        recipe = self._recipe(used, split, self.learned_ if features is None else None)
+        source = take_sample(source, self.sample, self.sample_seed)
         result = write_source(recipe, source, folder, options)
         dataset = open_dataset(path, storage_options=options.storage_options, trusted=True)
         dataset.clear_cache(unused=True)
@@ -441,43 +427,43 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             states = [written.learned for written in (dataset, *folds)] if result is None else result.states
             self._set_learned(features, states[0], states[1:])
             self._warn_about_missing_labels()
-            self._warn_about_time_order(resolved.split)
+            self._warn_about_time_order(split)
         else:
-            self._warn_about_changed_rows(usable_features, dataset)
+            self._warn_about_changed_rows(used, dataset)
         return dataset
 
-    def _with_source_split(self, frame: Any) -> Preprocessor:
-        """Return this Preprocessor, or a copy with the split that the keys of a dict of frames define."""
+    def _resolve_split(self, frame: Any) -> Splitter | None:
+        """Return the split, or the one that the keys of a dict of frames define; check the parameters about rows."""
         check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        split = resolve_split(frame, self.split)
-        if split is self.split:
-            return self
-        resolved = copy.copy(self)
-        resolved.split = split
-        return resolved
+        return resolve_split(frame, self.split)
 
-    def _recipe(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> Recipe:
+    def _recipe(
+        self, features: Mapping[str, Feature], split: Splitter | None, learned: Mapping[str, Learned] | None
+    ) -> Recipe:
         known_states = None if learned is None else {name: learned[name] for name in features}
-        make_state = functools.partial(self._state, features)
+        make_state = functools.partial(self._state, features, split)
         return Recipe(
-            features, self.split, self.balance, self.fit_on, known_states, make_state, self._select_targets(features)
+            features, split, self.balance, self.fit_on, known_states, make_state, self._select_targets(features)
         )
 
     def _open_new_rows(
-        self,
-        open_source: Callable[[list[str]], Source],
-        extra_columns: Callable[[Mapping[str, Feature]], Iterable[str]] = lambda features: (),
+        self, frame: Any, options: Options, assignment_columns: Iterable[str] | None = None
     ) -> tuple[Mapping[str, Feature], Source]:
         """Return features and the source of their columns; only the inputs if the rows lack a column of a target.
 
-        `extra_columns` returns further columns to read for a mapping of features.
+        `assignment_columns` and the columns of folds are also read, unless it is None.
         """
+
+        def open_columns(features: Mapping[str, Feature]) -> Source:
+            others = () if assignment_columns is None else (*assignment_columns, *fold_columns(features))
+            return plan_source(frame, source_columns(features, others), options.memory, options.source_options)
+
         try:
-            return self.features_, open_source(source_columns(self.features_, extra_columns(self.features_)))
+            return self.features_, open_columns(self.features_)
         except MissingColumnError:
             if len(self._inputs) == len(self.features_):
                 raise
-            return self._inputs, open_source(source_columns(self._inputs, extra_columns(self._inputs)))
+            return self._inputs, open_columns(self._inputs)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` returns."""
@@ -485,9 +471,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         names = [column_names(feature, name, self.learned_[name]) for name, feature in self._inputs.items()]
         return np.asarray([name for part in names for name in part], dtype=object)
 
-    def _columns(self, features: Mapping[str, Feature]) -> list[str]:
+    def _columns(self, features: Mapping[str, Feature], split: Splitter | None) -> list[str]:
         """Return the columns that features, split and balance read, and the extra columns that features learn from."""
-        return source_columns(features, [*assignment_columns(self.split, self.balance), *learning_columns(features)])
+        return source_columns(features, [*assignment_columns(split, self.balance), *learning_columns(features)])
 
     @property
     def _is_auto(self) -> bool:

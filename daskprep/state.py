@@ -110,11 +110,13 @@ class SerializationMixin:
     def to_state(self) -> dict[str, Any]:
         """Return the result of `to_dict` with `Vocabulary` objects, since vocabularies may have millions of tokens."""
         if hasattr(self, "learned_"):
-            return self._state(self.features_, self.learned_)
-        return self._state(self._validate_features(), None)
+            return self._state(self.features_, self.split, self.learned_)
+        return self._state(self._validate_features(), self.split, None)
 
-    def _state(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> dict[str, Any]:
-        """Return the result of `to_state` for features and their learned states; None: not fitted."""
+    def _state(
+        self, features: Mapping[str, Feature], split: Any, learned: Mapping[str, Learned] | None
+    ) -> dict[str, Any]:
+        """Return the result of `to_state` for features, a split, and learned states; None: not fitted."""
         feature_states = {}
         for name, feature in features.items():
             feature_states[name] = {"type": feature.kind, "params": feature_params(name, feature)}
@@ -126,7 +128,7 @@ class SerializationMixin:
             "features": feature_states,
             **({"targets": list(targets)} if targets else {}),
             **({} if self.weight is None else {"weight": self.weight}),
-            "split": None if self.split is None else self.split.to_dict(),
+            "split": None if split is None else split.to_dict(),
             "balance": None if self.balance is None else self.balance.to_dict(),
             **(
                 {}

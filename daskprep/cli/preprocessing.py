@@ -90,16 +90,16 @@ def preprocess(
         prep = _make_preprocessor(config, rows, targets, style, weight, read_options, progress)
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
-        resolved = prep._with_source_split(rows)
-        source = plan_source(rows, resolved._columns(prep._validate_features()), memory, read_options)
+        split = prep._resolve_split(rows)
+        source = plan_source(rows, prep._columns(prep._validate_features(), split), memory, read_options)
         if dry_run:
             from daskprep.cli.planning import plan_lines
 
             click.echo("\n".join([*plan_lines(prep, source, output), ""]))
-            show(describe(prep._feature_specs, {}, resolved.split, prep.balance, prep._target_names, prep.sample))
+            show(describe(prep._feature_specs, {}, split, prep.balance, prep._target_names, prep.sample))
         elif output is None or skip_save:
             prep.fit(source, progress=progress)
-            show(describe(prep.features_, prep.learned_, resolved.split, prep.balance, prep.targets_, prep.sample))
+            show(describe(prep.features_, prep.learned_, split, prep.balance, prep.targets_, prep.sample))
         else:
             with resumable():
                 dataset = prep.fit_write(
