@@ -21,7 +21,7 @@ from daskprep.balance import balanced_weights
 from daskprep.display.words import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import Binary
-from daskprep.features.base import class_count, drops_missing, fills_with_one_value, rows_seen
+from daskprep.features.base import class_count, cross_fit_folds, drops_missing, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
 from daskprep.media.decoding import check_failures
 from daskprep.partitions import prepend_columns
@@ -255,7 +255,7 @@ class PredictionMixin:
 
     def _warn_about_changed_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
         """Warn if a dataset has more or fewer training rows than the fit, so that cross-fitting used other folds."""
-        cross_fitted = [name for name, feature in features.items() if feature._cross_fit is not None]
+        cross_fitted = cross_fit_folds(features)
         if not cross_fitted or self.balance is not None:
             return
         rows, left_out = len(dataset.splits.get("train", ())), len(dataset.rejects())

@@ -19,6 +19,7 @@ from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import column_names, decode_arrays, tabulate
+from daskprep.features.base import cross_fit_folds
 from daskprep.features.few_rows import encode_small_frame
 from daskprep.features.output import EncodedArrays
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
@@ -228,7 +229,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         The two differ for a `TargetEncoding` only: `transform` encodes all rows as new rows.
         """
         self.fit(X, **fit_params)
-        if not any(feature._cross_fit for feature in self._inputs.values()):
+        if not cross_fit_folds(self._inputs):
             return self.transform(X)
         if self.sample is not None:
             raise ConfigError("Preprocessor: fit_transform does not cross-fit a sample: use sample=None, or fit_write")
@@ -511,7 +512,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             raise ConfigError(f'Preprocessor: style={self.style!r} is for features="auto": leave it out')
         check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
         features = make_features(self.features, self._target_names, self.weight)
-        cross_fitted = [name for name, feature in features.items() if feature._cross_fit is not None]
+        cross_fitted = list(cross_fit_folds(features))
         if cross_fitted and self.fit_on == "all" and self.split is not None:
             raise ConfigError(
                 f'feature "{cross_fitted[0]}" would encode validation rows by their own targets: use fit_on="train"'

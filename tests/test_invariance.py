@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.features.base import drops_missing
+from daskprep.features.base import cross_fit_folds, drops_missing
 from daskprep.summaries import token_counts
 
 ROWS = 640
@@ -201,7 +201,7 @@ def test_rows_only_count_once_they_are_assigned_to_training(table):
     training = table[prep.assign(table)["split"] == 0]
     # Neighbours fill gaps across splits, and dropped rows are in none: features that do either learn more than this.
     # All rows are put into the folds of target encodings, so that training rows alone are in others.
-    own = {name: f for name, f in prep.features_.items() if f._cross_fit is None}
+    own = {name: f for name, f in prep.features_.items() if not cross_fit_folds({name: f})}
     alone = {name: f for name, f in own.items() if f.imputer is None and not drops_missing(f)}
     again = dp.Preprocessor(alone).fit(training)
     assert {n: one.to_dict() for n, one in again.learned_.items()} == {n: prep.learned_[n].to_dict() for n in alone}

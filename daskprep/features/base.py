@@ -62,7 +62,7 @@ class SideColumns:
     Attributes
     ----------
     table : Table
-        Columns of `Contract._learning_columns`, such as a target.
+        Columns of `SideColumnLearner._learning_columns`, such as a target.
     folds : ndarray or None
         Fold of each row, from 0, for a feature that cross-fits.
     weights : ndarray or None
@@ -82,6 +82,34 @@ class SideColumns:
         table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
         folds, weights = (None if column is None else column[rows] for column in (self.folds, self.weights))
         return SideColumns(table, folds, weights)
+
+
+class SideColumnLearner:
+    """Base class of types that learn from other columns than their own, and may encode training rows by folds."""
+
+    @property
+    def _learning_columns(self) -> list[str]:
+        """Columns of the source to learn from in addition to `reads`; new rows need not have them."""
+        raise NotImplementedError
+
+    def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> Any:
+        """Summarize a parsed column together with the side columns of its rows."""
+        raise NotImplementedError
+
+    @property
+    def _cross_fit(self) -> KFold | None:
+        """Folds of the training rows, each encoded by the other folds; None if all rows are encoded alike."""
+        return None
+
+    def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
+        """Return a parsed column for `encode` with the fold of each row: from 1 for training rows, 0 for other rows."""
+        return parsed
+
+
+def cross_fit_folds(features: Mapping[str, object]) -> dict[str, KFold]:
+    """Return the folds of the features that cross-fit."""
+    learners = {name: feature for name, feature in features.items() if isinstance(feature, SideColumnLearner)}
+    return {name: folds for name, learner in learners.items() if (folds := learner._cross_fit) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +288,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         """Return sample cells for golden rows, which check that a saved file still encodes alike; none opens a file."""
         return [None, *learned._sample_texts()[:5], *self._edge_case_cells]
 
-    # -- methods of built-in types only: learning from other columns and by folds, and raw forms of cells
+    # -- methods of built-in types only: raw forms of cells, and summaries of subsets
 
     def _mask_null_values(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
         """Return cells as text with `texts`, which mark missing values, replaced by null."""
@@ -270,30 +298,9 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         """Parse columns whose cells may have several Python types; `parse` receives those as text."""
         return self.parse(*map(one_array, columns))
 
-    def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> SummaryT:
-        """Summarize a parsed column together with the side columns of its rows, if the type uses them."""
-        return self.summarize(parsed)
-
-    def _summarize_subsets(
-        self, parsed: pa.Array, side_columns: list[SideColumns], row_subsets: list[np.ndarray | None]
-    ) -> list[SummaryT]:
+    def _summarize_subsets(self, parsed: pa.Array, row_subsets: list[np.ndarray | None]) -> list[SummaryT]:
         """Summarize subsets of the rows of a parsed column, each by its row numbers; None selects all rows."""
-        parts = (parsed if rows is None else parsed.take(pa.array(rows)) for rows in row_subsets)
-        return [self._summarize_rows(part, columns) for part, columns in zip(parts, side_columns, strict=True)]
-
-    @property
-    def _learning_columns(self) -> list[str]:
-        """Columns of the source to learn from in addition to `reads`; new rows need not have them."""
-        return []
-
-    @property
-    def _cross_fit(self) -> KFold | None:
-        """Folds of the training rows, each encoded by the other folds; None if all rows are encoded alike."""
-        return None
-
-    def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
-        """Return a parsed column for `encode` with the fold of each row: from 1 for training rows, 0 for other rows."""
-        return parsed
+        return [self.summarize(parsed if rows is None else parsed.take(pa.array(rows))) for rows in row_subsets]
 
     def _check_learned(self, learned: LearnedT) -> None:
         """Raise ValueError if a fitted state, which may come from a file, does not match the parameters."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from daskprep.display.words import join_names
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Bounds, SideColumns, Tensor, drops_missing
+from daskprep.features.base import Bounds, Tensor, drops_missing
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
@@ -225,12 +225,10 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             return TokenCounts(pa.string())
         return TokenCounts.of_cells(parsed)
 
-    def _summarize_subsets(
-        self, parsed: pa.Array, side_columns: list[SideColumns], row_subsets: list[Any]
-    ) -> list[TokenCounts]:
+    def _summarize_subsets(self, parsed: pa.Array, row_subsets: list[Any]) -> list[TokenCounts]:
         row_sets = [rows for rows in row_subsets if rows is not None]
         if not row_sets or self.hash_buckets is not None or type(self).summarize is not Category.summarize:
-            return super()._summarize_subsets(parsed, side_columns, row_subsets)
+            return super()._summarize_subsets(parsed, row_subsets)
         codes, size = parsed.indices.fill_null(len(parsed.dictionary)).to_numpy(), len(parsed.dictionary)
         counts = (np.bincount(codes[rows], minlength=size + 1)[:size] for rows in row_sets)
         return TokenCounts.of_each(parsed.dictionary, counts)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
 from daskprep.features.arrays import column_names
-from daskprep.features.base import Contract, Learned, LearnedT, validate
+from daskprep.features.base import Contract, Learned, LearnedT, SideColumnLearner, validate
 from daskprep.features.output import FrameOutput
 from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
@@ -73,7 +73,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         from daskprep.passes.fitting import learn_source  # noqa: PLC0415 passes import features
 
         validate(self)
-        if extra_columns := self._learning_columns:
+        if isinstance(self, SideColumnLearner) and (extra_columns := self._learning_columns):
             raise ConfigError(
                 f'{type(self).__name__} learns from the column "{extra_columns[0]}" too: use it in a Preprocessor, '
                 "since a transformer does not receive this column"

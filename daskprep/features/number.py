@@ -19,7 +19,15 @@ import pyarrow.compute as pc
 
 from daskprep.display.words import format_count
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Bounds, SideColumns, Tensor, add_deferred_rejects, fill_advice, keeps_missing
+from daskprep.features.base import (
+    Bounds,
+    SideColumnLearner,
+    SideColumns,
+    Tensor,
+    add_deferred_rejects,
+    fill_advice,
+    keeps_missing,
+)
 from daskprep.features.cells import one_array
 from daskprep.features.checking import memoize
 from daskprep.features.feature import Feature, with_parameters
@@ -64,7 +72,7 @@ _QUANTILE_NORMALIZATIONS = ("robust", "quantile_normal", "quantile_uniform", "ye
 
 
 @with_parameters
-class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
+class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, LearnedNumber]):
     """Normalize numbers; statistics use double precision, and the result is float32.
 
     Numbers in text are parsed. Infinities and text that is not a number count as missing and are reported. Notations

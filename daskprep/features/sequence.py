@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError
-from daskprep.features.base import Bounds, Encoded, Limits, SideColumns, Tensor
+from daskprep.features.base import Bounds, Encoded, Limits, Tensor
 from daskprep.features.checking import memoize
 from daskprep.features.feature import with_parameters
 from daskprep.features.missing import valid_mask
@@ -176,14 +176,12 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         sizes = np.diff(np.append(0, np.cumsum(max_parts[lists.codes]))[lists.rows])
         return dataclasses.replace(summary, lengths=Lengths.of(sizes[valid_mask(parsed)]))
 
-    def _summarize_subsets(
-        self, parsed: pa.Array, side_columns: list[SideColumns], row_subsets: list[np.ndarray | None]
-    ) -> list[TokenSummary]:
+    def _summarize_subsets(self, parsed: pa.Array, row_subsets: list[np.ndarray | None]) -> list[TokenSummary]:
         row_sets = [rows for rows in row_subsets if rows is not None]
         # The shortcut does not apply to a subclass that overrides `summarize`.
         is_default = pa.types.is_list(parsed.type) and type(self).summarize.__module__.startswith("daskprep.features.")
         if not (row_sets and is_default) or self.counts_documents() or isinstance(self.make_tokenizer(), Subwords):
-            return super()._summarize_subsets(parsed, side_columns, row_subsets)
+            return super()._summarize_subsets(parsed, row_subsets)
         return TokenSummary.of_subsets(parsed, row_sets)
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:

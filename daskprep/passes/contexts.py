@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from daskprep.balance import Balance
 from daskprep.classes import RowCounts
-from daskprep.features.base import Contract, drops_missing
+from daskprep.features.base import Contract, SideColumnLearner, cross_fit_folds, drops_missing
 from daskprep.features.checking import column_error_context
 from daskprep.features.missing import NeighbourImputer
 from daskprep.passes.engine import PartitionReader, Pass, begin_stage, default_contexts, run_pass
@@ -48,8 +48,7 @@ def assignment_columns(split: Splitter | None, balance: Balance | None = None) -
 
 def fold_columns(features: Mapping[str, Contract]) -> list[str]:
     """Return the columns that determine the folds of rows, without duplicates."""
-    folds = [feature._cross_fit for feature in features.values()]
-    return list(dict.fromkeys(column for one in folds if one is not None for column in one.columns))
+    return list(dict.fromkeys(column for folds in cross_fit_folds(features).values() for column in folds.columns))
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,7 @@ class ContextPlan:
 
     @property
     def _folds(self) -> dict[str, KFold]:
-        features = self.features if self.cross_fitted is None else self.cross_fitted
-        return {name: folds for name, feature in features.items() if (folds := feature._cross_fit) is not None}
+        return cross_fit_folds(self.features if self.cross_fitted is None else self.cross_fitted)
 
     def make_contexts(
         self,
@@ -201,6 +199,6 @@ def add_fold_numbers(
 ) -> None:
     """Add folds to the completed `columns` of features that cross-fit: from 1 for training rows, 0 for other rows."""
     for name, assignment in context.cross_fit.items():
-        if name in columns:
+        if name in columns and isinstance(feature := features[name], SideColumnLearner):
             folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)
-            columns[name] = features[name]._add_fold_numbers(columns[name], folds)
+            columns[name] = feature._add_fold_numbers(columns[name], folds)

@@ -14,6 +14,7 @@ from daskprep.errors import RejectedValueError
 from daskprep.features.base import (
     Contract,
     MediaContract,
+    SideColumnLearner,
     SideColumns,
     check_arrow,
     drops_missing,
@@ -169,7 +170,8 @@ def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ())
 
 def learning_columns(features: Mapping[str, Contract]) -> list[str]:
     """Return the columns, such as targets, that features learn from in addition to their own, without duplicates."""
-    return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
+    learners = [feature for feature in features.values() if isinstance(feature, SideColumnLearner)]
+    return list(dict.fromkeys(column for learner in learners for column in learner._learning_columns))
 
 
 def select_dropping_features(features: Mapping[str, AnyFeature]) -> dict[str, AnyFeature]:
@@ -302,17 +304,20 @@ def summarize_columns(
         completed = column
         if (imputer := get_fit_imputer(feature)) is not None:
             completed = imputer.complete(column, context.border_values.get(name))
-        folds = context.cross_fit[name].assign(table, None) if name in context.cross_fit else None
-        side_columns = [
-            replace(one, folds=folds if folds is None or rows is None else folds[rows])
-            for rows, one in zip(row_subsets, shared_side_columns, strict=True)
-        ]
         seen, missing, unreadable_subsets = zip(
             *_count_subsets(row_subsets, column, unreadable, include_dropped=drops_missing(feature)), strict=True
         )
         rejects = [_collect_rejects(feature, name, one, context.number) for one in unreadable_subsets]
         with column_error_context(name):
-            values = feature._summarize_subsets(completed, side_columns, row_subsets)
+            if isinstance(feature, SideColumnLearner):
+                folds = context.cross_fit[name].assign(table, None) if name in context.cross_fit else None
+                values = []
+                for subset, shared in zip(row_subsets, shared_side_columns, strict=True):
+                    side_columns = replace(shared, folds=folds if folds is None or subset is None else folds[subset])
+                    part = completed if subset is None else completed.take(pa.array(subset))
+                    values.append(feature._summarize_rows(part, side_columns))
+            else:
+                values = feature._summarize_subsets(completed, row_subsets)
             cells = [_count_cells(feature, completed, rows) for rows in row_subsets]
         rows = [len(completed) if one is None else len(one) for one in row_subsets]
         kinds = [CellType(parsed.cell_types[name])] * len(row_subsets)

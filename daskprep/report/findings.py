@@ -11,7 +11,7 @@ import numpy as np
 
 from daskprep.dataset import Dataset
 from daskprep.display.words import format_share
-from daskprep.features.base import drops_missing, rows_seen
+from daskprep.features.base import cross_fit_folds, drops_missing, rows_seen
 from daskprep.report.measures import (
     ClassTally,
     Column,
@@ -59,7 +59,7 @@ def summarize_findings(
         column = next(outputs)
         by_split = summaries[column.output.name]
         # Cross-fitted training rows are encoded by other states than the rows of other splits.
-        drift = {} if column.feature._cross_fit else measure_drift(by_split)
+        drift = {} if cross_fit_folds({name: column.feature}) else measure_drift(by_split)
         facts = _summarize_column(dataset, column, by_split) | {
             "drift": {split: index for split, (index, _) in drift.items()}
         }
