@@ -7,8 +7,7 @@ from daskprep.summaries.column_summary import CellType, ColumnSummary, FoldedSum
 from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.file_sample import FileSample, SampledFile
 from daskprep.summaries.lengths import Lengths
-from daskprep.summaries.moments import Moments
+from daskprep.summaries.moments import Moments, WeightedMoments
 from daskprep.summaries.quantiles import Quantiles, Range
 from daskprep.summaries.rejects import Rejects
 from daskprep.summaries.token_counts import TokenCounts
-from daskprep.summaries.weighted import WeightedMoments

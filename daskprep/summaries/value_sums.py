@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries.base import Summary
+from daskprep.summaries.exact import split_at_positions
 from daskprep.summaries.spill import SpilledCounts, shard_groups, sort_by_shard, spill
 
 # Doubles are split into digits of 26 bits at fixed positions. Their sums over a partition, which has fewer than 2**27
 # rows, stay below 2**53, where float64 is exact; over all partitions, they stay below 2**63.
 DIGIT_BITS = 26
-_DIGIT = (1 << DIGIT_BITS) - 1
 # Positions kept for a quantity, from its highest: lower digits are below 2**-180 of the largest number.
 MAX_POSITIONS = 8
 
@@ -113,14 +113,11 @@ class ValueSums(Summary):
         cells = values.indices.to_numpy().astype(np.int64) * fold_count + folds
         columns: dict[tuple[str, int], np.ndarray] = {}
         for name, numbers in quantities.items():
-            for position, rows, digits in _split_digits(numbers):
-                fold_sums = (
-                    np.bincount(cells[rows], digits, distinct * fold_count)
-                    .astype(np.int64)
-                    .reshape(distinct, fold_count)
-                )
-                # Digits of several numbers, at different offsets, may share a position.
-                columns[name, position] = _shrink_dtype(columns.get((name, position), 0) + fold_sums)
+            present = np.flatnonzero(numbers == numbers)  # noqa: PLR0124 False for NaN
+            present_cells = cells[present]
+            for position, digits in split_at_positions(numbers[present], DIGIT_BITS, MAX_POSITIONS):
+                sums = np.bincount(present_cells, digits, distinct * fold_count).astype(np.int64)
+                columns[name, position] = _shrink_dtype(sums.reshape(distinct, fold_count))
         labels = _select_labels(columns)
         if not distinct or not labels:
             return cls()
@@ -170,24 +167,6 @@ class ValueSums(Summary):
                     tables.append(SumTable(values[rows], labels, digits[rows]))
             if tables:
                 yield _sum_chunks(tuple(tables), labels)
-
-
-def _split_digits(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Split doubles into digits with their sign; yield a position, the rows with a digit there, and their digits."""
-    present = np.flatnonzero(numbers == numbers)  # noqa: PLR0124 False for NaN
-    numbers = numbers[present]
-    mantissa, exponent = np.frexp(np.abs(numbers))
-    integer_mantissa = np.ldexp(mantissa, 53).astype(np.int64)
-    positions, shift = np.divmod(exponent - 53, DIGIT_BITS)
-    low = (integer_mantissa & _DIGIT) << shift
-    high = ((integer_mantissa >> DIGIT_BITS) << shift) + (low >> DIGIT_BITS)
-    sign = np.where(numbers < 0, -1.0, 1.0)
-    for position in np.unique(positions).tolist():
-        rows = np.flatnonzero(positions == position)
-        for offset, values in enumerate((low & _DIGIT, high & _DIGIT, high >> DIGIT_BITS)):
-            digits = values[rows]
-            if digits.any():
-                yield position + offset, present[rows], digits * sign[rows]
 
 
 def _select_labels(labels: Collection[tuple[str, int]]) -> DigitLabels:

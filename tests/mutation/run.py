@@ -61,6 +61,7 @@ NEAREST_TESTS = {
     "daskprep/vocabulary/vocabulary.py": ["tests/test_vocabulary.py"],
     "daskprep/summaries/base.py": [MERGING],
     "daskprep/summaries/distinct_values.py": ["tests/summaries/test_distinct_values.py"],
+    "daskprep/summaries/exact.py": ["tests/summaries/test_moments.py", "tests/summaries/test_value_sums.py"],
     "daskprep/summaries/file_sample.py": ["tests/summaries/test_file_sample.py", MERGING],
     "daskprep/summaries/column_summary.py": ["tests/summaries/test_frame.py", MERGING],
     "daskprep/summaries/lengths.py": ["tests/summaries/test_lengths.py", MERGING],

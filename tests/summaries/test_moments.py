@@ -8,12 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.summaries import Moments
-from daskprep.summaries.moments import BLOCK_VALUES, GROUP_VALUES, sqrt_fraction
+from daskprep.summaries import Moments, WeightedMoments
+from daskprep.summaries.exact import BLOCK_VALUES, GROUP_VALUES, UNIT_BITS
+from daskprep.summaries.moments import sqrt_fraction
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 scattered = st.builds(math.ldexp, st.floats(-1, 1), st.integers(-1080, 1020))
 LARGEST, SMALLEST = float(np.finfo(float).max), 5e-324
+LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+WEIGHTS = st.floats(0, LARGEST_WEIGHT)
 
 
 def exact(values: list[float]) -> tuple[Fraction, Fraction]:
@@ -121,3 +124,57 @@ def test_roots_beside_the_middle_of_two_doubles_are_rounded_to_the_nearest(more:
 def test_a_deviation_beyond_the_largest_double_is_infinite() -> None:
     moments = Moments.of(np.array([LARGEST, -LARGEST]))
     assert (moments.std(), moments.std(1)) == (LARGEST, math.inf)
+
+
+# -- weighted
+
+
+def weighted(rows: list[tuple[float, float]]) -> WeightedMoments:
+    values, weights = (np.array(column, np.float64) for column in zip(*rows, strict=True))
+    return WeightedMoments.of_weighted(values, weights)
+
+
+@given(st.lists(st.tuples(finite, WEIGHTS), min_size=1, max_size=20))
+@example([(LARGEST, LARGEST_WEIGHT), (SMALLEST, 2.0**-149), (1 - 2.0**-53, 1 - 2.0**-53), (2.0**300, 2.0**-149)])
+def test_weighted_sums_are_exact(rows: list[tuple[float, float]]) -> None:
+    found = weighted(rows)
+    exact = [(Fraction(value), Fraction(weight)) for value, weight in rows]
+    assert Fraction(found.total, 1 << 2 * UNIT_BITS) == sum(value * weight for value, weight in exact)
+    assert Fraction(found.squares, 1 << 3 * UNIT_BITS) == sum(value**2 * weight for value, weight in exact)
+    assert Fraction(found.weights, 1 << UNIT_BITS) == sum(weight for _, weight in exact)
+
+
+@pytest.mark.parametrize("size", [BLOCK_VALUES + 77, GROUP_VALUES + 77])
+def test_weighted_sums_are_exact_over_many_blocks(size: int) -> None:
+    rng = np.random.default_rng(0)
+    # The largest digits there are, and many numbers of random digits.
+    for values in (np.full(size, 1.0 - 2.0**-53), rng.lognormal(0, 9, size) * rng.choice([-1, 1], size)):
+        moments = WeightedMoments.of_weighted(values, weights := np.abs(values[::-1]))
+        rows = [(Fraction(value), Fraction(weight)) for value, weight in zip(values, weights, strict=True)]
+        assert Fraction(moments.total, 1 << 2 * UNIT_BITS) == sum(value * weight for value, weight in rows)
+        assert Fraction(moments.squares, 1 << 3 * UNIT_BITS) == sum(value**2 * weight for value, weight in rows)
+
+
+@given(st.lists(st.tuples(finite, WEIGHTS), min_size=1, max_size=20), st.integers(0, 20))
+@example([(1e308, 3.0), (-1e308, 1.0), (1e-300, 1e-300)], 1)
+def test_parts_in_any_order_give_the_same(rows: list[tuple[float, float]], cut: int) -> None:
+    parts = [weighted(some) for some in (rows[:cut], rows[cut:]) if some]
+    assert sum(parts[1:], parts[0]) == weighted(rows)
+    assert weighted(rows[::-1]) == weighted(rows)
+
+
+@given(st.lists(finite, min_size=1, max_size=20), st.sampled_from([1.0, 4.0]))
+@example([1e9 + i for i in range(10)], 1.0)
+def test_equal_weights_are_as_none(values: list[float], weight: float) -> None:
+    found, plain = weighted([(value, weight) for value in values]), Moments.of(np.array(values))
+    np.testing.assert_equal(found.mean(), plain.mean())
+    np.testing.assert_equal(found.std(ddof=1), plain.std(ddof=1))
+
+
+def test_rows_of_weight_0_count_for_nothing() -> None:
+    rows = [(1.0, 1.0), (2.0, 1.0), (3.0, 1.0), (np.nan, 1.0)]
+    whole = weighted([*rows, (7.0, 0.0), *[(np.nan, 0.0)] * 5])
+    assert whole == weighted(rows)
+    filled = whole + Moments.of(np.array([2.0])) * 6
+    assert (filled.count, filled.missing_count, filled.missing) == (4, 0, 0)
+    assert filled.std(ddof=1) == pytest.approx(np.std([1, 2, 3, 2], ddof=1))
