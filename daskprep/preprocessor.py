@@ -336,11 +336,6 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             As for `fit_write`.
         **options
             The options of `fit_write`: `daskprep.writing.recipe.WriteOptions`.
-
-        Returns
-        -------
-        Dataset
-            The dataset at `path`.
         """
         check_is_fitted(self)
         self._check_one_fold("write")

@@ -138,8 +138,7 @@ def select_stream_outputs(recipe: Recipe, options: SharedOptions) -> tuple[list[
 
     def check(name: str) -> None:
         if name not in names:
-            hint = did_you_mean(name, names)
-            raise ConfigError(f'no output "{name}".{hint} Outputs are: {", ".join(names)}')
+            raise ConfigError(f'no output "{name}".{did_you_mean(name, names)} Outputs are: {", ".join(names)}')
 
     return select_outputs(options, names, check, recipe.features, recipe.targets)
 

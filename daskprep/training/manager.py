@@ -97,7 +97,12 @@ class Manager:
             raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
         if not (is_encoded(data) or callable(data)):
             check_examples(data)
-        _check_options(self.options)
+        for name in options:
+            if name in _OPTIONS_ELSEWHERE:
+                raise ConfigError(f"{name} is not an option of a Manager: use {_OPTIONS_ELSEWHERE[name]}")
+            if name not in _LOADER_PARAMETERS:
+                hint = did_you_mean(name, [*_LOADER_PARAMETERS, *_PARAMETERS])
+                raise ConfigError(f'loaders have no option "{name}".{hint}')
         self._packing, self.grouping = self._split_packing()
 
     @classmethod
@@ -107,16 +112,13 @@ class Manager:
             return value
         if not isinstance(value, Mapping):
             return cls(value)
-        known = [name for name in inspect.signature(cls).parameters if name != "options"]
         if "data" not in value:
-            raise ConfigError(f'{dict(value)!r} lacks "data"; parameters of a Manager are: {", ".join(known)}')
+            raise ConfigError(f'{dict(value)!r} lacks "data"; parameters of a Manager are: {", ".join(_PARAMETERS)}')
         return cls(**value)
 
     def __repr__(self) -> str:
-        parameters = [name for name in inspect.signature(Manager).parameters if name not in ("data", "options")]
-        options = {
-            name: getattr(self, name) for name in parameters if getattr(self, name) not in (None, ())
-        } | self.options
+        own = {name: getattr(self, name) for name in _PARAMETERS[1:] if getattr(self, name) not in (None, ())}
+        options = own | self.options
         return f"Manager({', '.join([repr(self.data), *(f'{name}={value!r}' for name, value in options.items())])})"
 
     def check(self, role: str, allowed: Collection[str]) -> None:
@@ -240,12 +242,5 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return (value,) if isinstance(value, str) or callable(value) or isinstance(value, Packing) else tuple(value)
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise ConfigError for options that loaders do not have."""
-    known = list(inspect.signature(Loader).parameters)
-    own_names = [name for name in inspect.signature(Manager).parameters if name != "options"]
-    for name in options:
-        if name in _OPTIONS_ELSEWHERE:
-            raise ConfigError(f"{name} is not an option of a Manager: use {_OPTIONS_ELSEWHERE[name]}")
-        if name not in known:
-            raise ConfigError(f'loaders have no option "{name}".{did_you_mean(name, [*known, *own_names])}')
+_LOADER_PARAMETERS = list(inspect.signature(Loader).parameters)
+_PARAMETERS = [name for name in inspect.signature(Manager).parameters if name != "options"]
