@@ -396,11 +396,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         return os.fspath(self.scratch) if isinstance(self.scratch, os.PathLike) else self.scratch
 
     def _write(
-        self,
-        features: Mapping[str, Feature] | None,
-        frame: Any,
-        path: str | os.PathLike[str],
-        options: Options,
+        self, features: Mapping[str, Feature] | None, frame: Any, path: str | os.PathLike[str], options: Options
     ) -> Dataset:
         """Write a frame as the dataset at `path`: fit `features` first, or use the fitted state if they are None."""
         options.check()
@@ -475,12 +471,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
     def _is_auto(self) -> bool:
         return isinstance(self.features, str) and self.features == _AUTO
 
-    def _resolve_features(
-        self,
-        frame: Any,
-        split: Splitter | None,
-        options: Options,
-    ) -> tuple[dict[str, Feature], Any]:
+    def _resolve_features(self, frame: Any, split: Splitter | None, options: Options) -> tuple[dict[str, Feature], Any]:
         """Return the features to fit, passed or inferred ("auto"), and the frame, or its source if it is a stream."""
         if not self._is_auto:
             return match_folds_to_split(self._validate_features(), split), frame

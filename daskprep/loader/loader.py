@@ -122,14 +122,11 @@ class Loader(BatchIterator):
     ) -> None:
         shared = SharedOptions(batch_size=batch_size, **options)
         super().__init__(shared)
-        for name, value, minimum in (
-            ("streams", streams, 1),
-            ("prefetch_size", prefetch_size, 0),
-            ("prefetch_bytes", prefetch_bytes, 0),
-            ("overfit_batches", overfit_batches, 1),
-            ("cache_limit", cache_limit, 1),
-        ):
-            check_count(name, value, minimum)
+        check_count("streams", streams, 1)
+        check_count("prefetch_size", prefetch_size, 0)
+        check_count("prefetch_bytes", prefetch_bytes, 0)
+        check_count("overfit_batches", overfit_batches, 1)
+        check_count("cache_limit", cache_limit, 1)
         self.split = self.dataset = split
         self.shuffle = shared.shuffle and overfit_batches is None
         self._read_batch_size = batch_size if pack is None else documents_per_batch(batch_size, streams)
@@ -145,10 +142,8 @@ class Loader(BatchIterator):
         self.prefetch_bytes = prefetch_bytes
         self.overfit_batches = overfit_batches
         dataset = split.dataset
-        default_targets = dataset.targets if pack is None else ()
-        self.names, self._batch_format = select_outputs(
-            shared, split.columns, split.shape, dataset.features, default_targets
-        )
+        targets = dataset.targets if pack is None else ()
+        self.names, self._batch_format = select_outputs(shared, split.columns, split.shape, dataset.features, targets)
         self._cache_policy = CachePolicy.of(cache, cache_dir, cache_limit)
         self._cache_policy.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
