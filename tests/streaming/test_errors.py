@@ -32,7 +32,7 @@ from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, Rejec
         ({"batch_size": 2000, "rank": 0, "world_size": 2000}, "too few for 2000 ranks"),
         ({"decode_on": "gpu"}, "decode_on='gpu'"),
         ({"augment": {"city": dp.Mirror()}}, "expected images"),
-        ({"epochs": None, "drop_last": True, "batch_size": 2000}, "give a smaller batch_size"),
+        ({"epochs": None, "drop_last": True, "batch_size": 2000}, "use a smaller batch_size"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(simple, parts, options, words):

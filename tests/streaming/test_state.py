@@ -135,7 +135,7 @@ def test_a_state_of_another_preprocessor_or_other_rows_is_refused(simple, table,
     state = simple.stream(parts, 60).state_dict()
     other = dp.Preprocessor({"price": dp.Number(normalization="zscore"), "city": "category"}).fit(table)
     for stream in (other.stream(parts, 60), simple.stream(table.iloc[1:], 60)):
-        with pytest.raises(CorruptDatasetError, match="the Preprocessor or the partitions differ"):
+        with pytest.raises(CorruptDatasetError, match="The Preprocessor or the partitions differ"):
             stream.load_state_dict(state)
 
 
@@ -143,7 +143,7 @@ def test_a_state_of_another_source_with_as_many_rows_is_refused(simple, table, p
     table.assign(price=-1.0).to_parquet(tmp_path / "other.parquet")
     for one, other in ((path, tmp_path / "other.parquet"), (table, table.assign(price=-1.0))):
         state = simple.stream(one, 60).state_dict()
-        with pytest.raises(CorruptDatasetError, match="another source.*stream what the state was saved for"):
+        with pytest.raises(CorruptDatasetError, match="another source.*Stream the source that the state was saved for"):
             simple.stream(other, 60).load_state_dict(state)
 
 
