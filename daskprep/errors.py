@@ -172,12 +172,9 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
             else:
                 raise  # from within the function
             unknown = next((name for name in kwargs if name not in known), "")
-            parameter_list = ", ".join(known)
+            hint = did_you_mean(unknown, known) or f" Parameters are: {', '.join(known)}"
             # Python 3.13 adds a suggestion, too.
             message = str(error).partition(". Did you mean")[0].partition("()")[2]
-            raise TypeError(
-                f"{function.__qualname__}(){message}."
-                f"{did_you_mean(unknown, known) or f' Parameters are: {parameter_list}'}"
-            ) from None
+            raise TypeError(f"{function.__qualname__}(){message}.{hint}") from None
 
     return call

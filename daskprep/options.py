@@ -192,8 +192,8 @@ def with_options(options: type[Any], defaults: type[Any]) -> Callable[[T], T]:
     def decorate(target: Any) -> Any:
         is_class = inspect.isclass(target)
         hinted: Any = with_parameter_hints(target.__init__ if is_class else target)
-        *own, _ = inspect.signature(hinted).parameters.values()
-        hinted.__signature__ = inspect.Signature([*own, *shown])
+        signature = inspect.signature(hinted)
+        hinted.__signature__ = signature.replace(parameters=[*signature.parameters.values()][:-1] + shown)
         documented = target if is_class else hinted
         documented.__doc__ = re.sub(
             r"(?m)^( *)\*\*options\n.*\n", lambda match: indent(text, match[1]) + "\n", target.__doc__ or ""
