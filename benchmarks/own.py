@@ -57,11 +57,10 @@ from daskprep.storage.local_files import LocalFiles
 from daskprep.storage.threads import InlineExecutor
 from daskprep.summaries.moments import Moments
 from daskprep.summaries.quantiles import Quantiles
+from daskprep.summaries.token_bytes import argsort_bytes, token_hashes
 from daskprep.summaries.token_counts import TokenCounts
-from daskprep.summaries.token_hash import token_hashes
-from daskprep.summaries.token_order import argsort_bytes
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
-from daskprep.vocabulary.token_index import TokenIndex
+from daskprep.vocabulary.vocabulary import TokenIndex
 
 ROWS = 1_000_000
 Call = Callable[[], Any]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.summaries import TokenCounts
-from daskprep.vocabulary import SpecialSymbols, Vocabulary, token_index, vocabulary
+from daskprep.vocabulary import SpecialSymbols, Vocabulary, vocabulary
 from daskprep.vocabulary.vocabulary import VOCABULARY_SCHEMA
 
 PLAIN = SpecialSymbols.for_tokens()
@@ -211,17 +211,17 @@ def test_ids_are_places_in_the_vocabulary(indexed: int, known: set[str], asked: 
 
 
 def test_an_index_tells_tokens_of_equal_hash_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.arange(len(tokens), dtype=np.uint64) << 63)
-    index = token_index.TokenIndex(pa.array(list("abcdefgh")))
-    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.array([0, 1, 1, 0, 0], np.uint64) << 63)
+    monkeypatch.setattr(vocabulary, "token_hashes", lambda tokens: np.arange(len(tokens), dtype=np.uint64) << 63)
+    index = vocabulary.TokenIndex(pa.array(list("abcdefgh")))
+    monkeypatch.setattr(vocabulary, "token_hashes", lambda tokens: np.array([0, 1, 1, 0, 0], np.uint64) << 63)
     assert index.find(pa.array(["g", "b", "h", "b", "zz"])).tolist() == [6, 1, 7, -1, -1]
 
 
 @pytest.mark.parametrize("hashes", [[0, 0, 0, 1, 2], [0, 1, 1, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]])
 def test_an_index_looks_as_far_as_hashes_are_equal(hashes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.array(hashes, np.uint64) << 60)
+    monkeypatch.setattr(vocabulary, "token_hashes", lambda tokens: np.array(hashes, np.uint64) << 60)
     tokens = pa.array(list("abcde"))
-    index = token_index.TokenIndex(tokens)
+    index = vocabulary.TokenIndex(tokens)
     assert index.longest_run == max(map(hashes.count, hashes))
     assert index.find(tokens).tolist() == [0, 1, 2, 3, 4]
 
@@ -230,8 +230,8 @@ def test_a_digest_tells_tokens_apart() -> None:
     lists = [["ab", "c"], ["a", "bc"], ["ab", "d"], ["ab", "c", ""], ["ab"], []]
     arrays = [pa.array(tokens, pa.string()) for tokens in lists]
     arrays += [pa.array(["x", "ab", "c"]).slice(1), pa.array(["ab", "c", "x"]).slice(0, 2)]
-    assert len({token_index.digest_tokens(array) for array in arrays}) == len(arrays)
-    assert token_index.digest_tokens(pa.array(["ab", "c"])) == token_index.digest_tokens(arrays[0])
+    assert len({vocabulary.digest_tokens(array) for array in arrays}) == len(arrays)
+    assert vocabulary.digest_tokens(pa.array(["ab", "c"])) == vocabulary.digest_tokens(arrays[0])
 
 
 @pytest.mark.parametrize("indexed", [0, 10**9])
@@ -243,14 +243,14 @@ def test_a_missing_token_counts_as_unknown(indexed: int, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("index_all")
 def test_one_index_serves_equal_vocabularies_of_a_process() -> None:
-    token_index.get_cached_index.cache_clear()
+    vocabulary.get_cached_index.cache_clear()
     known = Vocabulary.learn(counted("x y z"), PLAIN)
     data = pickle.dumps(known)
     for _ in range(3):
         assert pickle.loads(data).ids(pa.array(["x"])).tolist() == [2]
     other = Vocabulary(known.tokens[:4], known.frequencies[:4], PLAIN)
     assert other.ids(pa.array(["z"])).tolist() == [1]
-    assert token_index.get_cached_index.cache_info().misses == 2
+    assert vocabulary.get_cached_index.cache_info().misses == 2
     assert len(pickle.dumps(known)) == len(data)
 
 

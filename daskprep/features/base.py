@@ -24,7 +24,7 @@ from daskprep.steps.parameters import Parameters
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT
-from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
+from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 # Kind of values in the cells: reports choose counts and plots by it.

@@ -28,7 +28,7 @@ from daskprep.features.parameters import CellKind
 from daskprep.permutation import Integers
 from daskprep.steps.classes import CONVENTIONAL_LABELS, BinaryParameters, are_conventional
 from daskprep.summaries import ColumnSummary, TokenCounts
-from daskprep.summaries.rejects import MAX_SAMPLES
+from daskprep.summaries.column_summary import MAX_SAMPLES
 
 _OPPOSITES = {"yes": "no", "y": "n", "true": "false", "t": "f", "1": "0", "1.0": "0.0"}
 _OPPOSITES |= {false: true for true, false in _OPPOSITES.items()} | {"-1": "1", "-1.0": "1.0"}

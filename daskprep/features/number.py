@@ -60,7 +60,7 @@ from daskprep.steps.normalization import (
 from daskprep.steps.notation import derive_notation
 from daskprep.steps.numbers import NumberParameters
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
-from daskprep.summaries.rejects import MAX_SAMPLES
+from daskprep.summaries.column_summary import MAX_SAMPLES
 from daskprep.summaries.target_sums import TargetSums
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)

@@ -26,7 +26,7 @@ from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary
-from daskprep.summaries.rejects import MAX_SAMPLE_CHARACTERS
+from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS
 
 _NUMBERS = re.compile(r"-?[0-9][0-9,.e+-]*( numbers?)?")
 _MAX_COLUMNS = 5  # columns with sample cells in one warning

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from daskprep.summaries.base import Summary
-from daskprep.summaries.column_summary import CellType, ColumnSummary, FoldedSummary
+from daskprep.summaries.column_summary import CellType, ColumnSummary, FoldedSummary, Rejects
 from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.file_sample import FileSample, SampledFile
-from daskprep.summaries.lengths import Lengths
 from daskprep.summaries.moments import Moments, WeightedMoments
+from daskprep.summaries.multiset import Lengths
 from daskprep.summaries.quantiles import Quantiles, Range
-from daskprep.summaries.rejects import Rejects
 from daskprep.summaries.token_counts import TokenCounts

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from daskprep.summaries.base import Summary
 from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.file_sample import FileSample
-from daskprep.summaries.lengths import Lengths
+from daskprep.summaries.multiset import Lengths
 from daskprep.summaries.quantiles import Range
 
 

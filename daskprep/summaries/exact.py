@@ -34,7 +34,7 @@ class Digits(NamedTuple):
     Attributes
     ----------
     rows : ndarray
-        Digits from the highest on, of shape (digits, blocks, values); zeros fill the last block.
+        Digits from the highest on, of shape (digits, blocks, values).
     exponent : int
         The first digit counts units of 2**`exponent`, and each next one units 2**20 times smaller.
     unit_bits : int
@@ -81,11 +81,26 @@ class Digits(NamedTuple):
 
 
 def split_digits(*columns: np.ndarray) -> Iterator[list[Digits]]:
-    """Yield the digits of each of several columns of finite doubles, in groups of rows that cover all rows."""
-    size = min(len(columns[0]), GROUP_VALUES)
-    scratch = [np.empty((MAX_DIGITS + 1, _pad(size))) for _ in columns]
-    for start in range(0, len(columns[0]), GROUP_VALUES):
-        yield from _split_group([column[start : start + GROUP_VALUES] for column in columns], scratch)
+    """Yield the digits of each of several columns of finite doubles, in groups of rows that cover all rows.
+
+    The next group overwrites the digits.
+    """
+    size, stop = len(columns[0]), 0
+    scratch = [np.empty((MAX_DIGITS + 1, min(size, GROUP_VALUES))) for _ in columns]
+    while stop < size:
+        start, stop = stop, min(stop + GROUP_VALUES, size)
+        if stop - start > BLOCK_VALUES:
+            stop -= (stop - start) % BLOCK_VALUES
+        group, digits = [column[start:stop] for column in columns], list[Digits]()
+        for values, memory in zip(group, scratch, strict=True):
+            split = _split_values(values, memory[:, : stop - start])
+            if not isinstance(split, Digits):
+                for mask in (split, ~split):
+                    yield from split_digits(*(column[mask] for column in group))
+                break
+            digits.append(split)
+        else:
+            yield digits
 
 
 def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -103,36 +118,20 @@ def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> It
             yield highest - row, position_digits
 
 
-def _split_group(group: list[np.ndarray], scratch: list[np.ndarray]) -> Iterator[list[Digits]]:
-    """Yield the digits of a group, or of smaller groups if a column needs more than `MAX_DIGITS` digits."""
-    digits = []
-    for values, memory in zip(group, scratch, strict=True):
-        peak = max(float(values.max()), -float(values.min()))
-        if not math.isfinite(peak):
-            finite_doubles(values)  # raises the error: one pass less over values that are finite
-        exponent = max(math.frexp(peak)[1] - DIGIT_BITS, MIN_EXPONENT)
-        rows = _split_values(values, exponent, memory)
-        if rows is None:
-            small = np.abs(values) < peak * MIN_RATIO
-            for mask in (small, ~small):
-                yield from _split_group([column[mask] for column in group], scratch)
-            return
-        digits.append(Digits(rows, exponent))
-    yield digits
-
-
-def _split_values(values: np.ndarray, exponent: int, scratch: np.ndarray) -> np.ndarray | None:
-    """Return `Digits.rows` of values in `scratch`, or None if some values need more than `MAX_DIGITS` digits."""
-    count, padded_count = len(values), _pad(len(values))
-    rest = np.multiply(values, math.ldexp(1.0, -exponent), out=scratch[MAX_DIGITS, :count])
+def _split_values(values: np.ndarray, scratch: np.ndarray) -> Digits | np.ndarray:
+    """Return the digits of values, in `scratch`, or a mask of the small ones if these need more than `MAX_DIGITS`."""
+    peak = max(float(values.max()), -float(values.min()))
+    if not math.isfinite(peak):
+        finite_doubles(values)  # raises the error: one pass less over values that are finite
+    exponent = max(math.frexp(peak)[1] - DIGIT_BITS, MIN_EXPONENT)
+    rest = np.multiply(values, math.ldexp(1.0, -exponent), out=scratch[MAX_DIGITS])
     # Scaling down may underflow the smallest values to zero, which would lose them.
-    if exponent > 0 and not rest.all() and np.count_nonzero(rest) < np.count_nonzero(values):
-        return None
-    used = _truncate(rest, DIGIT_BITS, scratch[:MAX_DIGITS, :count])
-    if used == MAX_DIGITS and rest.any():
-        return None
-    scratch[:used, count:padded_count] = 0
-    return scratch[:used, :padded_count].reshape(used, -1, min(count, BLOCK_VALUES))
+    if exponent <= 0 or rest.all() or np.count_nonzero(rest) == np.count_nonzero(values):
+        used = _truncate(rest, DIGIT_BITS, scratch[:MAX_DIGITS])
+        if used < MAX_DIGITS or not rest.any():
+            return Digits(scratch[:used].reshape(used, -1, min(len(values), BLOCK_VALUES)), exponent)
+    small: np.ndarray = np.abs(values) < peak * MIN_RATIO
+    return small
 
 
 def _truncate(rest: np.ndarray, bits: int, digits: np.ndarray) -> int:
@@ -147,11 +146,6 @@ def _truncate(rest: np.ndarray, bits: int, digits: np.ndarray) -> int:
             return used
         rest *= 2.0**bits
     return len(digits)
-
-
-def _pad(count: int) -> int:
-    """Return a number of values rounded up to full blocks; less than a block stays the same."""
-    return count if count < BLOCK_VALUES else BLOCK_VALUES * -(-count // BLOCK_VALUES)
 
 
 def _shift(value: int, bits: int) -> int:

@@ -19,7 +19,7 @@ from daskprep.summaries.multiset import (
 
 # Keys and counts take 8 bytes each, so a summary has at most 64 KiB.
 MAX_BUCKETS = 4_096
-MAGNITUDE_MASK = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+_MAGNITUDE_MASK = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _MAX_DOUBLE_BITS = int(np.float64(np.finfo(np.float64).max).view(np.int64))
 _SAMPLE_SIZE = 1 << 14  # enough distinct values to estimate the shift, even if half of the values are equal
 
@@ -97,7 +97,7 @@ class Quantiles(Summary):
         """Summarize finite values."""
         bits, shift = _drop_low_bits(finite_doubles(values))
         keys, counts = count_keys(bits)
-        return cls(*_merge_buckets(_to_ordered_keys(keys, shift), counts), shift)._coarsen()
+        return cls(*merge_buckets(_to_ordered_keys(keys, shift), counts), shift)._coarsen()
 
     @property
     def count(self) -> int:
@@ -142,7 +142,7 @@ class Quantiles(Summary):
     def __add__(self, other: Quantiles) -> Quantiles:
         shift = max(self.shift, other.shift)
         keys = np.concatenate([part.keys >> (shift - part.shift) for part in (self, other)])
-        return Quantiles(*_merge_buckets(keys, np.concatenate([self.counts, other.counts])), shift)._coarsen()
+        return Quantiles(*merge_buckets(keys, np.concatenate([self.counts, other.counts])), shift)._coarsen()
 
     def __mul__(self, times: int) -> Quantiles:
         # Without values, the shift is 0, or it would coarsen other summaries.
@@ -153,7 +153,7 @@ class Quantiles(Summary):
         extra_shift = finest_shift(self.keys)
         if not extra_shift:
             return self
-        return Quantiles(*_merge_buckets(self.keys >> extra_shift, self.counts), self.shift + extra_shift)
+        return Quantiles(*merge_buckets(self.keys >> extra_shift, self.counts), self.shift + extra_shift)
 
     def _values_at(self, indices: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Return values by the index of their bucket, and by the share of the bucket below them."""
@@ -193,12 +193,12 @@ def _drop_low_bits(doubles: np.ndarray) -> tuple[np.ndarray, int]:
 
 def _to_ordered_keys(bits: np.ndarray, shift: int) -> np.ndarray:
     """Convert bits of doubles, already shifted, to integers in the order of the values; -0.0 is right below 0.0."""
-    keys: np.ndarray = bits ^ ((bits >> 63) & (MAGNITUDE_MASK >> shift))
+    keys: np.ndarray = bits ^ ((bits >> 63) & (_MAGNITUDE_MASK >> shift))
     return keys
 
 
-def _merge_buckets(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Add up the counts of equal keys; the buckets below and above zero are merged."""
+def merge_buckets(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Add up the counts of equal keys, a number or a row each; the buckets below and above zero are merged."""
     return sum_by_key(np.where(keys == -1, 0, keys), counts)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from daskprep.errors import StorageFullError
 from daskprep.storage.local_files import DISK_FULL_ERRNOS
-from daskprep.summaries.token_hash import token_hashes
+from daskprep.summaries.token_bytes import token_hashes
 
 # With a billion distinct tokens, each of 256 shards has 4 million, which fit in memory.
 SHARDS = 256

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskprep.summaries.base import Summary, finite_doubles
 from daskprep.summaries.multiset import DENSE_KEYS, empty_integers
-from daskprep.summaries.quantiles import Quantiles, assign_buckets, finest_shift
+from daskprep.summaries.quantiles import Quantiles, assign_buckets, finest_shift, merge_buckets
 
 Label: TypeAlias = int | str
 
@@ -103,20 +103,17 @@ class TargetSums(Summary):
         labels = _select_labels({*self.labels, *other.labels})
         shift = max(self.shift, other.shift)
         keys = np.concatenate([part.keys >> (shift - part.shift) for part in (self, other)])
-        sums = np.concatenate([part._align_columns(labels) for part in (self, other)])
-        return _merge_buckets(keys, np.concatenate([self.rows, other.rows]), sums, labels, shift)._coarsen()
+        keys, totals = merge_buckets(keys, np.concatenate([part._align_columns(labels) for part in (self, other)]))
+        return TargetSums(keys, totals[:, 0], totals[:, 1:], labels, shift)._coarsen()
 
     def __mul__(self, times: int) -> TargetSums:
         repeated = TargetSums(self.keys, self.rows * times, self.sums * times, self.labels, self.shift)
         return repeated if times else TargetSums()
 
     def _align_columns(self, labels: tuple[Label, ...]) -> np.ndarray:
-        """Return `sums` with a column for each of `labels`, 0 for new ones; other columns are dropped."""
-        sums = np.zeros((len(self.keys), len(labels)), np.int64)
-        for column, label in enumerate(self.labels):
-            if label in labels:
-                sums[:, labels.index(label)] = self.sums[:, column]
-        return sums
+        """Return `rows`, then the column of `sums` of each of `labels`, zeros for new ones."""
+        columns = dict(zip(self.labels, self.sums.T, strict=True))
+        return np.column_stack([self.rows, *(columns.get(label, np.zeros_like(self.rows)) for label in labels)])
 
     def _coarsen(self) -> TargetSums:
         """Return a summary with at most `MAX_BUCKETS` buckets, without positions that are too low."""
@@ -124,9 +121,8 @@ class TargetSums(Summary):
         extra_shift = finest_shift(self.keys)
         if not extra_shift and labels == self.labels:
             return self
-        return _merge_buckets(
-            self.keys >> extra_shift, self.rows, self._align_columns(labels), labels, self.shift + extra_shift
-        )
+        keys, totals = merge_buckets(self.keys >> extra_shift, self._align_columns(labels))
+        return TargetSums(keys, totals[:, 0], totals[:, 1:], labels, self.shift + extra_shift)
 
 
 def split_into_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...], np.ndarray]:
@@ -139,16 +135,6 @@ def split_into_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...]
     used = positions if is_nonzero.all() else positions[is_nonzero]
     lowest, highest = (int(used.min()), int(used.max())) if len(used) else (0, 0)
     return np.where(is_nonzero, positions - lowest, 0), tuple(range(lowest, highest + 1)), digits
-
-
-def _merge_buckets(
-    keys: np.ndarray, rows: np.ndarray, sums: np.ndarray, labels: tuple[Label, ...], shift: int
-) -> TargetSums:
-    keys = np.where(keys == -1, 0, keys)
-    distinct, inverse = np.unique(keys, return_inverse=True)
-    totals = np.zeros((len(distinct), 1 + len(labels)), np.int64)
-    np.add.at(totals, inverse, np.column_stack([rows, sums]))
-    return TargetSums(distinct, totals[:, 0], totals[:, 1:], labels, shift)
 
 
 def _select_labels(labels: set[Label]) -> tuple[Label, ...]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.summaries.base import Summary
 from daskprep.summaries.spill import Entries, SpilledCounts, shard_groups, shard_numbers, sort_by_shard, spill
-from daskprep.summaries.token_order import argsort_bytes
+from daskprep.summaries.token_bytes import argsort_bytes
 
 # Merging only collects chunks. `limit_memory` adds up equal tokens, which hashes every entry once; merging does so
 # itself beyond these limits. Both wait until entries have doubled since the last time, so that merging eight

@@ -1,12 +1,13 @@
-"""Tokens and their ids, ranked by frequency."""
+"""Tokens and their ids, ranked by frequency, and an index of the tokens of large vocabularies."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -21,8 +22,8 @@ from daskprep.steps.base import smallest_uint
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.tables import read_bounded_table
 from daskprep.summaries import TokenCounts
+from daskprep.summaries.token_bytes import token_hashes
 from daskprep.vocabulary.special_symbols import SpecialSymbols
-from daskprep.vocabulary.token_index import HashableTokens, digest_tokens, get_cached_index
 
 # Larger vocabularies are saved in Parquet files, not in JSON.
 LARGE_VOCABULARY = 100_000
@@ -30,6 +31,8 @@ LARGE_VOCABULARY = 100_000
 # Arrow hashes all entries at each lookup, about 100 ns an entry. From this size on, a cached index is faster, unless
 # there are more tokens to look up than entries.
 MIN_INDEXED_TOKENS = 10_000
+# An index takes 8 bytes an entry, and keeps the tokens in memory.
+MAX_CACHED_INDEXES = 8
 
 _JSON_OPTIONS: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
 
@@ -294,3 +297,66 @@ def _join_with_commas(texts: pa.Array) -> str:
     single_list = pa.ListArray.from_arrays([0, len(texts)], texts.cast(pa.large_string()))
     joined: str = pc.binary_join(single_list, pa.scalar(",", pa.large_string()))[0].as_py()
     return joined
+
+
+class TokenIndex:
+    """Sorted words of 64 bits: the upper bits of each token's hash, then its id. Equal upper bits are resolved by text.
+
+    Hash and id share a word because `np.sort` is many times faster than `np.argsort`.
+    """
+
+    def __init__(self, tokens: pa.StringArray) -> None:
+        self.tokens = tokens
+        self.entries, self._id_mask = _sort_with_row_numbers(token_hashes(tokens))
+        prefixes = self.entries & ~self._id_mask
+        starts = np.flatnonzero(np.append(True, prefixes[1:] != prefixes[:-1]))
+        self.longest_run = int(np.diff(starts, append=len(tokens)).max())
+
+    def find(self, tokens: pa.Array) -> np.ndarray:
+        """Return the id of each token, -1 for tokens that are not in the index."""
+        hashes = token_hashes(tokens)
+        # Lookups in sorted order stay in the CPU cache, which saves more time than the sort takes.
+        sorted_hashes, row_mask = _sort_with_row_numbers(hashes)
+        order = (sorted_hashes & row_mask).view(np.int64)
+        hashes &= ~self._id_mask
+        positions = np.empty(len(tokens), np.int64)
+        positions[order] = np.searchsorted(self.entries, hashes[order])
+        result = np.full(len(tokens), -1, np.int64)
+        for step in range(self.longest_run):
+            candidates = self.entries[np.minimum(positions + step, len(self.entries) - 1)]
+            rows = np.flatnonzero((candidates & ~self._id_mask == hashes) & (result < 0))
+            ids = (candidates[rows] & self._id_mask).view(np.int64)
+            same = pc.equal(tokens.take(pa.array(rows)), self.tokens.take(pa.array(ids)))
+            same = same.fill_null(False).to_numpy(zero_copy_only=False)
+            result[rows[same]] = ids[same]
+        return result
+
+
+def _sort_with_row_numbers(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
+    """Replace the lower bits of each hash by its row number, sort, and return the words and the mask of these bits."""
+    row_mask = np.uint64((1 << len(hashes).bit_length()) - 1)
+    sorted_hashes = (hashes & ~row_mask) | np.arange(len(hashes), dtype=np.uint64)
+    sorted_hashes.sort()
+    return sorted_hashes, row_mask
+
+
+def digest_tokens(tokens: pa.StringArray) -> bytes:
+    """Return a digest of an array of tokens; equal digests imply equal tokens."""
+    digest = hashlib.blake2b(f"{tokens.offset},{len(tokens)}".encode(), digest_size=16)
+    for buffer in tokens.buffers()[1:]:
+        digest.update(buffer or b"")
+    return digest.digest()
+
+
+@dataclass(frozen=True)
+class HashableTokens:
+    """Tokens that compare and hash by their digest, as a key of the cache."""
+
+    digest: bytes
+    tokens: pa.StringArray = field(compare=False)
+
+
+@functools.lru_cache(maxsize=MAX_CACHED_INDEXES)
+def get_cached_index(key: HashableTokens) -> TokenIndex:
+    """Return the index of the tokens of `key`, cached for later calls."""
+    return TokenIndex(key.tokens)

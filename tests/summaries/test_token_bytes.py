@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.summaries.spill import SHARDS, shard_numbers
-from daskprep.summaries.token_hash import CHUNK_TOKENS, LONG_TOKEN_BYTES, token_hashes
+from daskprep.summaries.token_bytes import CHUNK_TOKENS, LONG_TOKEN_BYTES, argsort_bytes, token_hashes
 
 # Computed once by this code; never change them.
 GOLDEN = [0, 3764562023654139118, 17316911634776423582, 5209615563161901568, 12466213861218000260]
@@ -64,3 +65,34 @@ def test_numbers_hash_by_their_bits() -> None:
 
 def test_no_tokens_have_no_hashes() -> None:
     assert len(token_hashes(pa.array([], pa.string()))) == 0
+
+
+# -- order
+
+WORDS = st.text(st.sampled_from("ab\x00\x7f\u00e9\u4e2d\U0001f600"), max_size=20)
+
+
+def check_order(tokens: list[str]) -> None:
+    array = pa.array(["x", *tokens, "y"], pa.string()).slice(1, len(tokens))
+    found = [tokens[place] for place in argsort_bytes(array)]
+    assert found == sorted(tokens, key=str.encode)
+
+
+@given(st.lists(WORDS, unique=True, max_size=40))
+def test_any_tokens_are_sorted_by_bytes(tokens: list[str]) -> None:
+    check_order(tokens)
+
+
+@given(st.lists(WORDS, unique=True, max_size=40), st.integers(0, 20))
+def test_tokens_that_begin_alike(tokens: list[str], shared: int) -> None:
+    check_order(["p" * shared + token for token in tokens])
+
+
+def test_tokens_that_differ_behind_eight_bytes_that_most_share() -> None:
+    check_order(["p" * 8 + "q" * 8 + end for end in "cab"] + ["p" * 8 + "r" * 8, "p" * 7 + "z" * 9])
+    check_order(["a" * length for length in range(20, 0, -1)])
+
+
+@pytest.mark.parametrize("tokens", [[], [""], ["", "\x00", "\x00\x00"], ["a" * 8, "a" * 8 + "\x00", "a" * 7]])
+def test_tokens_with_zeros_and_of_any_length_are_sorted(tokens: list[str]) -> None:
+    check_order(tokens)
