@@ -46,7 +46,7 @@ class ColumnFacts(Summary):
     range_without_sentinels: Range = field(default_factory=Range)
     booleans: int = 0  # cells of boolean type
     times: int = 0  # cells of date or timestamp type
-    lists: int = 0  # lists of numbers, as such or as text
+    lists: int = 0  # lists of numbers, also as text
     lists_of_text: int = 0
     lists_with_missing: int = 0  # lists with a missing item
     lists_with_duplicates: int = 0  # lists with repeated items

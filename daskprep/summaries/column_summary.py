@@ -148,13 +148,8 @@ class FoldedSummary(Summary):
     def sums_per_fold(self, folder: str | None) -> Iterator[ColumnSummary]:
         """Yield the sum of all parts, then the sum that each fold trains on; all sums include the last part."""
         if self.trained_on is None:
-            return leave_one_out_sums(self.parts, folder)
+            return _apply_by_field(self.parts, folder, _leave_one_out_sums)
         return _apply_by_field(self.parts, folder, functools.partial(_sum_selected, self.trained_on))
-
-
-def leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Yield the sum of all parts, then the sums without each part but the last."""
-    return _apply_by_field(parts, folder, _leave_one_out_sums)
 
 
 def _sum_selected(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
@@ -178,13 +173,14 @@ def _apply_by_field(parts: Sequence[Any], folder: str | None, function: Callable
 
 
 def _limit_memory(parts: Sequence[Any], folder: str | None) -> list[Any]:
+    """Return parts, which are summaries or other values of one field, after `Summary.limit_memory`."""
     if isinstance(parts[0], TokenCounts):
         return limit_memory_together(parts, folder)
     return [part.limit_memory(folder) if isinstance(part, Summary) else part for part in parts]
 
 
 def _leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Yield the sums of `leave_one_out_sums` for one field."""
+    """Yield the sum of all parts, then the sums without each part but the last."""
     if isinstance(parts[0], TokenCounts) and fit_in_memory(parts):
         yield from leave_one_out_counts(parts)
     else:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
 from daskprep.storage.checkpoint import checkpointable
-from daskprep.summaries.base import Summary
+from daskprep.summaries.base import Summary, add_fields
 from daskprep.summaries.token_bytes import token_hashes
 
 
@@ -54,7 +54,7 @@ class PixelSums(Summary):
         return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
 
     def statistics(self, pixels: int) -> dict[str, Any]:
-        """Return the mean and standard deviation of each channel, in units of 255, and the mean image as base64.
+        """Return the mean and standard deviation of each channel as shares of 255, and the mean image as base64.
 
         `pixels` is the number of pixels of an image. The mean image is None without sums by pixel.
         """
@@ -122,14 +122,11 @@ class FileSample(Summary):
         files: list[SampledFile] = []
         if limit:
             contents = [content.as_buffer() for content in data.drop_null()]
-            hashes = np.array([_digest(content) for content in contents], np.uint64)
-            files += [
-                SampledFile(digest, "", read_facts(contents[row])) for digest, row in _take_smallest(hashes, limit)
-            ]
+            digests = [hashlib.blake2b(content, digest_size=8).digest() for content in contents]
+            hashes = np.array([int.from_bytes(digest, "little") for digest in digests], np.uint64)
+            files += [SampledFile(key, "", read_facts(contents[row])) for key, row in _take_smallest(hashes, limit)]
             paths = path.drop_null()
-            files += [
-                SampledFile(digest, paths[row].as_py()) for digest, row in _take_smallest(token_hashes(paths), limit)
-            ]
+            files += [SampledFile(key, paths[row].as_py()) for key, row in _take_smallest(token_hashes(paths), limit)]
         return cls(limit, len(path), sum(sizes), _take_first(files, limit))
 
     def __add__(self, other: FileSample) -> FileSample:
@@ -137,16 +134,12 @@ class FileSample(Summary):
             return NotImplemented
         limit = max(self.limit, other.limit)
         files = _take_first([*self.files, *other.files], limit)
-        pixels = None if self.pixels is None or other.pixels is None else self.pixels + other.pixels
+        pixels = add_fields(self.pixels, other.pixels)
         return FileSample(limit, self.cells + other.cells, self.bytes + other.bytes, files, pixels)
 
     def __mul__(self, times: int) -> FileSample:
         pixels = None if self.pixels is None else self.pixels * times
         return FileSample(self.limit, self.cells * times, self.bytes * times, self.files if times else (), pixels)
-
-
-def _digest(content: pa.Buffer) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def _take_smallest(hashes: np.ndarray, limit: int) -> list[tuple[int, int]]:
@@ -156,6 +149,7 @@ def _take_smallest(hashes: np.ndarray, limit: int) -> list[tuple[int, int]]:
 
 
 def _take_first(files: list[SampledFile], limit: int) -> tuple[SampledFile, ...]:
+    """Return the distinct files with the smallest hashes, at most `limit`."""
     # Facts are not compared: files of the same hash and path have the same facts.
     distinct = {(file.digest, file.path): file for file in files}
     return tuple(distinct[key] for key in sorted(distinct)[:limit])

@@ -47,6 +47,7 @@ def sum_by_key(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _first_of_run(keys: np.ndarray) -> np.ndarray:
+    """Return a mask of the first of equal neighbors among sorted keys."""
     first = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     return first

@@ -173,7 +173,7 @@ class Quantiles(Summary):
 
 
 def assign_buckets(doubles: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the bucket key of each of finite doubles, and the shift of the keys, at most the one that they need."""
+    """Return the bucket key of each of finite doubles, and the shift of the keys; coarsening may increase the shift."""
     bits, shift = _drop_low_bits(doubles)
     keys = _to_ordered_keys(bits, shift)
     return np.where(keys == -1, 0, keys), shift

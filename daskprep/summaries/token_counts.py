@@ -91,7 +91,7 @@ class TokenCounts(Summary):
         """Summarize several counts of the same tokens, such as by fold; they share one array, which is hashed once."""
         shared = _copy_tokens(dictionary)
         chunks = (_drop_unused(shared, part_counts, MIN_SHARED_FRACTION) for part_counts in counts)
-        return [cls(shared.type, (one,) if len(one[1]) else (), total=int(one[1].sum())) for one in chunks]
+        return [cls(shared.type, (chunk,) if len(chunk[1]) else (), total=int(chunk[1].sum())) for chunk in chunks]
 
     @classmethod
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
@@ -194,7 +194,9 @@ class TokenCounts(Summary):
         shards = np.unique(shard_numbers(tokens)).tolist()
         for entries in (self.chunks, *(tuple(file.read(shards)) for file in self.spilled)):
             if entries:
-                totals += _look_up(tokens, entries)
+                codes = pc.index_in(pa.chunked_array([entry_tokens for entry_tokens, _ in entries]), value_set=tokens)
+                counts = np.concatenate([counts for _, counts in entries])[codes.is_valid().to_numpy()]
+                totals += _sum_by_code(codes.drop_null().to_numpy(), counts, len(tokens))
         return totals
 
     def parts(self) -> Iterator[tuple[Entries, ...]]:
@@ -217,12 +219,12 @@ def _copy_tokens(tokens: pa.Array) -> pa.Array:
 
 
 def fit_in_memory(parts: Sequence[TokenCounts]) -> bool:
-    """Return whether the tokens of several counts are in memory, and few enough to be merged there."""
+    """Return whether the tokens of several counts are in memory, and few enough to merge them there."""
     return sum(part.entries for part in parts) <= COMPACT_ENTRIES and not any(part.spilled for part in parts)
 
 
 def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
-    """Return each of several counts after `limit_memory`, with one hashing of all tokens, which they then share."""
+    """Return several counts after `limit_memory`; all tokens are hashed in one pass, and the results share them."""
     if not (
         fit_in_memory(parts)
         and all(part._fits_in_memory() for part in parts)
@@ -233,12 +235,14 @@ def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> l
     chunks = [
         _drop_unused(tokens, _sum_by_code(*encoded, len(tokens)), MIN_SHARED_FRACTION) for encoded in encoded_parts
     ]
-    pairs = zip(parts, chunks, strict=True)
-    return [replace(part, chunks=(one,), compacted_entries=len(one[1])) if part.chunks else part for part, one in pairs]
+    return [
+        replace(part, chunks=(chunk,), compacted_entries=len(chunk[1])) if part.chunks else part
+        for part, chunk in zip(parts, chunks, strict=True)
+    ]
 
 
 def leave_one_out_counts(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
-    """Yield the sum of all parts, then the sums without each part but the last, with one hashing of all tokens."""
+    """Yield the sum of all parts, then the sums without each part but the last; tokens are hashed in one pass."""
     tokens, encoded_parts = _encode_parts(parts)
     total = sum((_sum_by_code(*encoded, len(tokens)) for encoded in encoded_parts), np.zeros(len(tokens), np.int64))
     order = _argsort_tokens(tokens)
@@ -293,14 +297,6 @@ def _sum_by_code(codes: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarr
     """Return the sum of counts of each code below `tokens`."""
     # Sums of integers are exact in float64 below 2**53, far above any count of tokens.
     return np.bincount(codes, weights=counts, minlength=tokens).astype(np.int64)
-
-
-def _look_up(tokens: pa.Array, entries: tuple[Entries, ...]) -> np.ndarray:
-    """Return the total count of each token in several arrays of entries."""
-    codes = pc.index_in(pa.chunked_array([tokens for tokens, _ in entries]), value_set=tokens)
-    known = codes.is_valid().to_numpy()
-    counts = np.concatenate([counts for _, counts in entries])[known]
-    return _sum_by_code(codes.drop_null().to_numpy(), counts, len(tokens))
 
 
 def _concat_entries(entries: list[Entries]) -> Entries:

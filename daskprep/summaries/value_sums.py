@@ -118,7 +118,7 @@ class ValueSums(Summary):
             for position, digits in split_at_positions(numbers[present], DIGIT_BITS, MAX_POSITIONS):
                 sums = np.bincount(present_cells, digits, distinct * fold_count).astype(np.int64)
                 columns[name, position] = _shrink_dtype(sums.reshape(distinct, fold_count))
-        labels = _select_labels(columns)
+        labels = tuple(sorted(columns))
         if not distinct or not labels:
             return cls()
         digits = np.empty((distinct, len(labels), fold_count), np.result_type(*(columns[label] for label in labels)))
@@ -129,18 +129,18 @@ class ValueSums(Summary):
     def __add__(self, other: ValueSums) -> ValueSums:
         return ValueSums(self.chunks + other.chunks, self.spilled + other.spilled)
 
-    def __mul__(self, times: int) -> ValueSums:
-        return ValueSums(self.chunks * times, self.spilled * times)
-
     def limit_memory(self, folder: str | None) -> ValueSums:
         """Return equal sums with at most 64 MB in memory and the rest in `folder`."""
         chunks = self.chunks
-        if len(chunks) > 1 and (folder is None or _estimate_sum_bytes(chunks) <= GROUP_BYTES):
-            chunks = (_sum_chunks(chunks),)
+        if len(chunks) > 1:
+            labels = {label for chunk in chunks for label in chunk.labels}
+            row_bytes = _VALUE_BYTES + 8 * len(labels) * chunks[0].folds
+            if folder is None or sum(len(chunk.values) for chunk in chunks) * row_bytes <= GROUP_BYTES:
+                chunks = (_sum_chunks(chunks),)
         if folder is None or sum(chunk.nbytes for chunk in chunks) <= SPILL_BYTES:
             return ValueSums(chunks, self.spilled)
-        files = (spill(folder, one.values, one.digits.reshape(len(one.values), -1)) for one in chunks)
-        spilled = (SpilledSums(one.labels, one.folds, file) for one, file in zip(chunks, files, strict=True))
+        files = (spill(folder, chunk.values, chunk.digits.reshape(len(chunk.values), -1)) for chunk in chunks)
+        spilled = (SpilledSums(chunk.labels, chunk.folds, file) for chunk, file in zip(chunks, files, strict=True))
         return ValueSums((), (*self.spilled, *spilled))
 
     def parts(self) -> Iterator[SumTable]:
@@ -181,12 +181,6 @@ def _shrink_dtype(digits: np.ndarray) -> np.ndarray:
     """Convert integers to the smallest sufficient type."""
     lowest = min(int(digits.min()), -1 - int(digits.max()))
     return digits.astype(np.min_scalar_type(lowest))
-
-
-def _estimate_sum_bytes(chunks: tuple[SumTable, ...]) -> int:
-    """Return an upper bound of the bytes that adding up chunks takes."""
-    labels = {label for chunk in chunks for label in chunk.labels}
-    return sum(len(chunk.values) for chunk in chunks) * (_VALUE_BYTES + 8 * len(labels) * chunks[0].folds)
 
 
 def _sum_chunks(chunks: tuple[SumTable, ...], labels: DigitLabels | None = None) -> SumTable:

@@ -117,7 +117,10 @@ class Vocabulary:
             symbols = pa.array(specials.symbols, pa.string())
             ordinary = pc.invert(pc.is_in(token_array, value_set=symbols))
             token_array = pa.concat_arrays([symbols, token_array.filter(ordinary)])
-        _check_distinct(token_array)
+        token_counts = token_array.value_counts()
+        if len(token_counts) < len(token_array):
+            token = token_counts.field("values").filter(pc.greater(token_counts.field("counts"), 1))[0].as_py()
+            raise ConfigError(f"The vocabulary lists {token!r} more than once: each token has one id, so list it once.")
         frequencies = np.zeros(len(token_array), np.int64) if counts is None else counts.frequencies(token_array)
         return cls(token_array, frequencies, specials)
 
@@ -275,13 +278,6 @@ class Vocabulary:
     @functools.cached_property
     def _digest(self) -> bytes:
         return digest_tokens(self.tokens)
-
-
-def _check_distinct(tokens: pa.StringArray) -> None:
-    token_counts = tokens.value_counts()
-    if len(token_counts) < len(tokens):
-        duplicate = token_counts.field("values").filter(pc.greater(token_counts.field("counts"), 1))[0].as_py()
-        raise ConfigError(f"The vocabulary lists {duplicate!r} more than once: each token has one id, so list it once.")
 
 
 def _quote(tokens: pa.StringArray) -> pa.Array:

@@ -22,7 +22,6 @@ from daskprep.summaries import (
     token_counts,
     value_sums,
 )
-from daskprep.summaries.column_summary import leave_one_out_sums
 from daskprep.summaries.value_sums import ValueSums
 
 
@@ -57,7 +56,7 @@ def test_each_fold_is_left_out(folds, limit):
     parts = [column(number, words) for number, words in enumerate(folds)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-        whole, *without = map(told, leave_one_out_sums(parts, None))
+        whole, *without = map(told, FoldedSummary(tuple(parts)).sums_per_fold(None))
     assert whole == told(functools.reduce(operator.add, parts))
     others = [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts) - 1)]
     assert without == [told(functools.reduce(operator.add, one)) for one in others]
@@ -70,7 +69,8 @@ def test_what_is_known_without_a_fold_is_the_same_from_files(tmp_path_factory, f
     folder = str(tmp_path_factory.mktemp("spilled"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-        states = list(leave_one_out_sums([column(number, words) for number, words in enumerate(folds)], None))
+        parts = tuple(column(number, words) for number, words in enumerate(folds))
+        states = list(FoldedSummary(parts).sums_per_fold(None))
         expected = list(map(told, states))
         patch.setattr(token_counts, "SPILL_ENTRIES", 2)
         assert [told(state.limit_memory(folder)) for state in states] == expected
@@ -90,7 +90,7 @@ def test_folds_that_share_tokens_are_counted_as_those_that_do_not(tmp_path_facto
         parts = [[ColumnSummary(9, 0, Rejects(), Words(one, Lengths())) for one in each] for each in counted]
         folds = (FoldedSummary(tuple(each)) for each in parts)
         summed = functools.reduce(lambda one, other: (one + other).limit_memory(folder), folds)
-        return [told(state.limit_memory(folder)) for state in leave_one_out_sums(summed.parts, folder)]
+        return [told(state.limit_memory(folder)) for state in summed.sums_per_fold(folder)]
 
     nothing = [[0] * 4] * 4
     counts = [np.array([*some, [0] * 4]) for some in (nothing, *partitions)]
@@ -129,5 +129,5 @@ def test_many_tokens_and_sums_of_folds_spill(tmp_path, monkeypatch, limit):
     *spilled, last = folds.limit_memory(str(tmp_path)).parts
     assert all(part.values.spilled and part.cells.spilled and not part.cells.entries for part in spilled)
     assert not last.cells.spilled
-    left_out = leave_one_out_sums(folds.parts, str(tmp_path))
+    left_out = folds.sums_per_fold(str(tmp_path))
     assert all(part.values.spilled and (limit > 5 or part.cells.spilled) for part in left_out)
