@@ -147,7 +147,7 @@ def test_every_split_is_registered():
         ({"probabilities": [1, 0, 0]}, "no split of type None"),
         ({"type": "random", "probability": [1, 0, 0]}, 'Did you mean "probabilities"'),
         ({"type": "hash"}, "'column'"),
-        ({"type": "random", "probabilities": [1, 1, 0]}, "1 in sum"),
+        ({"type": "random", "probabilities": [1, 1, 0]}, "a sum of 1"),
     ],
 )
 def test_wrong_descriptions_are_named(data, message):

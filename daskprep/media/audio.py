@@ -256,7 +256,7 @@ def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
     """Raise MediaError if audio of `frames` frames (None: unknown) has an unsupported rate or is too long."""
     _check_rate(rate, recipe.sampling_rate)
     if frames is not None and frames > recipe.max_seconds * rate:
-        raise MediaError(f"lasts {frames / rate:,.0f} s, and max_seconds is {recipe.max_seconds:,.0f}")
+        raise MediaError(f"lasts {frames / rate:,.6g} s, and max_seconds is {recipe.max_seconds:,.6g}")
 
 
 def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:

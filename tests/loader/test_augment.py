@@ -350,7 +350,7 @@ def test_steps_of_one_output_may_follow_those_of_both():
 @pytest.mark.parametrize(
     ("steps", "height", "message"),
     [
-        (dp.Mirror(), 11, r'one height and one width: "photo" \[1, 12, 10\], "mask" \[11, 10\]'),
+        (dp.Mirror(), 11, r'the same height and the same width: "photo" \[1, 12, 10\], "mask" \[11, 10\]'),
         (dp.MeanSubtraction([0.5]), 12, '"mask": its classes would become torch.float32'),
         (dp.RandomCrop(99, 9), 12, "too small"),
         ("Mirror", 12, "expected Mirror"),
