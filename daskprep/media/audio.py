@@ -256,7 +256,8 @@ def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
     """Raise MediaError if audio of `frames` frames (None: unknown) has an unsupported rate or is too long."""
     _check_rate(rate, recipe.sampling_rate)
     if frames is not None and frames > recipe.max_seconds * rate:
-        raise MediaError(f"lasts {frames / rate:,.6g} s, and max_seconds is {recipe.max_seconds:,.6g}")
+        seconds, limit = (f"{one:,.0f}" if one >= 10 else f"{one:.3g}" for one in (frames / rate, recipe.max_seconds))
+        raise MediaError(f"lasts {seconds} s, and max_seconds is {limit}")
 
 
 def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
