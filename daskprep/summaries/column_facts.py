@@ -69,12 +69,12 @@ class ColumnFacts(Summary):
 
     @property
     def usable(self) -> int:
-        """Number of cells with a value that is not a text for missing values."""
+        """Number of cells that are neither missing nor a text for missing values."""
         return self.present - self.null_texts
 
     @property
     def sentinels(self) -> list[float]:
-        """Numbers of nines that are repeated and far from other numbers: they may mark missing values."""
+        """Repeated numbers of nines far outside the range of other numbers, which may mark missing values."""
         low, high = self.range_without_sentinels.min, self.range_without_sentinels.max
         margin = max(high - low, 1.0)
         repeated = [

@@ -53,7 +53,7 @@ class Digits(NamedTuple):
         return _shift(total, self.exponent - DIGIT_BITS * (len(self.rows) - 1) + self.unit_bits)
 
     def dot(self, other: Digits) -> int:
-        """Return the sum of products with the numbers of another group, in the product of both units."""
+        """Return the dot product with the numbers of `other`, in units of 2**-(sum of both `unit_bits`)."""
         total, last, other_last = 0, len(self.rows) - 1, len(other.rows) - 1
         for position in range(last + other_last + 1):
             total <<= DIGIT_BITS
@@ -104,10 +104,10 @@ def split_digits(*columns: np.ndarray) -> Iterator[list[Digits]]:
 
 
 def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield positions that are the same for all doubles, from the highest on, and the digits of finite doubles there.
+    """Split finite doubles into digits at common positions; yield each position, from the highest on, and its digits.
 
-    A digit at a position counts units of 2**(`bits` * position). Digits more than `max_positions` positions down, and
-    positions without digits, are left out.
+    A digit at a position counts units of 2**(`bits` * position). Only the `max_positions` highest positions are used;
+    those without digits are left out.
     """
     peak = float(np.abs(numbers).max(initial=0.0))
     highest = (math.frexp(peak)[1] - 1) // bits

@@ -48,7 +48,7 @@ class Range(Summary):
 
     @property
     def empty(self) -> bool:
-        """Whether no value was seen."""
+        """Whether there are no values."""
         return self.min > self.max
 
     def __add__(self, other: Range) -> Range:
@@ -198,12 +198,12 @@ def _to_ordered_keys(bits: np.ndarray, shift: int) -> np.ndarray:
 
 
 def merge_buckets(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Add up the counts of equal keys, a number or a row each; the buckets below and above zero are merged."""
+    """Return distinct keys and sums of their counts, a number or a row each; the buckets next to zero are merged."""
     return sum_by_key(np.where(keys == -1, 0, keys), counts)
 
 
 def finest_shift(keys: np.ndarray) -> int:
-    """Return the smallest shift that leaves at most 4,096 distinct keys of ascending ones."""
+    """Return the smallest shift after which ascending `keys` have at most `MAX_BUCKETS` distinct values."""
     if len(keys) <= MAX_BUCKETS:
         return 0
     differing = keys[1:] ^ keys[:-1]

@@ -40,7 +40,7 @@ class SpilledCounts:
     times: int = 1
 
     def read(self, shards: Iterable[int]) -> Iterator[Entries]:
-        """Yield the tokens and counts of each of the selected shards that is not empty."""
+        """Yield the tokens and counts of each nonempty shard among `shards`."""
         # Plain reads: the pages of a memory map would count as memory of this process.
         with pa.OSFile(self.path, "rb") as source, pa.ipc.open_file(source) as reader:
             for shard in shards:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,23 +48,14 @@ def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
     words = sliding_words(np.concatenate([text, np.zeros(WORD_BYTES, np.uint8)]))
     longest = min(int(lengths.max()), LONG_TOKEN_BYTES)
     for done in range(0, longest, 8):
-        _fold_words(hashes, words, offsets[:-1], lengths, done)
+        remaining = lengths - done
+        rows: Any = slice(None) if int(remaining.min()) > 0 else np.flatnonzero(remaining > 0)
+        word = words[offsets[:-1][rows] + done] & BYTE_MASKS[np.minimum(remaining[rows], 8)]
+        hashes[rows] = mix(hashes[rows] ^ word)
     for long in np.flatnonzero(lengths > LONG_TOKEN_BYTES):
         digest = hashlib.blake2b(text[offsets[long] : offsets[long + 1]].tobytes(), digest_size=8).digest()
         hashes[long] = np.uint64(int.from_bytes(digest, "little"))
     return hashes
-
-
-def _fold_words(hashes: np.ndarray, words: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: int) -> None:
-    """Mix the next eight bytes of each token, after the first `done` ones, into its hash, if it is longer."""
-    remaining = lengths - done
-    if int(remaining.min()) > 0:
-        word = words[starts + done] & BYTE_MASKS[np.minimum(remaining, 8)]
-        hashes[:] = mix(hashes ^ word)
-        return
-    rows = np.flatnonzero(remaining > 0)
-    word = words[starts[rows] + done] & BYTE_MASKS[np.minimum(remaining[rows], 8)]
-    hashes[rows] = mix(hashes[rows] ^ word)
 
 
 def argsort_bytes(tokens: pa.StringArray) -> np.ndarray:

@@ -149,7 +149,7 @@ def _check_role(name: str) -> Role:
 
 
 def _check_override(symbols: Mapping[str, str], renamed: Mapping[Role, str], *, start_stop: bool) -> dict[Role, str]:
-    """Return `symbols` by role; raise ConfigError if roles are invalid or incomplete, or if `renamed` contradicts."""
+    """Return `symbols` by role; raise ConfigError if they contradict `renamed`, or roles are wrong or missing."""
     checked = {_check_role(name): symbol for name, symbol in symbols.items()}
     needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
     if lacking := [role for role in needed if role not in checked]:
