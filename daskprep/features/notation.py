@@ -22,7 +22,7 @@ from daskprep.steps.notation import Notation, derive_notation, parse_number
 # Up to one cell in twenty may contradict the notation of a column.
 _MIN_MAJORITY_RATIO = 19
 _DIGIT_PATTERNS = rules.digits_pattern("[.]", "[,' ]"), rules.digits_pattern("[,]", "[.' ]")
-_POINT_OR_COMMA = (True, False), (False, True)  # readable with a decimal point only, and with a decimal comma only
+_POINT_OR_COMMA = (True, False), (False, True)  # with a decimal point only, and with a decimal comma only
 _DURATION_NOTATION = derive_notation("1:30")  # matches all forms of durations
 _FORM_TABLE = bytes.maketrans(b"0123456789\0", b"22222222220")
 _PARSED_TYPE = pa.struct([("number", pa.float64()), ("doubtful", pa.bool_()), ("text", pa.string())])
@@ -77,18 +77,18 @@ def parse_or_keep_text(column: pa.Array) -> pa.Array:
         notation_texts = only_where(_mask_readable(cells.dictionary), cells.dictionary).take(cells.indices)
     if notation_texts.null_count == len(notation_texts) and not ambiguous.any():
         return numbers
-    return make_parsed_cells(numbers, ambiguous, notation_texts if len(notation_texts) else None)
+    return make_parsed_cells(numbers, pa.array(ambiguous), notation_texts if len(notation_texts) else None)
 
 
 def make_parsed_cells(
-    numbers: pa.Array, ambiguous: np.ndarray | None = None, texts: pa.Array | None = None
+    numbers: pa.Array, ambiguous: pa.Array | None = None, texts: pa.Array | None = None
 ) -> pa.StructArray:
     """Return cells whose notation is not learned yet, as structs.
 
     `numbers` are plain numbers as doubles, `ambiguous` masks those such as "1.234" that may be thousands, and `texts`
     are the texts that are numbers in another notation; each is null elsewhere.
     """
-    flags = pa.array(np.zeros(len(numbers), bool) if ambiguous is None else ambiguous)
+    flags = pa.array(np.zeros(len(numbers), bool)) if ambiguous is None else ambiguous
     texts = pa.nulls(len(numbers), pa.string()) if texts is None else texts
     missing = pc.and_(numbers.is_null(), texts.is_null()) if numbers.null_count else None
     return pa.StructArray.from_arrays([numbers, flags, texts], fields=list(_PARSED_TYPE), mask=missing)
@@ -285,7 +285,7 @@ def guess_notation(notation_counts: NotationCounts) -> NotationGuess | None:
 
 def _guess_amount_notation(amounts: Amounts, notation_counts: NotationCounts) -> NotationGuess | None:
     """Return the notation of numbers with or without a unit: their parts from `rules.parse_amount`, and counts."""
-    plain = notation_counts.plain
+    _, plain, points, ambiguous = notation_counts
     total = sum(n for _, n in amounts)
     # "007 kg" is a code.
     units = _sum_counts(
@@ -298,33 +298,24 @@ def _guess_amount_notation(amounts: Amounts, notation_counts: NotationCounts) ->
     n_unfitting = total - sum(n for _, n in fitting)
     # "12B" in a column with "12A" is a code, not 12 billion.
     uses_powers = sum(n for parts, n in fitting if parts["times"]) >= max(_MIN_MAJORITY_RATIO * n_unfitting, 1)
-    fitting = [(parts, n) for parts, n in fitting if uses_powers or not parts["times"]]
+    # Whether each number is readable with a decimal point, and with a decimal comma.
     readings = [
-        tuple(rules.full_match(digits, parts["number"]) is not None for digits in _DIGIT_PATTERNS)
-        for parts, _ in fitting
+        (parts, n, tuple(rules.full_match(digits, parts["number"]) is not None for digits in _DIGIT_PATTERNS))
+        for parts, n in fitting
+        if uses_powers or not parts["times"]
     ]
-    point, comma = (
-        sum(n for (_, n), reading in zip(fitting, readings, strict=True) if reading == one) for one in _POINT_OR_COMMA
-    )
+    point, comma = (sum(n for _, n, reading in readings if reading == one) for one in _POINT_OR_COMMA)
     # "1.234" is 1234 where other cells have both marks, such as "1.234,5".
-    num_both_marks = sum(
-        n
-        for (parts, n), reading in zip(fitting, readings, strict=True)
-        if reading == _POINT_OR_COMMA[1] and "." in parts["number"]
-    )
+    both_marks = sum(n for parts, n, reading in readings if reading == _POINT_OR_COMMA[1] and "." in parts["number"])
     # Points of plain numbers are decimal points, unless most cells have a comma: then plain numbers are read too.
-    comma_decides = not (point or notation_counts.ambiguous) and comma > notation_counts.points
-    comma_decides = comma_decides or comma >= max(
-        _MIN_MAJORITY_RATIO * (point + notation_counts.points + notation_counts.ambiguous), 1
-    )
-    has_point = not comma_decides and (
-        notation_counts.points > 0 or notation_counts.ambiguous > _MIN_MAJORITY_RATIO * num_both_marks
-    )
+    comma_decides = not (point or ambiguous) and comma > points
+    comma_decides = comma_decides or comma >= max(_MIN_MAJORITY_RATIO * (point + points + ambiguous), 1)
+    has_point = not comma_decides and (points > 0 or ambiguous > _MIN_MAJORITY_RATIO * both_marks)
     contradicting, supporting = (comma, point + plain) if has_point else (min(point, comma), max(point, comma))
     if _MIN_MAJORITY_RATIO * contradicting > supporting:
         return None
     decimal = "," if comma > point and not has_point else "."
-    readable = [pair for pair, reading in zip(fitting, readings, strict=True) if reading[decimal == ","]]
+    readable = [(parts, n) for parts, n, reading in readings if reading[decimal == ","]]
     if not readable:
         return None
     marks = _sum_counts((mark, n) for parts, n in readable for mark in set(parts["number"]) & set(",.' ") - {decimal})

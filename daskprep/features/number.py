@@ -28,6 +28,7 @@ from daskprep.features.base import (
     fill_advice,
     keeps_missing,
 )
+from daskprep.features.bins import TargetColumn, bounded_range, learn_edges, sum_target, tree_edges
 from daskprep.features.cells import one_array
 from daskprep.features.checking import memoize
 from daskprep.features.feature import Feature, with_parameters
@@ -43,22 +44,13 @@ from daskprep.features.notation import (
     parse_notation,
     parse_or_keep_text,
 )
-from daskprep.features.number_state import LearnedNumber, NumberImputer, NumberSummary
-from daskprep.features.scaling import bounded_quantiles, learn_edges, learn_power, reference_quantiles
-from daskprep.features.target_bins import TargetColumn, sum_target, tree_edges
+from daskprep.features.number_state import LearnedNumber, NumberSummary
+from daskprep.features.outliers import NumberImputer, mask_outliers
+from daskprep.features.parameters import CellKind
 from daskprep.kernels import MIXED, null_mask, only_where
-from daskprep.steps.normalization import (
-    MAX_FLOAT32,
-    bin_middles,
-    center_and_scale,
-    check_domain,
-    encode_piecewise,
-    normalize,
-    original_units,
-    piecewise_bins,
-)
+from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
 from daskprep.steps.notation import derive_notation
-from daskprep.steps.numbers import NumberParameters
+from daskprep.steps.numbers import ENCODINGS, NumberParameters, Values
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
 from daskprep.summaries.column_summary import MAX_SAMPLES
 from daskprep.summaries.target_sums import TargetSums
@@ -67,8 +59,6 @@ _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 _MAX_BINS = 65_536
 _NUMBER_LIKE = re.compile("[0-9]|inf|nan", re.IGNORECASE)
 _NO_SIDE_COLUMNS = SideColumns(pa.table({}))
-# Learned from quantiles alone, without the mean and standard deviation.
-_QUANTILE_NORMALIZATIONS = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox")
 
 
 @with_parameters
@@ -185,8 +175,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         if not pa.types.is_struct(parsed.type):
             return pc.coalesce(numbers, parsed)
         parsed_numbers, ambiguous, texts = parsed.flatten()
-        ambiguous_mask = ambiguous.fill_null(False).to_numpy(zero_copy_only=False)
-        return make_parsed_cells(pc.coalesce(numbers, parsed_numbers), ambiguous_mask, texts)
+        return make_parsed_cells(pc.coalesce(numbers, parsed_numbers), ambiguous.fill_null(False), texts)
 
     def summarize(self, parsed: pa.Array) -> NumberSummary:
         return self._summarize_rows(parsed, _NO_SIDE_COLUMNS)
@@ -200,37 +189,28 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return [] if self.target is None else [self.target]
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> NumberSummary:
-        numbers, ambiguous_numbers, text_counts = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
-        number_side_columns, ambiguous_side_columns = side_columns, side_columns.take(np.zeros(0, np.intp))
+        numbers, ambiguous, texts = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
+        ambiguous_rows, ambiguous_columns = np.zeros(0, np.intp), side_columns
         if pa.types.is_struct(parsed.type):
-            numbers, ambiguous, texts = parsed.flatten()
-            ambiguous, text_counts = ambiguous.fill_null(False), TokenCounts.of_cells(texts)
-            unambiguous, ambiguous_numbers = numbers.filter(pc.invert(ambiguous)), numbers.filter(ambiguous)
-            if _has_fraction(unambiguous.drop_null().to_numpy()):  # points are decimal points, also in "1.234"
-                ambiguous_numbers = ambiguous_numbers[:0]
+            all_numbers, is_ambiguous, text_cells = parsed.flatten()
+            texts, is_ambiguous = TokenCounts.of_cells(text_cells), is_ambiguous.fill_null(False)
+            numbers, ambiguous = all_numbers.filter(pc.invert(is_ambiguous)), all_numbers.filter(is_ambiguous)
+            if _has_fraction(numbers.drop_null().to_numpy()):  # points are decimal points, also in "1.234"
+                numbers, ambiguous = all_numbers, ambiguous[:0]
             else:
-                ambiguous_mask = ambiguous.to_numpy(zero_copy_only=False)
-                numbers = unambiguous
-                number_side_columns, ambiguous_side_columns = (
-                    side_columns.take(np.flatnonzero(mask)) for mask in (~ambiguous_mask, ambiguous_mask)
-                )
-        values = ambiguous_numbers.to_numpy()
-        if side_columns.weights is not None and self._needs_moments and text_counts.total:
+                mask = is_ambiguous.to_numpy(zero_copy_only=False)
+                ambiguous_rows, side_columns = np.flatnonzero(mask), side_columns.take(np.flatnonzero(~mask))
+        ambiguous_columns = ambiguous_columns.take(ambiguous_rows)
+        if side_columns.weights is not None and self._needs_moments and texts.total:
             raise ColumnError(
-                f"contains {text_counts.top()!r}, and with weights no notation is learned from the data: pass an "
-                f"example, as in Number(written={text_counts.top()!r}), or correct the data"
+                f"contains {texts.top()!r}, and with weights no notation is learned from the data: pass an "
+                f"example, as in Number(written={texts.top()!r}), or correct the data"
             )
-        decimals = dataclasses.replace(
-            self._summarize(ambiguous_numbers, ambiguous_side_columns),
-            fractions=int(np.count_nonzero(values != np.floor(values))),
-        )
-        thousands = (
-            self._summarize(as_thousands(ambiguous_numbers), ambiguous_side_columns)
-            if len(ambiguous_numbers)
-            else decimals
-        )
-        summary = self._summarize(numbers, number_side_columns)
-        return dataclasses.replace(summary, written=text_counts, decimals=decimals, thousands=thousands)
+        values, decimals = ambiguous.to_numpy(), self._summarize(ambiguous, ambiguous_columns)
+        decimals = dataclasses.replace(decimals, fractions=int(np.count_nonzero(values != np.floor(values))))
+        thousands = self._summarize(as_thousands(ambiguous), ambiguous_columns) if len(ambiguous) else decimals
+        summary = self._summarize(numbers, side_columns)
+        return dataclasses.replace(summary, written=texts, decimals=decimals, thousands=thousands)
 
     def _summarize(self, numbers: pa.Array, side_columns: SideColumns = _NO_SIDE_COLUMNS) -> NumberSummary:
         """Summarize a column of doubles, only by the statistics that the parameters need."""
@@ -264,7 +244,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
     @property
     def _needs_quantiles(self) -> bool:
         return (
-            self.normalization in ("iq", *_QUANTILE_NORMALIZATIONS)
+            NORMALIZATIONS[self.normalization].needs_quantiles
             or self.clip_quantiles is not None
             or self.missing_value_strategy == "fill_with_median"
             or (self.encoding is not None and isinstance(self.bins, int) and self.bin_strategy == "quantile")
@@ -272,9 +252,9 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
 
     @property
     def _needs_moments(self) -> bool:
-        by_bins = self.encoding == "bins" or self.normalization in _QUANTILE_NORMALIZATIONS
+        stores_none = self.encoding == "bins" or not NORMALIZATIONS[self.normalization].needs_moments
         fills = self.missing_value_strategy in ("fill_with_const", "fill_with_median", "fill_with_mode", "keep")
-        return not (by_bins and fills and self.outlier_strategy is None)
+        return not (stores_none and fills and self.outlier_strategy is None)
 
     def cells(self, parsed: pa.Array) -> None:
         return None
@@ -299,47 +279,37 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
             return LearnedNumber()
         extent, quantiles = summary.range, summary.quantiles
         if self.clip_quantiles is not None and quantiles is not None:
-            extent = Range(*bounded_quantiles(quantiles, extent, np.array(self.clip_quantiles)).tolist())
+            extent = bounded_range(quantiles, extent, self.clip_quantiles)
+        normalizer = NORMALIZATIONS[self.normalization]
         if self.encoding != "bins":  # with an outlier strategy, small numbers may be replaced, but not all numbers
-            check_domain(self.normalization, np.array([extent.min if self.outlier_strategy is None else extent.max]))
+            normalizer.check_domain(np.array([extent.min if self.outlier_strategy is None else extent.max]))
         state: dict[str, Any] = {"min": extent.min, "max": extent.max, "clipped": summary.beyond or None}
         if summary.moments is not None:
             # The deviation overflows for the smallest and the largest double, and JSON has no infinity.
             std = min(summary.moments.std(ddof=1), _MAX_FLOAT64) if summary.moments.count > 1 else 0.0
             state |= {"mean": summary.moments.mean(), "std": std}
-        if quantiles is not None and self.normalization in ("iq", "robust"):
-            state |= {f"q{quarter}": quantiles.quantile(quarter / 4) for quarter in (1, 2, 3)}
-        elif quantiles is not None and self.normalization in ("quantile_normal", "quantile_uniform"):
-            state["quantiles"] = reference_quantiles(quantiles, extent)
-        elif quantiles is not None and self.normalization in ("yeo_johnson", "box_cox"):
-            power = learn_power(self.normalization, quantiles, extent)
-            state |= dict(zip(("power", "power_mean", "power_std"), power, strict=True))
+        state |= normalizer.learn(quantiles, extent)
         if self.encoding is not None:
             if summary.targets is not None and isinstance(self.bins, int):
                 edges = tree_edges(summary.targets, self.bins, extent)
             else:
                 edges = learn_edges(self.bins, self.bin_strategy == "uniform", quantiles, extent)
-            state["edges"] = self._drop_equal_edges(edges, state)
+            # Edges that are equal in the stored units and precision are one, but two remain.
+            stored = edges if self.encoding == "bins" else normalizer(state).transform(edges)
+            edges = edges[np.append(True, stored[1:] > stored[:-1])]
+            state["edges"] = tuple((edges if len(edges) > 1 else edges[[0, 0]]).tolist())
         return LearnedNumber(**state)
-
-    def _drop_equal_edges(self, edges: np.ndarray, learned: Mapping[str, Any]) -> tuple[float, ...]:
-        """Return the edges that remain distinct in the stored units and precision, but at least two."""
-        stored = edges if self.encoding == "bins" else normalize(edges, self.normalization, learned)
-        edges = edges[np.append(True, stored[1:] > stored[:-1])]
-        return tuple((edges if len(edges) > 1 else edges[[0, 0]]).tolist())
 
     def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
         summary, written = self._resolve_notation(summary)
-        learned = dataclasses.replace(super().learn_column(summary), written=written)
-        if not summary.values.fractions and summary.cell_type in (CellType("integer"), CellType("text")):
-            learned = dataclasses.replace(learned, cell_type="integer")
+        learned, fill = super().learn_column(summary), None
         if self.outlier_strategy == "fill_with_const":
-            return dataclasses.replace(learned, outlier_fill_value=self.fill_value)
-        if self.outlier_strategy == "fill_with_mean":
-            return dataclasses.replace(learned, outlier_fill_value=learned.mean)
-        if self.outlier_strategy == "fill_with_mode":
-            return dataclasses.replace(learned, outlier_fill_value=summary.values.mode())
-        return learned
+            fill = self.fill_value
+        elif self.outlier_strategy in ("fill_with_mean", "fill_with_mode"):
+            fill = learned.mean if self.outlier_strategy == "fill_with_mean" else summary.values.mode()
+        is_integer = not summary.values.fractions and summary.cell_type in (CellType("integer"), CellType("text"))
+        cell_type: CellKind | None = "integer" if is_integer else None
+        return dataclasses.replace(learned, written=written, cell_type=cell_type, outlier_fill_value=fill)
 
     def _resolve_notation(
         self, summary: ColumnSummary[NumberSummary]
@@ -381,10 +351,10 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
         values = learned.mask_unlearned(parsed).to_numpy(zero_copy_only=False)
-        outliers = self.outliers(values, learned)
-        if outliers is not None and learned.outlier_fill_value is not None:
+        outliers = None if learned.outlier_fill_value is None else mask_outliers(self, values, learned)
+        if outliers is not None:
             values = np.where(outliers, learned.outlier_fill_value, values)
-        return self._normalize(values, vars(learned))
+        return make_encoding(self, learned).encode(values)
 
     def _remedy(self, learned: LearnedNumber) -> str:
         if self.written:
@@ -398,36 +368,24 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return self.encoding is not None
 
     def expand(self, batch: Tensor, learned: LearnedNumber) -> Tensor:
-        if self.encoding is None:
-            return batch
-        if self.encoding == "bins":
-            return batch.long()
-        tensors = {name: batch.new_tensor(one) for name, one in _make_piecewise_bins(self, learned).items()}
-        parts: Tensor = encode_piecewise(batch[:, None], tensors)
-        return parts
+        expanded: Tensor = make_encoding(self, learned).expand(batch)
+        return expanded
 
     def tabulated_names(self, name: str, learned: LearnedNumber) -> list[str]:
-        return [f"{name}_{i}" for i in range(max(learned.num_embeddings, 1))] if self._is_piecewise else [name]
+        if self.encoding != "piecewise_linear":
+            return [name]
+        return [f"{name}_{i}" for i in range(max(learned.num_embeddings, 1))]
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedNumber) -> np.ndarray:
-        column = encoded[""][:, None]
-        if not self._is_piecewise:
-            return column
-        table: np.ndarray = encode_piecewise(column, _make_piecewise_bins(self, learned))
-        return table
-
-    @property
-    def _is_piecewise(self) -> bool:
-        return self.encoding == "piecewise_linear"
+        column = encoded[""]
+        expands = self.encoding == "piecewise_linear"
+        return np.asarray(make_encoding(self, learned).expand(column) if expands else column[:, None])
 
     def limits(self, learned: LearnedNumber) -> Mapping[str, Bounds]:
         return {"": (0, max(learned.num_embeddings, 1) - 1)} if self.encoding == "bins" else {}
 
     def decode(self, encoded: np.ndarray, learned: LearnedNumber) -> pa.Array:
-        if self.encoding == "bins":
-            return pa.array(bin_middles(learned.edges).take(encoded))
-        units = original_units(encoded, self.normalization, vars(learned))
-        return pa.array(units, from_pandas=keeps_missing(self))
+        return pa.array(make_encoding(self, learned).decode(encoded), from_pandas=keeps_missing(self))
 
     def advice(self, learned: LearnedNumber) -> str | None:
         if advice := fill_advice(self, learned):
@@ -439,30 +397,20 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
                 'same sign: use normalization="yeo_johnson" or "quantile_normal", or correct the data'
             )
         ends = learned.quantiles or (0.0, 1.0)
-        scale = center_and_scale(self.normalization, vars(learned))[1]
-        if (
-            self.encoding is None
-            and self.normalization == "iq"
-            and learned.q1 == learned.q3
-            and learned.min != learned.max
-        ):
+        if self.encoding is not None or (make_encoding(self, learned).normalizer.scale and ends[0] < ends[-1]):
+            return None
+        if self.normalization == "iq" and learned.q1 == learned.q3 and learned.min != learned.max:
             return 'has equal quartiles, so "iq" makes it 0 everywhere: "robust" then scales by half of the range'
-        if self.encoding is None and (not scale or ends[0] == ends[-1]):
-            return f'is constant, so normalization "{self.normalization}" makes it 0 everywhere'
-        return None
-
-    # -- outliers, which are defined by the learned mean and standard deviation
+        return f'is constant, so normalization "{self.normalization}" makes it 0 everywhere'
 
     @property
     def imputer(self) -> NeighbourImputer | None:
         strategies = self.missing_value_strategy, self.outlier_strategy
-        return NumberImputer(*strategies, self.outliers) if any(map(neighbour_strategy, strategies)) else None
+        return NumberImputer(self) if any(map(neighbour_strategy, strategies)) else None
 
     @property
     def row_filter(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
-        if self.outlier_strategy != "drop_row":
-            return None
-        return lambda parsed, learned: self.outliers(parsed.to_numpy(zero_copy_only=False), learned)
+        return functools.partial(mask_outliers, self) if self.outlier_strategy == "drop_row" else None
 
     def _check_learned(self, learned: LearnedNumber) -> None:
         if learned.edges is not None and len(learned.edges) < 2:
@@ -474,14 +422,6 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
             return value
         return f"{value['number']:.3f}" if value["doubtful"] else value["text"] or value["number"]
 
-    def outliers(self, values: np.ndarray, learned: LearnedNumber | None) -> np.ndarray | None:
-        """Return a mask of the values too far from the mean; None: no value, or there is no fitted state yet."""
-        if self.outlier_strategy is None or learned is None or not learned.std:
-            return None
-        with np.errstate(invalid="ignore", over="ignore"):
-            far: np.ndarray = np.abs(values - learned.mean) > self.outlier_threshold * learned.std
-        return far
-
 
 def _has_fraction(values: np.ndarray) -> bool:
     """Return whether a number is not an integer; the first 1,024 numbers are enough for most columns."""
@@ -489,5 +429,6 @@ def _has_fraction(values: np.ndarray) -> bool:
 
 
 @memoize
-def _make_piecewise_bins(feature: Any, learned: LearnedNumber) -> dict[str, np.ndarray]:
-    return piecewise_bins(feature.normalization, vars(learned))
+def make_encoding(feature: Any, learned: LearnedNumber) -> Values:
+    """Return the encoding of a feature for a fitted state."""
+    return ENCODINGS[feature.encoding](feature, vars(learned))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.base import Learned
-from daskprep.features.missing import Border, NeighbourImputer
-from daskprep.features.notation import as_thousands, has_point_thousands, make_parsed_cells, parse_strict_notation
+from daskprep.features.notation import as_thousands, has_point_thousands, parse_strict_notation
 from daskprep.features.parameters import CellKind
 from daskprep.steps.notation import derive_notation
 from daskprep.summaries import Moments, Quantiles, Range, Summary, TokenCounts
@@ -129,57 +126,3 @@ class LearnedNumber(Learned):
         if has_point_thousands(notation):
             numbers = pc.if_else(ambiguous, as_thousands(numbers), numbers)
         return pc.coalesce(numbers, parse_strict_notation(cells.dictionary, notation).take(cells.indices))
-
-
-OutlierDetector = Callable[[np.ndarray, Any], np.ndarray | None]
-"""Function of numbers and the fitted state: returns a mask of the outliers, or None without outliers."""
-
-
-class NumberImputer(NeighbourImputer):
-    """Fills missing cells and replaces outliers from neighboring rows; outliers are never used as fill values."""
-
-    def __init__(
-        self, missing_strategy: str | None, outlier_strategy: str | None, detect_outliers: OutlierDetector
-    ) -> None:
-        self._missing_imputer = NeighbourImputer.of(missing_strategy)
-        self._outlier_imputer = NeighbourImputer.of(outlier_strategy)
-        self._detect_outliers = detect_outliers
-        self.used_in_fit = self._missing_imputer is not None
-
-    def _mask_outliers(self, parsed: pa.Array, learned: Any) -> pa.Array:
-        if learned is None:  # during learning, when texts are not parsed yet
-            return parsed
-        outliers = self._detect_outliers(parsed.to_numpy(zero_copy_only=False), learned)
-        return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
-
-    def find_border(self, parsed: pa.Array, learned: Any = None) -> Border:
-        return Border.of(self._mask_outliers(parsed, learned))
-
-    def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
-        no_values = [None] * len(borders)
-        by_strategy = [
-            no_values if imputer is None else imputer.compute_border_values(borders)
-            for imputer in (self._missing_imputer, self._outlier_imputer)
-        ]
-        return list(zip(*by_strategy, strict=True))
-
-    def complete(self, parsed: pa.Array, border_value: Any, learned: Any = None) -> pa.Array:
-        border_value = border_value or (None, None)
-        # Only partitions with ambiguous numbers or notations have the structs of `make_parsed_cells`.
-        if any(isinstance(cell, dict) for cell in border_value):
-            parsed = parsed if pa.types.is_struct(parsed.type) else make_parsed_cells(parsed)
-        if pa.types.is_struct(parsed.type):
-            border_value = [
-                {"number": cell, "doubtful": False} if isinstance(cell, float) else cell for cell in border_value
-            ]
-        missing_fill, outlier_fill = border_value
-        masked = self._mask_outliers(parsed, learned)
-        filled = parsed
-        if self._missing_imputer is not None:
-            filled = self._missing_imputer.complete(masked, missing_fill)
-            filled = filled if masked is parsed else pc.coalesce(parsed, filled)
-        if masked is not parsed and self._outlier_imputer is not None:
-            replacements = self._outlier_imputer.complete(masked, outlier_fill)
-            outliers = pc.and_(parsed.is_valid(), masked.is_null())
-            filled = pc.if_else(outliers, replacements, filled)
-        return filled

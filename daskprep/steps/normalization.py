@@ -1,41 +1,33 @@
-"""Normalization of numbers and its inverse, the standard normal distribution, and bins of numbers."""
+"""Normalizations of numbers: a class for each, which learns from quantiles, transforms numbers, and inverts that.
+
+To add one, write a class, and add its name to `Normalization` and `NORMALIZATIONS`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.steps.base import smallest_uint
 
-LearnedValues = Mapping[str, Any]
-
+Normalization = Literal[
+    "zscore", "minmax", "log1p", "iq", "robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox"
+]
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _TINY = float(np.finfo(np.float64).tiny)
 _MAX_DOUBLE = float(np.finfo(np.float64).max)
-MAX_FLOAT32 = float(np.finfo(np.float32).max)
-_SMOOTH_LIMIT = 3.0
+_SAFE_CENTER = 2.0**970  # the distance of any double from a smaller center is a double
 _MAX_ROBUST_INPUT = 1e150  # its square is finite
-_SAFE_CENTER, _SAFE_EDGE_FLOAT32 = 2.0**970, 2.0**103  # subtracting less than these cannot overflow
-# Ranks in 0 to 1 are clipped before they become normal scores, which are then within 5.2, as in scikit-learn.
-_MIN_SHARE = 1e-7 - float(np.spacing(1.0))
-_POWER_SPREAD = ("", "power_mean", "power_std")
-# Learned values: the low end of the spread, the center, and the high end; "" is 0.
-_SPREADS = {
-    "zscore": ("", "mean", "std"),
-    "minmax": ("min", "min", "max"),
-    "iq": ("q1", "q2", "q3"),
-    "robust": ("q1", "q2", "q3"),
-    "yeo_johnson": _POWER_SPREAD,
-    "box_cox": _POWER_SPREAD,
-}
-LINEAR_NORMALIZATIONS = ("zscore", "minmax", "iq")  # these only subtract a center and multiply by a scale
-_LOWER_BOUNDS = {
-    "log1p": (-1.0, "log1p", "another normalization"),
-    "box_cox": (0.0, "Box-Cox transform", '"yeo_johnson"'),
-}
+_SMOOTH_LIMIT = 3.0
+_MAX_REFERENCES = 1_000  # reference quantiles of a quantile transform, as in scikit-learn
+_MIN_SHARE = 1e-7 - float(np.spacing(1.0))  # as in scikit-learn: normal scores are then between -5.2 and 5.2
+_MAX_POWER = 10.0
+_MAX_LOGARITHM = 700.0  # about the logarithm of the largest double
+_SEARCH_STEPS = 38  # each narrows the interval of powers to 0.618 of its width: the last to less than 1e-6
+
 # Normal quantiles by Wichura's AS 241 (1988), as in `statistics.NormalDist`: coefficients of the numerator and the
 # denominator, highest powers first, in the middle and in the tails.
 _MIDDLE = (
@@ -57,142 +49,318 @@ _ERFC = (
 )  # fmt: skip
 
 
-def center_and_scale(normalization: str | None, learned: LearnedValues) -> tuple[float, float]:
-    """Return the center to subtract from numbers, and the scale to multiply by: 0 for a constant column.
+class Normalizer:
+    """Center and scale numbers in double precision, and return float32; the base class leaves numbers unchanged.
 
-    Both apply after a power transform. For other normalizations, and without a learned center, they are 0 and 1.
+    Without learned values, which a column without numbers lacks, all leave numbers unchanged. The scale, a factor, is 0
+    for a constant column.
     """
-    first, middle, last = _SPREADS.get(normalization or "", _POWER_SPREAD)
-    center = learned.get(middle)
-    if normalization not in _SPREADS or center is None:
-        return 0.0, 1.0
-    low, high = learned.get(first) if first else 0.0, learned.get(last)
-    if low is None or high is None:
-        raise ValueError(f'a number that "{normalization}" needs was not learned')
-    spread = high - low
-    if normalization == "robust" and spread == 0.0:
-        spread = learned["max"] / 2 - learned["min"] / 2
-    if spread == math.inf:  # high - low may overflow
-        return center, 0.5 / (high / 2 - low / 2)
-    # The inverse of a subnormal spread may be infinite: the column counts as constant.
-    return center, 1.0 / spread if spread >= _TINY else 0.0
+
+    needs_moments, needs_quantiles = True, False  # whether fit computes them
+    # Names of learned values: the center, and the two whose distance becomes 1; "" is 0.
+    _center = _low = _high = ""
+    # Numbers up to this bound have no result, whose name and alternative follow.
+    _domain = (-math.inf, "", "")
+
+    def __init__(self, learned: Mapping[str, Any]) -> None:
+        self._learned, self.center, self.scale = learned, 0.0, 1.0
+        self._is_linear = type(self)._apply is Normalizer._apply
+        if (center := learned.get(self._center)) is None:
+            return
+        low, high = learned.get(self._low) if self._low else 0.0, learned.get(self._high)
+        if low is None or high is None:
+            name = next(name for name, one in NORMALIZATIONS.items() if type(self) is one)
+            raise ValueError(f'a number that "{name}" needs was not learned')
+        self.center, spread = center, self._spread(low, high)
+        if spread == math.inf:  # high - low may overflow
+            self.scale = 0.5 / (high / 2 - low / 2)
+        else:  # the inverse of a subnormal spread may be infinite: the column counts as constant
+            self.scale = 1.0 / spread if spread >= _TINY else 0.0
+
+    @classmethod
+    def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
+        """Return the learned values in addition to mean, deviation and range, from `Quantiles` and `Range`."""
+        return {}
+
+    @classmethod
+    def check_domain(cls, values: np.ndarray) -> None:
+        """Raise RejectedValueError for a number outside the domain, such as -1 for "log1p"."""
+        bound, result, remedy = cls._domain
+        if result and len(outside := np.flatnonzero(values <= bound)):
+            raise RejectedValueError(
+                f"{values[outside[0]]:g} has no {result}, which needs values above {bound:g}: use {remedy}"
+            )
+
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        """Return normalized numbers as float32, clipped to its finite range; NaN stays NaN."""
+        self.check_domain(values)
+        if self.scale == 0.0:
+            return np.where(np.isnan(values), values, 0.0).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinite results are clipped
+            values = self._apply(values)
+        # Clipped before the cast, which would overflow.
+        clipped: np.ndarray = np.maximum(np.minimum(values, MAX_FLOAT32), -MAX_FLOAT32).astype(np.float32)
+        return clipped
+
+    def transform_list(self, values: Sequence[float]) -> np.ndarray:
+        """Return the same as `transform`, in less time for a few numbers."""
+        if not self._is_linear:
+            return self.transform(np.array(values, np.float64))
+        center, scale = self.center, self.scale
+        if not scale:
+            return np.array([0.0 if value == value else value for value in values], np.float32)  # noqa: PLR0124
+        clipped = [  # NaN stays NaN, since comparisons with it are False
+            max(-MAX_FLOAT32, min(MAX_FLOAT32, _scale_halves(value, center, scale)))
+            if abs(scaled := (value - center) * scale) > MAX_FLOAT32
+            else scaled
+            for value in values
+        ]
+        return np.array(clipped, np.float32)
+
+    def inverse_transform(self, normalized: np.ndarray) -> np.ndarray:
+        """Return the original numbers of normalized ones, in double precision; NaN and infinities stay the same."""
+        values = np.asarray(normalized, np.float64)
+        if not self.scale:
+            return np.where(np.isnan(values), values, self.center)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            numbers = self._invert(values)
+        # float32 is rounded, so the inverse of the largest double may overflow.
+        return np.clip(numbers, -_MAX_DOUBLE, _MAX_DOUBLE, out=numbers, where=np.isfinite(values))
+
+    def _spread(self, low: float, high: float) -> float:
+        return high - low
+
+    def _apply(self, values: np.ndarray) -> np.ndarray:
+        if (self.center, self.scale) == (0.0, 1.0):
+            return values
+        scaled: np.ndarray = np.subtract(values, self.center)
+        overflowed = None if abs(self.center) < _SAFE_CENTER else np.isinf(scaled)
+        np.multiply(scaled, self.scale, out=scaled)
+        if overflowed is not None and overflowed.any():
+            scaled[overflowed] = _scale_halves(values[overflowed], self.center, self.scale)
+        return scaled
+
+    def _invert(self, values: np.ndarray) -> np.ndarray:
+        numbers = values / self.scale + self.center
+        # The distance from the center may overflow although the number itself does not.
+        return np.where(np.isinf(numbers), (values / 2 / self.scale + self.center / 2) * 2, numbers)
 
 
-def scale_without_overflow(values: Any, center: float, scale: float) -> Any:
+def _scale_halves(values: Any, center: float, scale: float) -> Any:
     """Return ``(values - center) * scale`` if the difference may overflow."""
     return (values / 2 - center / 2) * scale * 2
 
 
-def check_domain(normalization: str | None, values: np.ndarray) -> None:
-    """Raise RejectedValueError for a number outside the domain of a normalization, such as -1 for "log1p"."""
-    if normalization in _LOWER_BOUNDS:
-        bound, name, remedy = _LOWER_BOUNDS[normalization]
-        outside = np.flatnonzero(values <= bound)
-        if len(outside):
-            raise RejectedValueError(
-                f"{values[outside[0]]:g} has no {name}, which needs values above {bound:g}: use {remedy}"
-            )
+class StandardScaler(Normalizer):
+    """Distance from the mean in standard deviations."""
+
+    _center, _high = "mean", "std"
 
 
-def normalize(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
-    """Return normalized numbers as float32, clipped to its finite range; NaN stays NaN."""
-    check_domain(normalization, values)
-    center, scale = center_and_scale(normalization, learned)
-    if scale == 0.0:
-        return np.where(np.isnan(values), values, 0.0).astype(np.float32)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinite results are clipped at the end
-        values = _apply_nonlinear(values, normalization, learned)
-        if (center, scale) != (0.0, 1.0):
-            original, values = values, np.subtract(values, center)
-            overflowed = None if abs(center) < _SAFE_CENTER else np.isinf(values)
-            np.multiply(values, scale, out=values)
-            if overflowed is not None and overflowed.any():
-                values[overflowed] = scale_without_overflow(original[overflowed], center, scale)
-        if normalization == "robust":
-            values = np.clip(values, -_MAX_ROBUST_INPUT, _MAX_ROBUST_INPUT)  # else the square is infinite
-            values = values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2)
-    # Clipped before the cast, which would overflow.
-    clipped: np.ndarray = np.maximum(np.minimum(values, MAX_FLOAT32), -MAX_FLOAT32).astype(np.float32)
-    return clipped
+class MinMaxScaler(Normalizer):
+    """Position between the smallest and the largest number."""
+
+    _center = _low = "min"
+    _high = "max"
 
 
-def original_units(normalized_values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
-    """Return the original numbers of normalized ones, in double precision; NaN and infinities stay the same."""
-    values = np.asarray(normalized_values, np.float64)
-    center, scale = center_and_scale(normalization, learned)
-    if not scale:
-        return np.where(np.isnan(values), values, center)
-    # float32 is rounded, so the inverse of the largest double may overflow.
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        if normalization == "robust":
-            limit = float(np.nextafter(np.float32(_SMOOTH_LIMIT), np.float32(0)))
-            values = np.clip(values, -limit, limit)
-            values = values / np.sqrt(1.0 - (values / _SMOOTH_LIMIT) ** 2)
-        units = values / scale + center
-        # The distance from the center may overflow although the number itself does not.
-        units = np.where(np.isinf(units), (values / 2 / scale + center / 2) * 2, units)
-        units = _invert_nonlinear(units, normalization, learned)
-    return np.clip(units, -_MAX_DOUBLE, _MAX_DOUBLE, out=units, where=np.isfinite(values))
+class InterquartileScaler(Normalizer):
+    """Distance from the median in interquartile ranges."""
+
+    needs_quantiles = True
+    _center, _low, _high = "q2", "q1", "q3"
+
+    @classmethod
+    def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
+        return {f"q{quarter}": quantiles.quantile(quarter / 4) for quarter in (1, 2, 3)}
 
 
-def _apply_nonlinear(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
-    """Apply the part of a normalization that is not linear: "log1p", a power or a quantile transform."""
-    if normalization == "log1p":
+class RobustScaler(InterquartileScaler):
+    """The same, smoothly clipped to -3 and 3; with equal quartiles, in halves of the range."""
+
+    needs_moments = False
+
+    def _spread(self, low: float, high: float) -> float:
+        return high - low or self._learned["max"] / 2 - self._learned["min"] / 2
+
+    def _apply(self, values: np.ndarray) -> np.ndarray:
+        values = np.clip(super()._apply(values), -_MAX_ROBUST_INPUT, _MAX_ROBUST_INPUT)
+        return np.asarray(values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2))
+
+    def _invert(self, values: np.ndarray) -> np.ndarray:
+        limit = float(np.nextafter(np.float32(_SMOOTH_LIMIT), np.float32(0)))
+        values = np.clip(values, -limit, limit)
+        return super()._invert(values / np.sqrt(1.0 - (values / _SMOOTH_LIMIT) ** 2))
+
+
+class LogTransformer(Normalizer):
+    """Logarithm of 1 + x."""
+
+    _domain = (-1.0, "log1p", "another normalization")
+
+    def _apply(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(np.log1p(values))
-    if normalization in ("box_cox", "yeo_johnson") and learned.get("power") is not None:
-        return power_transform(values, normalization, learned["power"])
-    if normalization in ("quantile_normal", "quantile_uniform") and learned.get("quantiles") is not None:
-        return _quantile_transform(values, np.array(learned["quantiles"]), is_normal=normalization == "quantile_normal")
-    return values
+
+    def _invert(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(np.expm1(super()._invert(values)))
 
 
-def _invert_nonlinear(values: np.ndarray, normalization: str | None, learned: LearnedValues) -> np.ndarray:
-    """Return the inverse of `_apply_nonlinear`."""
-    if normalization == "log1p":
-        return np.asarray(np.expm1(values))
-    if normalization == "box_cox" and learned.get("power") is not None:
-        return np.asarray(np.exp(_invert_power(values, learned["power"])))
-    if normalization == "yeo_johnson" and learned.get("power") is not None:
-        power, size = learned["power"], np.abs(values)
-        magnitudes = np.expm1(np.where(values < 0, _invert_power(size, 2.0 - power), _invert_power(size, power)))
-        return np.asarray(np.copysign(magnitudes, values))
-    if normalization in ("quantile_normal", "quantile_uniform") and learned.get("quantiles") is not None:
-        shares = normal_cdf(values) if normalization == "quantile_normal" else values
-        # Ranks within the clipping margin of `_MIN_SHARE` are the minimum or the maximum.
+class QuantileTransformer(Normalizer):
+    """Share of the training rows below x, interpolated as in scikit-learn."""
+
+    needs_moments, needs_quantiles = False, True
+    _is_normal = False
+
+    def __init__(self, learned: Mapping[str, Any]) -> None:
+        super().__init__(learned)
+        quantiles = learned.get("quantiles")
+        self._quantiles = None if quantiles is None else np.array(quantiles)
+        self._shares = np.linspace(0.0, 1.0, 0 if quantiles is None else len(quantiles))
+
+    @classmethod
+    def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
+        references = evenly_spaced_quantiles(quantiles, extent, min(_MAX_REFERENCES, quantiles.count))
+        return {"quantiles": tuple(np.maximum.accumulate(references).tolist())}
+
+    def _apply(self, values: np.ndarray) -> np.ndarray:
+        if self._quantiles is None:
+            return values
+        low, high = self._quantiles[[0, -1]]
+        if low == high:
+            return np.zeros(len(values))
+        # The mean of interpolations from both sides, which differ where quantiles are equal.
+        above = _interpolate(values, self._quantiles, self._shares)
+        shares = 0.5 * (above - _interpolate(-values, -self._quantiles[::-1], -self._shares[::-1]))
+        shares = np.where(values >= high, 1.0, np.where(values <= low, 0.0, shares))
+        return normal_ppf(np.clip(shares, _MIN_SHARE, 1.0 - _MIN_SHARE)) if self._is_normal else shares
+
+    def _invert(self, values: np.ndarray) -> np.ndarray:
+        values = super()._invert(values)
+        if self._quantiles is None:
+            return values
+        shares = normal_cdf(values) if self._is_normal else values
+        # Shares within the clipping margin of `_MIN_SHARE` are the minimum or the maximum.
         shares = np.where(shares < 1e-7, 0.0, np.where(shares > 1.0 - 1e-7, 1.0, shares))
-        quantiles = learned["quantiles"]
-        return _interpolate(shares, np.linspace(0.0, 1.0, len(quantiles)), np.array(quantiles))
-    return values
+        return _interpolate(shares, self._shares, self._quantiles)
 
 
-def power_transform(values: np.ndarray, normalization: str, power: float) -> np.ndarray:
-    """Return the Box-Cox or Yeo-Johnson transform of numbers with the parameter `power` (lambda)."""
-    if normalization == "box_cox":
-        return _apply_power(np.log(values), power)
-    logarithms = np.log1p(np.abs(values))
-    sizes = np.where(values < 0, _apply_power(logarithms, 2.0 - power), _apply_power(logarithms, power))
-    return np.asarray(np.copysign(sizes, values))
+class NormalQuantileTransformer(QuantileTransformer):
+    """Normal score of this share."""
+
+    _is_normal = True
 
 
-def _apply_power(logarithms: np.ndarray, power: float) -> np.ndarray:
-    return np.asarray(np.expm1(power * logarithms) / power) if power else logarithms
+class YeoJohnson(Normalizer):
+    """Z-score of the Yeo-Johnson transform, with the maximum-likelihood power, as in scikit-learn."""
+
+    needs_moments, needs_quantiles = False, True
+    _center, _high = "power_mean", "power_std"
+    _negative_power = 2.0  # the exponent of negative logarithms is the difference from this one
+
+    @classmethod
+    def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
+        numbers = np.clip(quantiles.values(), extent.min, extent.max)  # each counts as the middle of its bucket
+        is_inside = numbers > cls._domain[0]
+        numbers, counts = numbers[is_inside], quantiles.counts[is_inside]
+        if len(numbers) < 2:
+            return {"power": 1.0, "power_mean": float(numbers.sum()), "power_std": 0.0}
+        logarithms, shares = cls._to_logarithms(numbers), counts / counts.sum()
+        slope = float(shares @ logarithms)
+
+        def likelihood(power: float) -> float:
+            # The normal log-likelihood of the transformed numbers plus the log-determinant of the Jacobian.
+            _, deviation = _mean_and_deviation(cls._raise(logarithms, power), shares)
+            return (power - 1.0) * slope - (math.log(deviation) if 0.0 < deviation < math.inf else math.inf)
+
+        # No number may become infinite: large positive ones bound the power from above, negative ones from below.
+        max_positive, max_negative = max(float(logarithms[-1]), 1.0), max(-float(logarithms[0]), 1.0)
+        high = min(_MAX_POWER, max(_MAX_LOGARITHM / max_positive, 1.0))
+        low = max(-_MAX_POWER, cls._negative_power - _MAX_LOGARITHM / max_negative)
+        power = round(_maximize(likelihood, min(low, 1.0), high), 6)
+        mean, deviation = _mean_and_deviation(cls._raise(logarithms, power), shares)
+        # The last digits of logarithms depend on the processor.
+        return {"power": power, "power_mean": float(f"{mean:.12g}"), "power_std": float(f"{deviation:.12g}")}
+
+    def _apply(self, values: np.ndarray) -> np.ndarray:
+        power = self._learned.get("power")
+        return super()._apply(values if power is None else self._raise(self._to_logarithms(values), power))
+
+    def _invert(self, values: np.ndarray) -> np.ndarray:
+        values, power = super()._invert(values), self._learned.get("power")
+        if power is None:
+            return values
+        sizes, exponents = np.abs(values), np.where(values < 0, self._negative_power - power, power)
+        logarithms = np.log1p(np.maximum(exponents * sizes, -1.0)) / exponents
+        return self._from_logarithms(np.copysign(np.where(exponents == 0.0, sizes, logarithms), values))
+
+    @classmethod
+    def _raise(cls, logarithms: np.ndarray, power: float) -> np.ndarray:
+        """Return the transform of the numbers with these logarithms."""
+        sizes, exponents = np.abs(logarithms), np.where(logarithms < 0, cls._negative_power - power, power)
+        with np.errstate(invalid="ignore"):  # for an exponent of 0
+            raised = np.expm1(exponents * sizes) / exponents
+        return np.asarray(np.copysign(np.where(exponents == 0.0, sizes, raised), logarithms))
+
+    @staticmethod
+    def _to_logarithms(numbers: np.ndarray) -> np.ndarray:
+        return np.asarray(np.copysign(np.log1p(np.abs(numbers)), numbers))
+
+    @staticmethod
+    def _from_logarithms(logarithms: np.ndarray) -> np.ndarray:
+        return np.asarray(np.copysign(np.expm1(np.abs(logarithms)), logarithms))
 
 
-def _invert_power(values: np.ndarray, power: float) -> np.ndarray:
-    return np.asarray(np.log1p(np.maximum(power * values, -1.0)) / power) if power else values
+class BoxCox(YeoJohnson):
+    """Z-score of the Box-Cox transform, of positive numbers."""
+
+    _domain = (0.0, "Box-Cox transform", '"yeo_johnson"')
+    _negative_power = 0.0
+
+    @staticmethod
+    def _to_logarithms(numbers: np.ndarray) -> np.ndarray:
+        return np.asarray(np.log(numbers))
+
+    @staticmethod
+    def _from_logarithms(logarithms: np.ndarray) -> np.ndarray:
+        return np.asarray(np.exp(logarithms))
 
 
-def _quantile_transform(values: np.ndarray, quantiles: np.ndarray, *, is_normal: bool) -> np.ndarray:
-    """Return the share of training rows below each number, interpolated as in scikit-learn, or its normal score."""
-    low, high = quantiles[0], quantiles[-1]
-    if low == high:
-        return np.zeros(len(values))
-    references = np.linspace(0.0, 1.0, len(quantiles))
-    # The mean of interpolations from both sides, which differ where quantiles are equal.
-    above = _interpolate(values, quantiles, references)
-    shares = 0.5 * (above - _interpolate(-values, -quantiles[::-1], -references[::-1]))
-    shares = np.where(values >= high, 1.0, np.where(values <= low, 0.0, shares))
-    return normal_ppf(np.clip(shares, _MIN_SHARE, 1.0 - _MIN_SHARE)) if is_normal else shares
+NORMALIZATIONS: dict[Normalization | None, type[Normalizer]] = {
+    None: Normalizer, "zscore": StandardScaler, "minmax": MinMaxScaler, "log1p": LogTransformer,
+    "iq": InterquartileScaler, "robust": RobustScaler, "quantile_normal": NormalQuantileTransformer,
+    "quantile_uniform": QuantileTransformer, "yeo_johnson": YeoJohnson, "box_cox": BoxCox,
+}  # fmt: skip
+
+
+def evenly_spaced_quantiles(quantiles: Any, extent: Any, number: int) -> np.ndarray:
+    """Return `number` evenly spaced quantiles; the first and the last are the ends of `extent`, exactly."""
+    bounded: np.ndarray = np.clip(quantiles.evenly_spaced(number), extent.min, extent.max)
+    bounded[[0, -1]] = extent.min, extent.max
+    return bounded
+
+
+def _mean_and_deviation(numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
+    """Return mean and standard deviation of numbers with these weights; squares of numbers may exceed a double."""
+    size = float(np.abs(numbers).max()) or 1.0
+    mean = float(shares @ (numbers / size))
+    return mean * size, math.sqrt(float(shares @ (numbers / size - mean) ** 2)) * size
+
+
+def _maximize(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the argument of the maximum of a unimodal function, by golden-section search."""
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    value_left, value_right = function(left), function(right)
+    for _ in range(_SEARCH_STEPS):
+        if value_left > value_right:
+            high, right, value_right = right, left, value_left
+            left = high - ratio * (high - low)
+            value_left = function(left)
+        else:
+            low, left, value_left = left, right, value_right
+            right = low + ratio * (high - low)
+            value_right = function(right)
+    return (low + high) / 2.0
 
 
 def _interpolate(values: np.ndarray, points: np.ndarray, results: np.ndarray) -> np.ndarray:
@@ -226,46 +394,3 @@ def normal_cdf(scores: np.ndarray) -> np.ndarray:
     step = 1.0 / (1.0 + 0.5 * distance)
     beyond = 0.5 * step * np.exp(-distance * distance + np.polyval(_ERFC, step))
     return np.asarray(np.where(scores > 0, 1.0 - beyond, beyond))
-
-
-# -- bins
-
-
-def bin_ids(values: np.ndarray, edges: Sequence[float] | None) -> np.ndarray:
-    """Return the bin number of each value; values outside the edges are in the first or the last bin."""
-    inner = np.array(edges or ())[1:-1]
-    return np.searchsorted(inner, values, side="right").astype(smallest_uint(len(inner) + 1))
-
-
-def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
-    """Return the midpoint of each bin; a single 0 if `edges` is None."""
-    if edges is None:
-        return np.zeros(1)
-    ends = np.array(edges)
-    return np.asarray(ends[:-1] / 2 + ends[1:] / 2)
-
-
-def piecewise_bins(normalization: str | None, learned: LearnedValues) -> dict[str, np.ndarray]:
-    """Return the parameters of `encode_piecewise`, from the learned bin edges.
-
-    Arrays by bin: "start" (normalized), "scale" (the inverse width), and the bounds "low" and "high" of the result.
-    Numbers are multiplied by "unit" first, which keeps distances within the range of float32.
-    """
-    edges = normalize(np.array(learned.get("edges") or (0.0, 0.0)), normalization, learned)
-    widths = np.diff(edges.astype(np.float64))
-    unit = np.float32(1.0 if np.abs(edges).max() < _SAFE_EDGE_FLOAT32 else 0.5)
-    inverse = np.divide(1.0, widths, out=np.zeros(len(widths)), where=widths > 0)
-    with np.errstate(over="ignore"):  # infinite scales are clipped
-        scale = np.minimum(inverse.astype(np.float32) / unit, np.float32(MAX_FLOAT32))
-    low, high = np.zeros(len(widths), np.float32), np.ones(len(widths), np.float32)
-    low[0], high[-1] = -MAX_FLOAT32, MAX_FLOAT32
-    return {"start": edges[:-1] * unit, "scale": scale, "low": low, "high": high, "unit": unit}
-
-
-def encode_piecewise(column: Any, bins: Mapping[str, Any]) -> Any:
-    """Return the share of each bin that is below each number: a piecewise linear encoding of shape (rows, bins).
-
-    `column` has normalized numbers, as an array or tensor of shape (rows, 1); `bins` is from `piecewise_bins`.
-    """
-    with np.errstate(over="ignore"):  # infinite results are clipped
-        return ((column * bins["unit"] - bins["start"]) * bins["scale"]).clip(bins["low"], bins["high"])

@@ -1,31 +1,23 @@
-"""Row encoder of `Number`."""
+"""Parameters, outliers and encodings of `Number`, and its row encoder."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from daskprep.steps.base import NEIGHBOUR_STRATEGIES, Arrays, RowEncoder, fill_from_neighbours
+from daskprep.steps.base import NEIGHBOUR_STRATEGIES, Arrays, RowEncoder, fill_from_neighbours, smallest_uint
 from daskprep.steps.cells import NUMBER_TYPES, is_missing, number_of, text_of
-from daskprep.steps.normalization import (
-    LINEAR_NORMALIZATIONS,
-    MAX_FLOAT32,
-    bin_ids,
-    center_and_scale,
-    encode_piecewise,
-    normalize,
-    piecewise_bins,
-    scale_without_overflow,
-)
+from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS, Normalization
 from daskprep.steps.notation import AMBIGUOUS, derive_notation, full_match, parse_number
 from daskprep.steps.parameters import Count, NonNegative, Parameters
 
-Normalization = Literal[
-    "zscore", "minmax", "log1p", "iq", "robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox"
-]
+_SAFE_EDGE_FLOAT32 = 2.0**103  # subtracting less than this from a float32 cannot overflow
+
 BinStrategy = Literal["quantile", "uniform", "target"]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
 MissingStrategy = OutlierStrategy | Literal["fill_with_median", "keep"]
@@ -49,13 +41,90 @@ class NumberParameters(Parameters):
     null_values: list[str] | None = None
     written: str | None = None
 
-    def _normalize(self, values: np.ndarray, learned: Mapping[str, Any]) -> np.ndarray:
-        """Return encoded numbers: clipped, then replaced by bin indices or normalized."""
-        if self.clip_quantiles is not None and learned["min"] is not None:
-            values = np.clip(values, learned["min"], learned["max"])
-        if self.encoding == "bins":
-            return bin_ids(values, learned.get("edges"))
-        return normalize(values, self.normalization, learned)
+
+class Outliers:
+    """Numbers that are further than `outlier_threshold` standard deviations from the mean."""
+
+    def __init__(self, params: NumberParameters, learned: Mapping[str, Any]) -> None:
+        self.mean, self.max_distance = 0.0, math.inf
+        if params.outlier_strategy is not None and learned["std"]:
+            self.mean, self.max_distance = learned["mean"], params.outlier_threshold * learned["std"]
+
+    def contain(self, values: Any) -> Any:
+        """Return whether a number is an outlier, or a mask of an array."""
+        return abs(values - self.mean) > self.max_distance
+
+
+class Values:
+    """Encoding of numbers as normalized values, clipped to the learned quantiles if `clip_quantiles` is set."""
+
+    def __init__(self, params: NumberParameters, learned: Mapping[str, Any]) -> None:
+        self.normalizer = NORMALIZATIONS[params.normalization](learned)
+        self.edges: Sequence[float] | None = learned.get("edges")
+        clips = params.clip_quantiles is not None and learned["min"] is not None
+        self._ends = (learned["min"], learned["max"]) if clips else None
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        return self.normalizer.transform(self._clip(values))
+
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        return self.normalizer.inverse_transform(encoded)
+
+    def expand(self, batch: Any) -> Any:
+        """Return a batch, an array or a tensor, as a model receives it."""
+        return batch
+
+    def _clip(self, values: np.ndarray) -> np.ndarray:
+        return values if self._ends is None else np.clip(values, *self._ends)
+
+
+class Bins(Values):
+    """Encoding of numbers as ids of bins; numbers outside the edges are in the first or the last bin."""
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        inner = np.array(self.edges or ())[1:-1]
+        return np.searchsorted(inner, self._clip(values), side="right").astype(smallest_uint(len(inner) + 1))
+
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        return bin_middles(self.edges).take(encoded)
+
+    def expand(self, batch: Any) -> Any:
+        return batch.astype(np.int64) if isinstance(batch, np.ndarray) else batch.long()
+
+
+class PiecewiseLinear(Values):
+    """Encoding of numbers as normalized values, which batches expand to the share of each bin below the number."""
+
+    def expand(self, batch: Any) -> Any:
+        start, scale, low, high, unit = (
+            self._bins if isinstance(batch, np.ndarray) else map(batch.new_tensor, self._bins)
+        )
+        with np.errstate(over="ignore"):  # infinite results are clipped
+            return ((batch[:, None] * unit - start) * scale).clip(low, high)
+
+    @functools.cached_property
+    def _bins(self) -> tuple[np.ndarray, ...]:
+        """Start and inverse width of each bin, bounds of the results, and a factor of numbers against overflows."""
+        edges = self.normalizer.transform(np.array(self.edges or (0.0, 0.0)))
+        widths = np.diff(edges.astype(np.float64))
+        unit = np.float32(1.0 if np.abs(edges).max() < _SAFE_EDGE_FLOAT32 else 0.5)
+        inverse = np.divide(1.0, widths, out=np.zeros(len(widths)), where=widths > 0)
+        with np.errstate(over="ignore"):  # infinite scales are clipped
+            scale = np.minimum(inverse.astype(np.float32) / unit, np.float32(MAX_FLOAT32))
+        low, high = np.zeros(len(widths), np.float32), np.ones(len(widths), np.float32)
+        low[0], high[-1] = -MAX_FLOAT32, MAX_FLOAT32
+        return edges[:-1] * unit, scale, low, high, np.asarray(unit)
+
+
+def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
+    """Return the midpoint of each bin; a single 0 if `edges` is None."""
+    if edges is None:
+        return np.zeros(1)
+    ends = np.array(edges)
+    return np.asarray(ends[:-1] / 2 + ends[1:] / 2)
+
+
+ENCODINGS: dict[str | None, type[Values]] = {None: Values, "bins": Bins, "piecewise_linear": PiecewiseLinear}
 
 
 class NumberRowEncoder(RowEncoder):
@@ -63,18 +132,15 @@ class NumberRowEncoder(RowEncoder):
 
     def prepare(self) -> None:
         learned, params = self.learned, self.params
-        self.center, self.scale = center_and_scale(params.normalization, learned)
-        self.mean, self.max_distance = 0.0, float("inf")
-        if params.outlier_strategy is not None and learned["std"]:
-            self.mean, self.max_distance = learned["mean"], params.outlier_threshold * learned["std"]
+        self.outliers, self.encoding = Outliers(params, learned), ENCODINGS[params.encoding](params, learned)
         self.outlier_fill = learned["outlier_fill_value"]
         example = learned.get("written")
         self.notation = None if example is None else derive_notation(example)
         self.has_comma = self.notation is not None and self.notation.decimal == ","
         self.is_notation_set = params.written is not None
         self.uses_neighbours = params.outlier_strategy in NEIGHBOUR_STRATEGIES
-        is_nonlinear = params.encoding == "bins" or params.clip_quantiles is not None
-        self.is_linear = params.normalization in (None, *LINEAR_NORMALIZATIONS) and not is_nonlinear
+        is_normalized_only = params.encoding != "bins" and params.clip_quantiles is None
+        self.transform = self.encoding.normalizer.transform_list if is_normalized_only else None
 
     def read(self, cell: Any) -> float | None:
         number = number_of(cell)
@@ -88,15 +154,11 @@ class NumberRowEncoder(RowEncoder):
         parsed = parse_number(text, self.notation)
         return number if parsed is None and not self.is_notation_set else parsed
 
-    def is_outlier(self, value: float) -> bool:
-        """Return whether a value is farther from the mean than `outlier_threshold` standard deviations."""
-        return abs(value - self.mean) > self.max_distance
-
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
         strategies = self.params.missing_value_strategy, self.params.outlier_strategy
         if not set(strategies) & set(NEIGHBOUR_STRATEGIES):
             return values
-        without_outliers = [None if value is None or self.is_outlier(value) else value for value in values]
+        without_outliers = [None if value is None or self.outliers.contain(value) else value for value in values]
         filled = [
             fill_from_neighbours(without_outliers, strategy) if strategy in NEIGHBOUR_STRATEGIES else values
             for strategy in strategies
@@ -108,24 +170,10 @@ class NumberRowEncoder(RowEncoder):
 
     def to_arrays(self, values: Sequence[float]) -> Arrays:
         if self.outlier_fill is not None:
-            values = [self.outlier_fill if self.is_outlier(value) else value for value in values]
-        if not self.is_linear:
-            return {"": self.params._normalize(np.array(values, np.float64), self.learned)}
-        center, scale = self.center, self.scale
-        if not scale:
-            return {"": np.array([0.0 if value == value else value for value in values], np.float32)}  # noqa: PLR0124
-        clipped = [  # NaN stays NaN, since comparisons with it are False
-            max(-MAX_FLOAT32, min(MAX_FLOAT32, scale_without_overflow(value, center, scale)))
-            if abs(scaled := (value - center) * scale) > MAX_FLOAT32
-            else scaled
-            for value in values
-        ]
-        return {"": np.array(clipped, np.float32)}
+            values = [self.outlier_fill if self.outliers.contain(value) else value for value in values]
+        if self.transform is not None:
+            return {"": self.transform(values)}
+        return {"": self.encoding.encode(np.array(values, np.float64))}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        if self.params.encoding != "piecewise_linear":
-            return super().expand(encoded)
-        expanded: np.ndarray = encode_piecewise(
-            encoded[:, None], piecewise_bins(self.params.normalization, self.learned)
-        )
-        return expanded
+        return np.asarray(self.encoding.expand(encoded))

@@ -13,7 +13,8 @@ import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
 from daskprep.steps.classes import class_labels, convert_labels
-from daskprep.steps.normalization import bin_middles, original_units
+from daskprep.steps.normalization import NORMALIZATIONS
+from daskprep.steps.numbers import bin_middles
 from daskprep.steps.text_tokenizers import join_tokens
 
 PredictionColumn: TypeAlias = np.ndarray | list[Any]
@@ -269,7 +270,8 @@ class NumberDecoder(OutputDecoder):
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
     ) -> dict[str, PredictionColumn]:
-        return {"_predictions": original_units(outputs.reshape(-1), self.params["normalization"], self.learned)}
+        normalizer = NORMALIZATIONS[self.params["normalization"]](self.learned)
+        return {"_predictions": normalizer.inverse_transform(outputs.reshape(-1))}
 
 
 class NumberListDecoder(OutputDecoder):

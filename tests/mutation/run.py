@@ -78,7 +78,7 @@ NEAREST_TESTS = {
     "daskprep/summaries/target_sums.py": [
         "tests/summaries/test_target_sums.py",
         MERGING,
-        "tests/features/test_target_bins.py",
+        "tests/features/test_bins.py",
     ],
     "daskprep/summaries/value_sums.py": [
         "tests/summaries/test_value_sums.py",
@@ -87,7 +87,7 @@ NEAREST_TESTS = {
     ],
     "daskprep/summaries/token_counts.py": [TOKEN_COUNTS, MERGING, "tests/summaries/test_frame.py"],
     "daskprep/summaries/token_bytes.py": ["tests/summaries/test_token_bytes.py", TOKEN_COUNTS],
-    "daskprep/features/target_bins.py": ["tests/features/test_target_bins.py"],
+    "daskprep/features/bins.py": ["tests/features/test_bins.py"],
     "daskprep/features/target_encoding.py": ["tests/features/test_target_encoding.py"],
     "daskprep/partitions/passes.py": ["tests/test_partitions.py"],
     "daskprep/loader/order.py": ["tests/loader/test_order.py", "tests/loader/test_state.py"],

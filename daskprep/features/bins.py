@@ -1,8 +1,9 @@
-"""Bin edges learned from a target: the leaves of a decision tree on one number, as in Gorishniy et al. (2022)."""
+"""Bin edges: evenly spaced, quantiles, or the leaves of a decision tree that predicts a target from the number."""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +11,32 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.features.cells import as_dictionary, as_numbers, one_array
-from daskprep.summaries import Range
+from daskprep.steps.normalization import evenly_spaced_quantiles
+from daskprep.summaries import Quantiles, Range
 from daskprep.summaries.target_sums import Label, TargetSums, split_into_digits
 
 MIN_LEAF_ROWS = 64
 MAX_CLASSES = 100
 _MIN_GAIN = 1e-12  # as a share of the squared deviations: a smaller gain is a rounding error
+
+
+def bounded_range(quantiles: Quantiles, extent: Range, fractions: Sequence[float]) -> Range:
+    """Return the range between the quantiles at two fractions; 0 and 1 are the ends of `extent`, exactly."""
+    low, high = np.clip(quantiles.quantiles(np.array(fractions)), extent.min, extent.max).tolist()
+    return Range(extent.min if fractions[0] == 0.0 else low, extent.max if fractions[1] == 1.0 else high)
+
+
+def learn_edges(
+    bins: int | Sequence[float], is_uniform: bool, quantiles: Quantiles | None, extent: Range
+) -> np.ndarray:
+    """Return ascending bin edges: `bins` itself unless it is their number, evenly spaced edges, or quantiles."""
+    if not isinstance(bins, int):
+        return np.array(bins, np.float64)
+    fractions = np.linspace(0.0, 1.0, bins + 1)
+    if is_uniform:
+        return np.unique(extent.min * (1.0 - fractions) + extent.max * fractions)
+    assert quantiles is not None
+    return np.unique(evenly_spaced_quantiles(quantiles, extent, bins + 1))
 
 
 class TargetColumn(NamedTuple):
@@ -67,7 +88,8 @@ def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
     """Return the edges of at most `bins` bins: the ends of a range, and the thresholds of a tree between them.
 
     The tree grows where a split reduces the squared error, or the impurity of classes, the most, as in scikit-learn
-    with `max_leaf_nodes`. Thresholds are midpoints between values, or between buckets.
+    with `max_leaf_nodes`: the bins of Gorishniy et al. (2022). Thresholds are midpoints between values, or between
+    buckets.
     """
     check_classes(sum(isinstance(label, str) for label in sums.labels))
     if not len(sums.rows):

@@ -18,8 +18,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features import target_bins
-from daskprep.features.target_bins import MIN_LEAF_ROWS, TargetColumn, sum_target, tree_edges
+from daskprep.features import bins as bins_module
+from daskprep.features.bins import MIN_LEAF_ROWS, TargetColumn, sum_target, tree_edges
 from daskprep.serving import Encoder
 from daskprep.summaries import Range, quantiles
 from daskprep.summaries.target_sums import TargetSums
@@ -191,10 +191,10 @@ def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
     cuts: list[float] = []
     for bins in range(1, 8):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(target_bins, "MIN_LEAF_ROWS", leaf_rows)
+            patch.setattr(bins_module, "MIN_LEAF_ROWS", leaf_rows)
             edges = tree_edges(sums, bins, Range.of(values)).tolist()
             inside = tree_edges(sums, bins, Range(2.5, 6.0)).tolist()
-            patch.setattr(target_bins, "MIN_LEAF_ROWS", leaf_rows * many)
+            patch.setattr(bins_module, "MIN_LEAF_ROWS", leaf_rows * many)
             assert tree_edges(sums * many, bins, Range.of(values)).tolist() == edges
         saved = {}
         for low, high in pairwise([-math.inf, *cuts, math.inf]):
