@@ -100,6 +100,14 @@ def test_of_a_quantity_the_highest_places_are_kept(together: bool) -> None:
         assert part.digits.tolist() == [[[3, 0], [1, 0], [1, 0]]]
 
 
+@pytest.mark.parametrize("highest", [30, 0, -30])
+def test_the_highest_bit_of_a_place_takes_no_place_more(highest: int) -> None:
+    lowest = highest - MAX_POSITIONS + 1
+    rows = [("a", 0, 2.0 ** (DIGIT_BITS * highest + DIGIT_BITS - 1)), ("a", 1, 2.0 ** (DIGIT_BITS * lowest))]
+    assert found(summed(rows)) == expected(rows)
+    assert found(summed(rows[1:])) == expected(rows[1:])
+
+
 @pytest.mark.parametrize(
     ("least", "most", "kind"),
     [(0, 127, np.int8), (0, 128, np.int16), (-128, 0, np.int8), (-129, 0, np.int16), (-300, 5, np.int16)],
