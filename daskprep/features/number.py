@@ -167,6 +167,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return cells.take(pa.array(np.arange(len(cells)), mask=null_mask(masked))) if masked.null_count else cells
 
     def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
+        """Parse the one column; of numbers and texts in one column, parse the texts alone, and mark ambiguous cells."""
         cells = one_array(columns[0], plain=False)
         if cells.type != MIXED:
             return super()._parse_columns(*columns)
@@ -301,6 +302,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return LearnedNumber(**state)
 
     def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
+        """Learn also the notation of the numbers, whether all are integers, and the value that replaces outliers."""
         summary, written = self._resolve_notation(summary)
         learned, fill = super().learn_column(summary), None
         if self.outlier_strategy == "fill_with_const":

@@ -157,6 +157,7 @@ class Bag(_SetBase):
         return TokenSummary.of(parsed, distinct=True)
 
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
+        """Return an array (rows, 2, size): the ids of the distinct tokens of each row and their counts, both padded."""
         lists, counts = drop_repeats(token_lists(parsed))
         ids = learned.vocabulary.ids(lists.values)
         # The dtype must not depend on the rows of a partition, so counts have 16 bits, or more if ids need more.

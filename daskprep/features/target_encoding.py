@@ -235,7 +235,10 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         )
 
     def learn(self, summary: ValueSums) -> LearnedTargetEncoding:
-        """Learn encodings from sums by value and fold, part by part."""
+        """Learn the count, the frequency or the mean target of each value, by fold and class.
+
+        Raise ColumnError for too many classes of the target.
+        """
         values, counts, digits = list[pa.Array](), list[np.ndarray](), np.zeros((), np.int64)
         for part in summary.parts():  # all parts together may not fit in memory
             values.append(part.values)

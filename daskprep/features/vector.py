@@ -182,7 +182,10 @@ def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Arr
 
 
 def _parse_lists(column: pa.Array) -> pa.Array:
-    """Return a column of lists as lists of float32; raise ColumnError for nested lists."""
+    """Return lists of numbers, texts or booleans as lists of float32, with NaN for missing items.
+
+    Raise ColumnError for nested lists.
+    """
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")

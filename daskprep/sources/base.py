@@ -234,6 +234,7 @@ class FragmentListSource(Source):
     """A source with one fragment for each partition; with names instead of a schema, reading determines the types."""
 
     def __init__(self, columns: pa.Schema | list[str], fragments: Sequence[Fragment]) -> None:
+        """Create one partition per fragment; `row_counts` is None unless all fragments have a number of rows."""
         if isinstance(columns, pa.Schema):
             self.schema = columns
         self.columns = list(columns.names if isinstance(columns, pa.Schema) else columns)

@@ -125,6 +125,7 @@ def _iterate_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _is_memory_mapped(table: Any) -> bool:
+    """Return whether a table of Hugging Face datasets, or each of its blocks, is memory-mapped."""
     from datasets.table import MemoryMappedTable  # noqa: PLC0415 a dataset exists, so it is imported
 
     blocks = getattr(table, "blocks", None)

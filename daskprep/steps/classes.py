@@ -65,6 +65,7 @@ class CategoryRowEncoder(RowEncoder):
     """Row encoder of `Category`."""
 
     def prepare(self) -> None:
+        """Set the ids of tokens, the dtype and the null values, which apply to each part of a cross of columns."""
         tokens = self.learned["idx2str"]
         self.ids = {token: number for number, token in enumerate(tokens)}
         self.has_unknown = "unknown" in self.learned["special_symbols"]

@@ -138,7 +138,7 @@ def compute_digests(learned: Mapping[str, Any]) -> dict[str, str]:
 
 
 def add_digest(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state with a digest of all but the learned values, which have digests by feature."""
+    """Return a state with a digest of all but file locations and the learned values, which have digests by feature."""
     features = [
         [name, {key: _drop_locations(value) for key, value in feature.items() if key != "learned"}]
         for name, feature in state["features"].items()

@@ -273,6 +273,7 @@ def _check_decode(trial: _Trial) -> None:
 
 
 def _check_expand(trial: _Trial) -> None:
+    """Check that expanding rows in any order, one by one, or none returns the values and dtype of the batch."""
     encoded = trial.encode([trial.table], trial.learned)
     for output, expand in make_expanders(trial.features, {_NAME: trial.learned}, encoded).items():
         expanded = expand(torch.from_numpy(encoded[output].copy()))

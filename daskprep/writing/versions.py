@@ -83,7 +83,10 @@ def check_committed(root: Folder, manifest: Manifest) -> None:
 
 
 def commit(root: Folder, manifest: Manifest) -> None:
-    """Write the manifest, which makes its version the dataset, and remove all other versions."""
+    """Check that the files of the manifest are complete, then write it, which makes its version the dataset.
+
+    All other versions are removed. Raise CorruptDatasetError if a file is missing or has another size.
+    """
     sizes = (root / manifest.version).sizes()
     if lost := [name for name, entry in manifest.files.items() if sizes.get(name) != entry.bytes]:
         raise CorruptDatasetError(
