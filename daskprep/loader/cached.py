@@ -133,7 +133,7 @@ class CachedMedia(MediaRows):
         return self._is_ours and not is_settled and bool(self._done.any())
 
     def finish(self) -> DecodeStats:
-        """Decode the missing rows of the block, so that all of it is cached; errors are left to the window of their row."""
+        """Decode the missing rows of the block, so that all is cached; errors are left to the window of their row."""
         cells, missing = self.cells, np.flatnonzero(~self._done)
         if cells is None or self._cached_medium.cache.has(self._number):
             return DecodeStats()
