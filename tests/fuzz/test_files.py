@@ -214,7 +214,7 @@ def test_what_is_read_and_what_is_refused(tmp_path: Path, name: str, content: by
     assert outcome(tmp_path / name, 4) == cells
 
 
-@QUICK
+@settings(QUICK, max_examples=200)
 @given(st.lists(st.dictionaries(texts, anything, max_size=3), min_size=1, max_size=6), st.integers(1, 60))
 def test_json_lines_of_several_kinds_are_read_alike_however_they_are_cut(
     tmp_path: Path, rows: list[dict[str, Any]], partition_bytes: int
@@ -235,7 +235,7 @@ pieces = st.sampled_from((
 # fmt: on
 
 
-@QUICK
+@settings(QUICK, max_examples=200)
 @given(st.lists(pieces, max_size=12).map(b"".join), st.integers(1, 30))
 def test_what_may_be_json_lines_is_read_alike_or_refused(tmp_path: Path, content: bytes, partition_bytes: int) -> None:
     check_anything(tmp_path / "a.jsonl", content, partition_bytes)
@@ -244,7 +244,7 @@ def test_what_may_be_json_lines_is_read_alike_or_refused(tmp_path: Path, content
 # pyarrow complains to stderr that it cannot show a row of wrong length that is no UTF-8; the error is ours.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:.*its first line is used as column names:UserWarning")
-@QUICK
+@settings(QUICK, max_examples=200)
 @given(st.lists(st.sampled_from(list(b'ab",\n\r\xff\xef\xbb\xbf\0 ')), max_size=40).map(bytes), st.integers(1, 30))
 def test_what_may_be_csv_is_read_alike_or_refused(tmp_path: Path, content: bytes, partition_bytes: int) -> None:
     check_anything(tmp_path / "a.csv", b"a,b\n" + content, partition_bytes)
