@@ -207,9 +207,9 @@ def compute(
 
 def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
     """Return the results of `keys`, computed by a scheduler; WorkerError for errors of workers."""
-    if _client(get) is not None:
+    if (client := _client(get)) is not None:
         with _explain_worker_errors():
-            return list(get(avoid_tokenizing(layer), list(keys)))
+            return _gather_as_completed(client, layer, keys)
     if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
         return list(get(layer, list(keys)))
     # After an error Dask does not wait for running tasks. The exit of this pool waits for them, so that no task writes
@@ -219,19 +219,24 @@ def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list
 
 
 def _gather_as_completed(
-    client: Any, layer: dict[Any, Any], keys: Sequence[Any], advance_once: Callable[[Any, Any], None]
+    client: Any, layer: dict[Any, Any], keys: Sequence[Any], advance: Callable[[Any, Any], None] | None = None
 ) -> list[Any]:
-    """Return results from a cluster in the order of `keys`, gathered as they finish; an error cancels pending tasks."""
+    """Return results from a cluster in the order of `keys`, gathered as they finish; an error cancels pending tasks.
+
+    ``advance(key, result)`` is called with each.
+    """
     distributed = sys.modules["distributed"]
     futures = client.get(avoid_tokenizing(layer), list(keys), sync=False)
     results = {}
     try:
         with secede_while_waiting():
+            # Not `client.gather(futures)`: Ctrl-C while it waits prints a traceback for each pending future.
             for batch in distributed.as_completed(futures, loop=client.loop).batches():
                 for future, result in zip(batch, client.gather(batch), strict=True):
                     results[future.key] = result
                     future.release()
-                    advance_once(future.key, result)
+                    if advance is not None:
+                        advance(future.key, result)
     finally:
         for future in futures:
             future.release()
