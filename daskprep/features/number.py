@@ -193,22 +193,18 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         numbers, ambiguous, texts = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
         ambiguous_rows, ambiguous_columns = np.zeros(0, np.intp), side_columns
         if pa.types.is_struct(parsed.type):
-            all_numbers, is_ambiguous, text_cells = parsed.flatten()
+            numbers, is_ambiguous, text_cells = parsed.flatten()
             texts, is_ambiguous = TokenCounts.of_cells(text_cells), is_ambiguous.fill_null(False)
-            numbers, ambiguous = all_numbers.filter(pc.invert(is_ambiguous)), all_numbers.filter(is_ambiguous)
-            if _has_fraction(numbers.drop_null().to_numpy()):  # points are decimal points, also in "1.234"
-                numbers, ambiguous = all_numbers, ambiguous[:0]
-            else:
-                mask = is_ambiguous.to_numpy(zero_copy_only=False)
-                ambiguous_rows, side_columns = np.flatnonzero(mask), side_columns.take(np.flatnonzero(~mask))
+            mask = is_ambiguous.to_numpy(zero_copy_only=False)
+            numbers, ambiguous = numbers.filter(pc.invert(is_ambiguous)), numbers.filter(is_ambiguous)
+            ambiguous_rows, side_columns = np.flatnonzero(mask), side_columns.take(np.flatnonzero(~mask))
         ambiguous_columns = ambiguous_columns.take(ambiguous_rows)
         if side_columns.weights is not None and self._needs_moments and texts.total:
             raise ColumnError(
                 f"contains {texts.top()!r}, and with weights no notation is learned from the data: pass an "
                 f"example, as in Number(written={texts.top()!r}), or correct the data"
             )
-        values, decimals = ambiguous.to_numpy(), self._summarize(ambiguous, ambiguous_columns)
-        decimals = dataclasses.replace(decimals, fractions=int(np.count_nonzero(values != np.floor(values))))
+        decimals = self._summarize(ambiguous, ambiguous_columns)
         thousands = self._summarize(as_thousands(ambiguous), ambiguous_columns) if len(ambiguous) else decimals
         summary = self._summarize(numbers, side_columns)
         return dataclasses.replace(summary, written=texts, decimals=decimals, thousands=thousands)
@@ -217,8 +213,10 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         """Summarize a column of doubles, only by the statistics that the parameters need."""
         present = numbers.drop_null()
         values = present.to_numpy(zero_copy_only=False)
-        moments = Moments.of(values) if self._needs_moments else None
-        if moments is not None and side_columns.weights is not None:
+        moments = None
+        if self._needs_moments and side_columns.weights is None:
+            moments = Moments.of(values)
+        elif self._needs_moments:
             moments = WeightedMoments.of_weighted(numbers.to_numpy(zero_copy_only=False), side_columns.weights)
         counts = None
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
@@ -236,7 +234,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         # `targets.buckets` lacks numbers in rows without a target.
         if needs_quantiles and (quantiles is None or quantiles.count < len(values)):
             quantiles = Quantiles.of(values)
-        fractions, extent, num_overflows = int(_has_fraction(values)), Range.of(values), 0
+        fractions, extent, num_overflows = int(np.count_nonzero(values != np.floor(values))), Range.of(values), 0
         is_transformed = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
         if not is_transformed and max(extent.max, -extent.min) > MAX_FLOAT32:
             num_overflows = int(np.count_nonzero(np.abs(values) > MAX_FLOAT32))
@@ -423,11 +421,6 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         if not isinstance(value, dict):
             return value
         return f"{value['number']:.3f}" if value["doubtful"] else value["text"] or value["number"]
-
-
-def _has_fraction(values: np.ndarray) -> bool:
-    """Return whether a number is not an integer; the first 1,024 numbers are enough for most columns."""
-    return any((part != np.floor(part)).any() for part in (values[:1024], values[1024:]))
 
 
 @memoize

@@ -27,7 +27,7 @@ class NumberSummary(Summary):
     range : Range
         Range of plain numbers.
     fractions : int
-        Above 0 if a plain number is not an integer. In `decimals`: how many numbers are not integers.
+        How many plain numbers are not integers.
     beyond : int
         Number of values beyond float32 that are stored without normalization.
     written : TokenCounts

@@ -227,7 +227,7 @@ class QuantileTransformer(Normalizer):
             return values
         low, high = self._quantiles[[0, -1]]
         if low == high:
-            return np.zeros(len(values))
+            return np.where(np.isnan(values), np.nan, 0.0)
         # The mean of interpolations from both sides, which differ where quantiles are equal.
         above = _interpolate(values, self._quantiles, self._shares)
         shares = 0.5 * (above - _interpolate(-values, -self._quantiles[::-1], -self._shares[::-1]))

@@ -78,11 +78,6 @@ class TargetSums(Summary):
             sums, labels = sums[:, :0], ()
         return cls(distinct, rows, sums, labels, shift)._coarsen()
 
-    @classmethod
-    def of_numbers(cls, values: np.ndarray, target: np.ndarray) -> TargetSums:
-        """Summarize finite values and the finite target of each."""
-        return cls.of(values, *split_into_digits(target))
-
     @property
     def buckets(self) -> Quantiles:
         """Buckets and their numbers of rows."""

@@ -22,7 +22,7 @@ from daskprep.features import bins as bins_module
 from daskprep.features.bins import MIN_LEAF_ROWS, TargetColumn, sum_target, tree_edges
 from daskprep.serving import Encoder
 from daskprep.summaries import Range, quantiles
-from daskprep.summaries.target_sums import TargetSums
+from daskprep.summaries.target_sums import TargetSums, split_into_digits
 
 ROWS = 200_000
 COLUMNS = {
@@ -124,7 +124,7 @@ def test_targets_of_all_rows_give_the_sums_of_those_with_a_number(rows, data):
         for start, stop in ((0, cut), (cut, len(rows)))
     ]
     both = np.array([row for row in rows if None not in row], float).reshape(-1, 2)
-    whole, found = TargetSums.of_numbers(*both.T), parts[0] + parts[1]
+    whole, found = TargetSums.of(both[:, 0], *split_into_digits(both[:, 1])), parts[0] + parts[1]
     assert found.buckets == whole.buckets
     np.testing.assert_array_equal(found.targets(), whole.targets())
 
@@ -151,8 +151,8 @@ def test_sums_of_targets_are_exact_in_any_order(rows, limit):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantiles, "MAX_BUCKETS", 2 + limit)
         values, target = np.array(rows, np.float64).reshape(-1, 2).T
-        parts = [TargetSums.of_numbers(values[i::3], target[i::3]) for i in range(3)]
-        whole = TargetSums.of_numbers(values, target)
+        parts = [TargetSums.of(values[i::3], *split_into_digits(target[i::3])) for i in range(3)]
+        whole = TargetSums.of(values, *split_into_digits(target))
         assert parts[0] + parts[1] + parts[2] == whole
         assert parts[2] + (parts[1] + parts[0]) == whole
         assert whole * 2 == whole + whole
@@ -180,7 +180,7 @@ def saved_by(rows: list[tuple[float, list[int]]], threshold: float) -> Fraction:
 )
 def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
     values, target = np.array(rows, float).T
-    sums = TargetSums.of_numbers(values, target)
+    sums = TargetSums.of(values, *split_into_digits(target))
     if by_class:
         sums = TargetSums.of(values, target.astype(int) + 3, tuple("abcdefg"))
         rows = [(value, [one == other for other in range(-3, 4)]) for value, one in rows]

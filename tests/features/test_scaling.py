@@ -331,3 +331,10 @@ def test_a_range_beyond_the_doubles_is_no_constant():
         pieces = fit([-1e200, 1e200], normalization=None, encoding="piecewise_linear", bins=1)
     found = pieces.transform(pd.DataFrame({"x": [-1e200, 0.0, 1e200]}))[:, 0]
     np.testing.assert_allclose(found, [0.0, 0.5, 1.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("normalization", ["quantile_normal", "quantile_uniform"])
+@pytest.mark.filterwarnings("ignore:column .* is constant")
+def test_a_missing_cell_stays_missing_in_a_constant_column(normalization):
+    prep = fit([2.0, 2.0, 2.0], normalization=normalization, missing_value_strategy="keep")
+    np.testing.assert_array_equal(encode(prep, [2.0, None, 3.0]), [0.0, np.nan, 0.0])

@@ -234,6 +234,22 @@ def test_outliers_that_are_dropped_are_listed_as_they_are_written(tmp_path):
     assert [one["reason"] for one in dataset.rejects().to_pylist()] == ["'$9,000' is left out by what was learned"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "notation", "mean"),
+    [
+        (["2.5", "2.5", "1,5"] * 20, None, 2.5),  # too many commas beside decimal points
+        (["2.5", *["1.234"] * 30, *["1,5"] * 700], "1.234,5", (2.5 + 1234 * 30 + 1.5 * 700) / 731),
+        (["2.5", "3.25", *["1.234"] * 6], None, (2.5 + 3.25 + 1.234 * 6) / 8),
+    ],
+)
+@pytest.mark.parametrize("npartitions", [1, 5, 20])
+@pytest.mark.filterwarnings("ignore:column .* (cannot be read|is constant)")
+def test_a_notation_is_learned_from_counts_of_numbers_whatever_the_partitions(cells, notation, mean, npartitions):
+    frame = dask.dataframe.from_pandas(frame_of(*cells), npartitions=npartitions)
+    learned = dp.Preprocessor({"x": dp.Number()}).fit(frame).learned_["x"]
+    assert (learned.written, learned.mean) == (notation, pytest.approx(mean))
+
+
 @pytest.mark.parametrize("strategy", ["ffill", "bfill"])
 def test_gaps_are_filled_across_partitions_of_plain_and_other_numbers(strategy, tmp_path):
     cells = ["1", None, "$2,000", None, None, "3.125", None, "(4)", None]
