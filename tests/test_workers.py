@@ -74,6 +74,16 @@ async def _think(*_: Any) -> None:
     await asyncio.sleep(1)
 
 
+def test_a_worker_that_ends_during_a_call_has_no_result(threads, monkeypatch):
+    (here, _) = threads.nthreads()
+    monkeypatch.setattr(schedulers, "call_workers", lambda *_, **__: {here: 7, "tcp://gone:1": OSError("closed")})
+    assert partitions.run_on_every_worker(int) == [7]
+    monkeypatch.setattr(schedulers, "_REMOVAL_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(schedulers, "call_workers", lambda *_, **__: {here: OSError("closed")})
+    with pytest.raises(WorkerError, match="did not answer"):
+        partitions.run_on_every_worker(int)
+
+
 def test_errors_of_ours_come_as_they_are(threads):
     with pytest.raises(ColumnError, match="city"):
         partitions.run_on_every_worker(_refuse)

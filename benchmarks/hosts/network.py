@@ -105,6 +105,9 @@ class Network:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for keeper in self._keepers.values():
+            assert keeper.stdout is not None
+            keeper.stdout.close()
         for name in ("switch", *self.names):
             subprocess.run(["ip", "netns", "delete", self._full(name)], check=False, capture_output=True)
         # The hosts' folders were mounted in their own namespaces, which ended with them: here it is empty.

@@ -8,6 +8,7 @@ import multiprocessing.pool
 import re
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -32,6 +33,7 @@ from daskprep.partitions.dask_internals import (
 
 # A healthy worker responds immediately; a worker that swaps may take long.
 _TIMEOUT_SECONDS = 120.0
+_REMOVAL_ATTEMPTS, _REMOVAL_PAUSE_SECONDS = 20, 0.25
 _IMPORT_ERRORS = re.compile(r"\b(ModuleNotFoundError|ImportError|AttributeError)\b")
 _SAME_VERSIONS_HINT = (
     "workers need the packages of this process, in the same versions; install them there and start it again"
@@ -66,7 +68,10 @@ def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[A
 
 
 def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return the results of a function on every worker; WorkerError for a worker that fails or does not respond."""
+    """Return the results of a function on every worker; WorkerError for a worker that fails or does not respond.
+
+    A worker that ends meanwhile has no result, unless it is the last.
+    """
     try:
         results = call_workers(
             client, _call_if_same_version, _version(), function, *arguments, seconds=_TIMEOUT_SECONDS
@@ -76,15 +81,26 @@ def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any
             f"the workers of {client.scheduler.address} did not all answer within {_TIMEOUT_SECONDS:.0f} seconds: look "
             "on the dashboard for one that is paused or cannot be reached, close it, and run the same again"
         ) from error
-    for address, result in results.items():
+    for address, result in list(results.items()):
         if isinstance(result, DaskprepError):
             raise result
-        if isinstance(result, Exception):
+        if isinstance(result, OSError) and len(results) > 1 and _is_removed(client, address):
+            del results[address]
+        elif isinstance(result, Exception):
             raise worker_error(result, address) or WorkerError(
                 f"worker {address} did not answer ({type(result).__name__}: {result}): it died or cannot be reached; "
                 "its log says why. Run the same again once it is gone or there is another"
             ) from result
     return list(results.values())
+
+
+def _is_removed(client: Any, address: str) -> bool:
+    """Return whether the scheduler removes a worker that cannot be reached, as it does once it notices its end."""
+    for _ in range(_REMOVAL_ATTEMPTS):
+        if address not in client.nthreads():
+            return True
+        time.sleep(_REMOVAL_PAUSE_SECONDS)
+    return False
 
 
 def _call_if_same_version(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
