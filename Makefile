@@ -46,7 +46,7 @@ docs: $(VENV)/.docs-extra ## build/docs/index.html: the documentation and the re
 docs-check: $(VENV)/.test-extra ## run every Python block of the documentation, and the examples
 	$(BIN)/python -m pytest tests/test_docs.py
 
-check: test lint types docs ## all that CI runs
+check: test slow lint types docs ## all that CI runs
 
 bench: $(VENV)/.test-extra ## start-up times; with PEERS, DATA and ROWS also the whole job against other tools
 	$(BIN)/python benchmarks/startup.py
