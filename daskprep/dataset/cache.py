@@ -87,6 +87,7 @@ def digest_content(media: MediaBlocks, blocks: Iterable[BlockLocation]) -> tuple
     find_path = media.decoder.reader.local_path
 
     def digest_block(location: BlockLocation) -> tuple[bytes, bytes]:
+        """Return the cells of a block as bytes, and the stamp of their files."""
         cells = media.cells(location)
         paths, data = (pc.struct_field(cells, field).to_pylist() for field in ("path", "bytes"))
         local_paths = [find_path(path) for path in paths if path is not None]
@@ -197,6 +198,7 @@ class BlockCache:
             self._remove_outdated(f"{self._array}/{_STAMPS_FILE}")
 
     def _remove_outdated(self, name: str) -> None:
+        """Remove chunks whose stamps differ from the stored ones, and write the new stamps to the file `name`."""
         stored = self.folder.read(name) if self.stamps and self.folder.size(name) else self.stamps
         if stored == self.stamps:
             return

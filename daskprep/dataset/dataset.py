@@ -148,6 +148,7 @@ class Dataset(StoredDataset):
         return _reopen, (self.root, self.version, self.base_dir, self.digest, self.trusted)
 
     def __getitem__(self, split: str) -> Split:
+        """Return a split by name; raise ConfigError for an unknown name or a split without rows."""
         if split in self.splits:
             return self.splits[split]
         if split in SPLITS:

@@ -76,6 +76,7 @@ class JoinedDataset(Dataset):
     """Several datasets of one Preprocessor, read as one; `datasets` are the single ones."""
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
+        """Read several datasets as one; raise ConfigError if their features or learned states differ."""
         first, *rest = self.datasets = tuple(datasets)
         for other in rest:
             _check_same(first, other)
@@ -154,6 +155,7 @@ class JoinedSplit(Split):
         return self.joined[index], block - (int(ends[index - 1]) if index else 0)
 
     def _fill(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write the selected rows into `arrays`, read from the datasets that contain them."""
         numbers, indices = np.asarray(rows), np.searchsorted(self._ends[:, 1], rows, side="right")
         for index in np.unique(indices).tolist():
             split, positions = self.joined[index], np.flatnonzero(indices == index)

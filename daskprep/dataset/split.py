@@ -222,6 +222,7 @@ class Split:
         return rows_for_model(self.dataset, rows, each=each)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield each row as encoded values by output, reading a block at a time."""
         for block in range(self.layout.blocks(self.name)):
             rows = self.layout.block_range(self.name, block)
             arrays = self._read(None, rows)
@@ -246,6 +247,7 @@ class Split:
                 arrays[output.name][target_rows] = column_array(table, output)[source_rows]
 
         def fill(selection: tuple[Output, int, slice | Integers, slice | Integers]) -> None:
+            """Write the rows of one block of an array or media output into its array."""
             output, block, source_rows, target_rows = selection
             location, array = self.block(output.name, block), arrays[output.name]
             # Scattered rows need the full block, from which they are selected.
@@ -358,6 +360,7 @@ class Split:
         folder = self.dataset.files.folder
 
         def check_chunk(chunk: tuple[Output, BlockLocation]) -> None:
+            """Raise CorruptDatasetError if a chunk's header has another size than a full block."""
             output, location = chunk
             nbytes = math.prod(chunk_shape(output.shape, self.layout.block_rows)) * np.dtype(output.dtype).itemsize
             start, stop, _ = chunk_span(folder, location)

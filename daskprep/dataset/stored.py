@@ -52,7 +52,7 @@ class Damage:
 
 
 def find_damage(root: Folder, manifest: Manifest) -> list[Damage]:
-    """Return the damaged files of a dataset, after comparing every byte with the manifest that it was opened with."""
+    """Return missing, altered and stray files, after comparing every byte with the manifest at opening."""
     folder = root / manifest.version
     sizes = folder.sizes()
     check = functools.partial(_check_file, folder, sizes)
@@ -135,6 +135,7 @@ class StoredDataset:
     """Base class of `Dataset` with the parts that its splits use: files, layout, features and fitted state."""
 
     def __init__(self, root: Folder, manifest: Manifest, base_dir: str | None = None, *, trusted: bool = False) -> None:
+        """Set the root folder, manifest and files of a dataset; `base_dir` is the folder of relative media paths."""
         self.root = root
         self.manifest = manifest
         self.base_dir = base_dir

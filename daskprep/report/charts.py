@@ -350,6 +350,7 @@ def _draw_body(chart: Chart) -> Markup:
 
 @_draw_body.register
 def _(chart: Histogram) -> Markup:
+    """Return counts as bars of the first split and outlines of further splits, above an axis with ticks."""
     shares = {split: one / max(chart.totals[split], 1) for split, one in chart.counts.items()}
     top = max([1e-9, *(float(one.max(initial=0)) for one in shares.values())])
     low, high = float(chart.edges[0]), float(chart.edges[-1])
@@ -390,6 +391,7 @@ def _draw_steps(split: str, x: np.ndarray, heights: np.ndarray) -> Markup:
 
 @_draw_body.register
 def _(chart: Bars) -> Markup:
+    """Return a table of a row per label: the bars of its shares, and share and count by split."""
     shares = {split: [one / max(chart.totals[split], 1) for one in counts] for split, counts in chart.counts.items()}
     top = max([1e-9, *(one for counts in shares.values() for one in counts)])
     head = [element("th", "", scope="col"), element("th", "", class_="bar", scope="col")]
@@ -417,6 +419,7 @@ def _draw_bar_group(shares: Mapping[str, Sequence[float]], index: int, top: floa
 
 @_draw_body.register
 def _(chart: Band) -> Markup:
+    """Return lines of the means by split over the band of the first split, with an axis of positions."""
     all_values = np.concatenate([chart.low, chart.high, *chart.means.values()])
     low, high = float(all_values.min()), float(all_values.max())
     height = (high - low) or 1.0
@@ -444,6 +447,7 @@ def _(chart: TableChart) -> Markup:
 
 @_draw_body.register
 def _(chart: Pictures) -> Markup:
+    """Return figures of images embedded as base64, each with its caption."""
     figures = []
     for data, caption in chart.pictures:
         source = f"data:image/png;base64,{base64.b64encode(data).decode()}"

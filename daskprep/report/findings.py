@@ -41,7 +41,7 @@ _LINEAR_NORMALIZATIONS = frozenset({None, "zscore", "minmax", "iq", "robust"})  
 def summarize_findings(
     dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput, sample: RowSample
 ) -> dict[str, Any]:
-    """Return the findings as JSON values with the schema docs/report.schema.json.
+    """Return features, alerts and associations as JSON values with the schema docs/report.schema.json.
 
     `summaries` are the results of measures over all rows, by output and split. The first split is the reference for
     drift. `sample` contains rows of that split, from which associations are computed.

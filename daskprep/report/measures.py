@@ -174,6 +174,7 @@ class RowSample:
     """
 
     def __init__(self, columns: Sequence[Column], rows: int) -> None:
+        """Choose the scalar columns of numbers and classes, and the sorted positions of the sampled rows."""
         scalar_types = ("numbers", "classes")
         self.columns = [one for one in columns if one.output.is_scalar and one.feature.semantic_type in scalar_types]
         self.equal = DistinctValues()

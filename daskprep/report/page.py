@@ -119,6 +119,7 @@ def _tiles(dataset: Dataset) -> Markup:
 
 
 def _splits(dataset: Dataset) -> Markup:
+    """Return a card with rows, share, blocks and bytes of each split, and a note on unusable rows."""
     layout, total_rows = dataset.layout, sum(dataset.layout.rows.values())
     stored = Counter[str]()
     for name, entry in dataset.manifest.files.items():
@@ -144,6 +145,7 @@ def _splits(dataset: Dataset) -> Markup:
 
 
 def _first_rows(split: Split) -> Markup:
+    """Return a card with the first decoded rows of a split, and a note on imputed cells."""
     head, *rows = read_first_rows(split)
     note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
     if split.dataset.manifest.missing_cells is None:
@@ -224,6 +226,7 @@ def _card(content: Markup, note: str) -> Markup:
 def _feature_card(
     index: int, dataset: Dataset, columns: Sequence[Column], charts: Mapping[str, Sequence[Chart]]
 ) -> Markup:
+    """Return the section of a feature: its type, facts of each output, and all charts; its id is the index."""
     name = columns[0].name
     drawn = []
     for column in columns:
@@ -325,6 +328,7 @@ def _times(timings: Mapping[str, float]) -> Markup:
 
 
 def _footer(columns: Sequence[Column]) -> Markup:
+    """Return a footer with the names of images and audio, whose rows are only sampled."""
     sampled = [column.output.name for column in columns if choose_reporter(column).measure is None]
     text = "All rows of all splits were counted, as encoded."
     if sampled:

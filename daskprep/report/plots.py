@@ -64,6 +64,7 @@ def _draw(chart: Chart, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Histogram, subfigure: Any) -> None:
+    """Draw counts as steps of shares by split; the first split is filled."""
     axes = _add_axes(subfigure)
     for index, (split, counts) in enumerate(chart.counts.items()):
         shares = counts / max(chart.totals[split], 1)
@@ -74,6 +75,7 @@ def _(chart: Histogram, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Bars, subfigure: Any) -> None:
+    """Draw horizontal bars of shares by label and split; bars of a single split have their counts as text."""
     axes = _add_axes(subfigure)
     positions, height = np.arange(len(chart.labels)), 0.8 / len(chart.counts)
     for row, (split, counts) in enumerate(chart.counts.items()):
@@ -94,6 +96,7 @@ def _(chart: Bars, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Band, subfigure: Any) -> None:
+    """Draw the means by split as lines, and the range of the first split as a band."""
     axes = _add_axes(subfigure)
     # A point may be the mean of several positions.
     x = np.linspace(0, chart.positions - 1, len(chart.low))
@@ -107,6 +110,7 @@ def _(chart: Band, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Pictures, subfigure: Any) -> None:
+    """Draw PNG images in one row, with their captions; audio is stretched to the width."""
     from PIL import Image  # noqa: PLC0415 a slow import that only images need
 
     row = subfigure.subplots(1, max(1, len(chart.pictures)), squeeze=False)[0]

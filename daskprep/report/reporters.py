@@ -209,6 +209,7 @@ class ColumnReporter(NamedTuple):
 
 
 def _show_numbers(column: Column, by_split: Mapping[str, Quantiles]) -> list[Chart]:
+    """Return a histogram of numbers by split, and a table of their mean and quartiles."""
     format_number, _ = make_formatter([one.values() for one in by_split.values()])
     rows = [["", *by_split]]
     rows.append(["mean", *(format_number(measures.compute_mean(one)) for one in by_split.values())])
@@ -246,6 +247,7 @@ def _show_tokens(
 
 
 def _show_dates(column: Column, by_split: Mapping[str, DateTally]) -> list[Chart]:
+    """Return histograms of dates and weekdays by split, and of hours if more than one hour occurs."""
     charts = [
         bin_dates("Dates", {split: one.days for split, one in by_split.items()}),
         bin_classes("Days of the week", {split: one.weekdays for split, one in by_split.items()}, _WEEKDAYS),
@@ -257,6 +259,7 @@ def _show_dates(column: Column, by_split: Mapping[str, DateTally]) -> list[Chart
 
 
 def _show_h3_cells(column: Column, by_split: Mapping[str, H3Tally]) -> list[Chart]:
+    """Return bars of the resolutions and of the base cells by split."""
     resolutions = {split: one.resolutions for split, one in by_split.items()}
     cells = {split: one.base_cells for split, one in by_split.items()}
     return [
@@ -266,6 +269,7 @@ def _show_h3_cells(column: Column, by_split: Mapping[str, H3Tally]) -> list[Char
 
 
 def _show_positions(column: Column, by_split: Mapping[str, PositionSums]) -> list[Chart]:
+    """Return a table of minimum, mean and maximum by split, after a band of means if a row has several positions."""
     first = next(iter(by_split.values()))
     rows = [["", *by_split]]
     rows.append(["smallest", *(format_number(one.range.min) for one in by_split.values())])
@@ -412,6 +416,7 @@ def gather(
     summaries |= {column.output.name: {} for column in measured}
 
     def measure(task: _Task) -> tuple[dict[str, Any], Any]:
+        """Return the measures by output for one window of rows, and its sampled rows or None."""
         split, columns, start, stop = task
         rows = split.read([column.output.name for column in columns], start, stop)
         is_sampled = sample is not None and split is splits[0] and columns[0].output.is_scalar

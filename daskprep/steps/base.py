@@ -39,6 +39,7 @@ class RowEncoder(ABC):
     uses_neighbours = False  # whether neighbouring rows may change cells that are not missing
 
     def __init__(self, name: str, params: Any, learned: Mapping[str, Any]) -> None:
+        """Set the parameters and the learned state, then call `prepare`; an imputed NaN is the fill value of "keep"."""
         self.name = name
         self.columns: tuple[str, ...] = tuple(params.reads(name))  # all columns that it reads, the feature's own first
         self.column: str = params.column or name
@@ -68,11 +69,11 @@ class RowEncoder(ABC):
         """Return the arrays of values from `read`, without None, by the suffix of the output."""
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        """Return an encoded array in the form that batches of a loader have."""
+        """Return an encoded array in the form of batches: floats unchanged, other types as int64."""
         return encoded if encoded.dtype.kind == "f" else encoded.astype(np.int64)
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
-        """Replace values by values of neighbouring rows; by default None, for the strategies "ffill" and "bfill"."""
+        """Return values with None replaced by neighboring values for "ffill" and "bfill"; otherwise `values` itself."""
         strategy = self.params.missing_value_strategy
         return fill_from_neighbours(values, strategy) if strategy in NEIGHBOUR_STRATEGIES else values
 
@@ -94,7 +95,10 @@ class RowEncoder(ABC):
             raise RejectedValueError(f'column "{self.column}": {error}; correct the cell') from error
 
     def report(self, rows: RowMappings) -> CellReport:
-        """Return the missing, unreadable and unseen cells of rows, as `Preprocessor.cell_counts` counts them."""
+        """Return missing, unreadable and unseen cells by kind and row number, as `cell_counts` of a Preprocessor.
+
+        Unreadable cells are missing too. A kind without cells is left out.
+        """
         flagged: CellReport = {kind: {} for kind in CELL_KINDS}
         for number, (row, cell) in enumerate(zip(rows, self.cells(rows), strict=True)):
             shown = row[self.column] if self.column in self.columns else cell
@@ -122,7 +126,9 @@ class RowEncoder(ABC):
         return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
 
     def _fill_missing(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
-        """Impute None among the values of cells; raise RejectedValueError if that is impossible or not allowed."""
+        """Return values with None imputed; raise RejectedValueError without a fill value, or if invalid="raise" forbids
+        it.
+        """
         if self.params.invalid == "raise":
             for number, (value, cell) in enumerate(zip(values, cells, strict=True)):
                 if value is None and not self._is_missing(cell):
@@ -144,7 +150,7 @@ def strip_null_values(params: Mapping[str, Any]) -> frozenset[str]:
 
 
 def fill_from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:
-    """Replace None by the nearest value before it ("ffill") or after it ("bfill"), else on the other side."""
+    """Return a copy with None replaced by the last value before ("ffill") or the next after ("bfill"), else the other."""
     filled = list(values)
     order = range(len(filled)) if strategy == "ffill" else range(len(filled) - 1, -1, -1)
     last = next((filled[i] for i in order if filled[i] is not None), None)
@@ -154,5 +160,5 @@ def fill_from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:
 
 
 def smallest_uint(count: int) -> np.dtype[Any]:
-    """Return the smallest unsigned type that holds every id below `count`."""
+    """Return the smallest unsigned NumPy dtype that holds every id from 0 to `count` - 1."""
     return np.min_scalar_type(max(count - 1, 0))

@@ -53,7 +53,7 @@ def reject_types(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
 
 
 def number_of(cell: Any) -> float | None:
-    """Return a cell's number, or the number that its text states, as a finite double; None for other cells."""
+    """Return a number, or the number in plain decimal text, as a finite float; None for missing and other cells."""
     kind = type(cell)
     if kind is float:
         return cell if math.isfinite(cell) else None
@@ -75,6 +75,7 @@ def _number_of_other(cell: Any) -> float | None:
 
 
 def _to_double(cell: Any) -> float | None:
+    """Return a number, or numeric text, as float; None if it is infinite, NaN, or too large for a double."""
     try:
         number = float(cell)
     except OverflowError:
@@ -115,6 +116,7 @@ def _text_of_other(cell: Any) -> str:
 
 
 def _text_of_float(cell: Any) -> str:
+    """Return integers below 1e76 as digits, other floats as shortest decimals, or with an exponent."""
     value = float(cell)
     if value.is_integer() and abs(value) < PLAIN_INTEGER_LIMIT:
         return str(int(value))
@@ -127,6 +129,7 @@ def _text_of_float(cell: Any) -> str:
 
 
 def _text_of_decimal(cell: Decimal) -> str:
+    """Return a Decimal as text without trailing zeros; from 1e10 on, fractions have an exponent if no digit is lost."""
     if cell.is_infinite():
         return "inf" if cell > 0 else "-inf"
     if cell == cell.to_integral_value():
@@ -139,6 +142,7 @@ def _text_of_decimal(cell: Decimal) -> str:
 
 
 def _text_of_time(cell: dt.datetime | dt.time) -> str:
+    """Return a datetime or time as ISO text with a space, a UTC offset if it has a zone, and no trailing zeros."""
     if type(cell) is dt.datetime and not isinstance(cell.tzinfo, dt.timezone | None):
         # Times that a clock change skips are moved after it. Conversion overflows next to the years 1 and 9999.
         with contextlib.suppress(OverflowError):

@@ -76,6 +76,10 @@ class CategoryRowEncoder(RowEncoder):
             self.part_nulls, self.nulls = self.nulls, frozenset[str]()
 
     def read(self, cell: Any) -> int | None:
+        """Return the id of a label, of its hash bucket or of <UNK>; None if missing.
+
+        Raise RejectedValueError for a label outside a vocabulary that has no <UNK>.
+        """
         text = self._clean(cell)
         if text is None:
             return None
@@ -160,6 +164,7 @@ class BinaryRowEncoder(RowEncoder):
         self.fallback_labels = CONVENTIONAL_LABELS if is_conventional else {}
 
     def read(self, cell: Any) -> bool | None:
+        """Return the truth of a learned or conventional label, or whether a number is above 0; None if unreadable."""
         text = text_of(cell)
         text = None if text is None else text.strip()
         if not text:

@@ -137,7 +137,7 @@ def _parse_digits(text: str) -> dt.datetime | None:
 
 
 def datetime_from_number(number: float) -> dt.datetime | None:
-    """Return the time that a number counts since 1970, None beyond 64 bits.
+    """Return the datetime that a number counts since 1970; None beyond 64 bits.
 
     The size of the number decides whether it counts seconds, milliseconds, microseconds or nanoseconds.
     """
@@ -207,7 +207,10 @@ def is_leap(year: Any) -> Any:
 
 
 def calendar_parts(days: Any, seconds: Any) -> Sequence[Any]:
-    """Return arrays of the `PARTS` of dates, then 1 for weekends; dates are days since 1970 and seconds of the day."""
+    """Return arrays of the nine `PARTS`, then 1 for weekends, else 0, from days since 1970 and seconds of the day.
+
+    It takes NumPy arrays or torch tensors of integers.
+    """
     # Operators that NumPy and torch share. Years start in March, so that a leap day is the last day of its year.
     shifted = days + 719_468
     era = shifted // 146_097  # 400 years
@@ -311,6 +314,11 @@ class DateRowEncoder(RowEncoder):
         return [_DatePair(*(row[column] for column in self.columns)) for row in rows]
 
     def read(self, cell: Any) -> Any:
+        """Return a datetime, or a pair of date and reference date; None if the date is missing.
+
+        Without a reference date, the date itself replaces it. Raise RejectedValueError if it is unreadable and
+        invalid="raise".
+        """
         if not isinstance(cell, _DatePair):
             return self._to_datetime(cell)
         date, since = self._to_datetime(cell.date), self._to_datetime(cell.since)
@@ -344,6 +352,7 @@ class DateRowEncoder(RowEncoder):
         return self.params._date_table(encoded) if self.compact else super().expand(encoded)
 
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
+        """Return int32 rows: days and seconds of each date if it is compact, else its nine calendar parts."""
         if self.compact:
             pairs = [value if len(self.columns) > 1 else (value,) for value in values]
             numbers = [[number for moment in pair for number in _days_and_seconds(moment)] for pair in pairs]

@@ -41,6 +41,7 @@ class H3RowEncoder(RowEncoder):
     """Row encoder of `H3`."""
 
     def read(self, cell: Any) -> bytes | None:
+        """Return the 19 bytes of a cell: mode, edge, resolution, base cell, 15 digits; None if it is no H3 index."""
         number = self._to_integer(cell)
         if number is None or not 0 <= number <= MAX_CELL:
             return None

@@ -63,6 +63,7 @@ class Normalizer:
     _domain = (-math.inf, "", "")
 
     def __init__(self, learned: Mapping[str, Any]) -> None:
+        """Set center and scale from the learned values; raise ValueError if the class needs a value that is missing."""
         self._learned, self.center, self.scale = learned, 0.0, 1.0
         self._is_linear = type(self)._apply is Normalizer._apply
         if (center := learned.get(self._center)) is None:
@@ -131,6 +132,7 @@ class Normalizer:
         return high - low
 
     def _apply(self, values: np.ndarray) -> np.ndarray:
+        """Return (values - center) * scale in double precision; halves are scaled where the difference overflows."""
         if (self.center, self.scale) == (0.0, 1.0):
             return values
         scaled: np.ndarray = np.subtract(values, self.center)
@@ -223,6 +225,7 @@ class QuantileTransformer(Normalizer):
         return {"quantiles": tuple(np.maximum.accumulate(references).tolist())}
 
     def _apply(self, values: np.ndarray) -> np.ndarray:
+        """Return the share of training rows below each value, or its normal score; 0 if all quantiles are equal."""
         if self._quantiles is None:
             return values
         low, high = self._quantiles[[0, -1]]
@@ -235,6 +238,7 @@ class QuantileTransformer(Normalizer):
         return normal_ppf(np.clip(shares, _MIN_SHARE, 1.0 - _MIN_SHARE)) if self._is_normal else shares
 
     def _invert(self, values: np.ndarray) -> np.ndarray:
+        """Return the learned quantile at each share or normal score, interpolated."""
         values = super()._invert(values)
         if self._quantiles is None:
             return values
@@ -259,6 +263,7 @@ class YeoJohnson(Normalizer):
 
     @classmethod
     def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
+        """Return the maximum-likelihood power, rounded to 6 digits, and mean and deviation of the transformed numbers."""
         numbers = np.clip(quantiles.values(), extent.min, extent.max)  # each counts as the middle of its bucket
         is_inside = numbers > cls._domain[0]
         numbers, counts = numbers[is_inside], quantiles.counts[is_inside]
@@ -286,6 +291,7 @@ class YeoJohnson(Normalizer):
         return super()._apply(values if power is None else self._raise(self._to_logarithms(values), power))
 
     def _invert(self, values: np.ndarray) -> np.ndarray:
+        """Return the original numbers of z-scores; without a learned power, only center and scale are inverted."""
         values, power = super()._invert(values), self._learned.get("power")
         if power is None:
             return values
@@ -295,7 +301,7 @@ class YeoJohnson(Normalizer):
 
     @classmethod
     def _raise(cls, logarithms: np.ndarray, power: float) -> np.ndarray:
-        """Return the transform of the numbers with these logarithms."""
+        """Return the power transform of numbers, computed from their signed logarithms."""
         sizes, exponents = np.abs(logarithms), np.where(logarithms < 0, cls._negative_power - power, power)
         with np.errstate(invalid="ignore"):  # for an exponent of 0
             raised = np.expm1(exponents * sizes) / exponents

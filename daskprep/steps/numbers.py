@@ -96,6 +96,7 @@ class PiecewiseLinear(Values):
     """Encoding of numbers as normalized values, which batches expand to the share of each bin below the number."""
 
     def expand(self, batch: Any) -> Any:
+        """Return a (rows, bins) table with the share of each bin below the number, of the type of `batch`."""
         start, scale, low, high, unit = (
             self._bins if isinstance(batch, np.ndarray) else map(batch.new_tensor, self._bins)
         )
@@ -131,6 +132,7 @@ class NumberRowEncoder(RowEncoder):
     """Row encoder of `Number`."""
 
     def prepare(self) -> None:
+        """Set outliers, encoding and notation; `transform` is a faster encoder for numbers that are only normalized."""
         learned, params = self.learned, self.params
         self.outliers, self.encoding = Outliers(params, learned), ENCODINGS[params.encoding](params, learned)
         self.outlier_fill = learned["outlier_fill_value"]
@@ -143,6 +145,7 @@ class NumberRowEncoder(RowEncoder):
         self.transform = self.encoding.normalizer.transform_list if is_normalized_only else None
 
     def read(self, cell: Any) -> float | None:
+        """Return the number of a cell, plain or in the learned notation; None if it is missing or unreadable."""
         number = number_of(cell)
         if self.notation is None or (number is not None and not self.has_comma):
             return number
@@ -155,6 +158,7 @@ class NumberRowEncoder(RowEncoder):
         return number if parsed is None and not self.is_notation_set else parsed
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
+        """Return values with missing ones and outliers replaced by neighbors, each by its own strategy."""
         strategies = self.params.missing_value_strategy, self.params.outlier_strategy
         if not set(strategies) & set(NEIGHBOUR_STRATEGIES):
             return values
@@ -169,6 +173,7 @@ class NumberRowEncoder(RowEncoder):
         ]
 
     def to_arrays(self, values: Sequence[float]) -> Arrays:
+        """Return the encoded numbers, after outliers are replaced by their learned fill value if there is one."""
         if self.outlier_fill is not None:
             values = [self.outlier_fill if self.outliers.contain(value) else value for value in values]
         if self.transform is not None:

@@ -76,6 +76,7 @@ class OutputDecoder(ABC):
     meaning = remedy = ""  # parts of error messages
 
     def __init__(self, name: str, kind: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
+        """Set name, parameters and learned state, then call `prepare`; `noun` is used in messages: "a set"."""
         self.name = name
         self.noun = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         self.params = params
@@ -196,6 +197,7 @@ class CategoryDecoder(OutputDecoder):
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
     ) -> dict[str, PredictionColumn]:
+        """Return the label with the highest score and its probability, and the `top_k` labels if that is set."""
         scores = self.to_probabilities(outputs, options, first_row, exclusive=True)
         columns = self.columns(scores, scores.argmax(axis=1), options)
         if options.top_k is not None:
@@ -253,6 +255,7 @@ class BinaryDecoder(CategoryDecoder):
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
     ) -> dict[str, PredictionColumn]:
+        """Return the label True if its probability is at least the threshold, else False, with its probability."""
         if outputs.shape[1:] == (2,):
             both = self.to_probabilities(outputs, options, first_row, exclusive=True)
         else:
@@ -299,6 +302,7 @@ class SetDecoder(OutputDecoder):
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
     ) -> dict[str, PredictionColumn]:
+        """Return, by row, a list of the tokens whose probability is at least the threshold, and their probabilities."""
         scores = self.to_probabilities(outputs, options, first_row, exclusive=False)
         chosen = scores >= options.get_threshold(self.name)
         chosen[:, self.padding] = False
@@ -316,6 +320,7 @@ class SequenceDecoder(OutputDecoder):
     remedy = "; pad rows of ids to one length, with the id of <PAD>"
 
     def prepare(self) -> None:
+        """Set tokens and special ids; outputs of texts of level "both" raise an error later."""
         self.has_two_levels = "word" in self.learned
         if self.has_two_levels:
             return
@@ -328,6 +333,7 @@ class SequenceDecoder(OutputDecoder):
         self.tokenizer = "characters" if characters else self.params["tokenizer"]
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
+        """Return the shapes of ids or scores; None if `outputs` has one. Raise ConfigError for a text of two levels."""
         if self.has_two_levels:
             raise self.error(
                 'a text of level "both" has two outputs: define two features instead, one of level "word" and one of '
@@ -341,6 +347,7 @@ class SequenceDecoder(OutputDecoder):
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
     ) -> dict[str, PredictionColumn]:
+        """Return the text up to the first stop token; for scores, its probability is the product over the positions."""
         if outputs.ndim == 2:
             ids, scores = self.check_ids(outputs, len(self.tokens), first_row), None
         else:
@@ -368,6 +375,7 @@ class MaskDecoder(OutputDecoder):
         self.classes = len(self.learned.get("class_map") or ())
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
+        """Return the shapes of ids or scores; None if `outputs` has one. ConfigError if images have no classes."""
         if not self.classes:
             raise self.unsupported_error(", unless num_classes or infer_image_num_classes declares them as masks")
         size = (self.learned["height"], self.learned["width"])
@@ -380,6 +388,7 @@ class MaskDecoder(OutputDecoder):
     def decode_rows(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int
     ) -> dict[str, PredictionColumn]:
+        """Return a uint8 mask of class ids for each row; scores have the classes on axis 1."""
         if outputs.ndim == 3:
             ids = self.check_ids(outputs, self.classes, first_row)
         else:
@@ -426,7 +435,10 @@ def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
 def decode_batch(
     decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions
 ) -> dict[str, PredictionColumn]:
-    """Return prediction columns by name for one batch: outputs by target, or the outputs of the only target."""
+    """Return prediction columns by name for one batch: outputs by target, or the outputs of the only target.
+
+    Raise ConfigError if two columns have one name, or targets have different numbers of rows.
+    """
     options.check(decoders)
     by_target = _by_target(decoders, outputs)
     columns: dict[str, PredictionColumn] = {}
@@ -466,7 +478,10 @@ def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[s
 def decode_batches(
     decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions
 ) -> dict[str, PredictionColumn]:
-    """Return prediction columns by name for one batch of outputs, or for all batches of an iterable."""
+    """Return prediction columns by name for one batch of outputs, or concatenated for all batches of an iterable.
+
+    Raise ConfigError if there is no batch; errors of a batch are noted with its number.
+    """
     parts = []
     for number, batch in enumerate(_batches(outputs)):
         try:

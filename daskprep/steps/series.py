@@ -163,6 +163,7 @@ class VectorRowEncoder(RowEncoder):
         self.size = self.learned["vector_size"]
 
     def read(self, cell: Any) -> NumberList | None:
+        """Return the numbers of a cell; None if one is missing or unreadable, or their count is not `vector_size`."""
         numbers = parse_numbers(cell)
         if numbers is None or len(numbers) != (self.params.vector_size or len(numbers) or 1):
             return None
@@ -170,6 +171,7 @@ class VectorRowEncoder(RowEncoder):
         return None if has_missing else numbers
 
     def to_arrays(self, values: Sequence[NumberList]) -> Arrays:
+        """Return vectors as float32 rows; raise RejectedValueError for one that does not have the learned size."""
         for numbers in values:
             if len(numbers) != self.size:
                 raise RejectedValueError(
@@ -208,6 +210,7 @@ class TimeseriesRowEncoder(RowEncoder):
     """Row encoder of `Timeseries`; windows extend over the rows that are encoded together."""
 
     def prepare(self) -> None:
+        """Set separator, length, padding, truncation, and whether rows are windows over their neighbors."""
         params = self.params
         self.separator = SEPARATORS[params.tokenizer]
         self.length = self.learned["max_timeseries_length"]
@@ -227,6 +230,7 @@ class TimeseriesRowEncoder(RowEncoder):
         return [_NAN] if self.uses_neighbours and isinstance(fill, str) and not fill.strip() else self.read(fill)
 
     def encode(self, rows: RowMappings) -> Arrays:
+        """Return the arrays of rows by suffix; `group_by` limits windows to the rows of a group."""
         if len(self.columns) == 1:
             return super().encode(rows)
         groups: dict[str | None, list[int]] = {}
@@ -256,6 +260,7 @@ class TimeseriesRowEncoder(RowEncoder):
         return [None if value is None else padded[i : i + self.length] for i, value in enumerate(values, start=1)]
 
     def to_arrays(self, values: Sequence[NumberList]) -> Arrays:
+        """Return series as float32 rows of the learned length, truncated or padded; NaN becomes the padding value."""
         length, padding = self.length, self.padding
         rows = []
         for numbers in values:

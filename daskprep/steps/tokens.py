@@ -34,6 +34,7 @@ class TokenRowEncoder(RowEncoder):
     """Row encoder of a type whose cells are lists of tokens."""
 
     def prepare(self) -> None:
+        """Set the ids of tokens, the special symbols, and the tokenizer with the feature's parameters."""
         tokens, roles = self.learned["idx2str"], self.learned["special_symbols"]
         self.ids = {token: number for number, token in enumerate(tokens)}
         self.dtype = smallest_uint(len(tokens))
@@ -153,6 +154,7 @@ class SequenceRowEncoder(TokenRowEncoder):
     """Row encoder of `Sequence`, and of one level of `Text`."""
 
     def prepare(self) -> None:
+        """Set the ids of start, stop and padding, the row length, and the number of tokens that fit in a row."""
         super().prepare()
         start, stop, padding = (self.symbols.get(role) for role in ("start", "stop", "padding"))
         self.start = self.ids_of([] if start is None else [start])
@@ -188,6 +190,7 @@ class TextRowEncoder(RowEncoder):
     """Row encoder of `Text`: a sequence for each level."""
 
     def prepare(self) -> None:
+        """Set a `SequenceRowEncoder` for each level by output suffix: two for level "both", else one with suffix ""."""
         level, params = self.params.level, self.params
         levels = {"word": params, "char": replace(params, tokenizer="characters")}
         if level == "both":
