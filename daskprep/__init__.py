@@ -78,6 +78,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name at first access; raise AttributeError with a hint for unknown names."""
     if name not in _HOME:
         from daskprep.errors import did_you_mean  # noqa: PLC0415 keeps ``import daskprep`` fast
 

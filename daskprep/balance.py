@@ -71,6 +71,7 @@ class Balance(Parametrized, ABC):
         return [self.column]
 
     def validate(self) -> None:
+        """Raise `ConfigError` for invalid parameters, or unless one of ratio and counts is set."""
         super().validate()
         if (self.ratio is None) == (self.counts is None):
             passed = "neither" if self.ratio is None else "both"
@@ -142,6 +143,7 @@ class Balance(Parametrized, ABC):
         return requested
 
     def _unknown_class_error(self, name: str | None, totals: ClassCounts) -> ColumnError:
+        """Return the error for a class of `counts` without training rows; it lists up to ten classes, largest first."""
         largest = np.argsort(-totals.counts, kind="stable")
         known = show_classes(totals.classes, largest[:1000])
         shown = ", ".join(known[:10]) + ", ..." * (len(known) > 10)

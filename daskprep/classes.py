@@ -96,6 +96,7 @@ def class_names(values: pa.Array) -> pa.Array:
 
 
 def _float_names(values: pa.Array) -> pa.Array:
+    """Return the names of floats: integral ones below 2**63 as integers, null for NaN."""
     wide = values.cast(pa.float64())
     wide = pc.if_else(pc.is_nan(wide), None, wide)
     is_integral = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**63))
@@ -170,6 +171,7 @@ def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCount
 
 
 def _check_class_count(column: str, classes: int) -> None:
+    """Raise ColumnError if a column has more than `MAX_CLASSES` classes."""
     if classes > MAX_CLASSES:
         raise ColumnError(
             f'Column "{column}" has more than {MAX_CLASSES:,} classes, too many to count each. Use a '

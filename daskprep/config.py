@@ -190,6 +190,7 @@ def load_config(config: Any) -> Any:
 
 
 def _load(config: Any) -> Any:
+    """Return a mapping unchanged, or the parsed content of YAML text or of a file; ConfigError for other types."""
     if isinstance(config, Mapping):
         return config
     text = config if isinstance(config, str) else ""
@@ -201,6 +202,7 @@ def _load(config: Any) -> Any:
 
 
 def _load_file(path: str) -> Any:
+    """Return the parsed YAML or JSON of a path or URL; ConfigError if it is missing, too large or not UTF-8."""
     name = redact_url(path)
     files, base = open_filesystem(path, {})
     try:
@@ -219,6 +221,7 @@ def _load_file(path: str) -> Any:
 
 
 def _parse(text: str, kind: str, source_name: str) -> Any:
+    """Parse YAML or JSON; raise ConfigError with `source_name` if it is invalid or nested too deeply."""
     try:
         return parse_json(text) if kind == "JSON" else yaml.load(text, _Loader)  # noqa: S506 it is a safe one
     except RecursionError as error:
@@ -294,6 +297,7 @@ def _output_defaults(kind: str) -> dict[str, Any]:
 
 
 def _read_type(entry: _Section) -> str:
+    """Return the type of a feature's entry; raise ConfigError for an unknown one."""
     kind = entry.values.get("type")
     if isinstance(kind, str) and kind in FEATURES:
         return kind
@@ -302,6 +306,7 @@ def _read_type(entry: _Section) -> str:
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
+    """Return the validated feature of an entry; its parameters replace `defaults`."""
     entry.check_keys(FEATURE_KEYS)
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
@@ -314,6 +319,7 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
+    """Return the parameters of a section by name; raise ConfigError for one that the type lacks. Dates become text."""
     feature_type: Any = FEATURES[kind]
     names = [name for name in annotations_of(feature_type) if name != "column"]
     section.check_keys(names, {"column": "put it next to name and type"})

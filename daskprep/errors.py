@@ -145,6 +145,8 @@ def with_attribute_hints(**replacements: str) -> Callable[[type[T]], type[T]]:
     """Return a class decorator that adds replacements of other libraries' attributes to the AttributeError."""
 
     def decorate(cls: type[T]) -> type[T]:
+        """Add a `__getattr__` that names the replacement of an attribute to a class, and return the class."""
+
         def get_attribute(self: Any, name: str) -> Any:
             if name in replacements:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use {replacements[name]}")
@@ -161,6 +163,7 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function; add a hint to a TypeError that its arguments cause, not to others."""
         try:
             return function(*args, **kwargs)
         except TypeError as error:

@@ -162,6 +162,7 @@ def split_words(column: pa.Array, *, lowercase: bool = False) -> Spans:
     """
 
     def classify(raw: Bytes, out: Bytes, continues: Mask) -> Mask:
+        """Copy bytes to `out` and mark those that continue a token; return a mask of bytes that are not spaces."""
         word = _letter_mask(raw)
         _copy(raw, out, word if lowercase else None)
         word |= np.less(raw - u8(48), 10, out=continues)

@@ -40,6 +40,7 @@ class _TrainLoader:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raise ConfigError if no DataModule state was loaded; the state itself is not used."""
         # Called when a run resumes within an epoch. Lightning finds the state of a DataModule by its class name.
         if not self.module._has_loaded_state:
             raise ConfigError(
@@ -80,6 +81,7 @@ class DataModule(training.DataModule, LightningDataModule):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
+        """Set the managers and ranks; hide the loaders of stages without managers from Lightning."""
         super().__init__(managers, allowed=allowed, overfit_batches=overfit_batches, rank=rank, world_size=world_size)
         for role in ROLES:
             if role != "train" and not any(self._evaluation_managers(stage) for stage in STAGES_BY_ROLE[role]):
@@ -92,6 +94,7 @@ class DataModule(training.DataModule, LightningDataModule):
         self._prepare()
 
     def setup(self, stage: str = "fit") -> None:
+        """Open the loaders of a stage; drop the loader state kept from another Trainer."""
         if self._state_trainer is not None and self._state_trainer is not self.trainer:
             # A Trainer continues the epoch count of its last fit, but a new Trainer starts at 0.
             self._state = self._state_trainer = None
@@ -114,6 +117,7 @@ class DataModule(training.DataModule, LightningDataModule):
             super().load_state_dict(state_dict)
 
     def _ranks(self) -> Ranks:
+        """Return explicit ranks if they were passed, else the Trainer's, which count model parallelism as one."""
         if self.trainer is None or self._explicit_ranks != Ranks():
             return super()._ranks()
         # Processes of model parallelism, which share one model, are one rank here.
@@ -133,6 +137,7 @@ class DataModule(training.DataModule, LightningDataModule):
         return int(progress.total.processed)
 
     def _progress(self) -> dict[str, Any]:
+        """Return whether the epoch has ended, and the number of prefetched batches; empty without a Trainer."""
         if self.trainer is None:
             return {}
         progress, batches = self.trainer.fit_loop.epoch_loop.batch_progress, self.trainer.num_training_batches

@@ -78,6 +78,7 @@ def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
 
 
 def _copy_nested(value: Any, depth: int) -> Any:
+    """Return a copy of mappings, and of lists with mappings, down to `depth` levels; other values are shared."""
     if depth and isinstance(value, Mapping):
         return {key: _copy_nested(item, depth - 1) for key, item in value.items()}
     if depth and isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
@@ -144,6 +145,7 @@ def _move_defaults(config: Section) -> None:
 
 
 def _rename_former_parameters(config: Section) -> None:
+    """Rename parameters and strategies of older releases in place, and flatten the section "audio_feature"."""
     for _, _, params in _iterate_parameters(config):
         params.update(_subsection(params, "audio_feature"))
         del params["audio_feature"]
@@ -155,6 +157,7 @@ def _rename_former_parameters(config: Section) -> None:
 
 
 def _rewrite_split(config: Section) -> None:
+    """Replace the former keys for splits by a section "split" in place, if one of them is set."""
     settings = _subsection(config, "preprocessing")
     forced, shares, column = (settings.pop(key, None) for key in ("force_split", "split_probabilities", "stratify"))
     if (forced, shares, column) != (None, None, None):

@@ -190,6 +190,7 @@ def with_options(options: type[Any], defaults: type[Any]) -> Callable[[T], T]:
     text = (inspect.getdoc(options) or "").partition("----------\n")[2]
 
     def decorate(target: Any) -> Any:
+        """Set signature and docstring of a class or function, and return it or its wrapper with hints."""
         is_class = inspect.isclass(target)
         hinted: Any = with_parameter_hints(target.__init__ if is_class else target)
         signature = inspect.signature(hinted)

@@ -162,6 +162,7 @@ def permute(index: NDArray[np.integer], n: int | Integers, key: int | Uint64Arra
 
 
 def _domain(n: int | Integers, key: int | Uint64Array) -> _Domain:
+    """Return the domains of sizes and keys, single or by row; raise ValueError for a size outside 0 to 2**62."""
     sizes = np.atleast_1d(np.asarray(n))
     if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= MAX_SIZE:
         raise ValueError(f"A permutation has 0 to 2**62 members, not {sizes.min()} to {sizes.max()}.")

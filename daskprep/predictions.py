@@ -369,6 +369,7 @@ class ModelRun:
 
 
 def _check_predict_arguments(inputs: Mapping[str, Feature], model: object, batch_size: object) -> None:
+    """Raise ConfigError without inputs, for a model that is not callable, or for an invalid batch size."""
     if not inputs:
         raise ConfigError("Preprocessor: all features are targets, so there is nothing to predict from")
     if not callable(model):

@@ -122,6 +122,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         fit_on: Literal["train", "all"] = "train",
         scratch: str | None = None,
     ) -> None:
+        """Store the parameters unchanged; `targets` may be inferred ones."""
         self.features = features
         self.style = style
         self.targets = features.targets if targets is None and isinstance(features, InferredFeatures) else targets
@@ -169,6 +170,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         learned: Mapping[str, Learned],
         folds: Sequence[Mapping[str, Learned]] = (),
     ) -> None:
+        """Set the fitted attributes from features and their learned states, and the states by fold."""
         self.learned_: dict[str, Learned] = dict(learned)
         self.learned_by_fold_ = [dict(fold) for fold in folds]
         self.features_ = dict(features)
@@ -385,6 +387,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         return Stream(self._recipe(features, split, self.learned_), source, batch_size, **options)
 
     def _check_one_fold(self, method: str) -> None:
+        """Raise ConfigError if the split has several folds; `method` is named in the message."""
         if self.split is not None and self.split.folds:
             raise ConfigError(
                 f"Preprocessor: {method} needs one fold, but {type(self.split).__name__} has {self.split.folds}: use "
@@ -432,6 +435,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
     def _recipe(
         self, features: Mapping[str, Feature], split: Splitter | None, learned: Mapping[str, Learned] | None
     ) -> Recipe:
+        """Return the features, split, balance and states for a pass; `learned` is None before a fit."""
         known_states = None if learned is None else {name: learned[name] for name in features}
         make_state = functools.partial(self._state, features, split)
         return Recipe(

@@ -31,6 +31,7 @@ class Progress:
     """
 
     def __init__(self, enabled: bool | None = None) -> None:
+        """Set whether bars are shown; None: on terminals and in notebooks. Raise ConfigError for other values."""
         if not isinstance(enabled, bool | None):
             raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
         self.enabled = sys.stderr is not None and (_is_interactive() if enabled is None else enabled)
@@ -62,6 +63,7 @@ class Progress:
         started, rows_done = time.monotonic(), 0
 
         def advance(rows: int = 0) -> None:
+            """Count a finished task and its rows, and show the rate of rows."""
             nonlocal rows_done
             rows_done += rows
             if rows_done:
@@ -94,6 +96,7 @@ def _in_notebook() -> bool:
 
 
 def _bar_class() -> Any:
+    """Return tqdm's class of bars, for notebooks if widgets are installed, without its monitor thread."""
     # tqdm.auto would warn if ipywidgets is missing.
     if _in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         bar = importlib.import_module("tqdm.notebook").tqdm_notebook

@@ -47,6 +47,7 @@ class FallbackRowEncoder:
     """
 
     def __init__(self, name: str, feature: Mapping[str, Any], *, trusted: bool) -> None:
+        """Restore a Preprocessor of the feature alone; raise MissingPackageError if an import fails."""
         self.name = name
         state = {"format": 1, "features": {name: feature}, "split": None, "balance": None, "fit_on": "train"}
         try:
@@ -108,6 +109,10 @@ class Encoder:
     """
 
     def __init__(self, state: Mapping[str, Any], *, trusted: bool = False) -> None:
+        """Verify the state, and create encoders of features and decoders of targets; weights are left out.
+
+        Raise CorruptDatasetError if the state or its golden rows were altered.
+        """
         state = saved.verify(state)
         features = {}
         for name, feature in state["features"].items():
@@ -234,6 +239,7 @@ class Encoder:
         return decode_batches(self._decoders, outputs, PredictionOptions(logits, threshold, top_k, probabilities))
 
     def _missing_column_error(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:
+        """Return the error for a column that the first rows without it lack."""
         number, row = next((i, row) for i, row in enumerate(rows) if column not in row)
         return ColumnError(
             f'row {number} has no "{column}".{did_you_mean(column, row)} Pass None for missing cells. '

@@ -184,6 +184,7 @@ def _mark_paths(state: Mapping[str, Any], names: frozenset[str], path_type: type
     """Return a state with the string values of the parameters `names` as `path_type`, unless already marked."""
 
     def mark_values(values: Any) -> Any:
+        """Return parameters with their path values marked, or `values` itself if there are none."""
         if not isinstance(values, Mapping) or names.isdisjoint(values):
             return values
         return {
@@ -308,6 +309,7 @@ def read_state(path: str) -> dict[str, Any]:
 
 
 def _open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folder, str]:
+    """Return the folder of a path or URL, and the file name in it; raise ConfigError for a path without a name."""
     scheme, mark, inner = path.rpartition("://")
     parent, slash, name = inner.rpartition("/")
     if not name:
@@ -333,6 +335,7 @@ def state_from_files(read: Callable[[str], bytes], name: str = METADATA) -> dict
 
 
 def _to_bytes(state: Mapping[str, Any]) -> bytes:
+    """Return the JSON of a state, a line per feature; raise ConfigError for paths from an untrusted dataset."""
     _check_path_parameters(state)
     # One line per feature: indented JSON takes ten times as long. Keys are not sorted: the order of features and ids
     # is part of the state, and the same for equal states.
@@ -351,6 +354,7 @@ def _check_path_parameters(state: Mapping[str, Any]) -> None:
 
 
 def _to_json(value: Any) -> str:
+    """Return a value as compact JSON; a `Vocabulary` in it is written by its own `to_json`."""
     if next(_find_vocabularies(value), None) is None:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     fields = [f"{_to_json(key)}:{_to_json(item)}" for key, item in value.items() if not isinstance(item, Vocabulary)]
@@ -371,6 +375,7 @@ def _extract_vocabularies(
     names = {key_path: name for (key_path, _), (name, _) in zip(large, files, strict=True)}
 
     def slim(value: Any, key_path: KeyPath = ()) -> Any:
+        """Return a value without vocabularies: names of files replace large ones, JSON the small ones."""
         if not isinstance(value, Mapping):
             return value
         if not isinstance(vocabulary := value.get("vocabulary"), Vocabulary):

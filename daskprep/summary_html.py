@@ -53,6 +53,7 @@ def describe(
     """
 
     def row(name: str) -> Row:
+        """Return the cells of a feature: planned ones, then learned ones if any feature was fitted."""
         planned = _make_plan_cells(name, features[name], is_target=name in targets)
         if name not in learned:
             return planned + ("",) * len(_LEARNED_COLUMNS) if learned else planned
@@ -105,6 +106,7 @@ def _(learned: LearnedBinary) -> list[str]:
 def _make_captions(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any, sample: float | None
 ) -> list[str]:
+    """Return lines on the number of features and fitted rows, split, balance and sample."""
     fitted = "not fitted"
     if learned:
         fitted = f"learned from {max(state.rows for state in learned.values()):,} rows"
@@ -157,6 +159,7 @@ def make_learned_cells(feature: Feature, learned: Learned) -> Row:
 
 
 def _describe_missing(feature: Feature, learned: Learned) -> str:
+    """Return the handling of a feature's missing values, such as "filled with 0" or "dropped"."""
     if fills_with_one_value(feature):
         return f"filled with {_format_number(learned.fill_value)}"
     if keeps_missing(feature):
@@ -189,6 +192,7 @@ def _format_number(value: Any) -> str:
 
 
 def _format_value(value: Any) -> str:
+    """Return text as a quoted literal, a function as its name, other values as `repr`, truncated."""
     if isinstance(value, str):
         return quote(value, _MAX_VALUE_CHARACTERS)
     if callable(value):

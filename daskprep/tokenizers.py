@@ -327,6 +327,7 @@ class Regex(RowTokenizer):
     pattern: str | None = None
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if the pattern is missing or not a regular expression."""
         if not self.pattern:
             raise ConfigError(r'The tokenizer "regex" needs a pattern, such as pattern=r"\w+"')
         try:
@@ -363,6 +364,7 @@ class Custom(RowTokenizer):
             raise ConfigError('Pass the function itself as the tokenizer, in place of "custom"')
 
     def parameters(self) -> dict[str, Any]:
+        """Return the parameters with the source and closure of the function, which identify it in caches."""
         function = self.function
         cells = [repr(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
         try:  # without source code, the address in `repr` identifies the function, so that it never hits a cache
@@ -375,6 +377,7 @@ class Custom(RowTokenizer):
         return map(self._call_function, texts)
 
     def _call_function(self, text: str) -> list[str]:
+        """Return the function's tokens of a text; RejectedValueError if it fails or returns no list of strings."""
         try:
             tokens = self.function(text)
         except Exception as error:
@@ -415,6 +418,7 @@ class Spacy(RowTokenizer):
 
 @lru_cache
 def _load_english(lemmatize: bool) -> Any:
+    """Return spaCy's blank English pipeline, or its model for lemmas; MissingPackageError if not installed."""
     spacy = import_package("spacy")
     if not lemmatize:
         return spacy.blank("en")
@@ -448,6 +452,7 @@ class Pretrained(Tokenizer):
     package: Literal["tokenizers", "sentencepiece"]
 
     def __post_init__(self) -> None:
+        """Check that path and package exist; raise ConfigError or MissingPackageError if not."""
         if not self.path:
             raise ConfigError("This tokenizer needs a file or a name: pass pretrained_model_name_or_path")
         check_trusted_path(self.path, "The tokenizer")
@@ -468,6 +473,7 @@ class Pretrained(Tokenizer):
         return {**super().parameters(), "path": None, "content": self.model.digest}
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        """Return the tokens of rows as codes; only tokens that occur are in the values."""
         model, rows = self.model, kernels.encode_rows(column)
         texts = lowercase_strings(rows.values) if self.lowercase else rows.values
         ids = list(model.encode(texts.to_pylist()))
@@ -491,6 +497,7 @@ def _load(package: str, path: str, stamp: object, cache_only: bool) -> Pretraine
 
 
 def _load_sentencepiece(path: str) -> PretrainedModel:
+    """Return the model of a sentencepiece file, with its padding and unknown ids or None."""
     library = import_package("sentencepiece")
     require_safe("sentencepiece")
     model = library.SentencePieceProcessor(model_file=path)
@@ -502,6 +509,7 @@ def _load_sentencepiece(path: str) -> PretrainedModel:
 
 
 def _load_tokenizer_json(path: str) -> PretrainedModel:
+    """Return the model of a tokenizer.json; padding is the id of its settings or of a usual token."""
     backend = import_package("tokenizers").Tokenizer.from_file(path)
     config = json.loads(backend.to_str())
     padding, model = config["padding"] or {}, config["model"]
@@ -512,6 +520,7 @@ def _load_tokenizer_json(path: str) -> PretrainedModel:
 
 
 def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
+    """Return the model of a name on the Hugging Face Hub; ConfigError if it is not cached or has no fast version."""
     load = import_package("transformers").AutoTokenizer.from_pretrained
     require_safe("transformers")
     try:

@@ -57,6 +57,7 @@ def demo(folder: Path | None) -> None:
 
 
 def _run_demo(folder: Path) -> None:
+    """Write a CSV file, a configuration and a dataset into `folder`, and print each command, rows and a batch."""
     from daskprep.cli.row_files import decode_tables, write_rows
     from daskprep.storage import Folder
 

@@ -72,6 +72,7 @@ def inspect(
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
+    """Return rows, splits, sizes, settings, features, outputs and vocabularies of a dataset as JSON values."""
     layout, files = dataset.layout, dataset.manifest.files.values()
     prep = dp.Preprocessor.from_dataset(dataset)
     return {
@@ -94,6 +95,7 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
 
 
 def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
+    """Return type, outputs, missing and unreadable counts, and learned numbers of a feature as JSON values."""
     from daskprep.features.base import all_outputs, rows_seen
 
     feature, learned = dataset.features[name], dataset.learned[name]

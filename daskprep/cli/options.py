@@ -102,6 +102,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return a number of bytes for text such as "2GB"; raise click.BadParameter for other text."""
         from daskprep.writing.memory import parse_bytes
 
         try:
@@ -142,6 +143,7 @@ def files(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def run(*, no_header: bool, names: str | None, quote: str | None, **parameters: Any) -> Any:
+        """Call the command with `read_options`, which has only the options in use."""
         read_options = {name: value for name in _READ_OPTIONS if (value := parameters.pop(name)) is not None}
         read_options |= {"header": None} if no_header else {}
         read_options |= {} if names is None else {"names": names.split(",")}

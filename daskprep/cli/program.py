@@ -59,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_completion(context: click.Context, option: click.Parameter, shell: str | None) -> None:
+    """Print the completion script of a shell and exit; do nothing if `shell` is None."""
     del option
     if shell is None or context.resilient_parsing:
         return
@@ -81,6 +82,7 @@ class _Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; raise click.Abort in place of KeyboardInterrupt."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:

@@ -87,6 +87,7 @@ def write_rows(
 
 
 def _write_parquet(tables: Iterable[pa.Table], file: BinaryIO) -> None:
+    """Write tables as Parquet with the schema of the first, which must exist."""
     rest = iter(tables)
     first = next(rest)
     with pq.ParquetWriter(file, first.schema) as writer:
@@ -95,6 +96,7 @@ def _write_parquet(tables: Iterable[pa.Table], file: BinaryIO) -> None:
 
 
 def _write_csv(tables: Iterable[pa.Table], file: TextIO) -> None:
+    """Write a header and the rows of tables as CSV; lists are cells of JSON."""
     writer = csv.writer(file, lineterminator="\n")
     for number, table in enumerate(tables):
         if not number:
@@ -106,6 +108,7 @@ def _write_csv(tables: Iterable[pa.Table], file: TextIO) -> None:
 
 
 def _write_json(tables: Iterable[pa.Table], file: TextIO) -> None:
+    """Write the rows of tables as one JSON array of objects, a row per line."""
     separator = "[\n"
     for table in tables:
         for row in _iterate_rows(table):

@@ -62,6 +62,7 @@ class InferredFeatures(dict[str, Feature]):
         return self._description().html()
 
     def _description(self) -> Description:
+        """Return a line of counts, and a table of columns with type and reason, skipped ones last."""
         columns = [(name, feature.kind, self.reasons[name]) for name, feature in self.items()]
         columns += [(name, "skipped", reason) for name, reason in self.skipped.items()]
         rows = [

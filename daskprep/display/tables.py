@@ -205,6 +205,7 @@ class EstimatorCard:
     """Mixin that displays the parameters of an estimator; scikit-learn's diagram loads a script."""
 
     def _repr_html_(self) -> str:
+        """Return an HTML card of the parameters, with the fitted columns in the title."""
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
         columns = list(map(str, getattr(self, "learned_", ())))
         title = type(self).__name__ + (f", fitted on {join_names(columns, 5)}" if columns else "")

@@ -126,9 +126,7 @@ class RowEncoder(ABC):
         return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
 
     def _fill_missing(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
-        """Return values with None imputed; raise RejectedValueError without a fill value, or if invalid="raise" forbids
-        it.
-        """
+        """Return values with None imputed; RejectedValueError without a fill value, or for an unreadable cell."""
         if self.params.invalid == "raise":
             for number, (value, cell) in enumerate(zip(values, cells, strict=True)):
                 if value is None and not self._is_missing(cell):
@@ -150,7 +148,7 @@ def strip_null_values(params: Mapping[str, Any]) -> frozenset[str]:
 
 
 def fill_from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:
-    """Return a copy with None replaced by the last value before ("ffill") or the next after ("bfill"), else the other."""
+    """Return values with None replaced by the value before ("ffill") or after it ("bfill"), else on the other side."""
     filled = list(values)
     order = range(len(filled)) if strategy == "ffill" else range(len(filled) - 1, -1, -1)
     last = next((filled[i] for i in order if filled[i] is not None), None)

@@ -263,7 +263,7 @@ class YeoJohnson(Normalizer):
 
     @classmethod
     def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
-        """Return the maximum-likelihood power, rounded to 6 digits, and mean and deviation of the transformed numbers."""
+        """Return the maximum-likelihood power, rounded to 6 digits, and the mean and deviation of results."""
         numbers = np.clip(quantiles.values(), extent.min, extent.max)  # each counts as the middle of its bucket
         is_inside = numbers > cls._domain[0]
         numbers, counts = numbers[is_inside], quantiles.counts[is_inside]

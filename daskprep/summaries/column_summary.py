@@ -31,6 +31,7 @@ class CellType(Summary):
     name: str = ""
 
     def __add__(self, other: CellType) -> CellType:
+        """Return the type that holds the cells of both: decimal, float or text if the names differ; "" adds nothing."""
         names = {self.name, other.name} - {""}
         if len(names) < 2:
             return CellType(*names)
@@ -79,6 +80,7 @@ class Rejects(Summary):
         return Rejects(self.count * times, self.samples) if times else Rejects()
 
     def __add__(self, other: Rejects) -> Rejects:
+        """Return the total count, and the first five distinct texts of both, by row number."""
         first: dict[str, int] = {}
         for row, text in sorted(self.samples + other.samples):
             first.setdefault(text, row)

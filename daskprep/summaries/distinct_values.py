@@ -87,6 +87,7 @@ class DistinctValues(Summary):
         return bool((self.counts == 1).all())
 
     def __add__(self, other: DistinctValues) -> DistinctValues:
+        """Return the smallest hashes of both with the sums of their counts, and the first texts."""
         if type(other) is not type(self):
             return NotImplemented
         # The first texts of both are among the first texts of each.

@@ -130,6 +130,7 @@ class FileSample(Summary):
         return cls(limit, len(path), sum(sizes), _take_first(files, limit))
 
     def __add__(self, other: FileSample) -> FileSample:
+        """Return the files with the smallest hashes of both, and sums of cells, bytes and pixels."""
         if type(other) is not type(self):
             return NotImplemented
         limit = max(self.limit, other.limit)

@@ -92,6 +92,7 @@ class WeightedMoments(Moments):
         return cls(int(present.sum()), total, squares, weight_total, missing_total, len(missing_weights))
 
     def __add__(self, other: Moments) -> WeightedMoments:
+        """Add weighted moments; plain `Moments`, of equal numbers, impute the mean of these for missing ones."""
         if isinstance(other, WeightedMoments):
             return super().__add__(other)
         if not other.count:

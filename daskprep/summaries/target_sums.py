@@ -95,6 +95,7 @@ class TargetSums(Summary):
         return total
 
     def __add__(self, other: TargetSums) -> TargetSums:
+        """Return sums by bucket with the larger shift of both, coarsened to at most `MAX_BUCKETS` buckets."""
         labels = _select_labels({*self.labels, *other.labels})
         shift = max(self.shift, other.shift)
         keys = np.concatenate([part.keys >> (shift - part.shift) for part in (self, other)])

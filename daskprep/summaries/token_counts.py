@@ -108,6 +108,7 @@ class TokenCounts(Summary):
         return sum(len(counts) for _, counts in self.chunks)
 
     def __mul__(self, times: int) -> TokenCounts:
+        """Return the counts multiplied by `times`, also of files when they are read; empty for 0."""
         if not times:
             return TokenCounts(self.token_type)
         chunks = tuple((tokens, counts * times) for tokens, counts in self.chunks)
@@ -115,6 +116,7 @@ class TokenCounts(Summary):
         return replace(self, chunks=chunks, spilled=spilled, total=self.total * times)
 
     def __add__(self, other: TokenCounts) -> TokenCounts:
+        """Collect chunks and files of both; beyond limits, add up equal tokens. TypeError for other types of tokens."""
         if self.token_type != other.token_type:
             raise TypeError(f"Cannot merge counts of {self.token_type} and of {other.token_type} tokens.")
         if not other.total:

@@ -182,6 +182,7 @@ def _get_parameters(feature: Any) -> dict[str, Any]:
 
 
 def _check_parameters(feature: Feature) -> None:
+    """Raise _Violation unless parameters are stored unchanged, as scikit-learn's `clone` and `set_params` require."""
     kind = type(feature)
     names = list(_get_parameters(feature))
     if lacking := [name for name in _SHARED_PARAMETERS if name not in names]:
@@ -199,6 +200,7 @@ def _check_parameters(feature: Feature) -> None:
 
 
 def _check_no_cells(trial: _Trial) -> None:
+    """Summarize, learn, encode and decode tables without rows."""
     for empty in (trial.table.slice(0, 0), trial.missing(typed=False).slice(0, 0)):
         trial.summarize([empty])
         trial.learn([empty, trial.table])
@@ -212,6 +214,7 @@ def _check_encode(trial: _Trial) -> None:
 
 
 def _check_missing(trial: _Trial) -> None:
+    """Learn and encode columns with only missing cells, typed and untyped."""
     for missing in (trial.missing(typed=True), trial.missing(typed=False)):
         learned = trial.learn([missing, trial.table, missing])
         trial.encode([missing, trial.table, missing], learned)
@@ -221,6 +224,7 @@ def _check_missing(trial: _Trial) -> None:
 
 
 def _check_merge(trial: _Trial) -> None:
+    """Raise _Violation unless summaries merge to the same state in any order, and ``* 2`` equals ``+`` of two."""
     tables = [*_split_rows(trial.table_with_missing, 1), trial.missing(typed=True)]
     parts = trial.summarize(tables)
     halves = [functools.reduce(operator.add, half) for half in (parts[::2], parts[1::2])]
@@ -231,6 +235,7 @@ def _check_merge(trial: _Trial) -> None:
 
 
 def _check_partitions(trial: _Trial) -> None:
+    """Raise _Violation unless state and encoded rows are the same for any partitioning."""
     table = trial.table_with_missing
     empty = table.slice(0, 0)
     cuts = [
@@ -249,6 +254,7 @@ def _check_partitions(trial: _Trial) -> None:
 
 
 def _check_state(trial: _Trial) -> None:
+    """Raise _Violation unless the learned state is equal after writing and reading JSON."""
     learned = trial.learn([trial.table_with_missing])
     read = trial.feature.learned_type.from_dict(json.loads(json.dumps(learned.to_dict(), allow_nan=False)))
     with suppress(NameError):  # annotations that only a type checker imports
@@ -258,6 +264,7 @@ def _check_state(trial: _Trial) -> None:
 
 
 def _check_decode(trial: _Trial) -> None:
+    """Raise _Violation unless decoded values encode to the same row again, for at least one output."""
     encoded = trial.encode([trial.table], trial.learned)
     decoded = trial.decode(encoded, trial.learned)
     cells = trial.table.slice(0, len(decoded)).set_column(0, _NAME, decoded)
@@ -287,6 +294,7 @@ def _check_expand(trial: _Trial) -> None:
 
 
 def _check_transformer(trial: _Trial) -> None:
+    """Raise _Violation if `fit` changes parameters, or `transform` has other columns than their names."""
     feature, frame = clone(trial.feature), trial.table.to_pandas()
     initial_parameters = _get_parameters(feature)
     if feature.fit(frame) is not feature:
@@ -326,6 +334,7 @@ def _split_rows(table: pa.Table, rows: int) -> list[pa.Table]:
 
 
 def _compare_learned(learned: Sequence[Learned]) -> None:
+    """Raise _Violation with the first differing field if learned states are not all equal."""
     first = learned[0].to_dict()
     for other in learned[1:]:
         if (state := other.to_dict()) != first:
