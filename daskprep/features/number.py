@@ -213,11 +213,11 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         """Summarize a column of doubles, only by the statistics that the parameters need."""
         present = numbers.drop_null()
         values = present.to_numpy(zero_copy_only=False)
-        moments = None
-        if self._needs_moments and side_columns.weights is None:
+        moments, weights = None, side_columns.weights
+        if self._needs_moments and weights is None:
             moments = Moments.of(values)
-        elif self._needs_moments:
-            moments = WeightedMoments.of_weighted(numbers.to_numpy(zero_copy_only=False), side_columns.weights)
+        elif self._needs_moments and weights is not None:
+            moments = WeightedMoments.of_weighted(numbers.to_numpy(zero_copy_only=False), weights)
         counts = None
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
             counts = TokenCounts.of_cells(present)
