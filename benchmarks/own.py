@@ -51,7 +51,7 @@ from daskprep.report.charts import bin_lengths, draw
 from daskprep.sources import as_source
 from daskprep.sources.object_cells import Cells, cell_kind
 from daskprep.split import RandomSplit, StratifiedSplit
-from daskprep.steps.json_text import parse_json
+from daskprep.steps.saved import parse_json
 from daskprep.storage.arrays import Output, chunk_name, decode_chunk, encode_chunk, group_metadata
 from daskprep.storage.local_files import LocalFiles
 from daskprep.storage.threads import InlineExecutor

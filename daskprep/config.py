@@ -21,7 +21,7 @@ from daskprep.features.parameters import annotations_of
 from daskprep.ludwig import FEATURE_KEYS, upgrade_config
 from daskprep.parametrized import to_json_value
 from daskprep.split import RandomSplit, Splitter, split_from_dict
-from daskprep.steps.json_text import parse_json
+from daskprep.steps.saved import parse_json
 from daskprep.storage.urls import open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -26,7 +26,7 @@ from daskprep.errors import (
 from daskprep.steps import ROW_ENCODERS, make_row_encoder, saved
 from daskprep.steps.base import MISSING, Arrays, CellReport, RowEncoder, RowMappings
 from daskprep.steps.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
-from daskprep.steps.vocabulary_files import load_vocabularies, parse_vocabulary_file, read_unless_link
+from daskprep.steps.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
 
 __all__ = ["Encoder", "load"]
 

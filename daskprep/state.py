@@ -26,8 +26,8 @@ from daskprep.parametrized import to_json_value
 from daskprep.passes.golden import check_golden_rows, make_golden_rows
 from daskprep.split import split_from_dict
 from daskprep.steps import saved
-from daskprep.steps.parameters import PARAMETER_NAMES, SAVED_AS
-from daskprep.steps.vocabulary_files import FILE_KEY, load_vocabularies
+from daskprep.steps.base import PARAMETER_NAMES, SAVED_AS
+from daskprep.steps.saved import FILE_KEY, load_vocabularies
 from daskprep.storage import Folder
 from daskprep.storage.urls import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ConfigError, DaskprepError, MissingPackageError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Spans, TokenCodes
-from daskprep.steps.text_tokenizers import are_strings, json_items, matches, words
+from daskprep.steps.tokens import are_strings, json_items, matches, words
 from daskprep.storage.safe_versions import require_safe
 from daskprep.storage.urls import UntrustedModelName, check_trusted_path, path_text
 

@@ -30,7 +30,7 @@ from daskprep.features.text import LearnedText
 from daskprep.features.tokens import LearnedTokens
 from daskprep.split import SPLITS
 from daskprep.state import LATER_DEFAULTS
-from daskprep.steps.parameters import SAVED_AS
+from daskprep.steps.base import SAVED_AS
 from daskprep.steps.saved import FORMAT
 
 DOCS = Path(__file__).parents[1] / "docs"

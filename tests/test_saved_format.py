@@ -16,7 +16,7 @@ import daskprep as dp
 from daskprep import serving
 from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
-from daskprep.steps.parameters import SAVED_AS
+from daskprep.steps.base import SAVED_AS
 from tests.columns import encode_columns
 
 MAKER = runpy.run_path(str(Path(__file__).with_name("saved_format.py")))

@@ -24,7 +24,7 @@ from daskprep.media.audio import (
     read_audio_info,
 )
 from daskprep.media.decoding import AudioDecoder
-from daskprep.steps.parameters import Count
+from daskprep.steps.base import Count
 from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100

@@ -18,9 +18,8 @@ from daskprep.features.missing import NeighbourImputer, neighbour_strategy, vali
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.permutation import Integers
 from daskprep.split.folds import KFold
-from daskprep.steps.base import MISSING
-from daskprep.steps.parameters import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
-from daskprep.steps.parameters import Parameters
+from daskprep.steps.base import MISSING, Parameters
+from daskprep.steps.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT

@@ -23,8 +23,14 @@ from daskprep.features.tokens import LearnedTokens
 from daskprep.permutation import Integers, hash_strings
 from daskprep.sources.cell_text import as_text
 from daskprep.steps.base import smallest_uint
-from daskprep.steps.classes import CategoryParameters
-from daskprep.steps.hashing import BUCKET_KEY, MAX_HASH_BUCKETS, MISSING_PART, SEPARATOR, bucket_names
+from daskprep.steps.classes import (
+    BUCKET_KEY,
+    MAX_HASH_BUCKETS,
+    MISSING_PART,
+    SEPARATOR,
+    CategoryParameters,
+    bucket_names,
+)
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 

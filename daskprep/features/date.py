@@ -31,8 +31,7 @@ from daskprep.features.missing import valid_mask
 from daskprep.kernels import make_list_array
 from daskprep.sources.cell_text import as_text
 from daskprep.steps.cells import SECONDS_PER_DAY
-from daskprep.steps.date_words import check_format
-from daskprep.steps.dates import CYCLES, EPOCH, PARTS, WEEKEND, DateParameters, sin_cos_table
+from daskprep.steps.dates import CYCLES, EPOCH, PARTS, WEEKEND, DateParameters, check_format, sin_cos_table
 from daskprep.summaries import ColumnSummary, Range, Summary
 
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)

@@ -18,7 +18,7 @@ from daskprep.features.media import LearnedMedia, MediaContent, MediaFeature, ma
 from daskprep.media.decoding import ImageDecoder
 from daskprep.media.images import FORMATS, MAX_PIXELS, ImageRecipe, decode_image, infer_size, read_image_size
 from daskprep.media.pixels import encode_png, find_class_colours
-from daskprep.steps.parameters import Count, NonNegative
+from daskprep.steps.base import Count, NonNegative
 from daskprep.summaries import ColumnSummary, FileSample
 from daskprep.summaries.file_sample import PixelSums
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.steps.base import NEIGHBOUR_STRATEGIES
-from daskprep.steps.parameters import Strategy as Strategy  # noqa: PLC0414 custom types import it from here
+from daskprep.steps.base import Strategy as Strategy  # noqa: PLC0414 custom types import it from here
 
 
 @dataclass(frozen=True)

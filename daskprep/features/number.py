@@ -49,8 +49,7 @@ from daskprep.features.outliers import NumberImputer, mask_outliers
 from daskprep.features.parameters import CellKind
 from daskprep.kernels import MIXED, null_mask, only_where
 from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
-from daskprep.steps.notation import derive_notation
-from daskprep.steps.numbers import ENCODINGS, NumberParameters, Values
+from daskprep.steps.numbers import ENCODINGS, NumberParameters, Values, derive_notation
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
 from daskprep.summaries.column_summary import MAX_SAMPLES
 from daskprep.summaries.target_sums import TargetSums

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from daskprep.features.base import Learned
 from daskprep.features.notation import as_thousands, has_point_thousands, parse_strict_notation
 from daskprep.features.parameters import CellKind
-from daskprep.steps.notation import derive_notation
+from daskprep.steps.numbers import derive_notation
 from daskprep.summaries import Moments, Quantiles, Range, Summary, TokenCounts
 from daskprep.summaries.target_sums import TargetSums
 

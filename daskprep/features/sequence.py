@@ -22,8 +22,7 @@ from daskprep.features.feature import with_parameters
 from daskprep.features.missing import valid_mask
 from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
-from daskprep.steps.text_tokenizers import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
-from daskprep.steps.tokens import SequenceParameters
+from daskprep.steps.tokens import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS, SequenceParameters
 from daskprep.storage.urls import check_trusted_path, path_text
 from daskprep.summaries import Lengths
 from daskprep.tokenizers import Subwords, expand, import_package

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
-from daskprep.steps.text_tokenizers import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
+from daskprep.steps.tokens import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
 from daskprep.summaries import TokenCounts
 from daskprep.tokenizers import BATCH_TEXTS, Subwords, import_package
 from daskprep.vocabulary import SpecialSymbols, Vocabulary

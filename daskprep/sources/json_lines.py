@@ -30,7 +30,7 @@ from daskprep.sources.base import FileFragment, split_evenly, table_without_colu
 from daskprep.sources.cell_text import cell_texts, mixed_cells
 from daskprep.sources.locations import Spool
 from daskprep.sources.text import BLOCK_BYTES, TextFile, join_quote_runs, parse_in_blocks, take_ends
-from daskprep.steps.json_text import check_unique_keys
+from daskprep.steps.saved import check_unique_keys
 
 _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20

@@ -31,8 +31,7 @@ from daskprep.split.base import (
     Splitter,
     scatter_splits,
 )
-from daskprep.steps.date_words import numeric_format
-from daskprep.steps.dates import micros_since_epoch
+from daskprep.steps.dates import micros_since_epoch, numeric_format
 from daskprep.storage.checkpoint import checkpointable
 
 # Fields of a time that several columns contain, with their minimum and maximum.

@@ -11,9 +11,8 @@ from dataclasses import fields
 from typing import Any
 
 from daskprep.errors import FormatVersionError
-from daskprep.steps.base import RowEncoder
-from daskprep.steps.parameters import PARAMETER_NAMES
-from daskprep.steps.text_tokenizers import TOKENIZERS
+from daskprep.steps.base import PARAMETER_NAMES, RowEncoder
+from daskprep.steps.tokens import TOKENIZERS
 
 ROW_ENCODERS = {
     "number": "numbers.Number", "category": "classes.Category", "target_encoding": "classes.TargetEncoding",

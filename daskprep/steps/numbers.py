@@ -1,20 +1,188 @@
-"""Parameters, outliers and encodings of `Number`, and its row encoder."""
+"""Row encoder of `Number`: notations such as "$1,299.50", "1.299,50 €", "12 %" and "1h 30m", outliers, and encodings.
+
+The regular expressions match the same texts in Python's `re` and in RE2, which Arrow applies to columns.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskprep.steps.base import NEIGHBOUR_STRATEGIES, Arrays, RowEncoder, fill_from_neighbours, smallest_uint
+from daskprep.errors import ConfigError
+from daskprep.steps.base import (
+    NEIGHBOUR_STRATEGIES,
+    Arrays,
+    Count,
+    NonNegative,
+    Parameters,
+    RowEncoder,
+    fill_from_neighbours,
+    smallest_uint,
+)
 from daskprep.steps.cells import NUMBER_TYPES, is_missing, number_of, text_of
 from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS, Normalization
-from daskprep.steps.notation import AMBIGUOUS, derive_notation, full_match, parse_number
-from daskprep.steps.parameters import Count, NonNegative, Parameters
+
+MAX_CHARACTERS = 64  # longer texts are not numbers
+AMBIGUOUS = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # "1.299" is a decimal, or thousands in a notation with decimal commas
+POWERS = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
+# A number with the last letter of its unit; an "e" right after digits would be an exponent.
+_POWER = "([0-9].*(?:[A-DF-Za-df-z]|[^0-9.][eE]))"
+# Replacements by the usual form: "m2" by "m²", "(5)" by "-5", and "$-5" by "-$5".
+REPLACEMENTS = (
+    ("[\u00a0\u2000-\u200a\u202f\u205f\u3000]", " "), ("\u2019", "'"), ("\u2212", "-"),
+    (f"{_POWER}2$", "\\1\u00b2"), (f"{_POWER}3$", "\\1\u00b3"),
+    (r"^([^()0-9]*)\(([^()]+)\)$", r"-\1\2"), (r"^([^0-9+-]*[^0-9A-Za-z.+-])([+-])", r"\2\1"),
+)  # fmt: skip
+NON_ASCII_REPLACEMENTS = 3  # the first ones, which only apply to text beyond ASCII
+# Characters of a unit: letters and symbols, but no spaces, digits, fractions, dashes and arithmetic operators.
+_LETTERS = (
+    "A-Za-z$\u00a1-\u00b0\u00b4-\u00b8\u00ba\u00bb\u00bf-\u00d6\u00d8-\u00f6\u00f8-\u1fff\u200b-\u200f\u2016-\u2018"
+    "\u201a-\u202e\u2030-\u205e\u20a0-\u214f\u2190-\u21ff\u2300-\u2fff\u3001-\uff0f\uff1a-\U0010ffff"
+)
+_WORD = f"/?[%{_LETTERS}][%{_LETTERS}./^*]*[\u00b2\u00b3]?"
+_UNIT = f"(?:{_WORD}(?: {_WORD}){{0,2}}|[+#\"'])"
+_INDIAN = "[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
+_GROUPS = "|".join(f"(?:{mark}[0-9]{{3}})+" for mark in (",", r"\.", "'", " "))
+_SIGN, _CLOCK = "(?P<sign>[+-]?)", "(?P<h>[0-9]{1,4}):(?P<m>[0-5][0-9])"
+_EXPONENT = "(?:[eE][+-]?[0-9]+)?"
+AMOUNT = (
+    rf"{_SIGN} ?(?:(?P<before>[{_LETTERS}]*[{_LETTERS}]\.|[{_LETTERS}]+) ?)?"
+    rf"(?P<number>(?:(?:[1-9][0-9]{{0,2}}(?:{_GROUPS})|{_INDIAN}|[0-9]+)(?:[.,][0-9]+)?|[.,][0-9]+){_EXPONENT})"
+    rf"(?:(?P<times>[kKMB])(?: (?P<then>{_UNIT}))?| ?(?P<behind>{_UNIT}))?"
+)
+SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_WORDS = {"w": "w|weeks?", "d": "d|days?", "h": "h|hrs?|hours?", "m": "m|mins?|minutes?", "s": "s|secs?|seconds?"}
+_DECIMAL = r"[0-9]+(?:\.[0-9]+)?"
+HOURS = _SIGN + _CLOCK
+CLOCK = rf"{_SIGN}(?:(?P<d>[0-9]+) ?(?:d|days?),? ?(?P<plus>\+?))?{_CLOCK}:(?P<s>[0-5][0-9](?:\.[0-9]+)?)"
+ISO = (
+    rf"{_SIGN}P(?:(?P<w>{_DECIMAL})W)?(?:(?P<d>{_DECIMAL})D)?"
+    rf"(?:T(?:(?P<h>{_DECIMAL})H)?(?:(?P<m>{_DECIMAL})M)?(?:(?P<s>{_DECIMAL})S)?)?"
+)
+DURATION_PATTERNS = (
+    CLOCK,
+    ISO,
+    _SIGN + "".join(f"(?:(?P<{key}>{_DECIMAL}) ?(?:{_WORDS[key]}),? ?)?" for key in SECONDS),
+)
+
+
+class Notation(NamedTuple):
+    """Notation of the numbers of a column.
+
+    Attributes
+    ----------
+    patterns : tuple of str
+        Patterns of the texts: one for numbers, several for durations.
+    decimal, thousands : str
+        Decimal mark, and mark between thousands.
+    affix_characters : str or None
+        Characters that may occur before and after digits; None if numbers contain one of them too.
+    """
+
+    patterns: tuple[str, ...]
+    decimal: str = "."
+    thousands: str = ","
+    affix_characters: str | None = None
+
+    @property
+    def is_duration(self) -> bool:
+        return len(self.patterns) > 1
+
+
+def digits_pattern(decimal: str, thousands: str) -> str:
+    """Return the pattern of digits with a decimal mark and a mark between thousands, both of them patterns too."""
+    integer_pattern = f"{f'{_INDIAN}|' * (',' in thousands)}[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|[0-9]+"
+    return f"(?:(?:{integer_pattern})(?:{decimal}[0-9]+)?|{decimal}[0-9]+){_EXPONENT}"
+
+
+def parse_amount(text: str) -> dict[str, str] | None:
+    """Return the groups of `AMOUNT` in a text, and its "unit" in the singular; None if the text does not match."""
+    matched = None if full_match(ISO, text) else full_match(AMOUNT, text)
+    if matched is None or (matched["before"] and (matched["then"] or matched["behind"])):
+        return None
+    suffix = matched["then"] or matched["behind"] or ""
+    unit = re.sub("(?<=[A-Za-z]{2})s$", "", matched["before"] or suffix)
+    return {**matched.groupdict(""), "behind": suffix, "unit": unit}
+
+
+@functools.lru_cache(1024)
+def derive_notation(example: str) -> Notation:
+    """Return the notation of an example of a number; raise ConfigError if it cannot be parsed."""
+    text = _tidy(example)
+    amount = parse_amount(text)
+    if amount is None:
+        notation = Notation((*DURATION_PATTERNS, HOURS) if full_match(HOURS, text) else DURATION_PATTERNS)
+    else:
+        decimal, thousands = _find_marks(amount["number"])
+        unit = re.escape(amount["unit"]) + "s?" * (re.search("[A-Za-z]{2}$", amount["unit"]) is not None)
+        number = f"(?P<number>{digits_pattern(re.escape(decimal), re.escape(thousands))})"
+        times = "".join(POWERS) * bool(amount["times"])
+        number += f"(?P<times>{f'[{times}]?' * bool(times)})"
+        either = f"(?:{unit} ?)?{number}(?: ?{unit})?" if unit else number
+        affix_characters = None if set(amount["unit"]) & {*".,'", *times} else f"{amount['unit']}s +-"
+        notation = Notation((f"{_SIGN} ?{either}",), decimal, thousands, affix_characters)
+    if parse_number(example, notation) is None:
+        raise ConfigError(
+            f'{example!r} is not a number, so it cannot show the notation: use an example such as "$1,234.50", '
+            '"1.234,5 kg" or "1:30:00"'
+        )
+    return notation
+
+
+def _find_marks(number: str) -> tuple[str, str]:
+    """Return the decimal mark of a number and the mark between its thousands: "." and ",", unless it shows others."""
+    marks = re.findall("[,.' ]", number)
+    if len(set(marks)) == 2:
+        return marks[-1], marks[0]
+    if marks and (len(marks) > 1 or marks[0] in "' " or re.fullmatch("[1-9][0-9]{0,2},[0-9]{3}", number)):
+        return "," if marks[0] == "." else ".", marks[0]
+    return (",", ".") if marks == [","] else (".", ",")
+
+
+def parse_number(text: str, notation: Notation) -> float | None:
+    """Parse a number in a notation, durations as seconds; None if the text is no number in it."""
+    text = _tidy(text)
+    matched = next(filter(None, (full_match(pattern, text) for pattern in notation.patterns)), None)
+    if matched is None or not re.search("[0-9]", text):
+        return None
+    if notation.is_duration:
+        return _seconds(matched.groupdict("0"))
+    digits = matched["number"].replace(notation.thousands, "").replace(notation.decimal, ".")
+    return number_of(matched["sign"] + digits + POWERS.get(matched["times"], ""))
+
+
+def _seconds(fields: dict[str, str]) -> float:
+    """Return the seconds of a duration from the groups of `DURATION_PATTERNS`; a "plus" exempts the clock from "-"."""
+    weeks, days, hours, minutes, seconds = (float(fields.get(key, "0")) * unit for key, unit in SECONDS.items())
+    clock = hours + minutes + seconds  # in the order of columns; `sum` of Python 3.12 rounds differently
+    if fields["sign"] != "-":
+        return weeks + days + clock
+    return (clock if fields.get("plus") == "+" else -clock) - (weeks + days)
+
+
+def _tidy(text: str) -> str:
+    """Return a text in the usual form, by `REPLACEMENTS`; "" if it is longer than any number."""
+    text = text.strip()
+    if len(text) > MAX_CHARACTERS:
+        return ""
+    for pattern, replacement in REPLACEMENTS[NON_ASCII_REPLACEMENTS:] if text.isascii() else REPLACEMENTS:
+        text = _compiled(pattern).sub(replacement, text)
+    return text
+
+
+def full_match(pattern: str, text: str) -> re.Match[str] | None:
+    """Return the match of a pattern with a complete text, None if it does not match."""
+    return _compiled(pattern).fullmatch(text)
+
+
+_compiled = functools.lru_cache(1024)(re.compile)
+
 
 _SAFE_EDGE_FLOAT32 = 2.0**103  # subtracting less than this from a float32 cannot overflow
 

@@ -15,7 +15,7 @@ from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedVal
 from daskprep.steps.classes import class_labels, convert_labels
 from daskprep.steps.normalization import NORMALIZATIONS
 from daskprep.steps.numbers import bin_middles
-from daskprep.steps.text_tokenizers import join_tokens
+from daskprep.steps.tokens import join_tokens
 
 PredictionColumn: TypeAlias = np.ndarray | list[Any]
 """One value for each row: an array, or a list where the values are lists or arrays themselves."""

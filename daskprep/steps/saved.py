@@ -1,24 +1,64 @@
-"""Checks of the JSON that `Preprocessor.save` writes: its format, digests of learned states, and golden rows.
+"""JSON that `Preprocessor.save` writes: strict parsing, digests of learned states, golden rows, large vocabularies.
 
-Golden rows are the encoded rows of sample cells at the time of saving.
+Golden rows are the encoded rows of sample cells at the time of saving. Large vocabularies are in Parquet files.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 
-from daskprep.errors import ColumnError, CorruptDatasetError, DaskprepError, FormatVersionError, RejectedValueError
+from daskprep.errors import (
+    ColumnError,
+    ConfigError,
+    CorruptDatasetError,
+    DaskprepError,
+    FormatVersionError,
+    RejectedValueError,
+)
 from daskprep.steps.cells import MAX_EXACT_INTEGER
-from daskprep.steps.hashing import MAX_HASH_BUCKETS
-from daskprep.steps.json_text import parse_json
+from daskprep.steps.classes import MAX_HASH_BUCKETS
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; raise ValueError for NaN, a key that occurs twice, and very deep nesting.
+
+    Examples
+    --------
+    >>> parse_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: the key "a" occurs twice in it
+    """
+    try:
+        return json.loads(text, object_pairs_hook=check_unique_keys, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def check_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dict; raise ValueError for a key that occurs twice."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        duplicate = next(key for key, count in counts.items() if count > 1)
+        raise ValueError(f'the key "{duplicate}" occurs twice in it')
+    return result
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
 
 PLAIN_FORMAT = 1  # without digests: `to_dict`, datasets, and files of the first version
 FORMAT = 2
@@ -308,3 +348,83 @@ def _equal(row: Any, expected: Any) -> bool:
     expected_array = np.array(expected, np.float64)
     tolerance = _ULPS * float(np.finfo(row.dtype).eps) * float(np.abs(expected_array).max(initial=0.0))
     return expected_array.shape == row.shape and bool((np.abs(row - expected_array) <= tolerance).all())
+
+
+FILE_KEY = "vocabulary_file"
+_FILE_NAME = re.compile(r"(?:[^/\\]+\.)?vocab/[^/\\]+\.parquet")
+_MAX_EXPANSION = 100  # ratio of the size in memory to the file size, beyond which a file was not written by daskprep
+
+
+def load_vocabularies(
+    value: Any, where: str, read: Callable[[str], bytes], to_learned: Callable[[str, bytes], Mapping[str, Any]]
+) -> Any:
+    """Return a state in which the contents of vocabulary files replace their names, at any depth.
+
+    Parameters
+    ----------
+    value : any
+        The state, or a part of it.
+    where : str
+        Name of the state in error messages.
+    read : callable
+        Returns the bytes of the file of a name.
+    to_learned : callable
+        ``to_learned(name, content)`` returns the learned values that replace the name.
+    """
+    if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
+        return value
+    name = value.get(FILE_KEY)
+    if not isinstance(name, str):
+        return {key: load_vocabularies(item, where, read, to_learned) for key, item in value.items()}
+    others = {key: item for key, item in value.items() if key != FILE_KEY}
+    return {**others, **to_learned(name, _read_checked(name, where, read))}
+
+
+def _read_checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
+    """Return the content of a vocabulary file; raise CorruptDatasetError unless its name ends in its digest."""
+    if not _FILE_NAME.fullmatch(name):
+        raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
+    try:
+        content = read(name)
+    except FileNotFoundError as error:
+        raise CorruptDatasetError(f"{where} names the vocabulary file {name}, which does not exist") from error
+    if not name.endswith(f"-{hashlib.sha256(content).hexdigest()[:16]}.parquet"):
+        raise CorruptDatasetError(f"the vocabulary file {name} is not the one that {where} was saved with: restore it")
+    return content
+
+
+def read_unless_link(path: Path) -> bytes:
+    """Return the bytes of a vocabulary file; raise CorruptDatasetError if it or its folder is a symbolic link."""
+    if path.is_symlink() or path.parent.is_symlink():
+        raise CorruptDatasetError(f"{path} is a link, but a vocabulary must be a file: replace the link by the file")
+    return path.read_bytes()
+
+
+def parse_vocabulary_file(name: str, content: bytes) -> dict[str, Any]:
+    """Return the learned values of a vocabulary file: tokens in the order of ids, and special symbols by role."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 only large vocabularies need it
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"the vocabulary {name} is stored in Parquet, since it has more than 100,000 tokens: pip install pyarrow "
+            "to serve it, or fit with a smaller most_common"
+        ) from error
+    try:
+        with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as file:
+            footer = file.metadata
+            groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+            # Without a dictionary, the footer states the size in memory; with one, a small file could fill any memory.
+            plain = not any(group.column(0).has_dictionary_page for group in groups)
+            size = max(footer.num_rows * 8, sum(group.total_byte_size for group in groups))
+            if not plain or size > _MAX_EXPANSION * len(content):
+                raise CorruptDatasetError(f"the vocabulary {name} was not written by daskprep: restore it")
+            tokens, roles = (file.read([column])[column].to_pylist() for column in ("token", "roles"))
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise CorruptDatasetError(f"{name} holds no vocabulary ({error}): restore it, or fit again") from error
+    symbols = {
+        role: token for token, role_names in zip(tokens, roles, strict=True) for role in (role_names or "").split(",")
+    }
+    symbols.pop("", None)
+    # Encoded rows do not depend on frequencies.
+    return {"idx2str": tokens, "special_symbols": symbols, "frequencies": {"values": [0], "tokens": [len(tokens)]}}

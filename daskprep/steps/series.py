@@ -12,7 +12,18 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.steps.base import MISSING, NEIGHBOUR_STRATEGIES, Arrays, RowEncoder, RowMappings
+from daskprep.steps.base import (
+    MISSING,
+    NEIGHBOUR_STRATEGIES,
+    Arrays,
+    AtLeast,
+    Count,
+    Parameters,
+    RowEncoder,
+    RowMappings,
+    Strategy,
+    Truncation,
+)
 from daskprep.steps.cells import (
     LIST_TYPES,
     MAX_EXACT_INTEGER,
@@ -23,7 +34,6 @@ from daskprep.steps.cells import (
     reject_types,
     text_of,
 )
-from daskprep.steps.parameters import AtLeast, Count, Parameters, Strategy, Truncation
 
 # Exactly the numbers that Arrow's cast from text accepts.
 FLOAT_PATTERN = (

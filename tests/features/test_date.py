@@ -28,8 +28,7 @@ from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
 from daskprep.serving import Encoder, load
 from daskprep.steps import dates
-from daskprep.steps.date_words import parse_format, parse_words
-from daskprep.steps.dates import CYCLES, PARTS
+from daskprep.steps.dates import CYCLES, PARTS, parse_format, parse_words
 
 LEARNED = LearnedDate()
 GOLDEN = {

@@ -25,7 +25,7 @@ from daskprep.features.notation import as_thousands, mask_ambiguous, parse_stric
 from daskprep.serving import Encoder
 from daskprep.sources import TableSource
 from daskprep.steps.cells import NUMBER_PATTERN
-from daskprep.steps.notation import AMBIGUOUS, derive_notation, full_match, parse_number
+from daskprep.steps.numbers import AMBIGUOUS, derive_notation, full_match, parse_number
 from tests.columns import encode_columns
 
 DAY, HOUR, FILL = 86_400.0, 3_600.0, -99.0

@@ -33,7 +33,7 @@ from daskprep.sources import table_from_pandas
 from daskprep.sources.cell_text import as_text
 from daskprep.steps.base import CELL_KINDS
 from daskprep.steps.cells import number_of, text_of
-from daskprep.steps.text_tokenizers import TOKENIZERS
+from daskprep.steps.tokens import TOKENIZERS
 from tests.columns import encode_columns
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
