@@ -57,8 +57,7 @@ from daskprep.storage.local_files import LocalFiles
 from daskprep.storage.threads import InlineExecutor
 from daskprep.summaries.moments import Moments
 from daskprep.summaries.quantiles import Quantiles
-from daskprep.summaries.token_bytes import argsort_bytes, token_hashes
-from daskprep.summaries.token_counts import TokenCounts
+from daskprep.summaries.token_counts import TokenCounts, argsort_bytes, token_hashes
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.vocabulary.vocabulary import TokenIndex
 

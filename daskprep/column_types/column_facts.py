@@ -20,7 +20,7 @@ from daskprep.media.audio import SIGNATURES
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import DistinctValues, Lengths, Range
 from daskprep.summaries.column_facts import ColumnFacts, TextFacts
-from daskprep.summaries.multiset import sum_by_key
+from daskprep.summaries.quantiles import sum_by_key
 
 # Words that may also be values, such as "none" for the alley of a house.
 AMBIGUOUS_MARKERS = ("unknown", "none", "nil")

@@ -24,7 +24,7 @@ from daskprep.split.times import TimeSplitter
 from daskprep.steps.classes import TargetEncodingParameters
 from daskprep.steps.normalization import MAX_FLOAT32
 from daskprep.summaries import TokenCounts
-from daskprep.summaries.value_sums import DIGIT_BITS, SumTable, ValueSums
+from daskprep.summaries.target_sums import DIGIT_BITS, SumTable, ValueSums
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 MAX_CLASSES = 256

@@ -29,7 +29,7 @@ from daskprep.parametrized import with_parameters
 from daskprep.permutation import Integers, hash_strings
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, ReadAgain, Shares, SplitArray, Splitter
 from daskprep.storage.checkpoint import checkpointable
-from daskprep.summaries.multiset import count_keys
+from daskprep.summaries.quantiles import count_keys
 
 # Bounds the array of the counts of all units by class in the client to 128 MB.
 MAX_STRATA = 1_000

@@ -7,6 +7,5 @@ from daskprep.summaries.column_summary import CellType, ColumnSummary, FoldedSum
 from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.file_sample import FileSample, SampledFile
 from daskprep.summaries.moments import Moments, WeightedMoments
-from daskprep.summaries.multiset import Lengths
-from daskprep.summaries.quantiles import Quantiles, Range
+from daskprep.summaries.quantiles import Lengths, Quantiles, Range
 from daskprep.summaries.token_counts import TokenCounts

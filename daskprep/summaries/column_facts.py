@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from daskprep.summaries.base import Summary
 from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.file_sample import FileSample
-from daskprep.summaries.multiset import Lengths
-from daskprep.summaries.quantiles import Range
+from daskprep.summaries.quantiles import Lengths, Range
 
 
 @dataclass(frozen=True)

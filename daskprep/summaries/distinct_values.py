@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.summaries.base import Summary
-from daskprep.summaries.token_bytes import token_hashes
+from daskprep.summaries.token_counts import token_hashes
 
 # Only the values with the smallest hashes are kept, 256 KiB a column. The largest of these hashes estimates the number
 # of distinct values, with a standard error of 0.8 %.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from daskprep.errors import MediaError
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries.base import Summary, add_fields
-from daskprep.summaries.token_bytes import token_hashes
+from daskprep.summaries.token_counts import token_hashes
 
 
 @checkpointable

@@ -1,14 +1,158 @@
-"""Exact sums and sums of squares, and the means and standard deviations that follow from them."""
+"""Exact sums of doubles and of their products and squares, and the means and standard deviations that follow from them.
+
+Digits that float64 adds and multiplies without rounding make sums Python integers, so they depend on neither the order
+of rows nor the partitioning.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from daskprep.summaries.base import Summary
-from daskprep.summaries.exact import UNIT_BITS, split_digits
+from daskprep.summaries.base import Summary, finite_doubles
+
+# Every double is an integer multiple of 2**-1074; a product of two is one of 2**-2148.
+UNIT_BITS = 1074
+
+# Products of two digits are below 2**40, so a dot product over 2**13 values stays within 2**53 and is exact in float64,
+# in any order of additions by BLAS. For 2**13 values, OpenBLAS also stays on one thread. Each call processes eight of
+# these blocks, whose digits still fit in the CPU cache: fewer calls mean less waiting for the GIL between threads.
+DIGIT_BITS = 20
+BLOCK_VALUES = 1 << 13
+GROUP_VALUES = 8 * BLOCK_VALUES
+# Six digits are enough for every value down to 2**-64 of the largest one in its group.
+MAX_DIGITS = 6
+MIN_RATIO = 2.0**-64
+MIN_EXPONENT = -1023  # of the first digit: 2**1023 is the largest factor
+
+
+class Digits(NamedTuple):
+    """Digits of a group of numbers: integers below 2**20 in magnitude, each with the sign of its number.
+
+    Attributes
+    ----------
+    rows : ndarray
+        Digits from the highest on, of shape (digits, blocks, values).
+    exponent : int
+        The first digit counts units of 2**`exponent`, and each next one units 2**20 times smaller.
+    unit_bits : int
+        The numbers are integer multiples of 2**-`unit_bits`.
+    """
+
+    rows: np.ndarray
+    exponent: int
+    unit_bits: int = UNIT_BITS
+
+    def total(self) -> int:
+        """Return the sum of the numbers in units of 2**-`unit_bits`."""
+        total = 0
+        for digit_sum in self.rows.sum(axis=(1, 2)).tolist():
+            total = (total << DIGIT_BITS) + int(digit_sum)
+        return _shift(total, self.exponent - DIGIT_BITS * (len(self.rows) - 1) + self.unit_bits)
+
+    def dot(self, other: Digits) -> int:
+        """Return the dot product with the numbers of `other`, in units of 2**-(sum of both `unit_bits`)."""
+        total, last, other_last = 0, len(self.rows) - 1, len(other.rows) - 1
+        for position in range(last + other_last + 1):
+            total <<= DIGIT_BITS
+            for row in range(max(0, position - other_last), min(position, last) + 1):
+                if self is other and 2 * row > position:
+                    break
+                products = sum(map(int, np.vecdot(self.rows[row], other.rows[position - row]).tolist()))
+                total += products << (self is other and 2 * row < position)
+        last_bit = self.exponent + other.exponent - DIGIT_BITS * (last + other_last)
+        return _shift(total, last_bit + self.unit_bits + other.unit_bits)
+
+    def squares(self) -> Digits:
+        """Return the digits of the squares of the numbers."""
+        count = len(self.rows)
+        squares = np.zeros((2 * count, *self.rows.shape[1:]))
+        for row, digits in enumerate(self.rows):
+            squares[2 * row + 1] += digits * digits
+            for next_row in range(row + 1, count):
+                squares[row + next_row + 1] += 2.0 * digits * self.rows[next_row]
+        for row in range(2 * count - 1, 0, -1):
+            carry = np.trunc(squares[row] * 2.0**-DIGIT_BITS)
+            squares[row] -= carry * 2.0**DIGIT_BITS
+            squares[row - 1] += carry
+        return Digits(squares, 2 * self.exponent + DIGIT_BITS, 2 * self.unit_bits)
+
+
+def split_digits(*columns: np.ndarray) -> Iterator[list[Digits]]:
+    """Yield the digits of each of several columns of finite doubles, in groups of rows that cover all rows.
+
+    The next group overwrites the digits.
+    """
+    size, stop = len(columns[0]), 0
+    scratch = [np.empty((MAX_DIGITS + 1, min(size, GROUP_VALUES))) for _ in columns]
+    while stop < size:
+        start, stop = stop, min(stop + GROUP_VALUES, size)
+        if stop - start > BLOCK_VALUES:
+            stop -= (stop - start) % BLOCK_VALUES
+        group, digits = [column[start:stop] for column in columns], list[Digits]()
+        for values, memory in zip(group, scratch, strict=True):
+            split = _split_values(values, memory[:, : stop - start])
+            if not isinstance(split, Digits):
+                for mask in (split, ~split):
+                    yield from split_digits(*(column[mask] for column in group))
+                break
+            digits.append(split)
+        else:
+            yield digits
+
+
+def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Split finite doubles into digits at common positions; yield each position, from the highest on, and its digits.
+
+    A digit at a position counts units of 2**(`bits` * position). Only the `max_positions` highest positions are used;
+    those without digits are left out.
+    """
+    peak = float(np.abs(numbers).max(initial=0.0))
+    highest = (math.frexp(peak)[1] - 1) // bits
+    digits = np.empty((max_positions, len(numbers)))
+    used = _truncate(np.ldexp(numbers, -bits * highest), bits, digits)
+    for row, position_digits in enumerate(digits[:used]):
+        if position_digits.any():
+            yield highest - row, position_digits
+
+
+def _split_values(values: np.ndarray, scratch: np.ndarray) -> Digits | np.ndarray:
+    """Return the digits of values, in `scratch`, or a mask of the small ones if these need more than `MAX_DIGITS`."""
+    peak = max(float(values.max()), -float(values.min()))
+    if not math.isfinite(peak):
+        finite_doubles(values)  # raises the error: one pass less over values that are finite
+    exponent = max(math.frexp(peak)[1] - DIGIT_BITS, MIN_EXPONENT)
+    rest = np.multiply(values, math.ldexp(1.0, -exponent), out=scratch[MAX_DIGITS])
+    # Scaling down may underflow the smallest values to zero, which would lose them.
+    if exponent <= 0 or rest.all() or np.count_nonzero(rest) == np.count_nonzero(values):
+        used = _truncate(rest, DIGIT_BITS, scratch[:MAX_DIGITS])
+        if used < MAX_DIGITS or not rest.any():
+            return Digits(scratch[:used].reshape(used, -1, min(len(values), BLOCK_VALUES)), exponent)
+    small: np.ndarray = np.abs(values) < peak * MIN_RATIO
+    return small
+
+
+def _truncate(rest: np.ndarray, bits: int, digits: np.ndarray) -> int:
+    """Write the digits of doubles below 2**`bits` to the rows of `digits`, the integer parts first.
+
+    Return the number of rows until nothing is left of any double. `rest` keeps the remainders.
+    """
+    for used, digit in enumerate(digits, start=1):
+        np.trunc(rest, out=digit)
+        rest -= digit
+        if not rest.any():
+            return used
+        rest *= 2.0**bits
+    return len(digits)
+
+
+def _shift(value: int, bits: int) -> int:
+    """Return ``value * 2**bits``; a negative shift only drops zeros."""
+    return value << bits if bits >= 0 else value >> -bits
 
 
 @dataclass(frozen=True)

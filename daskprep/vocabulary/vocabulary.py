@@ -22,7 +22,7 @@ from daskprep.steps.base import smallest_uint
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.tables import read_bounded_table
 from daskprep.summaries import TokenCounts
-from daskprep.summaries.token_bytes import token_hashes
+from daskprep.summaries.token_counts import token_hashes
 from daskprep.vocabulary.special_symbols import SpecialSymbols
 
 # Larger vocabularies are saved in Parquet files, not in JSON.

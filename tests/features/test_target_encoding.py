@@ -22,7 +22,7 @@ from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
 from daskprep.features import target_encoding
 from daskprep.serving import Encoder
 from daskprep.split.folds import KFold
-from daskprep.summaries import value_sums
+from daskprep.summaries import target_sums
 
 ROWS = 2_000
 TYPES = {"price": "continuous", "sold": "binary", "kind": "multiclass", "label": "binary"}
@@ -330,8 +330,8 @@ def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_alike(table, tmp_
 @pytest.mark.parametrize("spill_bytes", [1 << 26, 1 << 10])
 @pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
 def test_partitions_and_spilling_change_no_byte(table, tmp_path, monkeypatch, npartitions, spill_bytes):
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", spill_bytes)
-    monkeypatch.setattr(value_sums, "GROUP_BYTES", 64 * spill_bytes)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", spill_bytes)
+    monkeypatch.setattr(target_sums, "GROUP_BYTES", 64 * spill_bytes)
 
     def make():
         return dp.Preprocessor({"x": encoding(), "k": encoding("kind", fold_time="day")}, split=dp.RandomSplit())

@@ -8,7 +8,7 @@ import pytest
 
 from daskprep.summaries import Lengths
 from daskprep.summaries.distinct_values import MAX_TEXTS, DistinctValues
-from daskprep.summaries.token_bytes import token_hashes
+from daskprep.summaries.token_counts import token_hashes
 
 LIMIT = 1 << 14
 

@@ -19,10 +19,10 @@ from daskprep.summaries import (
     Rejects,
     Summary,
     TokenCounts,
+    target_sums,
     token_counts,
-    value_sums,
 )
-from daskprep.summaries.value_sums import ValueSums
+from daskprep.summaries.target_sums import ValueSums
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def test_folds_are_repeated_each():
 def test_many_tokens_and_sums_of_folds_spill(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(token_counts, "COMPACT_ENTRIES", limit)
     monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 2)
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", 1)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", 1)
     values = pa.array(["a", "b", "c"]).dictionary_encode()
     sums = ValueSums.of(values, np.zeros(3, np.uint8), 1, {"y": np.ones(3)})
     *cells, few = (TokenCounts.of_cells(values[:tokens]) for tokens in (3, 3, 3, 1))

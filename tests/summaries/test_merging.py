@@ -27,11 +27,10 @@ from daskprep.summaries import (
     TokenCounts,
 )
 from daskprep.summaries import quantiles as quantiles_module
+from daskprep.summaries import target_sums as target_sums_module
 from daskprep.summaries import token_counts as token_counts_module
-from daskprep.summaries import value_sums as value_sums_module
 from daskprep.summaries.base import SummaryT, finite_doubles
-from daskprep.summaries.target_sums import TargetSums
-from daskprep.summaries.value_sums import ValueSums
+from daskprep.summaries.target_sums import TargetSums, ValueSums, split_into_digits
 
 Row = tuple[int, float]
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -113,7 +112,7 @@ KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
     "token counts": (token_counts, arrow_report),
     "number counts": (number_counts, arrow_report),
     "value sums": (value_sums, value_report),
-    "target sums": (lambda rows: TargetSums.of_numbers(doubles(rows), doubles(rows)), lambda s: s),
+    "target sums": (lambda rows: TargetSums.of(doubles(rows), *split_into_digits(doubles(rows))), lambda s: s),
     "class sums": (class_sums, lambda s: s),
     "file sample": (file_sample, lambda s: s),
     "column": (column, column_report),
@@ -127,8 +126,8 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts_module, "COMPACT_CHUNKS", 3)
     monkeypatch.setattr(token_counts_module, "SPILL_ENTRIES", 5)
     monkeypatch.setattr(token_counts_module, "GROUP_ENTRIES", 7)
-    monkeypatch.setattr(value_sums_module, "SPILL_BYTES", 250)
-    monkeypatch.setattr(value_sums_module, "GROUP_BYTES", 2_000)
+    monkeypatch.setattr(target_sums_module, "SPILL_BYTES", 250)
+    monkeypatch.setattr(target_sums_module, "GROUP_BYTES", 2_000)
     monkeypatch.setattr(quantiles_module, "MAX_BUCKETS", 6)
 
 

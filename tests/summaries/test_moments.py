@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskprep.summaries import Moments, WeightedMoments
-from daskprep.summaries.exact import BLOCK_VALUES, GROUP_VALUES, UNIT_BITS
-from daskprep.summaries.moments import sqrt_fraction
+from daskprep.summaries.moments import BLOCK_VALUES, GROUP_VALUES, UNIT_BITS, sqrt_fraction
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 scattered = st.builds(math.ldexp, st.floats(-1, 1), st.integers(-1080, 1020))

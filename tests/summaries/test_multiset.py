@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.summaries import Lengths
-from daskprep.summaries.multiset import count_keys, interpolate, sum_by_key
+from daskprep.summaries.quantiles import count_keys, interpolate, sum_by_key
 
 
 @pytest.mark.parametrize(

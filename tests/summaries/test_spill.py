@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import StorageFullError
-from daskprep.summaries.spill import SHARDS, SpilledCounts, shard_groups, shard_numbers, spill
+from daskprep.summaries.token_counts import SHARDS, SpilledCounts, shard_groups, shard_numbers, spill
 
 
 def test_a_shard_gives_its_tokens_and_their_counts(tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 SMALLEST = 5e-324
 
 
+def sum_numbers(values: np.ndarray, target: np.ndarray) -> TargetSums:
+    """Summarize finite values and the finite target of each."""
+    return TargetSums.of(values, *split_into_digits(target))
+
+
 def by_class(values: list[float], names: list[str], labels: tuple[str, ...]) -> TargetSums:
     return TargetSums.of(np.array(values), np.array([labels.index(name) for name in names], np.int64), labels)
 
@@ -31,10 +36,10 @@ def held(sums: TargetSums) -> list[Fraction]:
 
 def test_of_no_rows_nothing_is_held() -> None:
     none = np.zeros(0)
-    for empty in (TargetSums.of_numbers(none, none), TargetSums.of(none, none.astype(np.int64), ("a",))):
+    for empty in (sum_numbers(none, none), TargetSums.of(none, none.astype(np.int64), ("a",))):
         assert empty == TargetSums()
         assert empty.targets().shape == (0, 0)
-        assert empty + TargetSums.of_numbers(np.ones(1), np.ones(1)) == TargetSums.of_numbers(np.ones(1), np.ones(1))
+        assert empty + sum_numbers(np.ones(1), np.ones(1)) == sum_numbers(np.ones(1), np.ones(1))
 
 
 @pytest.mark.parametrize("values", [[3.0, 1.0, 3.0, 2.0], [1e300, -1e300, 1e300, 5.0], [0.0, -0.5, -0.0, -0.25]])
@@ -63,8 +68,8 @@ def test_buckets_are_those_of_quantiles(values: list[float], most: int) -> None:
         patch.setattr(quantiles, "MAX_BUCKETS", most + 1)
         numbers = np.array(values)
         expected = Quantiles.of(numbers)
-        whole = TargetSums.of_numbers(numbers, numbers)
-        parts = [TargetSums.of_numbers(numbers[i::3], numbers[i::3]) for i in range(3)]
+        whole = sum_numbers(numbers, numbers)
+        parts = [sum_numbers(numbers[i::3], numbers[i::3]) for i in range(3)]
         assert whole.buckets == expected
         assert parts[2] + parts[0] + parts[1] == whole
 
@@ -72,20 +77,20 @@ def test_buckets_are_those_of_quantiles(values: list[float], most: int) -> None:
 @given(st.lists(st.builds(math.ldexp, st.integers(1 - 2**24, 2**24).map(float), st.integers(-9, 9)), min_size=1))
 def test_sums_of_24_bits_are_exact(target: list[float]) -> None:
     for values in (np.zeros(len(target)), np.arange(float(len(target)))):
-        sums = TargetSums.of_numbers(values, np.array(target))
+        sums = sum_numbers(values, np.array(target))
         assert sum(held(sums), Fraction(0)) == sum(map(Fraction, target), Fraction(0))
         assert held(sums * 5) == [5 * one for one in held(sums)]
 
 
 def test_a_target_is_rounded_to_24_bits() -> None:
     target = [1.0 + 2.0**-24, 1.0 + 3 * 2.0**-24, -1.0 - 2.0**-23]
-    sums = TargetSums.of_numbers(np.arange(3.0), np.array(target))
+    sums = sum_numbers(np.arange(3.0), np.array(target))
     assert held(sums) == [1, 1 + Fraction(1, 2**22), -1 - Fraction(1, 2**23)]
 
 
 @pytest.mark.parametrize(("target", "places"), [([0.5], 1), ([3.0, 3.0], 1), ([-1.0, 16.0**4], 5)])
 def test_labels_are_the_places_from_the_lowest_to_the_highest(target: list[float], places: int) -> None:
-    sums = TargetSums.of_numbers(np.zeros(len(target)), np.array(target))
+    sums = sum_numbers(np.zeros(len(target)), np.array(target))
     assert len(sums.labels) == places
     assert (sums + sums).labels == sums.labels
     assert sums.targets().tolist() == [[sum(target) / 16.0 ** max(sums.labels)]]
@@ -94,7 +99,7 @@ def test_labels_are_the_places_from_the_lowest_to_the_highest(target: list[float
 @pytest.mark.parametrize("together", [True, False])
 def test_of_a_target_the_16_highest_places_are_kept(together: bool) -> None:
     target = np.array([16.0**place for place in (3, 3 - 15, 3 - 16, 3 - 40)])
-    parts = [TargetSums.of_numbers(np.zeros(len(one)), one) for one in ([target] if together else np.split(target, 4))]
+    parts = [sum_numbers(np.zeros(len(one)), one) for one in ([target] if together else np.split(target, 4))]
     for ordered in (parts, parts[::-1]):
         sums = sum(ordered, TargetSums())
         assert len(sums.labels) == 16
@@ -107,7 +112,7 @@ def test_some_of_the_rows_are_summed_as_they_are_alone(target: np.ndarray) -> No
     values, (codes, labels, digits) = np.arange(4.0), split_into_digits(target)
     for size in range(1, 5):
         for some in map(list, itertools.combinations(range(4), size)):
-            alone = TargetSums.of_numbers(values[some], target[some])
+            alone = sum_numbers(values[some], target[some])
             assert TargetSums.of(values[some], codes[some], labels, digits[some]) == alone
 
 
@@ -120,16 +125,16 @@ def test_digits_stand_at_the_places_from_the_lowest_to_the_highest() -> None:
 
 def test_zeros_among_tiny_targets_leave_these_as_they_are() -> None:
     values, target = np.arange(3.0), np.array([2.0**-900, 0.0, -3 * 2.0**-901])
-    whole = TargetSums.of_numbers(values, target)
+    whole = sum_numbers(values, target)
     assert held(whole) == [Fraction(one) for one in target.tolist()]
-    parts = [TargetSums.of_numbers(values[i : i + 1], target[i : i + 1]) for i in range(3)]
+    parts = [sum_numbers(values[i : i + 1], target[i : i + 1]) for i in range(3)]
     assert parts[1] + parts[0] + parts[2] == whole
     assert parts[0] + (parts[2] + parts[1]) == whole
 
 
 def test_sums_beyond_the_doubles_are_told_by_the_largest_place() -> None:
     target = np.array([1.5e308, 1.5e308, -1.0])
-    sums = TargetSums.of_numbers(np.array([1.0, 1.0, 2.0]), target)
+    sums = sum_numbers(np.array([1.0, 1.0, 2.0]), target)
     (first,), (second,) = sums.targets().tolist()
     assert math.isclose(first * (16.0 ** max(sums.labels) / 2), 1.5e308, rel_tol=2.0**-23)
     assert second == 0.0

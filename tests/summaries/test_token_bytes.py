@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.summaries.spill import SHARDS, shard_numbers
-from daskprep.summaries.token_bytes import CHUNK_TOKENS, LONG_TOKEN_BYTES, argsort_bytes, token_hashes
+from daskprep.summaries.token_counts import (
+    CHUNK_TOKENS,
+    LONG_TOKEN_BYTES,
+    SHARDS,
+    argsort_bytes,
+    shard_numbers,
+    token_hashes,
+)
 
 # Computed once by this code; never change them.
 GOLDEN = [0, 3764562023654139118, 17316911634776423582, 5209615563161901568, 12466213861218000260]

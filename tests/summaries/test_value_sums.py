@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.summaries import value_sums
-from daskprep.summaries.value_sums import DIGIT_BITS, MAX_POSITIONS, SumTable, ValueSums
+from daskprep.summaries import target_sums
+from daskprep.summaries.target_sums import DIGIT_BITS, MAX_POSITIONS, SumTable, ValueSums
 
 FOLDS = 2
 
@@ -130,10 +130,10 @@ def test_chunks_are_added_up_where_that_takes_no_more_than_may_be(
 ) -> None:
     two = counted(["a", "b", "c"]) + counted(["b", "d"])
     added_bytes = 5 * (32 + 8 * 2 * FOLDS)
-    monkeypatch.setattr(value_sums, "GROUP_BYTES", added_bytes)
+    monkeypatch.setattr(target_sums, "GROUP_BYTES", added_bytes)
     [chunk] = two.limit_memory(str(tmp_path)).chunks
     assert chunk.values.to_pylist() == ["a", "b", "c", "d"]
-    monkeypatch.setattr(value_sums, "GROUP_BYTES", added_bytes - 1)
+    monkeypatch.setattr(target_sums, "GROUP_BYTES", added_bytes - 1)
     assert two.limit_memory(str(tmp_path)).chunks == two.chunks
     assert len(two.limit_memory(None).chunks) == 1
     assert not list(tmp_path.iterdir())
@@ -149,10 +149,10 @@ def test_what_is_added_up_already_is_not_copied(tmp_path: Path) -> None:
 def test_more_bytes_than_may_be_in_memory_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = counted(["a", "b"])
     nbytes = one.chunks[0].values.nbytes + 2 * 2 * FOLDS  # of int8
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", nbytes)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", nbytes)
     assert one.limit_memory(str(tmp_path)).chunks
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", nbytes - 1)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", nbytes - 1)
     assert one.limit_memory(None).chunks
     spilled = one.limit_memory(str(tmp_path))
     assert (spilled.chunks, len(spilled.spilled), len(list(tmp_path.iterdir()))) == ((), 1, 1)
@@ -163,8 +163,8 @@ def test_more_bytes_than_may_be_in_memory_spill(tmp_path: Path, monkeypatch: pyt
 
 
 def test_chunks_too_large_to_be_added_up_spill_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", 1)
-    monkeypatch.setattr(value_sums, "GROUP_BYTES", 100)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", 1)
+    monkeypatch.setattr(target_sums, "GROUP_BYTES", 100)
     summary = (counted(["a", "b"]) + summed([("b", 1, 2.0**70)])).limit_memory(str(tmp_path))
     assert [(len(one.labels), one.file.entries) for one in summary.spilled] == [(2, 2), (2, 1)]
     assert found(summary) == expected([("a", 0, 1.0), ("b", 0, 1.0), ("b", 1, 2.0**70)])
@@ -173,7 +173,7 @@ def test_chunks_too_large_to_be_added_up_spill_each(tmp_path: Path, monkeypatch:
 def test_little_is_spilled_and_read_within_the_usual_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = (counted(["a", "b"]) + counted(["b"])).limit_memory(str(tmp_path))
     assert not summary.spilled
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", 0)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
     [part] = summary.limit_memory(str(tmp_path)).parts()
     assert sorted(zip(part.values.to_pylist(), part.sums_by_fold("rows", 0)[:, 0], strict=True)) == [
         ("a", 1.0),
@@ -182,10 +182,10 @@ def test_little_is_spilled_and_read_within_the_usual_limits(tmp_path: Path, monk
 
 
 def test_files_are_read_in_parts_of_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", 0)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
     values = [f"value {number}" for number in range(1600)]
     summary = counted(values).limit_memory(str(tmp_path))
-    monkeypatch.setattr(value_sums, "GROUP_BYTES", 40 * (32 + 8 * 2 * FOLDS))
+    monkeypatch.setattr(target_sums, "GROUP_BYTES", 40 * (32 + 8 * 2 * FOLDS))
     parts = list(summary.parts())
     assert len(parts) == 1600 // 40
     assert max(len(part.values) for part in parts) < 80  # values are in shards by a hash, so not just as many in each
@@ -193,13 +193,13 @@ def test_files_are_read_in_parts_of_so_many_bytes(tmp_path: Path, monkeypatch: p
 
 
 def test_parts_share_no_value_and_have_the_same_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", 0)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
     folder = str(tmp_path)
     files = [summed([(f"value {number}", 0, 1.0) for number in range(300)])]
     files += [summed([(f"value {number}", 1, 2.0**70) for number in range(290, 310)])]
     memory = summed([("value 0", 1, -0.25), ("in memory", 0, 5.0)])
     summary = files[0].limit_memory(folder) + memory + files[1].limit_memory(folder) * 2
-    monkeypatch.setattr(value_sums, "GROUP_BYTES", 200)  # two values at a time
+    monkeypatch.setattr(target_sums, "GROUP_BYTES", 200)  # two values at a time
     parts = list(summary.parts())
     assert {part.labels for part in parts} == {(("rows", 0), ("y", -1), ("y", 0), ("y", 2))}
     values = [value for part in parts for value in part.values.to_pylist()]
@@ -213,7 +213,7 @@ def test_parts_share_no_value_and_have_the_same_labels(tmp_path: Path, monkeypat
 def test_sums_in_memory_and_in_files_are_multiplied(
     times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(value_sums, "SPILL_BYTES", 0)
+    monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
     rows = [("a", 0, 0.1), ("b", 1, -3.0)]
     summary = summed(rows).limit_memory(str(tmp_path)) + summed(rows[:1])
     assert found(summary * times) == expected([*rows, rows[0]] * times)
