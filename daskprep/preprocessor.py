@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.column_types import InferredFeatures, infer_source
-from daskprep.column_types.styles import Style
+from daskprep.column_types.inferring import Style
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints

@@ -1,12 +1,13 @@
-"""`daskprep inspect`: the contents of a dataset as text, JSON or an HTML report."""
+"""`daskprep inspect` and `decode`: the contents of a dataset as text, JSON or an HTML report, and rows as values."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ from daskprep.cli.console import show
 from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from daskprep.cli.row_files import RowFormat
     from daskprep.features import Learned
 
 _HEAD_TOKENS = 10
@@ -138,3 +140,44 @@ def _describe_vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str,
             head, counts = vocabulary.tokens[:_HEAD_TOKENS].to_pylist(), vocabulary.frequencies
             tokens = [{"token": token, "id": i, "frequency": int(counts[i])} for i, token in enumerate(head)]
             yield output.name, {"size": len(vocabulary), "head": tokens}
+
+
+@click.command(short_help="Print rows as human-readable values.")
+@options.dataset
+@click.option("--split", default="train", show_default=True, metavar="NAME", help="Split to print.")
+@click.option("--rows", type=click.IntRange(min=0), metavar="N", help="Number of rows to print. [all]")
+@click.option("--column", "columns", multiple=True, metavar="NAME", help="Feature to print. Repeatable. [all]")
+@click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet"]), help="[by the name of FILE, or csv]")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="[standard output]")
+@options.fold
+@options.storage
+def decode(
+    dataset: str,
+    *,
+    fold: int | None,
+    split: str,
+    rows: int | None,
+    columns: Sequence[str],
+    kind: RowFormat | None,
+    output: str | None,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Print the rows of a DATASET as human-readable values.
+
+    \b
+    daskprep decode listings.dp --rows 5
+    daskprep decode listings.dp --split test --column city --column price --format json
+    daskprep decode listings.dp -o listings.parquet
+
+    Rows are read block by block, so the dataset may be larger than memory. JSON output is one array with a row per
+    line. In CSV, lists are JSON. Images and audio are printed as paths or sizes; Parquet contains their bytes.
+    """
+    output = None if output == "-" else output
+    kinds_by_suffix: dict[str, RowFormat] = {".json": "json", ".parquet": "parquet"}
+    kind = kind or kinds_by_suffix.get(Path(output or "").suffix.lower(), "csv")
+    if kind == "parquet" and output is None:
+        raise click.UsageError("Parquet cannot be printed: use -o FILE")
+    opened = options.open_dataset(dataset, fold=fold, allow_folded=False, storage_options=storage_options)
+    from daskprep.cli.row_files import decode_tables, write_rows
+
+    write_rows(decode_tables(opened[split], columns, rows), kind, output, storage_options)

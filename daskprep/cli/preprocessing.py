@@ -1,19 +1,88 @@
-"""`daskprep preprocess`: fit on files and write a dataset."""
+"""`daskprep infer` and `preprocess`: guess the feature type of each column, and fit on files and write a dataset."""
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 import daskprep as dp
 from daskprep.cli import options
-from daskprep.cli.console import print_message, resumable, show, show_write_result
+from daskprep.cli.console import format_line, print_message, resumable, show, show_write_result
+from daskprep.display.words import format_bytes, format_count
+from daskprep.errors import ColumnError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from daskprep.column_types import InferredFeatures
+    from daskprep.sources import Source
+
+
+@click.command(short_help="Guess column types, as a configuration.")
+@click.argument("data", nargs=-1, required=True, type=click.Path())
+@options.targets
+@options.style
+@options.files
+@options.workers
+@options.storage
+@options.quiet
+def infer(
+    data: Sequence[str],
+    *,
+    targets: Sequence[str],
+    style: Literal["network", "linear", "trees"] | None,
+    read_options: Mapping[str, Any],
+    workers: AbstractContextManager[None],
+    storage_options: Mapping[str, Any] | None,
+    progress: bool | None,
+) -> None:
+    """Guess the feature types of the columns of DATA from all rows, and print a configuration.
+
+    A comment above each column states the reason. Check the file, correct wrong guesses, and pass it to preprocess.
+
+    \b
+    daskprep infer listings.csv --target sold --style network > listings.yaml
+    daskprep preprocess listings.yaml listings.csv -o listings.dp
+    """
+    options.check_paths(data)
+    from daskprep.sources import as_source
+
+    with workers:
+        source = as_source(options.one_or_list(data), storage_options=storage_options, **read_options)
+        inferred = dp.infer_features(source, targets=targets, style=style, progress=progress)
+    click.echo(_as_yaml(inferred, targets), nl=False)
+
+
+def _as_yaml(inferred: InferredFeatures, targets: Sequence[str]) -> str:
+    """Return a configuration as YAML, with a comment above each column."""
+    from daskprep.config import write_config
+
+    config = write_config(inferred, dp.RandomSplit(), targets=list(dict.fromkeys(targets)))
+    skipped = [f"# Left out: {format_line(f'{name}: {reason}')}\n" for name, reason in inferred.skipped.items()]
+    parts = []
+    for key in ("input_features", "output_features"):
+        entries = [_comment_entry(entry, inferred.reasons[entry["name"]]) for entry in config.get(key, [])]
+        parts += [f"{key}:\n", *entries] if entries else [f"{key}: []\n"] * (key in config)
+    parts += [*skipped, "# Which rows are for training; split: null trains on all of them.\n"]
+    return "".join([*parts, _dump_yaml({"preprocessing": config["preprocessing"]})])
+
+
+def _comment_entry(entry: Mapping[str, Any], reason: str) -> str:
+    # `format_line` removes all line breaks of YAML, which would end the comment.
+    return textwrap.indent(f"# {format_line(reason)}\n{_dump_yaml([entry])}", "  ")
+
+
+def _dump_yaml(value: Any) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
 
 
 @click.command(short_help="Fit on files and write a dataset.")
@@ -93,9 +162,7 @@ def preprocess(
         split = prep._resolve_split(rows)
         source = plan_source(rows, prep._columns(prep._validate_features(), split), memory, read_options)
         if dry_run:
-            from daskprep.cli.planning import plan_lines
-
-            click.echo("\n".join([*plan_lines(prep, source, output), ""]))
+            click.echo("\n".join([*_plan_lines(prep, source, output), ""]))
             show(describe(prep._feature_specs, {}, split, prep.balance, prep._target_names, prep.sample))
         elif output is None or skip_save:
             prep.fit(source, progress=progress)
@@ -148,3 +215,53 @@ def _make_preprocessor(
     config_source = sys.stdin.read() if config == "-" else config if "://" in config else Path(config)
     prep = dp.Preprocessor.from_config(config_source)
     return prep if weight is None else prep.set_params(weight=weight)
+
+
+_SAMPLE_ROWS = 10_000
+
+
+def _plan_lines(prep: dp.Preprocessor, source: Source, output: str | None) -> list[str]:
+    """Return the plan of a write as lines of text, estimated by a fit on the first rows of one partition."""
+    from daskprep.passes.assignment import take_sample
+    from daskprep.sources import TableSource
+    from daskprep.writing.memory import MemoryLimit
+    from daskprep.writing.plan import choose_layout
+
+    source = take_sample(source, prep.sample, prep.sample_seed)
+    sizes = [fragment.nbytes for fragment in source.fragments]
+    number, sample = _read_first_rows(source)
+    if source.row_counts is not None:
+        rows, qualifier, note = sum(source.row_counts), "", ""
+    else:
+        rows = round(sample.num_rows * sum(sizes) / max(sizes[number], 1))
+        qualifier, note = "about ", ", estimated from one partition"
+    prep = dp.Preprocessor(prep._feature_specs).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
+    # All rows count as training rows; lengths that the sample underestimates make stored rows longer than planned.
+    layout = choose_layout(prep.features_, prep.learned_, {"train": rows})
+    limit, stored_bytes = MemoryLimit.from_size(1), rows * layout.row_bytes
+    files, blocks = (
+        format_count(len(source.files), f"{source.format} file".strip()),
+        format_count(layout.blocks("train"), "block"),
+    )
+    partitions = f"{format_count(source.npartitions, 'partition')} of up to {format_bytes(max(sizes))}"
+    return [
+        f"reads    {files}: {format_bytes(sum(sizes))} of rows in memory, in {partitions}",
+        f"rows     {qualifier}{rows:,}{note}; before rows are dropped or balanced",
+        f"writes   {output or 'nothing, because -o is missing'}",
+        f"dataset  about {format_bytes(stored_bytes)} before compression: {layout.row_bytes:,} bytes a row, "
+        f"in {blocks} of {format_count(layout.block_rows, 'row')}",
+        f"scratch  up to about {format_bytes(sum(sizes) + stored_bytes)} more until the dataset is complete",
+        f"memory   up to {format_bytes(limit.required_bytes(max(sizes)))} for "
+        f"{format_count(limit.threads, 'thread')} of {format_count(limit.processes, 'process', 'processes')}; "
+        "--memory sets a limit",
+        "Nothing was written.",
+    ]
+
+
+def _read_first_rows(source: Source) -> tuple[int, pa.Table]:
+    """Return the number and the table of the first partition that has rows."""
+    for number in range(source.npartitions):
+        table = source.read(number, source.columns)
+        if table.num_rows:
+            return number, table
+    raise ColumnError("the data has no rows: there is nothing to write")

@@ -11,11 +11,9 @@ from click.shell_completion import get_completion_class
 
 from daskprep import __version__
 from daskprep.cli.console import print_message, warnings_as_lines
-from daskprep.cli.decoding import decode
 from daskprep.cli.demo import demo
-from daskprep.cli.inferring import infer
-from daskprep.cli.inspecting import inspect
-from daskprep.cli.preprocessing import preprocess
+from daskprep.cli.inspecting import decode, inspect
+from daskprep.cli.preprocessing import infer, preprocess
 from daskprep.cli.upkeep import cache, repair, verify
 from daskprep.errors import DaskprepError
 

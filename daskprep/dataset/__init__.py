@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from daskprep.dataset.dataset import Dataset, FoldedDataset
-from daskprep.dataset.opening import open_dataset
+from daskprep.dataset.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage

@@ -22,8 +22,7 @@ from daskprep.display.words import format_bytes, format_count, format_share, joi
 from daskprep.errors import ConfigError, with_attribute_hints
 from daskprep.features import Learned
 from daskprep.report.charts import Bars, Chart, Histogram, draw, draw_bar, draw_legend, draw_table
-from daskprep.report.findings import SummariesByOutput, summarize_findings
-from daskprep.report.measures import Column, RowSample
+from daskprep.report.findings import Column, RowSample, SummariesByOutput, summarize_findings
 from daskprep.report.reporters import choose_reporter, count_source_rows, gather, list_columns
 from daskprep.storage import Folder
 from daskprep.storage.arrays import folder_name

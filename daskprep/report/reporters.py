@@ -20,7 +20,7 @@ from daskprep.features.base import SemanticType
 from daskprep.features.binary import Binary, LearnedBinary
 from daskprep.media.decoding import Failure
 from daskprep.media.pixels import encode_png
-from daskprep.report import measures
+from daskprep.report import findings
 from daskprep.report.charts import (
     Band,
     Bars,
@@ -33,7 +33,7 @@ from daskprep.report.charts import (
     bin_numbers,
     make_formatter,
 )
-from daskprep.report.measures import ClassTally, Column, DateTally, H3Tally, PositionSums, RowSample, TokenTally
+from daskprep.report.findings import ClassTally, Column, DateTally, H3Tally, PositionSums, RowSample, TokenTally
 from daskprep.steps.base import MISSING
 from daskprep.storage.arrays import ROW_ID
 from daskprep.summaries import Quantiles
@@ -212,7 +212,7 @@ def _show_numbers(column: Column, by_split: Mapping[str, Quantiles]) -> list[Cha
     """Return a histogram of numbers by split, and a table of their mean and quartiles."""
     format_number, _ = make_formatter([one.values() for one in by_split.values()])
     rows = [["", *by_split]]
-    rows.append(["mean", *(format_number(measures.compute_mean(one)) for one in by_split.values())])
+    rows.append(["mean", *(format_number(findings.compute_mean(one)) for one in by_split.values())])
     for fraction, name in _QUARTILES:
         rows.append([name, *(format_number(one.quantile(fraction)) for one in by_split.values())])
     return [bin_numbers("Values", by_split), TableChart(title="Summary", rows=rows)]
@@ -299,17 +299,17 @@ def _show_other(column: Column, by_split: BySplit) -> list[Chart]:
 
 
 REPORTERS: Mapping[SemanticType, ColumnReporter] = {
-    "numbers": ColumnReporter(_show_numbers, measures.measure_numbers),
-    "classes": ColumnReporter(_show_classes, measures.count_classes),
-    "tokens": ColumnReporter(partial(_show_tokens, title="Tokens of a row"), measures.count_tokens),
-    "sets": ColumnReporter(partial(_show_tokens, share_of_rows=True), measures.count_tokens),
-    "bags": ColumnReporter(_show_tokens, measures.count_tokens),
-    "series": ColumnReporter(_show_positions, measures.measure_positions),
-    "dates": ColumnReporter(_show_dates, measures.count_dates),
-    "places": ColumnReporter(_show_h3_cells, measures.count_h3_cells),
+    "numbers": ColumnReporter(_show_numbers, findings.measure_numbers),
+    "classes": ColumnReporter(_show_classes, findings.count_classes),
+    "tokens": ColumnReporter(partial(_show_tokens, title="Tokens of a row"), findings.count_tokens),
+    "sets": ColumnReporter(partial(_show_tokens, share_of_rows=True), findings.count_tokens),
+    "bags": ColumnReporter(_show_tokens, findings.count_tokens),
+    "series": ColumnReporter(_show_positions, findings.measure_positions),
+    "dates": ColumnReporter(_show_dates, findings.count_dates),
+    "places": ColumnReporter(_show_h3_cells, findings.count_h3_cells),
     "images": ColumnReporter(sample_images),
     "sounds": ColumnReporter(sample_audio),
-    "others": ColumnReporter(_show_other, measures.measure_other),
+    "others": ColumnReporter(_show_other, findings.measure_other),
 }
 
 

@@ -16,7 +16,7 @@ import pytest
 import daskprep as dp
 from daskprep.cli import main
 from daskprep.report.charts import bin_numbers, draw
-from daskprep.report.measures import compute_mean, measure_other
+from daskprep.report.findings import compute_mean, measure_other
 from daskprep.report.reporters import _show_other, gather, list_columns
 from daskprep.summaries import Quantiles
 

@@ -12,9 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import daskprep as dp
-from daskprep.report import measures, reporters
-from daskprep.report.findings import measure_drift
-from daskprep.report.measures import ClassTally, RowSample, associate, find_leaks, score_predictors
+from daskprep.report import findings, reporters
+from daskprep.report.findings import ClassTally, RowSample, associate, find_leaks, measure_drift, score_predictors
 from daskprep.report.reporters import gather, list_columns
 from daskprep.summaries import Quantiles
 
@@ -113,7 +112,7 @@ def test_the_strength_of_ranks_is_that_of_pandas(told):
 
 
 def test_a_sample_is_random_rows_of_all_blocks_however_they_are_read(told, monkeypatch):
-    monkeypatch.setattr(measures, "SAMPLE_ROWS", 100)
+    monkeypatch.setattr(findings, "SAMPLE_ROWS", 100)
     rows = sampled(told)
     whole = told["train"].read("noise")["noise"].astype(float).tolist()
     places = [whole.index(one) for one in rows["noise"]]

@@ -11,7 +11,7 @@ import daskprep as dp
 from daskprep.dataset.split import Split
 from daskprep.features import FEATURES
 from daskprep.report import reporters
-from daskprep.report.measures import measure_positions
+from daskprep.report.findings import measure_positions
 from daskprep.report.reporters import (
     REPORTERS,
     _draw_wave,
