@@ -8,8 +8,8 @@ from typing import Any
 
 from daskprep import training
 from daskprep.errors import ConfigError
-from daskprep.loader.ranks import Ranks
-from daskprep.training.stages import ROLES, STAGES_BY_ROLE
+from daskprep.loader.batch_iterator import Ranks
+from daskprep.training.manager import ROLES, STAGES_BY_ROLE
 
 try:
     from lightning.pytorch import LightningDataModule, Trainer

@@ -14,10 +14,9 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ColumnError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import all_outputs, kind_with_article
-from daskprep.loader.audit import RowTally
 from daskprep.loader.augment import Steps, augment_batch
 from daskprep.loader.groups import Group
-from daskprep.loader.pipeline import Window
+from daskprep.loader.pipeline import RowTally, Window
 from daskprep.options import SharedOptions
 from daskprep.permutation import Integers
 from daskprep.steps.base import MISSING

@@ -17,21 +17,24 @@ from daskprep.dataset import Split
 from daskprep.display.tables import settings_card
 from daskprep.display.words import escape_unprintable, format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, warn
-from daskprep.loader.audit import RowTally
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batch_iterator import BatchIterator, refuse_collation, refuse_sharing
+from daskprep.loader.batch_iterator import (
+    BatchIterator,
+    check_same_options,
+    check_state,
+    refuse_collation,
+    refuse_sharing,
+)
 from daskprep.loader.batches import BatchBuilder, make_expanders, select_outputs
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, max_prefetch_size
 from daskprep.loader.device import DeviceTransfer, make_cuda_stream
 from daskprep.loader.files import FileBlocks, LoaderTimes
 from daskprep.loader.groups import Buffers, Group, group_outputs
-from daskprep.loader.joining import Documents, PackingPosition
 from daskprep.loader.media import Medium
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
-from daskprep.loader.packing import Packer, Packing, check_options, documents_per_batch
+from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition, check_options, documents_per_batch
 from daskprep.loader.packing import check_packing_state as check_packed
-from daskprep.loader.pipeline import Pipeline, Settings
-from daskprep.loader.ranks import check_rows_left, check_same_options, check_state
+from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource
 from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
@@ -207,7 +210,7 @@ class Loader(BatchIterator):
         base = 0 if self.overfit_batches is not None else self._rows_yielded
         schedule = self._make_schedule(base)
         if not self.drop_last:
-            check_rows_left(self._rows - base, schedule.world_size, self.epoch)
+            self._check_rows_left(self._rows - base)
         total = len(schedule) if self.overfit_batches is None else min(len(schedule), self.overfit_batches)
         first = self._first_batch + (offset - self._first_batch) % step
         batches = range(first, total, step)

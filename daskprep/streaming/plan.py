@@ -1,27 +1,192 @@
-"""Plan of a stream, made before the first partition is encoded: contexts and numbers of rows of all partitions."""
+"""Plan of a stream before the first partition is encoded: outputs, their encoding, contexts and rows of partitions."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
 
 from daskprep import partitions
 from daskprep.balance import Balance
 from daskprep.display.words import format_count, join_names
-from daskprep.errors import ColumnError, ConfigError, warn
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.features import Feature
+from daskprep.features.arrays import empty_outputs
+from daskprep.features.base import all_outputs
+from daskprep.features.media import MediaFeature
+from daskprep.loader.batches import BatchFormat, select_outputs
+from daskprep.loader.groups import Group, group_outputs
+from daskprep.media.decoding import MediaDecoder
+from daskprep.options import SharedOptions
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import add_first_rows, fold_columns
-from daskprep.passes.engine import PartitionReader
-from daskprep.passes.table import PartitionContext
+from daskprep.passes.engine import PartitionReader, Pass
+from daskprep.passes.table import PartitionContext, source_columns
 from daskprep.permutation import Integers
-from daskprep.sources import Source
+from daskprep.sources import FileSource, PreparedSource, Source
+from daskprep.sources.composed import ComposedSource
+from daskprep.sources.frames import PandasSource
 from daskprep.split import Splitter
+from daskprep.state import state_files
+from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.streaming.encoding import Encoding, select_own_rows
 from daskprep.writing.placement import SPLITS, Placement
+from daskprep.writing.recipe import Recipe
 
 _MAX_NAMED = 5
+# Per row, in addition to its outputs: its row numbers in the split and in the source, and its slot in the window.
+_ROW_BYTES = 24
+_FINGERPRINT_ROWS = 100
+
+
+@dataclass(frozen=True)
+class StreamContents:
+    """The outputs of a stream, and how they are encoded.
+
+    Attributes
+    ----------
+    recipe : Recipe
+        The encoding.
+    source : Source
+        The rows.
+    split : str
+        Split whose rows are yielded.
+    columns : tuple of str
+        Outputs of the batches, targets included.
+    decode_on : {"trainer", "workers"}
+        Where images and audio are decoded.
+    row_ids : bool
+        Whether batches contain row numbers.
+    """
+
+    recipe: Recipe
+    source: Source
+    split: str
+    columns: tuple[str, ...]
+    decode_on: Literal["trainer", "workers"]
+    row_ids: bool
+
+    @property
+    def learned(self) -> Mapping[str, Any]:
+        return cast("Mapping[str, Any]", self.recipe.learned)
+
+    @cached_property
+    def outputs(self) -> list[Output]:
+        """The outputs with type and shape; media to decode in this process also have the estimated bytes of a cell."""
+        outputs = {}
+        for name, feature in self.recipe.features.items():
+            learned = self.learned[name]
+            as_cells = isinstance(feature, MediaFeature) and self.decode_on == "trainer"
+            file_bytes = max(1, learned.file_bytes) if as_cells else None
+            for output, array in empty_outputs({name: feature}, self.learned).items():
+                cell_bytes = file_bytes if output == name else None
+                outputs[output] = Output(output, str(array.dtype), array.shape[1:], cell_bytes)
+        return [outputs[name] for name in self.columns]
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The features of the outputs."""
+        names = {output.name for output in self.outputs}
+        return {
+            name: feature
+            for name, feature in self.recipe.features.items()
+            if any(name + suffix in names for suffix in all_outputs(feature))
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the outputs in batches."""
+        names = [output.name for output in self.outputs]
+        return [*names, ROW_ID.name] if self.row_ids else names
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """Groups of outputs, and of row numbers if they are needed, that share an array."""
+        groups = group_outputs(self.outputs)
+        # Row numbers also identify media that cannot be decoded, in errors and warnings.
+        return [Group((ROW_ID,)), *groups] if self.row_ids or any(group.stores_cells for group in groups) else groups
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in a window."""
+        return _ROW_BYTES + sum(output.stored_bytes for output in self.outputs)
+
+    def job(self, plan: StreamPlan, digest: str) -> partitions.Job:
+        """Return the job that encodes partitions; `digest` identifies the stream."""
+        features = self.features
+        groups = [tuple(output.name for output in group.outputs) for group in self.groups]
+        learned = {name: self.learned[name] for name in {**features, **plan.dropping}}
+        decodes = self.decode_on == "workers"
+        encoding = Encoding(features, dict(plan.dropping), learned, SPLITS[self.split], groups, decodes)
+        one = Pass("stream", encoding, {**plan.dropping, **features}, plan.columns)
+        work, rows = PartitionReader(self.source).work(one, plan.contexts), self.source.identity()
+        key = None
+        if rows is not None:
+            facts = [digest, self.split, groups, decodes, work.columns, rows]
+            key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        return partitions.Job(work, select_own_rows, key)
+
+    def decoder(self, name: str) -> MediaDecoder:
+        """Return a decoder for the images or audio of the output `name`, after importing its packages."""
+        decoder = cast("MediaFeature", self.recipe.features[name]).decoder(self.learned[name])
+        decoder.prepare()
+        return decoder
+
+
+def select_stream_outputs(recipe: Recipe, options: SharedOptions) -> tuple[list[str], BatchFormat]:
+    """Return the outputs of batches, and the form of batches, or raise ConfigError for an unknown name."""
+    names = [name + suffix for name, feature in recipe.features.items() for suffix in all_outputs(feature)]
+
+    def check(name: str) -> None:
+        if name not in names:
+            raise ConfigError(f'no output "{name}".{did_you_mean(name, names)} Outputs are: {", ".join(names)}')
+
+    return select_outputs(options, names, check, recipe.features, recipe.targets)
+
+
+def digest_stream(recipe: Recipe, plan: StreamPlan) -> str:
+    """Return a digest of the fitted state and of the rows per partition, the same in every process."""
+    digest = hashlib.sha256()
+    for name, data in sorted(state_files(recipe.describe(recipe.learned)).items()):
+        digest.update(f"{name} {len(data)} ".encode())
+        digest.update(data)
+    digest.update(np.array(plan.placement.source_rows, np.int64).tobytes())
+    digest.update(plan.placement.counts.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint_source(source: Source, features: Mapping[str, Feature]) -> str | None:
+    """Return a digest that distinguishes sources with the same number of rows, or None if there is no basis for one.
+
+    For files, it covers sizes and modification times, but not paths. For a frame in memory, it covers the start of a
+    sample of cells, except images and audio, which would have to be written to files. For separate splits and samples,
+    it combines the digests of their sources.
+    """
+    raw = source.raw if isinstance(source, PreparedSource) else source
+    if isinstance(raw, FileSource):
+        facts: Any = [[stamp for _, *stamp in raw.fingerprint()], str(raw.settings)]
+    elif isinstance(source, PandasSource):
+        features = {name: feature for name, feature in features.items() if not isinstance(feature, MediaFeature)}
+        # A frame that is one of several separate splits has no column for the split.
+        present = set(source.columns)
+        sample = source.sample([name for name in source_columns(features) if name in present], _FINGERPRINT_ROWS)
+        # Arrow formats all types, in bounded time; Python objects cannot represent the range of Arrow's timestamps.
+        facts = [
+            column.to_string(window=_FINGERPRINT_ROWS, container_window=_FINGERPRINT_ROWS) for column in sample.columns
+        ]
+    elif isinstance(raw, ComposedSource):
+        facts = {name: fingerprint_source(member, features) for name, member in raw.sources.items()}
+        if not any(facts.values()):
+            return None
+    else:
+        return None
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

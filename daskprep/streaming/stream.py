@@ -15,19 +15,29 @@ from daskprep.display.tables import settings_card
 from daskprep.display.words import format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batch_iterator import BatchIterator, refuse_collation, refuse_sharing
+from daskprep.loader.batch_iterator import (
+    BatchIterator,
+    check_same_options,
+    check_state,
+    refuse_collation,
+    refuse_sharing,
+)
 from daskprep.loader.batches import BatchBuilder, make_expanders
 from daskprep.loader.device import DeviceTransfer
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
-from daskprep.loader.ranks import check_rows_left, check_same_options, check_state
 from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
 from daskprep.passes.fitting import with_base_folders
 from daskprep.sources import Source
-from daskprep.streaming.contents import StreamContents, digest_stream, fingerprint_source, select_stream_outputs
 from daskprep.streaming.order import StreamOrder, check_window
-from daskprep.streaming.plan import plan_stream
+from daskprep.streaming.plan import (
+    StreamContents,
+    digest_stream,
+    fingerprint_source,
+    plan_stream,
+    select_stream_outputs,
+)
 from daskprep.streaming.windows import StreamTimes, WindowBlocks
 from daskprep.writing.memory import parse_bytes
 from daskprep.writing.placement import SPLITS
@@ -164,7 +174,7 @@ class Stream(BatchIterator):
         if self._begun:
             self._go_to(self.epoch + 1)
         if not self.drop_last:
-            check_rows_left(self._rows - self._rows_yielded, self.world_size, self.epoch)
+            self._check_rows_left(self._rows - self._rows_yielded)
         self._current_iteration = iteration = object()
         # The state may be from a stream with more epochs.
         stop = None if self.epochs is None else max(self.epoch + 1, self._first_epoch + self.epochs)

@@ -10,14 +10,22 @@ from typing import Any, Self
 
 from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.loader.ranks import Ranks
+from daskprep.loader.batch_iterator import Ranks
 from daskprep.options import check_count
 from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.configured import configure_managers, resolve
-from daskprep.training.examples import Examples, process_examples
-from daskprep.training.manager import Manager
-from daskprep.training.prepared import PreparedData, run_on_first_rank
-from daskprep.training.stages import ROLES, ROLES_BY_STAGE, STAGES, STAGES_BY_ROLE, LoaderNames, parse_role, parse_stage
+from daskprep.training.examples import Examples, PreparedData, process_examples, run_on_first_rank
+from daskprep.training.manager import ROLES, STAGES, STAGES_BY_ROLE, Manager, parse_role, parse_stage
+
+# The roles of the loaders that a stage needs.
+_ROLES_BY_STAGE = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
+
+
+class LoaderNames(dict[str, list[str]]):
+    """Names of loaders by role, in the order of the managers; stages of Lightning are also accepted as keys."""
+
+    def __missing__(self, name: str) -> list[str]:
+        return self[parse_role(name)]
 
 
 class DataModule:
@@ -178,12 +186,12 @@ class DataModule:
             "fit", "validate", "test" or "predict".
         """
         stage = parse_stage(stage)
-        for role in ROLES_BY_STAGE[stage]:
+        for role in _ROLES_BY_STAGE[stage]:
             self._stage_by_role[role] = stage
             self._opened[role] = {
                 name: self._open(role, name, manager) for name, manager in self._managers_of(role).items()
             }
-        if "train" in ROLES_BY_STAGE[stage] and self._state is not None:
+        if "train" in _ROLES_BY_STAGE[stage] and self._state is not None:
             self._train_batches.load_state_dict(self._state)
             self._state = None
 

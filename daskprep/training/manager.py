@@ -1,4 +1,4 @@
-"""The definition of one loader of a training run."""
+"""The definition of one loader of a training run; the names of stages and of the roles of loaders in them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any, Unpack
 from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
-from daskprep.loader.ranks import Ranks
+from daskprep.loader.batch_iterator import Ranks
 from daskprep.options import LoaderOptions
 from daskprep.training.batches import BatchSource
 from daskprep.training.configured import check_callables
-from daskprep.training.examples import Examples, check_examples, is_encoded, is_indexable, is_stream
-from daskprep.training.prepared import PreparedData
-from daskprep.training.stages import parse_stages
+from daskprep.training.examples import Examples, PreparedData, check_examples, is_encoded, is_indexable, is_stream
 
 # The default split of each role; prediction has none.
 _SPLIT_BY_ROLE = {"train": "train", "val": "validation", "test": "test"}
@@ -26,6 +24,42 @@ _OPTIONS_ELSEWHERE = {
     "prepare": "data=lambda: prep.fit_write(dp.prepared(frame, function), path), or data: {files: ..., prepare: ...}",
     "overfit_batches": "DataModule(overfit_batches=...), which is for all loaders",
 }
+
+ROLES = ("train", "val", "test", "predict")
+STAGES = ("fit", "validate", "test", "predict")
+
+# Lightning has a hook `val_dataloader`, with the stage "validate", and "sanity_check" for its run before training.
+_ROLE_SPELLINGS = {"fit": "train", "validate": "val", "validation": "val", "sanity_check": "val"}
+_STAGE_SPELLINGS = {"train": "fit", "val": "validate", "validation": "validate", "sanity_check": "validate"}
+# The stages that a manager is opened for, by its role.
+STAGES_BY_ROLE = {"train": ("fit",), "val": ("fit", "validate"), "test": ("test",), "predict": ("predict",)}
+
+
+def parse_role(name: str) -> str:
+    """Return the role of a name of a role or stage; raise ConfigError for other names."""
+    return _normalize(name, _ROLE_SPELLINGS, ROLES, "role")
+
+
+def parse_stage(name: str) -> str:
+    """Return the stage of a name of a stage or role; raise ConfigError for other names."""
+    return _normalize(name, _STAGE_SPELLINGS, STAGES, "stage")
+
+
+def parse_stages(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the stages of one or several names, without duplicates."""
+    return tuple(dict.fromkeys(parse_stage(name) for name in ([names] if isinstance(names, str) else names)))
+
+
+def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
+    """Return the name in this package of a role or stage in either spelling; raise ConfigError for other names."""
+    # Stages of Lightning are enum members.
+    text = str(getattr(name, "value", name))
+    name_in_package = spellings.get(text, text)
+    if name_in_package not in options:
+        raise ConfigError(
+            f'no {kind} "{text}".{did_you_mean(text, options)} Each {kind} is one of: {", ".join(options)}'
+        )
+    return name_in_package
 
 
 class Manager:

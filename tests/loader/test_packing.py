@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 import daskprep as dp
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError
-from daskprep.loader.joining import Joiner, PackingPosition, Padding
+from daskprep.loader.packing import Joiner, PackingPosition, Padding
 
 PADDING = 0
 BLOCK = 7

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 
 import daskprep as dp
 from daskprep.errors import ConfigError
-from daskprep.loader.ranks import Ranks
+from daskprep.loader.batch_iterator import Ranks
 from daskprep.training.examples import Examples
 
 
