@@ -32,16 +32,10 @@ _SPAN_BITS = 31
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Random numbers for each row of a batch; the numbers of a row do not depend on the other rows of the batch.
+    """Random numbers for each row of a batch, from the row numbers `rows` and the seed `key`.
 
-    Each call returns numbers that are independent of those from earlier calls.
-
-    Attributes
-    ----------
-    rows : array of int
-        Row numbers.
-    key : int
-        Seed of the numbers.
+    The numbers of a row do not depend on the other rows of the batch. Each call returns numbers that are independent of
+    those from earlier calls.
 
     Examples
     --------
@@ -77,8 +71,11 @@ class Augmentation(ABC):
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return changed images without modifying `images`; both have the shape (rows, channels, height, width)."""
 
-    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
-        """Return type and shape of a changed image, from type and shape of an image, or raise ConfigError."""
+    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> RowType:
+        """Return type and shape of a changed image, from type and shape of an image before the change.
+
+        Raise ConfigError if the parameters are invalid or do not suit these images.
+        """
         return dtype, shape
 
     def bind_learned(self, learned: Any) -> Self:
@@ -117,11 +114,10 @@ class RandomCrop(Augmentation):
     padding: int = 0
 
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return the crops of images (rows, channels, height, width) that are padded with zeros, at drawn positions."""
         size, padding = (self.height, self.width), self.padding
-        margins = [
-            length + 2 * padding - crop_length for length, crop_length in zip(images.shape[2:], size, strict=True)
-        ]
-        offsets = np.stack([draws.integers(0, margin + 1) for margin in margins])
+        height, width = (length + 2 * padding for length in images.shape[2:])
+        offsets = np.stack([draws.integers(0, height - self.height + 1), draws.integers(0, width - self.width + 1)])
         if _is_array(images):
             array = images.numpy()
             if padding:
@@ -134,12 +130,10 @@ class RandomCrop(Augmentation):
         row_indices = torch.arange(len(images), device=images.device)
         return images.unfold(2, self.height, 1).unfold(3, self.width, 1)[row_indices, :, tops, lefts]
 
-    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
-        for name, value, minimum in (
-            ("height", self.height, 1),
-            ("width", self.width, 1),
-            ("padding", self.padding, 0),
-        ):
+    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> RowType:
+        """Return the type, and the shape of a crop; raise ConfigError for sizes that are invalid or too large."""
+        for name, minimum in (("height", 1), ("width", 1), ("padding", 0)):
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
                 raise ConfigError(f"{self}: {name}={value!r}: expected an integer from {minimum}, in pixels")
         channels, height, width = _image_shape(self, shape)
@@ -176,6 +170,7 @@ class Mirror(Augmentation):
     probability: float = 0.5
 
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return a copy of images (rows, channels, height, width) with the drawn rows flipped along the width."""
         is_flipped = draws.uniform() < self.probability
         if _is_array(images):
             array = images.numpy()
@@ -184,7 +179,7 @@ class Mirror(Augmentation):
             return torch.from_numpy(mirrored)
         return torch.where(to_device(is_flipped, images.device)[:, None, None, None], images.flip(3), images)
 
-    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> RowType:
         if not _is_number(self.probability) or not 0 <= self.probability <= 1:
             raise ConfigError(f"{self}: probability={self.probability!r}: expected a number from 0 to 1")
         return dtype, _image_shape(self, shape)
@@ -231,6 +226,7 @@ class MeanSubtraction(Augmentation):
         return mean_image(value) if isinstance(value, str) else value
 
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return (images - mean) / std as a new float32 tensor; bytes are divided by 255 first."""
         mean = np.array(self.mean, np.float64)
         mean = mean if mean.ndim == 3 else mean[:, None, None]
         factor = 1 / (np.ones(len(mean)) if self.std is None else np.array(self.std, np.float64))[:, None, None]
@@ -246,7 +242,8 @@ class MeanSubtraction(Augmentation):
         factors, shifts = (to_device(constant, images.device) for constant in constants)
         return images.to(torch.float32, copy=True).mul_(factors).add_(shifts)
 
-    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+    def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> RowType:
+        """Return float32 and the same shape; raise ConfigError for a mean or std that does not suit the images."""
         shape = _image_shape(self, shape)
         is_image = isinstance(self.mean, np.ndarray) and self.mean.ndim == 3
         if is_image and np.asarray(self.mean).shape != shape:
@@ -292,10 +289,11 @@ def check_augment(
     outputs: Mapping[str, tuple[DTypeLike, Shape]],
     learned: Mapping[str, Any] = MappingProxyType({}),
 ) -> Steps:
-    """Return the checked steps of `augment` by output names, with learned values filled in, or raise ConfigError.
+    """Return the steps of the option `augment` by output names, with learned values bound; {} for None.
 
-    `outputs` maps each output to type and shape of a row, and `learned` maps features to their learned state. Steps
-    after a user's function are checked on batches, because type and shape of its result are not known before.
+    `outputs` maps each output to type and shape of a row, and `learned` maps features to their learned state. Raise
+    ConfigError for unknown outputs and for steps that do not suit them. Steps after a user's function are checked on
+    batches, because type and shape of its result are not known before.
     """
     if augment is None:
         return {}
@@ -322,15 +320,17 @@ def check_augment(
 
 
 def _check_same_size(shapes: Mapping[str, Shape]) -> None:
+    """Raise ConfigError if the row shapes of the outputs of one key differ in height or width."""
     if len({shape[-2:] for shape in shapes.values()}) > 1:
         shown = ", ".join(f'"{name}" {list(shape)}' for name, shape in shapes.items())
         raise ConfigError(f"augment: outputs of one key must have the same height and the same width: {shown}")
 
 
 def _infer_final_row_type(name: str, steps: Sequence[Step], row: RowType | None, is_alike: bool) -> RowType | None:
-    """Return type and shape of a row after all steps, or None if a user's function leaves them unknown.
+    """Return type and shape of a row after all steps; None if they are unknown, as after a user's function.
 
-    `is_alike` is whether several outputs are augmented alike: rows without channels are then masks of classes.
+    `is_alike` is whether several outputs are augmented alike: rows without channels are then masks of classes. Raise
+    ConfigError for a step that is invalid, does not suit the row, or would change the type of a mask.
     """
     is_mask = is_alike and row is not None and len(row[1]) == 2
     current = (row[0], (1, *row[1])) if row is not None and is_mask else row
@@ -350,7 +350,8 @@ def _infer_final_row_type(name: str, steps: Sequence[Step], row: RowType | None,
     return current[0], current[1][1:]
 
 
-def _infer_row_type(name: str, step: Augmentation, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+def _infer_row_type(name: str, step: Augmentation, dtype: torch.dtype, shape: Shape) -> RowType:
+    """Return the row type after a step; raise its ConfigError with the output `name` in the message."""
     try:
         return step.infer_row_type(dtype, shape)
     except ConfigError as error:
@@ -386,7 +387,10 @@ def augment_batch(
 
 
 def _call_function(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
-    """Return the result of a user's function for the images of the output `name`, with torch seeded by `key`."""
+    """Return the result of a user's function for the images of the output `name`, with torch seeded by `key`.
+
+    The generators of torch are restored. Raise ConfigError if the result is not a tensor of as many rows.
+    """
     # torch.manual_seed would seed every GPU, but fork_rng restores only the generators of the CPU and the named GPU.
     device = values.device
     with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):

@@ -29,14 +29,9 @@ _RESHARDING_CLASSES = ("DataLoaderDispatcher", "IterableDatasetShard")
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank of this process, and number of ranks.
+    """Rank of this process, and number of ranks; None: from torch.distributed if it is initialized, otherwise 0 of 1.
 
-    Attributes
-    ----------
-    rank, world_size : int or None
-        None: from torch.distributed if it is initialized, otherwise 0 of 1.
-    uneven : bool
-        Whether shares of a batch may differ by one row.
+    With `uneven`, the shares of a batch may differ by one row.
     """
 
     rank: int | None = None
@@ -65,25 +60,14 @@ class Ranks:
         return rank, world
 
     def freeze(self, batch_size: int) -> Ranks:
-        """Return ranks with fixed numbers for a spawned process, in which torch.distributed is not initialized."""
+        """Return ranks with resolved numbers for a spawned process, in which torch.distributed is not initialized."""
         return Ranks(*self.resolve(batch_size), self.uneven) if is_distributed() else self
 
 
 def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest: int, kind: str = "loader") -> None:
-    """Raise an error for an invalid state.
+    """Raise ConfigError if a state lacks one of the keys `names`, or a value of `counts` is no integer from 0.
 
-    Parameters
-    ----------
-    state : mapping
-        State of a loader or stream.
-    names : iterable of str
-        Keys that it must have.
-    counts : iterable of str
-        Keys of integers of at least 0.
-    newest : int
-        Newest format that can be read.
-    kind : str
-        Name of the object in messages.
+    Raise FormatVersionError if its format is above `newest`. `kind` is the name of its object in messages.
     """
     if not isinstance(state, Mapping) or not set(names) <= state.keys():
         raise ConfigError(f"not a state of a {kind}: {str(state)[:200]}")
@@ -94,7 +78,10 @@ def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest:
 
 
 def check_same_options(state: Mapping[str, Any], options: Mapping[str, Any], kind: str = "loader") -> None:
-    """Raise ConfigError for the first of `options` with another value in the state."""
+    """Raise ConfigError for the first option, a name and the value in use, that has another value in the state.
+
+    `kind` is the name of the object in messages.
+    """
     for name, value in options.items():
         if state[name] != value:
             raise ConfigError(
@@ -109,10 +96,7 @@ def is_distributed() -> bool:
 
 
 def refuse_sharing(caller: FrameType) -> None:
-    """Raise ConfigError if the calling object would distribute the batches of this rank over all ranks once more.
-
-    `caller` is the stack frame of the caller.
-    """
+    """Raise ConfigError if the stack frame `caller` is a method that would distribute this rank's batches once more."""
     # accelerate calls set_epoch before each iteration, on every rank. Only the stack shows a dataset its DataLoader.
     outer = caller.f_locals.get("self")
     if type(outer).__name__ not in _RESHARDING_CLASSES:
@@ -137,6 +121,7 @@ class PlaceholderSampler(Sampler[Any]):
         return self._rows
 
     def __iter__(self) -> Iterator[Any]:
+        """Raise ConfigError, with the alternatives to this sampler."""
         raise ConfigError(
             "this loader chooses its rows itself, so its sampler cannot be used in another DataLoader: iterate over "
             "the loader. To resume, use load_state_dict() instead of skip_first_batches(), and "
@@ -145,7 +130,7 @@ class PlaceholderSampler(Sampler[Any]):
 
 
 def refuse_collation(caller: FrameType) -> None:
-    """Raise ConfigError if a torch DataLoader that collates batches iterates; `caller` is its stack frame."""
+    """Raise ConfigError if the stack frame `caller` belongs to a torch DataLoader that would collate batches."""
     # An IterableDataset cannot detect collation otherwise: torch 2 passes it to the fetcher, which calls iter.
     if caller.f_locals.get("auto_collation"):
         raise ConfigError(
@@ -173,6 +158,7 @@ class BatchIterator(IterableDataset[Any]):
     in_order = True
 
     def __init__(self, options: SharedOptions) -> None:
+        """Copy the options to attributes, and start at epoch 0; raise ConfigError for an invalid seed or device."""
         self.batch_size = options.batch_size
         self.shuffle = options.shuffle
         self.seed = check_seed(options.seed)
@@ -221,7 +207,7 @@ class BatchIterator(IterableDataset[Any]):
         raise NotImplementedError
 
     def _resolve_ranks(self) -> tuple[int, int]:
-        """Return rank and number of ranks, or raise ConfigError if they cannot share the rows."""
+        """Return rank and number of ranks; raise ConfigError if they cannot share a batch, or outnumber the rows."""
         rank, world = self._ranks.resolve(self.batch_size)
         if (rows := self._rows) < world:
             raise ConfigError(
@@ -230,7 +216,7 @@ class BatchIterator(IterableDataset[Any]):
         return rank, world
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that the next iteration yields; the current epoch of a loaded state is resumed."""
+        """Set the epoch that the next iteration yields, from its start; the epoch of a loaded state is resumed."""
         refuse_sharing(sys._getframe(1))
         check_count("epoch", epoch, 0)
         if epoch != self.epoch or self._begun:
@@ -243,7 +229,10 @@ class BatchIterator(IterableDataset[Any]):
     def _iterate_pipeline(
         self, pipeline: Pipeline, transfer: DeviceTransfer, builder: BatchBuilder, iteration: object
     ) -> Iterator[Any]:
-        """Yield the batches of a pipeline, and advance the position while `iteration` is the current one."""
+        """Yield the batches of a pipeline, tally them for the audit, and advance the position.
+
+        The position advances only while `iteration` is the current one. `transfer` moves windows to the device.
+        """
         self._times = pipeline.times
         schedule, batches, tally, yielded = None, range(0), RowTally(), 0
         for window, tensors in transfer.move_windows(pipeline):
@@ -279,7 +268,7 @@ class BatchIterator(IterableDataset[Any]):
         return {name: round(value, 4) for name, value in dataclasses.asdict(self._times).items()}
 
     def _describe_settings(self, order: str, outputs: list[str]) -> dict[str, str]:
-        """Return the settings that the HTML representation shows, by name."""
+        """Return the settings that the HTML representation shows, by name; `order` describes the order of rows."""
         return {
             "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
             "order": order,

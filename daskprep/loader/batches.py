@@ -18,7 +18,6 @@ from daskprep.loader.augment import Steps, augment_batch
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import RowTally, Window
 from daskprep.options import SharedOptions
-from daskprep.permutation import Integers
 from daskprep.steps.base import MISSING
 
 Batch: TypeAlias = dict[str, torch.Tensor]
@@ -34,9 +33,10 @@ def select_outputs(
     features: Mapping[str, Feature],
     default_targets: Iterable[str],
 ) -> tuple[list[str], BatchFormat]:
-    """Return the outputs of batches, targets included, and the form of batches.
+    """Return the names of the outputs of batches, inputs first, and the form of batches.
 
-    `check` raises for a name that is not among `all_names`; `default_targets` are features.
+    `all_names` are the outputs to select from; `check` raises for a name that is not among them. `default_targets` are
+    the features that are targets unless the options set others.
     """
     names = _select_names(options.columns, all_names, check)
     if options.targets is None:
@@ -53,7 +53,7 @@ def select_outputs(
 def _select_names(
     columns: Iterable[str] | str | None, all_names: Sequence[str], check: Callable[[str], object]
 ) -> list[str]:
-    """Return the selected names, each once, or `all_names` for None."""
+    """Return one name or several as a list without duplicates, each passed to `check`; all of `all_names` for None."""
     if columns is None:
         return list(all_names)
     names = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
@@ -65,7 +65,10 @@ def _select_names(
 def make_expanders(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str]
 ) -> dict[str, Expander]:
-    """Return a function by output that expands compact rows to model inputs, for the outputs `names` that need one."""
+    """Return a function by output that expands compact rows to model inputs, for the outputs `names` that need one.
+
+    `features` and `learned` are by feature name. Indicators of missing values become bool.
+    """
     selected = set(names)
     expanders: dict[str, Expander] = {
         name + suffix: _bind_expand(name, feature, learned[name])
@@ -80,18 +83,10 @@ def make_expanders(
 
 @dataclass(frozen=True)
 class BatchFormat:
-    """Conversion of a dict of tensors to the form that batches have.
+    """Conversion of a dict of tensors to the form of batches: a dict, or (inputs, target) with `targets`.
 
-    Attributes
-    ----------
-    targets : tuple of str
-        Outputs that are separated from the inputs. Empty: batches are dicts.
-    one_target : bool
-        Whether the target is a tensor and not a dict.
-    transform : callable or None
-        Function applied to the result.
-    weight : str or None
-        Output that is the third item after inputs and target.
+    The target is a tensor if `one_target`, else a dict. The output `weight` is a third item. `transform` is applied
+    last.
     """
 
     targets: tuple[str, ...]
@@ -100,6 +95,7 @@ class BatchFormat:
     weight: str | None = None
 
     def __call__(self, batch: Batch) -> Any:
+        """Return a batch in this form; targets and weight are removed from `batch`."""
         result: Any = batch
         if self.targets:
             targets = {name: batch.pop(name) for name in self.targets}
@@ -109,9 +105,9 @@ class BatchFormat:
 
 
 def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, each: bool) -> Any:
-    """Return encoded rows in the form of a loader's batches, for a torch DataLoader.
+    """Return encoded rows, arrays by output, in the form of a loader's batches: expanded, with targets separated.
 
-    `rows` maps outputs to arrays. The result is one batch, or with `each` a list of single rows.
+    The result is one batch, or with `each` a list of single rows, for a torch DataLoader.
     """
     names = list(rows)
     expand = make_expanders(dataset.features, dataset.learned, names)
@@ -129,20 +125,9 @@ def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, ea
 
 @dataclass(frozen=True)
 class BatchBuilder:
-    """Callable that splits a window into batches, augments and expands them, and formats them.
+    """Callable that splits a window into batches of the outputs `names`, augments and expands them, and formats them.
 
-    Attributes
-    ----------
-    names : sequence of str
-        Outputs of the batches, in order.
-    seed : int
-        Seed of the augmentation.
-    augment : mapping
-        Augmentation steps by output names.
-    expand : mapping of str to callable
-        Functions that expand compact rows, by output.
-    batch_format : BatchFormat
-        Form of the batches.
+    `seed` is for the augmentation; `expand` has functions that expand compact rows, by output.
     """
 
     names: Sequence[str]
@@ -162,23 +147,19 @@ class BatchBuilder:
         for group, tensor in tensors.items():
             unpacked = tensor.unbind(1) if group.is_packed else [tensor]
             for output, column in zip(group.outputs, unpacked, strict=True):
-                columns[output.name] = self._split_column(output.name, column, sizes)
+                # Augmented outputs are expanded after their augmentation.
+                expand = None if output.name in self._augmented_names else self.expand.get(output.name)
+                columns[output.name] = (
+                    _split_rows(column, sizes) if expand is None else _expand_batches(column, sizes, expand)
+                )
         ordered = [columns[name] for name in self.names]
         stops = itertools.accumulate(sizes)
         for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):
             batch = dict(zip(self.names, parts, strict=True))
             if self.augment:
-                batch = self._augment_batch(batch, window.rows[stop - size : stop], epoch)
+                batch = augment_batch(batch, window.rows[stop - size : stop], self.seed, epoch, self.augment)
+                batch |= {name: self.expand[name](batch[name]) for name in self._augmented_names & self.expand.keys()}
             yield self.batch_format(batch), tally
-
-    def _split_column(self, name: str, column: torch.Tensor, sizes: list[int]) -> Iterable[torch.Tensor]:
-        if name in self.expand and name not in self._augmented_names:
-            return _expand_batches(column, sizes, self.expand[name])
-        return _split_rows(column, sizes)
-
-    def _augment_batch(self, batch: Batch, rows: Integers, epoch: int) -> Batch:
-        batch = augment_batch(batch, rows, self.seed, epoch, self.augment)
-        return batch | {name: self.expand[name](batch[name]) for name in self._augmented_names if name in self.expand}
 
     @property
     def _augmented_names(self) -> set[str]:
@@ -186,7 +167,7 @@ class BatchBuilder:
 
 
 def _expand_batches(column: torch.Tensor, sizes: list[int], expand: Expander) -> Iterator[torch.Tensor]:
-    """Yield the expanded batches of a column; a call expands as many batches as fit in `_EXPANDED_BYTES`."""
+    """Yield the batches of `sizes` rows of a column, expanded; a call expands as many as fit in `_EXPANDED_BYTES`."""
     count = 1
     while sizes:
         current_sizes, sizes = sizes[:count], sizes[count:]
@@ -201,9 +182,10 @@ def _split_rows(column: torch.Tensor, sizes: list[int]) -> Sequence[torch.Tensor
 
 
 def _bind_expand(name: str, feature: Feature, learned: Any) -> Expander:
-    """Return a function that expands compact rows of a feature, and raises ColumnError for an invalid result."""
+    """Return a function that expands compact rows of the column `name` by its feature and learned state."""
 
     def expand(rows: torch.Tensor) -> torch.Tensor:
+        """Return the expanded rows; raise ColumnError if the feature returns no tensor of as many rows."""
         expanded = feature.expand(rows, learned)
         if not isinstance(expanded, torch.Tensor) or expanded.shape[:1] != rows.shape[:1]:
             shape = f"shape {tuple(expanded.shape)}" if isinstance(expanded, torch.Tensor) else repr(expanded)[:80]

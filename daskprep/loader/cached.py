@@ -36,24 +36,15 @@ class CachedMedia(MediaRows):
     Decoded rows are collected in `buffer` or, if the cache allows it, in the file of the future chunk, which needs no
     memory. Windows on several threads add rows: a lock guards the mask of decoded rows, and the thread that adds the
     last row writes the block. Two threads that decode the same row get the same result, so that order does not matter.
-
-    Parameters
-    ----------
-    cached_medium : CachedMedium
-        The medium and its cache.
-    number : int
-        Block number within the dataset.
-    cells : MediaRows
-        The encoded media of the block.
-    buffer : ndarray
-        Memory for the decoded rows.
-    is_ours : bool
-        Whether this rank or worker completes the block if not all rows are decoded.
     """
 
     def __init__(
         self, cached_medium: CachedMedium, number: int, cells: MediaRows, buffer: np.ndarray, *, is_ours: bool
     ) -> None:
+        """Prepare block `number` of a dataset: `cells` are its encoded media, `buffer` is memory for decoded rows.
+
+        `is_ours` is whether this rank or worker completes the block if not all rows are decoded.
+        """
         self._cached_medium = cached_medium
         self._number = number
         self._media = cells
@@ -68,6 +59,7 @@ class CachedMedia(MediaRows):
         self._lock = threading.Lock()
 
     def load(self) -> None:
+        """Read the decoded rows from the cache, or else the cells, and start the file of the future chunk."""
         cached_medium = self._cached_medium
         cached_rows = cached_medium.cache.read(self._number, self._buffer, cached_medium.mapped)
         if cached_rows is not None:
@@ -87,6 +79,7 @@ class CachedMedia(MediaRows):
         return self._media.row_ids(indices)
 
     def copy(self, indices: Integers, out: np.ndarray, targets: Integers) -> None:
+        """Copy the decoded rows in `indices`, from the file, the cache or memory, to the rows `targets` of `out`."""
         if self._growing is not None:
             for row, target in zip(indices.tolist(), targets.tolist(), strict=True):
                 self._growing.read_into(row, out[target])
@@ -98,33 +91,30 @@ class CachedMedia(MediaRows):
                 out[target] = self._rows[row]
 
     def keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
-        with self._cached_medium.tolerate_full_disk():
-            return self._keep(indices, rows, sources, filled=filled)
-        return 0
-
-    def _keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
         """Store decoded rows, and write the block to the cache if it is complete; see `MediaRows.keep`."""
-        # Another thread may have added the same row before, with the same values.
-        if self._growing is not None:
-            for row, source in zip(indices.tolist(), sources.tolist(), strict=True):
-                self._growing.write_row(row, rows[source])
-        else:
-            self._slot[indices] = rows[sources]
-        with self._lock:
-            self._done[indices] = True
-            self._is_filled |= filled
-            if self._is_settled or not self._done.all():
+        with self._cached_medium.tolerate_full_disk():
+            # Another thread may have added the same row before, with the same values.
+            if self._growing is not None:
+                for row, source in zip(indices.tolist(), sources.tolist(), strict=True):
+                    self._growing.write_row(row, rows[source])
+            else:
+                self._slot[indices] = rows[sources]
+            with self._lock:
+                self._done[indices] = True
+                self._is_filled |= filled
+                if self._is_settled or not self._done.all():
+                    return 0
+                self._is_settled, self.cells = True, None
+            # Fill values of broken files are not cached, because the files may be repaired.
+            if self._is_filled or self._cached_medium.is_full:
                 return 0
-            self._is_settled, self.cells = True, None
-        # Fill values of broken files are not cached, because the files may be repaired.
-        if self._is_filled or self._cached_medium.is_full:
-            return 0
-        if self._growing is not None:
-            self._growing.finish()
-        elif not self._cached_medium.cache.write(self._number, self._slot):
-            self._cached_medium.is_full = True
-            return 0
-        return 1
+            if self._growing is not None:
+                self._growing.finish()
+            elif not self._cached_medium.cache.write(self._number, self._slot):
+                self._cached_medium.is_full = True
+                return 0
+            return 1
+        return 0
 
     @property
     def is_unfinished(self) -> bool:  # type: ignore[override]
@@ -133,7 +123,10 @@ class CachedMedia(MediaRows):
         return self._is_ours and not is_settled and bool(self._done.any())
 
     def finish(self) -> DecodeStats:
-        """Decode the missing rows of the block, so that all is cached; errors are left to the window of their row."""
+        """Decode the missing rows of the block and cache it, unless it is cached; return the statistics.
+
+        A broken cell ends this without an error.
+        """
         cells, missing = self.cells, np.flatnonzero(~self._done)
         if cells is None or self._cached_medium.cache.has(self._number):
             return DecodeStats()
@@ -206,19 +199,8 @@ class _WrappedBlocks:
 class CachedBlocks(_WrappedBlocks):
     """Source with caches of decoded media in front.
 
-    Parameters
-    ----------
-    source : BlockSource
-        The source without caches.
-    split : Split
-        Split of the blocks, possibly joined from several datasets.
-    caches : mapping of Split to sequence of (Medium, BlockCache)
-        The cached media of each joined split.
-    buffers : Buffers
-        Memory to reuse from an earlier iteration.
-    sharer_index, sharer_count : int
-        Number of this process among the ranks or workers that decode rows of the same blocks. They take turns
-        completing these blocks.
+    `caches` has the cached media of each split that `split` joins. `sharer_index` is the number of this process among
+    the `sharer_count` ranks or workers that decode rows of the same blocks, and take turns completing these blocks.
     """
 
     def __init__(
@@ -230,6 +212,7 @@ class CachedBlocks(_WrappedBlocks):
         sharer_index: int,
         sharer_count: int,
     ) -> None:
+        """Wrap a source, and prepare the folders of the caches; a full disk disables a cache."""
         super().__init__(source, split)
         self._buffers = buffers
         self._mapped = buffers.take(MappedChunks, (), MappedChunks)
@@ -244,6 +227,7 @@ class CachedBlocks(_WrappedBlocks):
                 cached_medium.cache.prepare()
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
+        """Replace the cached media of a block by `CachedMedia`."""
         is_ours = block.number % self._sharers == self._sharer
         for cached in self._caches[split]:
             group = cached.medium.group
@@ -259,20 +243,8 @@ class CopiedBlocks(_WrappedBlocks):
     """Source that caches blocks of remote files on a disk of this machine, while there is space.
 
     The name of a cache contains the digest of the dataset. Ranks and runs on one machine share a cache, and a rewritten
-    dataset gets a new one. Media have separate caches, after decoding.
-
-    Parameters
-    ----------
-    source : BlockSource
-        The source of the blocks that are not cached.
-    split : Split
-        Split of the blocks, possibly joined from several datasets.
-    groups : sequence of Group
-        Outputs by array; groups of media are skipped.
-    folder : Folder
-        Folder of the caches.
-    limit : int or None
-        Maximum bytes of the caches in the folder.
+    dataset gets a new one. Media have separate caches, after decoding. `limit` is the maximum bytes of all
+    caches in the folder.
     """
 
     def __init__(
@@ -283,6 +255,7 @@ class CopiedBlocks(_WrappedBlocks):
         folder: Folder,
         limit: int | None,
     ) -> None:
+        """Wrap a source, and open a cache in `folder` for each group of each remote dataset, except media."""
         super().__init__(source, split)
         self._caches = {
             (remote, group): _WritableCache(_open_copy_cache(remote, group, folder, limit))
@@ -329,25 +302,15 @@ def _open_copy_cache(split: Split, group: Group, folder: Folder, limit: int | No
 
 @dataclass(frozen=True)
 class CachePolicy:
-    """Caching options of a loader.
+    """Caching options of a loader."""
 
-    Attributes
-    ----------
-    cache_all : bool or None
-        Whether to cache all media or none. None: only features with ``mode="lazy_cached"``.
-    folder : str or None
-        Folder of the caches. None: within the dataset.
-    limit : int or None
-        Maximum bytes of all caches in the folder.
-    """
-
-    cache_all: bool | None = None
-    folder: str | None = None
-    limit: int | None = None
+    cache_all: bool | None = None  # all media or none; None: only features with mode="lazy_cached"
+    folder: str | None = None  # of the caches; None: within the dataset
+    limit: int | None = None  # maximum bytes of all caches in the folder
 
     @classmethod
     def of(cls, cache: object, cache_dir: object, cache_limit: int | None) -> CachePolicy:
-        """Return the policy for the options of a loader, or raise ConfigError for an invalid one."""
+        """Return the policy for the options of a loader with these names; raise ConfigError for an invalid one."""
         if not isinstance(cache, bool | None):
             raise ConfigError(f"cache={cache!r}: expected True, False, or None for the mode of each feature")
         if not isinstance(cache_dir, str | os.PathLike | None):
@@ -373,7 +336,7 @@ class CachePolicy:
         return folder if folder.is_local else None
 
     def has_all_copies(self, split: Split, groups: Iterable[Group]) -> bool:
-        """Return whether all blocks of remote files are cached on this machine, except media."""
+        """Return whether all blocks of remote files are cached on this machine, except media; False without a cache."""
         folder, array_groups = self.copy_folder(split), [group for group in groups if not group.stores_cells]
         remotes = [joined for joined in split.joined if not joined.is_local]
         return folder is not None and all(
@@ -395,7 +358,7 @@ class CachePolicy:
         return [group.name for group in media if not is_complete(group)]
 
     def threads(self, split: Split, names: Sequence[str]) -> int:
-        """Return the default number of threads that decode the outputs `names`, 0 without any."""
+        """Return the default number of threads that decode the outputs `names`: 0 for none, more for remote files."""
         if not names:
             return 0
         if any(_is_remote(joined, name) for name in names for joined in split.joined):

@@ -36,7 +36,7 @@ class DeviceTransfer:
     def begin_thread(self) -> Callable[[], None] | None:
         """Function that each thread calls first, or None: it selects the GPU, since threads may decode on one.
 
-        The GPU is the loader's, or the current GPU of the calling thread if torch has initialized CUDA.
+        The GPU is the loader's, or else the current GPU of the calling thread if torch has initialized CUDA.
         """
         device = self.device if self._is_cuda else None
         if device is not None and device.index is not None:
@@ -45,7 +45,7 @@ class DeviceTransfer:
         return partial(torch.cuda.set_device, torch.cuda.current_device()) if is_used else None
 
     def move_windows(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
-        """Yield each window with its tensors on the device, by group."""
+        """Yield each window with its tensors on the device, by group; raise ConfigError for an unusable device."""
         stream = make_cuda_stream(self.device)
         if stream is None:
             for window in windows:
@@ -84,15 +84,13 @@ def _as_tensors(window: Window) -> Tensors:
 
 def _allocate_pinned(group: Group, rows: int) -> np.ndarray:
     """Return an uninitialized array of `rows` rows of a group in pinned memory."""
-    template = group.empty(0)
-    array: np.ndarray = torch.empty(
-        (rows, *group.row_shape), dtype=torch.from_numpy(template).dtype, pin_memory=True
-    ).numpy()
+    dtype = torch.from_numpy(group.empty(0)).dtype
+    array: np.ndarray = torch.empty((rows, *group.row_shape), dtype=dtype, pin_memory=True).numpy()
     return array
 
 
 def as_device(device: str | torch.device | None) -> torch.device | None:
-    """Return a torch device, None for None; raise ConfigError for an unknown name."""
+    """Return the torch device with this name, or None for None; raise ConfigError for an unknown name."""
     try:
         return None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -103,7 +101,7 @@ def as_device(device: str | torch.device | None) -> torch.device | None:
 
 
 def make_cuda_stream(device: torch.device | None) -> torch.cuda.Stream | None:
-    """Return a new stream of a GPU, or None for other devices; raise ConfigError if torch cannot use the device."""
+    """Return a new CUDA stream of a GPU, None for other devices; raise ConfigError if torch cannot use the device."""
     try:
         if device is not None and device.type == "cuda":
             return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -117,7 +115,7 @@ def make_cuda_stream(device: torch.device | None) -> torch.cuda.Stream | None:
 
 
 def to_device(array: np.ndarray, device: torch.device | None) -> torch.Tensor:
-    """Return an array as a tensor on a device; for None it shares the memory of the array."""
+    """Return an array as a tensor on a device, for None and CPU with the memory of the array; copies may be pending."""
     tensor = torch.from_numpy(array)
     if device is None or device.type != "cuda":
         return tensor if device is None else tensor.to(device)

@@ -47,27 +47,16 @@ class FileBlock(ResidentBlock):
 
 
 class FileBlocks:
-    """Source that reads the blocks of a split into slots.
+    """Source that reads the blocks of a split, possibly joined from several datasets, into slots.
 
-    Parameters
-    ----------
-    split : Split
-        The rows, possibly joined from several datasets.
-    groups : sequence of Group
-        Outputs to read, by array.
-    times : LoaderTimes
-        Statistics, updated during the iteration.
-    buffers : Buffers
-        Memory to reuse from an earlier iteration.
-    budget : int
-        Maximum number of blocks in memory, unless a single batch needs more.
-    spare : int
-        Number of blocks that a single batch may need, because it may cross a block border in every lane.
+    Prefetched blocks are at most `budget`. A single batch may need `spare` blocks, because it may cross a block border
+    in every lane; the pool has slots for both.
     """
 
     def __init__(
         self, split: Split, groups: Sequence[Group], times: LoaderTimes, buffers: Buffers, budget: int, spare: int
     ) -> None:
+        """Open the readers of all outputs; take the pool of slots and cached tables from `buffers`, or create them."""
         self.split = split
         self.groups = list(groups)
         self._times = times
@@ -87,6 +76,7 @@ class FileBlocks:
         self._held_blocks = 0
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> FileBlock | None:
+        """Return a block in a free slot, without starting its jobs; None without a free slot, unless needed now."""
         if need == Need.PREFETCH and self._held_blocks >= self._budget:
             return None
         if not self._pool.free:
@@ -117,7 +107,7 @@ class FileBlocks:
         self._buffers.put_back(self._tables.names, self._tables)
 
     def run(self, number: int, job: Callable[[], None]) -> None:
-        """Run a job of the block `number`; add its row numbers to errors."""
+        """Run a job of the block `number`, and add its seconds to `times`; a note on an error has the row numbers."""
         began = time.perf_counter()
         try:
             job()
@@ -129,7 +119,7 @@ class FileBlocks:
         self._times.reading += time.perf_counter() - began
 
     def _make_read_jobs(self, block: FileBlock) -> dict[tuple[Group, ...], Callable[[], None]]:
-        """Return the functions that fill the slot of a block, by the groups that each one reads; any order works."""
+        """Return the functions that fill the slot of a block, by the groups that each reads; they may run at once."""
         rows = slice(block.first, block.first + self.split.layout.block_rows)
         targets = {group: array[rows] for group, array in block.arrays.items()}
         number = block.number
@@ -141,7 +131,7 @@ class FileBlocks:
         return calls
 
     def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
-        """Read a block of the output of `group` into `target`."""
+        """Read a block of the output of `group` into the first rows of `target`."""
         split, number = self.split.locate_block(block)
         reader = self._readers[split, group]
         rows = read_block(reader, split.block(group.name, number), target[: reader.block_rows])
@@ -149,7 +139,7 @@ class FileBlocks:
             target[: len(rows)] = rows
 
     def _read_scalars(self, block: int, targets: dict[Group, np.ndarray]) -> None:
-        """Read a block of all scalar outputs into `targets`, through the cached tables if the split is small."""
+        """Read a block of all scalar outputs into `targets` by group; if the split is small, through cached tables."""
         split, number = self.split.locate_block(block)
         layout, names = split.layout, self._tables.names
         rows = table_rows = layout.block_range(split.name, number)
@@ -177,6 +167,7 @@ class SlotPool:
     """
 
     def __init__(self, groups: Sequence[Group], slots: int, block_rows: int) -> None:
+        """Allocate `slots` slots of `block_rows` rows, all free."""
         self.slots = slots
         self._groups = groups
         self._block_rows = block_rows

@@ -17,14 +17,9 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True)
 class Group:
-    """Outputs that share an array: scalars of one type as columns, or a single output with another shape.
+    """Outputs that share an array: scalars of one type as columns, in this order, or a single output of another shape.
 
-    Attributes
-    ----------
-    outputs : tuple of Output
-        Outputs in the order of the columns.
-    is_cached : bool
-        For media that the loader decodes: whether decoded blocks are cached in memory and on disk.
+    For media that the loader decodes, `is_cached` is whether decoded blocks are cached in memory and on disk.
     """
 
     outputs: tuple[Output, ...]
@@ -68,9 +63,9 @@ class Group:
 
 
 def group_outputs(outputs: Sequence[Output], cached: Collection[str] = ()) -> list[Group]:
-    """Return the groups of `outputs`; `cached` are the names of media with a cache of decoded blocks.
+    """Return the groups of `outputs`: one for all scalars of a type, then one for each of the remaining outputs.
 
-    Scalars share an array, because gathering eight numbers costs little more than gathering one.
+    Gathering eight numbers costs little more than gathering one. `cached` are the names of media with a cache.
     """
     scalars: dict[str, list[Output]] = {}
     for output in outputs:
@@ -90,12 +85,12 @@ class WindowArrays:
         self._lock = threading.Lock()
 
     def trim(self, max_count: int) -> None:
-        """Keep only `max_count` sets of arrays; a consumer that kept its batches has caused many allocations."""
+        """Discard arrays beyond `max_count` sets, which a consumer that kept its batches has caused."""
         with self._lock:
             del self._allocated[max_count:]
 
     def take(self) -> dict[Group, np.ndarray]:
-        """Return unused arrays by group; they are in use while the returned dict or a slice of an array exists."""
+        """Return unused or new arrays by group; they are in use while the returned dict or a slice of one exists."""
         with self._lock:
             for arrays in self._allocated:
                 if all(sys.getrefcount(array) <= _OWN_REFERENCES for array in arrays.values()):

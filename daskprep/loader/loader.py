@@ -123,6 +123,7 @@ class Loader(BatchIterator):
         cache_limit: int | None = None,
         **options: Unpack[BatchOptions],
     ) -> None:
+        """Check all options, read the classes for `balance` or `weights`, and start at epoch 0; no thread starts."""
         shared = SharedOptions(batch_size=batch_size, **options)
         super().__init__(shared)
         check_count("streams", streams, 1)
@@ -175,7 +176,7 @@ class Loader(BatchIterator):
         return len(self.split) if self._sampling is None else int(self._sampling.sizes.sum())
 
     def _make_schedule(self, rows_before: int = 0) -> Schedule:
-        """Return the schedule of the current epoch for this rank, after `rows_before` rows of it."""
+        """Return the schedule of this rank in the current epoch, after `rows_before` rows; epoch 0 to overfit."""
         rank, world = self._resolve_ranks()
         epoch = 0 if self.overfit_batches is not None else self.epoch
         sizes = np.diff(self._starts) if self._sampling is None else self._sampling.sizes
@@ -199,6 +200,10 @@ class Loader(BatchIterator):
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
 
     def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the remaining batches of the epoch, or of the next one if this one has begun.
+
+        A worker process of a DataLoader iterates over every n-th batch.
+        """
         refuse_collation(sys._getframe(1))
         if self._begun:
             self._go_to(self.epoch + 1)
@@ -220,6 +225,7 @@ class Loader(BatchIterator):
         return self._iterate_batches(schedule, batches)
 
     def _iterate_batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
+        """Yield the batches with the numbers `batches` from a new pipeline, which is closed at the end."""
         transfer = DeviceTransfer(self.device)
         pipeline = self._make_pipeline(self._make_groups(), schedule, batches, transfer)
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
@@ -309,6 +315,7 @@ class Loader(BatchIterator):
             pipeline.close()
 
     def _advance(self, schedule: Schedule, stop: int) -> None:
+        """Set the position to after the batches below `stop`, by worker in a DataLoader; not to overfit."""
         if self.overfit_batches is not None:
             return
         if get_worker_info() is not None:
@@ -318,7 +325,7 @@ class Loader(BatchIterator):
             self._rows_yielded, self._first_batch = schedule.rows_yielded(stop), 0
 
     def _settings_for(self, groups: Sequence[Group], schedule: Schedule) -> Settings:
-        """Return prefetching and threads: the options of this loader, or defaults that depend on the outputs."""
+        """Return prefetching and threads: the options of this loader, or defaults for the outputs and the schedule."""
         size = self.prefetch_size
         if size is None and self.prefetch_bytes is None:
             size = max_prefetch_size(self.split, groups)
@@ -355,11 +362,9 @@ class Loader(BatchIterator):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader as JSON values; it counts batches yielded, not batches prefetched."""
-        packed = (
-            {}
-            if self._packer is None
-            else {"packing": self._packer.state(self._packing_position, self._make_schedule())}
-        )
+        packed = {}
+        if self._packer is not None:
+            packed["packing"] = self._packer.state(self._packing_position, self._make_schedule())
         return {
             "format": FORMAT,
             "version": self.split.dataset.version,
@@ -417,6 +422,7 @@ class Loader(BatchIterator):
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
 
     def _repr_html_(self) -> str:
+        """Return a card of the settings as HTML."""
         order = f"shuffled, {format_count(self.streams, 'stream')}, seed {self.seed}" if self.shuffle else "as on disk"
         settings = self._describe_settings(order, self.names)
         blocks, threads = self._prefetch_settings().values()

@@ -33,26 +33,14 @@ class DecodeStats(NamedTuple):
 
 @dataclass
 class Times:
-    """Statistics of an iteration.
-
-    Attributes
-    ----------
-    gathering, decoding : float
-        Seconds, summed over threads.
-    waiting : float
-        Seconds that the consumer waited.
-    decoded, filled : int
-        Rows of media that were decoded, and those among them with a fill value because decoding failed.
-    cached : int
-        Blocks written to a cache.
-    """
+    """Statistics of an iteration; seconds are summed over threads."""
 
     gathering: float = 0.0
     decoding: float = 0.0
-    waiting: float = 0.0
-    decoded: int = 0
-    filled: int = 0
-    cached: int = 0
+    waiting: float = 0.0  # seconds that the consumer waited
+    decoded: int = 0  # rows of media
+    filled: int = 0  # rows of media with a fill value, because decoding failed
+    cached: int = 0  # blocks written to a cache
 
     def add(self, stats: DecodeStats) -> None:
         """Add the statistics of a task."""
@@ -69,28 +57,20 @@ class CellArray(Protocol):
 
 
 class MediaRows:
-    """The images or audio of one output in a block; each window decodes the rows that it needs.
+    """The images or audio of one output in a block; each window decodes the rows that it needs."""
 
-    Attributes
-    ----------
-    cells : CellArray or None
-        Encoded media. None: all rows are decoded, or the block is not loaded.
-    is_unfinished : bool
-        Whether to call `finish` before the block is released.
-    decoder : MediaDecoder or None
-        Decoder of this block. None: the decoder of the output. Each of several joined datasets has a separate decoder,
-        which reads only files that this dataset may refer to.
-    """
-
+    # Encoded media; None: all rows are decoded, or the block is not loaded.
     cells: CellArray | None = None
-    is_unfinished = False
+    is_unfinished = False  # whether to call `finish` before the block is released
+    # None: the decoder of the output. Each of several joined datasets has a separate decoder, which reads only files
+    # that this dataset may refer to.
     decoder: MediaDecoder | None = None
 
     def load(self) -> None:
         """Read the cells."""
 
     def lookup(self, indices: Integers) -> tuple[CellArray | None, np.ndarray]:
-        """Return the cells, and for each row in `indices` whether it is decoded already; without cells, all are."""
+        """Return the cells, and a mask of the rows in `indices` that are decoded already; all are if cells is None."""
         return self.cells, np.zeros(len(indices), bool)
 
     def row_ids(self, indices: Integers) -> Integers:
@@ -102,7 +82,7 @@ class MediaRows:
         raise NotImplementedError
 
     def keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
-        """Store decoded rows; return the number of blocks that were completed and cached, 0 or 1.
+        """Store decoded rows, if there is a cache; return the number of blocks completed and cached by this, 0 or 1.
 
         Row ``indices[i]`` of the block is row ``sources[i]`` of `rows`. `filled` is whether any has a fill value.
         """
@@ -110,7 +90,7 @@ class MediaRows:
         return 0
 
     def finish(self) -> DecodeStats:
-        """Decode the rows that no window has needed, if a complete block can be cached."""
+        """Decode the rows that no window has needed, if the complete block can be cached; return the statistics."""
         return DecodeStats()
 
     def close(self) -> None:
@@ -150,14 +130,20 @@ class Medium:
         self._min_rows = _MIN_AUDIO_ROWS if isinstance(decoder, AudioDecoder) else 1
 
     def count_tasks(self, rows: int, min_tasks: int, *, is_last: bool) -> int:
-        """Return the number of tasks that decode `rows` rows; the last window has small tasks, to balance threads."""
+        """Return the number of tasks that decode `rows` rows, from 1 on, and at least `min_tasks` if rows suffice.
+
+        The last window has small tasks, so that threads end at the same time.
+        """
         count = max(min_tasks, rows // (_FINAL_TASK_ROWS if is_last else _TASK_ROWS))
         return max(1, min(count, rows // self._min_rows))
 
     def gather_rows(
         self, blocks: Sequence[MediaRows], block_indices: Integers, indices: Integers, out: np.ndarray
     ) -> DecodeStats:
-        """Write decoded rows to `out`: row i is row ``indices[i]`` of block ``blocks[block_indices[i]]``."""
+        """Write rows of blocks to `out`, decoding those not decoded before; return the statistics.
+
+        Row i of `out` is row ``indices[i]`` of block ``blocks[block_indices[i]]``.
+        """
         missing: dict[int, list[CellRows]] = {}  # by decoder
         for block_index, targets in group_by_block(block_indices):
             media = blocks[block_index]
@@ -172,7 +158,10 @@ class Medium:
         )
 
     def decode(self, cell_rows: Sequence[CellRows], out: np.ndarray) -> DecodeStats:
-        """Decode rows of blocks with the same decoder in one call, write them to `out` and store them in the blocks."""
+        """Decode rows of blocks with the same decoder in one call, write them to `out`, and store them in the blocks.
+
+        Return the statistics; raise MediaError for a broken cell if the decoder's `on_error` is "raise".
+        """
         began = time.perf_counter()
         decoder = cell_rows[0].media.decoder or self._decoder
         targets = np.concatenate([rows.targets for rows in cell_rows])

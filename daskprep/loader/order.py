@@ -45,26 +45,15 @@ def default_streams(batch_size: int) -> int:
 
 @dataclass(frozen=True)
 class EpochBlocks:
-    """The sequence of all rows of an epoch, block after block.
+    """The sequence of all rows of an epoch, block after block."""
 
-    Attributes
-    ----------
-    sizes : array of int
-        Rows that each block yields in the epoch, by block number.
-    block_rows : int
-        Rows of a block on disk; the last block may have fewer.
-    sampling : Sampling or None
-        Selects and repeats the rows of each block. None: each row once.
-    firsts : array of int or None
-        Row number of the first row of each block. None: only the last block has less than `block_rows` rows.
-    """
-
-    sizes: Integers
-    block_rows: int
+    sizes: Integers  # rows that each block yields in the epoch, by block number
+    block_rows: int  # rows of a block on disk; the last block may have fewer
     seed: int
     epoch: int
     shuffle: bool
-    sampling: Sampling | None = None
+    sampling: Sampling | None = None  # selects and repeats the rows of each block; None: each row once
+    # Row number of the first row of each block; None: only the last block has less than `block_rows` rows.
     firsts: Integers | None = None
 
     @cached_property
@@ -97,7 +86,7 @@ class EpochBlocks:
         return indices if self.sampling is None else self.sampling.rows(block, self.epoch)[indices]
 
     def _permute_rows(self, block: int) -> Integers:
-        """Return a permutation of the rows of a block; neighbors of a small block are permuted in the same call."""
+        """Return the row indices of a block in permuted order; small blocks are permuted in cached groups."""
         count = max(1, _MIN_PERMUTED_ROWS // max(1, self.block_rows))
         if count == 1:
             size = int(self.sizes[block])
@@ -131,21 +120,11 @@ class EpochBlocks:
 
 @dataclass(frozen=True)
 class BlockSlice:
-    """Rows of a window that one block contains.
+    """Rows of a window that one block contains."""
 
-    Attributes
-    ----------
-    block_position : int
-        Position of the block in the order of the epoch.
-    target : slice or array of int
-        Positions of the rows in the window.
-    within : slice or array of int
-        Positions of the rows in the row order of the block.
-    """
-
-    block_position: int
-    target: slice | np.ndarray
-    within: slice | np.ndarray
+    block_position: int  # in the order of the epoch
+    target: slice | np.ndarray  # positions of the rows in the window
+    within: slice | np.ndarray  # positions of the rows in the row order of the block
 
 
 @dataclass(frozen=True)
@@ -162,29 +141,15 @@ class WindowPlan:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The batches of an epoch, and the share of one rank in each batch.
-
-    Attributes
-    ----------
-    blocks : EpochBlocks
-        The sequence of rows.
-    batch_size : int
-        Rows of a batch over all ranks together.
-    streams : int
-        Number of streams that are mixed in a batch.
-    drop_last : bool
-        Whether rows that do not fill a batch are dropped.
-    rows_before : int
-        Rows of the epoch that all ranks together yielded before the first batch.
-    """
+    """The batches of an epoch, and the share of one rank in each batch."""
 
     blocks: EpochBlocks
-    batch_size: int
-    streams: int
+    batch_size: int  # rows over all ranks together
+    streams: int  # number of streams that are mixed in a batch
     rank: int
     world_size: int
     drop_last: bool
-    rows_before: int = 0
+    rows_before: int = 0  # rows of the epoch that all ranks together yielded before the first batch
 
     @cached_property
     def stream_borders(self) -> Integers:
@@ -230,7 +195,7 @@ class Schedule:
         return self.rows_before + batches * self.batch_size
 
     def window(self, batches: range) -> WindowPlan:
-        """Return this rank's rows of the batches with the numbers in `batches`."""
+        """Return this rank's rows of the batches with the numbers in `batches`, which are not empty."""
         full = self._select_full(batches)
         sizes = [len(self.rank_range)] * len(full)
         slices: list[BlockSlice] = []
@@ -271,7 +236,10 @@ class Schedule:
         return list(block_positions)
 
     def _select_touched(self, lane: int, batches: range, candidates: range) -> list[int]:
-        """Return the block positions among `candidates` with rows of a lane that skips rows between its batches."""
+        """Return the block positions among `candidates` with rows of the lane, the index of a lane, in `batches`.
+
+        For lanes that skip rows between batches, so that blocks between them may have no rows.
+        """
         firsts, stops, _ = (bounds[0] for bounds in self._lane_bounds(batches, slice(lane, lane + 1)))
         nonempty = stops > firsts
         starts = self.blocks.starts[candidates.start : candidates.stop + 1]
@@ -284,7 +252,7 @@ class Schedule:
         return touched
 
     def _slice_full_batches(self, batches: range) -> Iterator[BlockSlice]:
-        """Yield the rows of this rank in full batches, by lane and block."""
+        """Yield the rows of this rank in full batches, which start the window, by lane and block."""
         firsts, stops, targets = self._lane_bounds(batches)
         first, last = self._covering_blocks(firsts[:, 0], stops[:, -1])
         counts, batch_offsets = stops - firsts, np.arange(len(batches)) * len(self.rank_range)
@@ -376,7 +344,10 @@ class Schedule:
     def _slice_lane(
         self, block_positions: range, start: int, positions: Integers | None, target: Integers
     ) -> Iterator[BlockSlice]:
-        """Yield the rows of a lane by block; without `positions` in the sequence, they are contiguous from `start`."""
+        """Yield the rows of a lane in a range of blocks, block by block; `target` are their positions in the window.
+
+        `positions` are their positions in the sequence; None: contiguous from `start` on.
+        """
         starts = self.blocks.starts[block_positions.start : block_positions.stop + 1].tolist()
         if positions is None:
             stop = start + len(target)
@@ -397,7 +368,7 @@ class Schedule:
         return positions[slice(*rank_bounds(len(positions), self.rank, self.world_size))]
 
     def _slice_positions(self, positions: Integers, offset: int) -> Iterator[BlockSlice]:
-        """Yield the rows at `positions` in the sequence by block; they follow `offset` earlier rows in the window."""
+        """Yield the rows at `positions` in the sequence, block by block; they follow `offset` rows in the window."""
         block_positions = np.searchsorted(self.blocks.starts, positions, side="right") - 1
         for block_position in np.unique(block_positions).tolist():
             chosen = np.flatnonzero(block_positions == block_position)

@@ -69,6 +69,7 @@ class Joiner:
     """
 
     def __init__(self, block_size: int, rows: int, padding: Padding, position: PackingPosition) -> None:
+        """Start at a position: its tokens of the first batch of documents are skipped."""
         self.block_size = block_size
         self.batch_tokens = block_size * rows
         self.padding = padding
@@ -137,7 +138,10 @@ class Joiner:
             yield self._make_batch(tokens[batch], positions[batch])
 
     def _make_batch(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[Arrays, PackingPosition]:
-        """Return a padded batch of tokens, with the position to resume from after it."""
+        """Return tokens in rows of `block_size`, with position ids and document ids, and the position after them.
+
+        The last row is padded; padding has the document id -1. Documents are numbered within each row.
+        """
         count = len(tokens)
         shape = (-(-count // self.block_size), self.block_size)
         ids = np.full(shape, self.padding.token, np.int64)
@@ -157,6 +161,7 @@ class Packer:
     """Packing of the documents of a split into batches of `batch_size` rows, for a loader."""
 
     def __init__(self, split: Split, packing: Packing, batch_size: int, *, drop_last: bool) -> None:
+        """Find the output to pack and its padding; raise ConfigError if `packing` does not suit the split."""
         self.split = split
         self.block_size = _check_block_size(packing)
         self.column = _select_column(split, packing)
@@ -178,7 +183,7 @@ class Packer:
     def batches(
         self, windows: Iterable[Documents], position: PackingPosition, schedule: Schedule
     ) -> Iterator[tuple[Arrays, PackingPosition]]:
-        """Yield a rank's batches from `position` on, each with the position after it; `windows` are documents."""
+        """Yield a rank's batches from `position` on, each with the position after it; see `Joiner.batches`."""
         joiner = Joiner(self.block_size, self._batch_rows(schedule), self.padding, position)
         return joiner.batches(windows, drop_last=self.drop_last)
 
@@ -214,7 +219,7 @@ class Packer:
         return full + (rest > 0 and not self.drop_last)
 
     def locate(self, schedule: Schedule, batches: int) -> PackingPosition:
-        """Return the position of the schedule's rank after `batches` batches, computed from lengths of documents."""
+        """Return the position of the schedule's rank after `batches` packed batches, from the lengths of documents."""
         remaining = batches * self._batch_tokens(schedule)
         for window, tokens in self._iterate_token_counts(schedule):
             if remaining < tokens.sum():
@@ -232,7 +237,7 @@ class Packer:
         return self._batch_rows(schedule) * self.block_size
 
     def _iterate_token_counts(self, schedule: Schedule) -> Iterator[tuple[range, Integers]]:
-        """Yield windows of batches of documents of the schedule's rank, and the number of tokens of each batch."""
+        """Yield ranges of batches of documents of the schedule's rank, with the number of tokens of each batch."""
         blocks = schedule.blocks
         step = max(1, _WINDOW_ROWS * schedule.world_size // schedule.batch_size)
         all_batches = range(len(schedule))
@@ -276,7 +281,7 @@ def check_options(options: SharedOptions, overfit_batches: int | None) -> None:
 
 
 def check_packing_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule: Schedule) -> None:
-    """Raise ConfigError if the packing in the state of a loader differs from `packer`; None means no packing."""
+    """Raise ConfigError if the packing state of a loader has other options than `packer`; None means no packing."""
     if packer is None or state is None:
         if packer is not None or state is not None:
             was, now = ("with", "without") if packer is None else ("without", "with")
@@ -298,7 +303,7 @@ def _check_block_size(packing: object) -> int:
 
 
 def _select_column(split: Split, packing: Packing) -> str:
-    """Return the name of the output to pack, or raise ConfigError if there is not exactly one."""
+    """Return the name of the output to pack; raise ConfigError for several, an unknown one, or a reserved name."""
     columns = [packing.columns] if isinstance(packing.columns, str) else list(packing.columns)
     if len(columns) != 1:
         raise ConfigError(

@@ -42,28 +42,17 @@ Epoch: TypeAlias = tuple[Schedule, range]
 
 @dataclass(frozen=True)
 class Settings:
-    """Amount of prefetching, and number of threads.
+    """Maximum number of prefetched blocks, and number of threads that read, gather and decode.
 
-    Attributes
-    ----------
-    prefetch_blocks : int
-        Maximum number of blocks that are prefetched.
-    threads : int
-        Threads that read, gather and decode. 0: the calling thread, without prefetching.
-    decodes : bool
-        Whether media have to be decoded during the iteration.
-    local : bool
-        Whether blocks are on this machine. False: prefetching starts after the first window, whose connections it would
-        share.
-    single_block_windows : bool
-        Whether a window ends with its block, because the next block may take long to arrive.
+    With 0 threads, the calling thread does this, without prefetching.
     """
 
     prefetch_blocks: int
     threads: int
-    decodes: bool = False
+    decodes: bool = False  # whether media have to be decoded during the iteration
+    # If blocks are remote, prefetching starts after the first window, whose connections it would share.
     local: bool = True
-    single_block_windows: bool = False
+    single_block_windows: bool = False  # windows end with their block, because the next one may take long to arrive
 
     @classmethod
     def threads_for(cls, *, local: bool) -> int:
@@ -79,24 +68,10 @@ class Settings:
 
 @dataclass
 class Window:
-    """Consecutive batches of one rank in one epoch.
+    """Consecutive batches of one rank in one epoch: their numbers, and the size and tally of each.
 
-    Attributes
-    ----------
-    epoch : range
-        Numbers of all batches of the epoch that are yielded.
-    batches : range
-        Numbers of the batches in this window.
-    arrays : dict of Group to ndarray
-        Rows by group; arrays may be longer than the number of rows.
-    rows : array of int
-        Row numbers in the split.
-    sizes : tuple of int
-        Number of rows of each batch.
-    tallies : list of RowTally
-        Tally of each batch.
-    origins : tuple or None
-        For decoding media: the blocks, and for each row the index of its block and its index in the block.
+    `epoch` has the numbers of all batches of the epoch that are yielded. `arrays` may be longer than `rows`, the row
+    numbers in the split.
     """
 
     schedule: Schedule
@@ -106,6 +81,7 @@ class Window:
     rows: Integers
     sizes: tuple[int, ...]
     tallies: list[RowTally]
+    # To decode media: the blocks, and for each row the index of its block and its index in the block.
     origins: tuple[list[ResidentBlock], Integers, Integers] | None = None
 
 
@@ -124,28 +100,8 @@ class Pipeline:
     In memory are the current block of each stream, the prefetched blocks and a few windows. The iterating thread plans
     and submits tasks that read blocks, gather windows and decode rows. The threads of these tasks run from the first
     window until `close` or the end of the iteration, also after an error. No task waits for a task submitted later, so
-    that threads cannot deadlock.
-
-    Parameters
-    ----------
-    source : BlockSource
-        Loads the blocks.
-    groups : sequence of Group
-        Outputs of the windows, by array.
-    media : sequence of Medium
-        Media to decode.
-    epochs : iterable of Epoch
-        Schedules and numbers of the batches to yield.
-    settings : Settings
-        Prefetching and threads.
-    times : Times
-        Statistics, updated during the iteration.
-    make_array : callable
-        Returns an array for a number of rows of a group.
-    begin_thread : callable or None
-        Called by each thread when it starts.
-    buffers : Buffers or None
-        Memory to reuse from an earlier iteration.
+    that threads cannot deadlock. `times` is updated during the iteration. `make_array` returns an array for a number of
+    rows of a group, and each thread calls `begin_thread` when it starts.
     """
 
     def __init__(
@@ -161,6 +117,7 @@ class Pipeline:
         begin_thread: Callable[[], object] | None = None,
         buffers: Buffers | None = None,
     ) -> None:
+        """Choose the sizes of windows, and take the memory for them from `buffers`; `epochs` must not be empty."""
         self.source = source
         self.settings = settings
         self.times = times
@@ -198,6 +155,10 @@ class Pipeline:
         self._process = os.getpid()
 
     def __iter__(self) -> Iterator[Window]:
+        """Yield windows with gathered rows and decoded media; raise the errors of tasks, and RuntimeError after a fork.
+
+        The arrays of a window are reused once nothing refers to them.
+        """
         threads = self.settings.threads
         self._executor = (
             ThreadPoolExecutor(threads, "daskprep-load", self._begin_thread) if threads else InlineExecutor()
@@ -237,7 +198,7 @@ class Pipeline:
         self._queue.clear()
 
     def _wait_for(self, pending: _PendingWindow) -> Window:
-        """Return a window after it is gathered and decoded, and add the time and the statistics."""
+        """Return a window after it is gathered and decoded; add the waiting time and the statistics to `times`."""
         began = time.perf_counter()
         window = pending.gathered.result()
         for future in pending.decoded:
@@ -247,7 +208,10 @@ class Pipeline:
         return window
 
     def _advance_epoch(self, current: tuple[int, range]) -> tuple[int, range]:
-        """Return `current` if it has batches left, otherwise the next epoch and its batches; empty after the last."""
+        """Return the epoch and batches of `current` if it has batches left, otherwise the next epoch and its batches.
+
+        The batches are empty after the last epoch.
+        """
         epoch, batches = current
         while not batches:
             if epoch + 1 not in self._epochs:
@@ -279,7 +243,7 @@ class Pipeline:
         self._begun = True
 
     def _reserve_next(self) -> tuple[list[BlockKey], int]:
-        """Reserve memory for the blocks of the next batches; return their keys and the number of batches.
+        """Start loading the blocks of the next batches, as memory permits; return their keys and the number of batches.
 
         The number is 0 if blocks of earlier windows must be released first.
         """
@@ -303,7 +267,7 @@ class Pipeline:
             size = max(1, size // 2)
 
     def _count_within_block(self, schedule: Schedule, batches: range) -> int:
-        """Return how many of the batches end in the block of the first batch, or all for windows of several blocks."""
+        """Return how many of `batches` end in the block of the first one, at least 1; all without this setting."""
         if not self.settings.single_block_windows:
             return len(batches)
         starts = schedule.blocks.starts
@@ -312,7 +276,7 @@ class Pipeline:
         return max(1, (end - position) // schedule.batch_size)
 
     def _prefetch(self) -> None:
-        """Load the next blocks of the streams while there is free memory."""
+        """Start loading the blocks of unplanned batches in their order, across epochs, while there is free memory."""
         if self._resident.has_evicted or self._unread[0] < self._unplanned[0]:
             self._resident.has_evicted, self._unread = False, self._unplanned
         epoch, batches = self._unread
@@ -328,7 +292,7 @@ class Pipeline:
         self._unread = epoch, batches
 
     def _release(self, epoch: int, window: Window) -> None:
-        """Release the blocks that no batch after `window` needs."""
+        """Release the blocks that no batch after `window` needs, and the blocks and schedules of earlier epochs."""
         idle, last = self._resident.idle(self._busy_keys()), window.batches[-1]
         positions = np.array(
             [position for number, position in idle if number == epoch and last != window.epoch[-1]], np.int64
@@ -345,7 +309,10 @@ class Pipeline:
     def _gather(
         self, schedule: Schedule, epoch: range, batches: range, resident: Mapping[int, ResidentBlock]
     ) -> Window:
-        """Return the window of `batches`, with rows copied from the `resident` blocks by position, except media."""
+        """Return the window of `batches`, after waiting for its blocks, with their rows copied, except media.
+
+        `resident` has the blocks by position in the epoch.
+        """
         for block in resident.values():
             # Jobs of blocks are submitted before this task, so that threads run them first: no deadlock.
             block.wait()
@@ -431,7 +398,7 @@ def tally_schedule(schedule: Schedule, batches: range) -> RowTally:
 
 
 def verify_tally(schedule: Schedule, batches: range, tally: RowTally) -> dict[str, int]:
-    """Return the numbers of rows and batches, or raise CorruptDatasetError if the schedule has another tally."""
+    """Return the numbers of rows and batches; raise CorruptDatasetError if their rows in the schedule differ."""
     expected_tally = tally_schedule(schedule, batches)
     if expected_tally != tally:
         raise CorruptDatasetError(

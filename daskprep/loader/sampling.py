@@ -25,24 +25,12 @@ _MAX_COUNTS = 2**26  # classes times blocks; each count takes 8 bytes
 
 @dataclass(frozen=True)
 class Sampling:
-    """Exact numbers of rows of each class in every epoch, spread evenly over the blocks.
+    """Exact numbers of rows of each class in every epoch, spread evenly over the blocks."""
 
-    Attributes
-    ----------
-    codes : ndarray
-        Class of each row, from 0, usually one or two bytes.
-    targets : array of int
-        Rows of each class in an epoch.
-    starts : array of int
-        First row of each block, and the end of the last block.
-    seed : int
-        Seed of the choice of rows.
-    """
-
-    codes: np.ndarray
-    targets: Integers
-    starts: Integers
-    seed: int
+    codes: np.ndarray  # class of each row, from 0, usually one or two bytes
+    targets: Integers  # rows of each class in an epoch
+    starts: Integers  # first row of each block, and the end of the last block
+    seed: int  # of the choice of rows
 
     @cached_property
     def _counts(self) -> Integers:
@@ -86,9 +74,10 @@ class Sampling:
 def make_sampling(
     split: Split, balance: Any, weights: Mapping[str, Mapping[Any, float]] | None, seed: int
 ) -> Sampling | None:
-    """Return the sampling for the options `balance` and `weights` of a loader, or None without them.
+    """Return the sampling for the options `balance` and `weights` of a loader, or None if both are None.
 
-    Raises ConfigError if the options are invalid or select no row.
+    The classes of the balanced or weighted output are read from the split. Raise ConfigError if the options are invalid
+    or select no row.
     """
     if balance is None and weights is None:
         return None
@@ -141,7 +130,10 @@ def _parse_weighted_column(weights: Any) -> str:
 
 
 def _weight_counts(totals: ClassCounts, column: str, weights: Mapping[Any, float]) -> Integers:
-    """Return the rows of each class in an epoch: its count times its weight; classes without a weight keep theirs."""
+    """Return the rows of each class in an epoch: its count times its weight, 1 if `weights` lacks it.
+
+    Raise ConfigError for an unknown class of the output `column` or an invalid weight.
+    """
     known = totals.classes.to_pylist()
     targets = totals.counts.copy()
     for value, weight in weights.items():

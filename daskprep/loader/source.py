@@ -29,18 +29,7 @@ class ResidentBlock:
     """A block of rows in memory, or being loaded.
 
     The planning thread creates and releases it, and `jobs` fill it on any thread. Other tasks wait for the jobs before
-    they use the rows, and end before the block is released.
-
-    Parameters
-    ----------
-    number : int
-        Block number in its source.
-    arrays : mapping of Group to ndarray
-        Memory of the rows by group; several blocks may share an array.
-    first : int
-        Index of the first row of the block in the arrays.
-    run : callable
-        Runs a job.
+    they use the rows, and end before the block is released. Several blocks may share the `arrays`.
     """
 
     def __init__(
@@ -50,6 +39,7 @@ class ResidentBlock:
         first: int = 0,
         run: Callable[[Callable[[], None]], None] = operator.call,
     ) -> None:
+        """Set the number in the source, the arrays by group, the index of the first row in them; `run` calls a job."""
         self.number = number
         self._run = run
         self.arrays = arrays
@@ -62,7 +52,7 @@ class ResidentBlock:
         self._is_loaded = False
 
     def begin(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
-        """Submit the jobs."""
+        """Submit the jobs, and forget them."""
         # Jobs refer to this block: keeping them would be a reference cycle, which only the garbage collector frees.
         jobs, self.jobs, self.read_jobs = [*self.read_jobs.values(), *self.jobs], [], {}
         jobs += [rows.load for rows in self.media.values()]
@@ -115,7 +105,7 @@ LocatedRows = tuple[ResidentBlock, slice | Integers, Integers]
 
 
 def gather(located: Sequence[LocatedRows], count: int, out: Mapping[Group, np.ndarray]) -> Integers:
-    """Copy `count` rows of blocks to the first rows of the arrays in `out`, except media; return their row numbers."""
+    """Copy rows of blocks to the first `count` rows of the arrays in `out`, except media; return their row numbers."""
     rows, positions = np.empty(count, np.int64), np.empty(count, np.int64)
     for block, target, indices in located:
         positions[target] = indices + block.first
@@ -143,20 +133,12 @@ class ResidentBlocks:
     """The blocks of one source that are in memory or being loaded; only one thread calls its methods.
 
     A released block may have to be completed for its cache; its memory is free after a thread has done that.
-
-    Parameters
-    ----------
-    source : BlockSource
-        Loads the blocks.
-    executor : Executor
-        Runs the jobs of blocks.
-    on_finished : callable
-        Called with the statistics of each completed block.
     """
 
     def __init__(
         self, source: BlockSource[ResidentBlock], executor: Executor, on_finished: Callable[[DecodeStats], None]
     ) -> None:
+        """Start without blocks; `executor` runs jobs, and `on_finished` receives the statistics of completed blocks."""
         self._source = source
         self._executor = executor
         self._on_finished = on_finished
@@ -173,7 +155,7 @@ class ResidentBlocks:
         return [key for key in self._blocks if key not in busy]
 
     def load(self, schedule: Schedule, key: BlockKey, need: Need = Need.PREFETCH) -> bool:
-        """Start loading a block unless it is resident; return False if memory is short."""
+        """Start loading a block unless it is resident; return whether it is, False if memory is short."""
         if key not in self._blocks:
             block = self._source.load(schedule, key[1], need)
             if block is None:
@@ -183,7 +165,7 @@ class ResidentBlocks:
         return True
 
     def hold(self, schedule: Schedule, keys: Sequence[BlockKey], busy: Collection[BlockKey], need: Need) -> bool:
-        """Start loading blocks, evicting blocks that are not in `busy`; return False if memory is short."""
+        """Start loading blocks, evicting blocks not in `busy` to make room; return False if memory is still short."""
         for key in keys:
             while not self.load(schedule, key, need):
                 evicted = next((resident for resident in self._blocks if resident not in busy), None)
@@ -195,7 +177,7 @@ class ResidentBlocks:
         return True
 
     def release(self, keys: Iterable[BlockKey]) -> None:
-        """Release blocks, after decoding the missing rows of those that are to be cached."""
+        """Release blocks; their memory is free now, or after a thread has decoded missing rows that a cache needs."""
         for key in keys:
             block = self._blocks.pop(key)
             block.stop()
@@ -206,7 +188,7 @@ class ResidentBlocks:
                 self._discard(block)
 
     def release_finished(self, *, wait: bool = False) -> None:
-        """Free the memory of released blocks that are completed; with `wait`, wait for all of them."""
+        """Free the memory of released blocks that threads have completed; with `wait`, wait for all released blocks."""
         pending_release, self.pending_release = self.pending_release, []
         for future, block in pending_release:
             if wait or future.done():
@@ -217,10 +199,7 @@ class ResidentBlocks:
                 self.pending_release.append((future, block))
 
     def finish(self, *, is_complete: bool) -> None:
-        """Wait for pending releases at the end of an iteration.
-
-        If `is_complete`, the last epoch was yielded to its end, and all blocks are released first.
-        """
+        """Wait for pending releases at the end of an iteration; if the last epoch `is_complete`, release all blocks."""
         if is_complete:
             self.release(list(self._blocks))
         self.release_finished(wait=True)
