@@ -181,25 +181,13 @@ def _check_class_count(column: str, classes: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClassShare:
-    """The classes of one partition, with their row counts in earlier partitions and in total.
-
-    Attributes
-    ----------
-    column : str
-        Column of the classes.
-    key : int
-        Key of the permutation of each class.
-    classes : Array
-        Names of the classes with rows in the partition.
-    before, totals : array of int64
-        Rows of each of these classes in earlier partitions, and in all partitions.
-    """
+    """The classes of one partition, with their row counts in earlier partitions and in total."""
 
     column: str
-    key: int
-    classes: pa.Array
-    before: Integers
-    totals: Integers
+    key: int  # key of the permutation of each class
+    classes: pa.Array  # names, of the classes with rows in the partition
+    before: Integers  # rows of each of these classes in earlier partitions
+    totals: Integers  # and in all partitions
 
     def positions(self, table: pa.Table, mask: Mask | None) -> tuple[Integers, Integers, Integers]:
         """Return the marked row numbers of `table`, their classes (indices in `classes`), and their positions.

@@ -45,21 +45,11 @@ MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # `2 * n + 1` for multip
 
 
 class Spans(NamedTuple):
-    """Rows cut into spans.
+    """Rows cut into spans."""
 
-    Attributes
-    ----------
-    rows : array of int32
-        Offsets of the rows in the spans: row i has the spans ``rows[i]`` to ``rows[i + 1] - 1``.
-    offsets : array of int32
-        Offsets of the spans in `data`.
-    data : array of uint8
-        Bytes of all spans, followed by 8 NUL bytes.
-    """
-
-    rows: Codes
-    offsets: Codes
-    data: Bytes
+    rows: Codes  # offsets of the rows in the spans: row i has the spans ``rows[i]`` to ``rows[i + 1] - 1``
+    offsets: Codes  # offsets of the spans in `data`
+    data: Bytes  # bytes of all spans, followed by 8 NUL bytes
 
 
 class TokenCodes(NamedTuple):

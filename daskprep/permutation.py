@@ -104,23 +104,11 @@ def mix(words: Uint64Array) -> Uint64Array:
 
 
 class _Domain(NamedTuple):
-    """Sizes and keys of permutations: one for all rows (arrays of length 1), or one for each row.
+    """Sizes and keys of permutations: one for all rows (arrays of length 1), or one for each row."""
 
-    Attributes
-    ----------
-    size : array of uint
-        Number of members.
-    mask : array of uint
-        2**b - 1, for b bits of size - 1.
-    shift : array of uint
-        Half of b, rounded up.
-    key : array of uint64
-        Key of the permutation.
-    """
-
-    size: _AnyUintArray
-    mask: _AnyUintArray
-    shift: _AnyUintArray
+    size: _AnyUintArray  # numbers of members
+    mask: _AnyUintArray  # 2**b - 1, for b bits of size - 1
+    shift: _AnyUintArray  # half of b, rounded up
     key: Uint64Array
 
     def as_words(self, dtype: np.dtype[Any]) -> _Domain:

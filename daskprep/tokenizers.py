@@ -38,25 +38,13 @@ PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
 
 
 class PretrainedModel(NamedTuple):
-    """A trained tokenizer of another package.
+    """A trained tokenizer of another package."""
 
-    Attributes
-    ----------
-    encode : callable
-        Returns the token ids of each text of a list.
-    vocabulary : list of str
-        Tokens by id.
-    pad_id, unk_id : int or None
-        Ids of padding and of out-of-vocabulary tokens. None: the tokenizer has no such token.
-    digest : str
-        SHA-256 of the tokenizer.
-    """
-
-    encode: Callable[[list[str]], Iterable[Sequence[int]]]
-    vocabulary: list[str]
-    pad_id: int | None
+    encode: Callable[[list[str]], Iterable[Sequence[int]]]  # returns the token ids of each text of a list
+    vocabulary: list[str]  # by id
+    pad_id: int | None  # None: the tokenizer has no such token
     unk_id: int | None
-    digest: str
+    digest: str  # of the tokenizer, by SHA-256
 
 
 @dataclass(frozen=True, kw_only=True)

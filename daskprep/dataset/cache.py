@@ -43,20 +43,10 @@ UNKNOWN_STAMP = bytes(STAMP_BYTES)  # of a block with missing files: its cached 
 
 @dataclass(frozen=True)
 class MediaBlocks:
-    """Reader and decoder of one media output of a split; picklable and thread-safe.
+    """Reader and decoder of one media output of a split; picklable and thread-safe."""
 
-    Attributes
-    ----------
-    folder : Folder
-        Folder of the dataset version.
-    output : Output
-        Name, dtype and row shape of the decoded output.
-    decoder : MediaDecoder
-        Decoder of the cells.
-    """
-
-    folder: Folder
-    output: Output
+    folder: Folder  # of the dataset version
+    output: Output  # as decoded
     decoder: MediaDecoder
 
     def cells(self, location: BlockLocation) -> pa.StructArray:
@@ -150,37 +140,20 @@ class BlockCache:
     Each block is a chunk file that is created atomically. Any number of threads, processes and machines may therefore
     fill a cache together; a killed process loses only its current block. Blocks may be removed at any time: they are
     decoded again.
-
-    Attributes
-    ----------
-    parent : Folder
-        Folder of all caches; this cache is its subfolder `name`.
-    name : str
-        Name from `make_cache_name`.
-    output : Output
-        Name, dtype and row shape of the decoded output.
-    rows, block_rows : int
-        Number of rows of the split and of a block.
-    compression : str
-        Compression of the chunks.
-    limit : int or None
-        Maximum bytes of all caches in `parent`; None: no limit. Chunks of other datasets are removed to make room, the
-        least recently used first. Chunks of this dataset stay, because each is read once per epoch. Object stores have
-        no locks: there, each concurrent writer may exceed the limit by one chunk.
-    user : str
-        Digest of the dataset; several datasets may share a cache.
-    stamps : bytes
-        `STAMP_BYTES` per block that change with the media files of the block; empty if changes are not detected.
     """
 
-    parent: Folder
-    name: str
-    output: Output
-    rows: int
+    parent: Folder  # of all caches
+    name: str  # from `make_cache_name`
+    output: Output  # as decoded
+    rows: int  # of the split
     block_rows: int
-    compression: Compression
+    compression: Compression  # of the chunks
+    # Maximum bytes of all caches in `parent`; None: no limit. Chunks of other datasets are removed to make room, the
+    # least recently used first. Chunks of this dataset stay, because each is read once per epoch. Object stores have no
+    # locks: there, each concurrent writer may exceed the limit by one chunk.
     limit: int | None = None
-    user: str = ""
+    user: str = ""  # digest of the dataset; several datasets may share a cache
+    # `STAMP_BYTES` per block that change with the media files of the block; empty if changes are not detected.
     stamps: bytes = b""
 
     @property

@@ -110,27 +110,13 @@ _CELL = "vertical-align:top;padding:2px 0 2px 10px;overflow-wrap:normal;text-ali
 
 @dataclass(frozen=True)
 class Table:
-    """Items with a row of text each, which is created when it is displayed.
-
-    Attributes
-    ----------
-    header : tuple of str
-        Names of the columns.
-    items : collection
-        The items.
-    row : callable
-        Returns the row of an item.
-    noun : str
-        Singular noun for further items that are not displayed.
-    chart : callable or None
-        Returns the chart that cards show before the text of an item's last cell.
-    """
+    """Items with a row of text each, which is created when it is displayed."""
 
     header: Row
     items: Collection[Any]
-    row: Callable[[Any], Row]
-    noun: str
-    chart: Callable[[Any], Markup] | None = None
+    row: Callable[[Any], Row]  # of an item
+    noun: str  # for further items that are not displayed, in the singular
+    chart: Callable[[Any], Markup] | None = None  # shown on cards before the text of an item's last cell
 
     def rows(self, max_rows: int) -> list[Row]:
         """Return the header and the rows of the first `max_rows` items, and a row with the number of other items."""

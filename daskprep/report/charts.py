@@ -26,30 +26,14 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram(Chart):
-    """Counts in bins between edges, by split.
+    """Counts in bins between edges, by split."""
 
-    Attributes
-    ----------
-    edges : array
-        Edges of the bins, one more than bins.
-    counts : mapping of str to array
-        Count of each bin, by split.
-    totals : mapping of str to int
-        Total count by split, including values outside of the edges.
-    ticks : sequence of (float, str)
-        Positions on the axis, and their labels.
-    names : sequence of str
-        Names of the bins.
-    unit : str
-        Noun for the counted items, in the singular.
-    """
-
-    edges: np.ndarray
-    counts: Mapping[str, np.ndarray]
-    totals: Mapping[str, int]
-    ticks: Sequence[tuple[float, str]]
-    names: Sequence[str]
-    unit: str = "row"
+    edges: np.ndarray  # one more than bins
+    counts: Mapping[str, np.ndarray]  # of each bin, by split
+    totals: Mapping[str, int]  # by split, including values outside of the edges
+    ticks: Sequence[tuple[float, str]]  # positions on the axis, and their labels
+    names: Sequence[str]  # of the bins
+    unit: str = "row"  # noun for the counted items, in the singular
 
 
 @dataclass(frozen=True, kw_only=True)

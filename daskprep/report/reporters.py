@@ -193,19 +193,12 @@ BySplit = Mapping[str, Any]
 
 
 class ColumnReporter(NamedTuple):
-    """Functions that report on columns of a semantic type.
+    """Functions that report on columns of a semantic type."""
 
-    Attributes
-    ----------
-    charts : callable
-        Returns the charts of a column from the results of `measure` by split. Without a measure, its second argument is
-        the first split by name, from which it reads samples.
-    measure : callable or None
-        Returns a mergeable summary of rows of a column.
-    """
-
+    # Returns the charts of a column from the results of `measure` by split. Without a measure, its second argument is
+    # the first split by name, from which it reads samples.
     charts: Callable[[Column, BySplit], list[Chart]]
-    measure: Callable[[Column, np.ndarray], Any] | None = None
+    measure: Callable[[Column, np.ndarray], Any] | None = None  # returns a mergeable summary of rows of a column
 
 
 def _show_numbers(column: Column, by_split: Mapping[str, Quantiles]) -> list[Chart]:

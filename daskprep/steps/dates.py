@@ -148,21 +148,11 @@ def check_format(datetime_format: str) -> None:
 
 
 class NumericFormat(NamedTuple):
-    """Numeric equivalent of a `strptime` format with names.
+    """Numeric equivalent of a `strptime` format with names."""
 
-    Attributes
-    ----------
-    format : str
-        The equivalent format: numbers with spaces between them.
-    pattern : re.Pattern
-        Pattern of texts in the original format; its groups are the codes.
-    codes : tuple of str
-        Codes of the original format, in the order of the numbers.
-    """
-
-    format: str
-    pattern: re.Pattern[str]
-    codes: tuple[str, ...]
+    format: str  # the equivalent: numbers with spaces between them
+    pattern: re.Pattern[str]  # of texts in the original format; its groups are the codes
+    codes: tuple[str, ...]  # of the original format, in the order of the numbers
 
     def translate(self, text: str | None) -> str | None:
         """Translate text in the original format to the numeric one; None if it is missing or does not match."""

@@ -73,21 +73,12 @@ DURATION_PATTERNS = (
 
 
 class Notation(NamedTuple):
-    """Notation of the numbers of a column.
+    """Notation of the numbers of a column."""
 
-    Attributes
-    ----------
-    patterns : tuple of str
-        Patterns of the texts: one for numbers, several for durations.
-    decimal, thousands : str
-        Decimal mark, and mark between thousands.
-    affix_characters : str or None
-        Characters that may occur before and after digits; None if numbers contain one of them too.
-    """
-
-    patterns: tuple[str, ...]
+    patterns: tuple[str, ...]  # of the texts: one for numbers, several for durations
     decimal: str = "."
-    thousands: str = ","
+    thousands: str = ","  # mark between thousands
+    # Characters that may occur before and after digits; None if numbers contain one of them too.
     affix_characters: str | None = None
 
     @property

@@ -121,18 +121,11 @@ class ColumnSummary(Summary, Generic[SummaryT]):
 
 @dataclass(frozen=True)
 class FoldedSummary(Summary):
-    """Summaries of a column by the fold of its rows.
+    """Summaries of a column by the fold of its rows."""
 
-    Attributes
-    ----------
-    parts : tuple of ColumnSummary
-        One summary per fold, then one without rows, for counts that belong to every fold.
-    trained_on : tuple or None
-        Parts that each fold trains on; None: all parts but one.
-    """
-
+    # One summary per fold, then one without rows, for counts that belong to every fold.
     parts: tuple[ColumnSummary, ...]
-    trained_on: tuple[tuple[int, ...], ...] | None = None
+    trained_on: tuple[tuple[int, ...], ...] | None = None  # parts that each fold trains on; None: all parts but one
 
     @property
     def rows(self) -> int:

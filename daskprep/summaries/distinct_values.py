@@ -25,15 +25,6 @@ class DistinctValues(Summary):
 
     A value that is in the result was kept in every partition that has it, so its count is exact.
 
-    Attributes
-    ----------
-    hashes, counts : ndarray
-        Ascending hashes, and the number of cells of each.
-    texts : pa.StringArray
-        Texts of the first 1,024 values.
-    total : int
-        Number of all cells.
-
     Examples
     --------
     >>> import numpy as np, pyarrow as pa
@@ -43,10 +34,11 @@ class DistinctValues(Summary):
     (3, True, 5, ['a', 'b', 'c'])
     """
 
+    # Ascending hashes, and the number of cells of each.
     hashes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
     counts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    texts: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))
-    total: int = 0
+    texts: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))  # texts of the first 1,024 values
+    total: int = 0  # cells
 
     @classmethod
     def of(cls, values: pa.Array, counts: np.ndarray, texts: pa.Array | None = None) -> DistinctValues:

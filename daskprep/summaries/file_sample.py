@@ -31,21 +31,11 @@ class SampledFile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PixelSums(Summary):
-    """Exact sums over uint8 images: of each pixel or channel, and of the squares of each channel.
-
-    Attributes
-    ----------
-    images : int
-        Number of images.
-    sums : ndarray
-        Sums by pixel, of shape (channels, height, width), or by channel.
-    squares : ndarray
-        Sums of squares by channel.
-    """
+    """Exact sums over uint8 images: of each pixel or channel, and of the squares of each channel."""
 
     images: int
-    sums: np.ndarray
-    squares: np.ndarray
+    sums: np.ndarray  # by pixel, of shape (channels, height, width), or by channel
+    squares: np.ndarray  # sums of squares, by channel
 
     @classmethod
     def of(cls, images: np.ndarray, *, by_pixel: bool) -> PixelSums:
@@ -83,17 +73,6 @@ def mean_image(text: str) -> np.ndarray:
 class FileSample(Summary):
     """Sample of the `limit` distinct files with the smallest hashes, and the total size of all cells.
 
-    Attributes
-    ----------
-    limit : int
-        Maximum number of files.
-    cells, bytes : int
-        Number of cells, and their size: paths, or bytes that are in memory.
-    files : tuple of SampledFile
-        The sample, by ascending hash of the path or the bytes.
-    pixels : PixelSums or None
-        Sums over pixels of images, if requested.
-
     Examples
     --------
     >>> import pyarrow as pa
@@ -106,11 +85,11 @@ class FileSample(Summary):
     (4, 20, 2)
     """
 
-    limit: int = 0
+    limit: int = 0  # of files
     cells: int = 0
-    bytes: int = 0
-    files: tuple[SampledFile, ...] = field(default=())
-    pixels: PixelSums | None = None
+    bytes: int = 0  # size of the cells: of paths, or of bytes in memory
+    files: tuple[SampledFile, ...] = field(default=())  # the sample, by ascending hash of the path or the bytes
+    pixels: PixelSums | None = None  # sums over pixels of images, if requested
 
     @classmethod
     def of(cls, path: pa.Array, data: pa.Array, limit: int, read_facts: Callable[[pa.Buffer], Any]) -> FileSample:

@@ -31,21 +31,11 @@ MIN_EXPONENT = -1023  # of the first digit: 2**1023 is the largest factor
 
 
 class Digits(NamedTuple):
-    """Digits of a group of numbers: integers below 2**20 in magnitude, each with the sign of its number.
+    """Digits of a group of numbers: integers below 2**20 in magnitude, each with the sign of its number."""
 
-    Attributes
-    ----------
-    rows : ndarray
-        Digits from the highest on, of shape (digits, blocks, values).
-    exponent : int
-        The first digit counts units of 2**`exponent`, and each next one units 2**20 times smaller.
-    unit_bits : int
-        The numbers are integer multiples of 2**-`unit_bits`.
-    """
-
-    rows: np.ndarray
-    exponent: int
-    unit_bits: int = UNIT_BITS
+    rows: np.ndarray  # from the highest on, of shape (digits, blocks, values)
+    exponent: int  # the first digit counts units of 2**`exponent`, and each next one units 2**20 times smaller
+    unit_bits: int = UNIT_BITS  # the numbers are integer multiples of 2**-`unit_bits`
 
     def total(self) -> int:
         """Return the sum of the numbers in units of 2**-`unit_bits`."""
@@ -204,13 +194,6 @@ class WeightedMoments(Moments):
     `total` counts units of 2**-2148 and `squares` units of 2**-3222. Adding plain `Moments`, of equal numbers, imputes
     that number for the missing ones, with their weights.
 
-    Attributes
-    ----------
-    weights, missing : int
-        Sums of the weights of rows with a number and of rows without one, in units of 2**-1074.
-    missing_count : int
-        Number of rows without a number; `count` has the rows with one.
-
     Examples
     --------
     >>> moments = WeightedMoments.of_weighted(np.array([1.0, 2.0, np.nan]), np.array([3.0, 1.0, 2.0]))
@@ -218,9 +201,9 @@ class WeightedMoments(Moments):
     (1.25, 2.5)
     """
 
-    weights: int = 0
-    missing: int = 0
-    missing_count: int = 0
+    weights: int = 0  # sum of the weights of rows with a number, in units of 2**-1074
+    missing: int = 0  # sum of the weights of rows without one
+    missing_count: int = 0  # number of rows without a number; `count` has the rows with one
 
     @classmethod
     def of_weighted(cls, values: np.ndarray, weights: np.ndarray) -> WeightedMoments:

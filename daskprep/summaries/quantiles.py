@@ -194,15 +194,6 @@ class Quantiles(Summary):
     2**(shift - 52), and the shift is at most 52. Zero and magnitudes below 2**(shift - 1074) are one bucket, and count
     as 0.
 
-    Attributes
-    ----------
-    keys : ndarray
-        Buckets: integers in the order of the values, from the bits of the doubles without the last `shift` ones.
-    counts : ndarray
-        Number of values in each bucket.
-    shift : int
-        Number of dropped bits.
-
     Examples
     --------
     >>> import numpy as np
@@ -211,9 +202,10 @@ class Quantiles(Summary):
     2.5
     """
 
+    # Buckets: integers in the order of the values, from the bits of the doubles without the last `shift` ones.
     keys: np.ndarray = field(default_factory=empty_integers)
-    counts: np.ndarray = field(default_factory=empty_integers)
-    shift: int = 0
+    counts: np.ndarray = field(default_factory=empty_integers)  # values in each bucket
+    shift: int = 0  # dropped bits
 
     @classmethod
     def of(cls, values: np.ndarray) -> Quantiles:

@@ -34,24 +34,13 @@ _POSITION_BITS = 1 << _POSITION_SHIFT
 
 @dataclass(frozen=True, eq=False)
 class TargetSums(Summary):
-    """Buckets of a number, as in `Quantiles`, with the rows of each class of a target, or the sums of its digits.
+    """Buckets of a number, as in `Quantiles`, with the rows of each class of a target, or the sums of its digits."""
 
-    Attributes
-    ----------
-    keys, shift : ndarray, int
-        Buckets, as in `Quantiles`.
-    rows : ndarray
-        Number of rows by bucket.
-    sums : ndarray
-        Rows of each class or sums of digits, of shape (buckets, labels).
-    labels : tuple
-        Class, or position of the digits, of each column of `sums`.
-    """
-
-    keys: np.ndarray = field(default_factory=empty_integers)
-    rows: np.ndarray = field(default_factory=empty_integers)
+    keys: np.ndarray = field(default_factory=empty_integers)  # buckets, as in `Quantiles`
+    rows: np.ndarray = field(default_factory=empty_integers)  # by bucket
+    # Rows of each class or sums of digits, of shape (buckets, labels).
     sums: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    labels: tuple[Label, ...] = ()
+    labels: tuple[Label, ...] = ()  # class, or position of the digits, of each column of `sums`
     shift: int = 0
 
     @classmethod
@@ -169,21 +158,11 @@ DigitLabels = tuple[tuple[str, int], ...]
 @checkpointable
 @dataclass(frozen=True)
 class SumTable:
-    """Table of sums by distinct value.
-
-    Attributes
-    ----------
-    values : pa.Array
-        Distinct texts.
-    labels : tuple
-        Quantity and digit position of each column of `digits`.
-    digits : ndarray
-        Sums of digits, of shape (values, labels, folds), in the smallest sufficient type.
-    """
+    """Table of sums by distinct value."""
 
     values: pa.Array
-    labels: DigitLabels
-    digits: np.ndarray
+    labels: DigitLabels  # quantity and digit position of each column of `digits`
+    digits: np.ndarray  # sums of digits, of shape (values, labels, folds), in the smallest sufficient type
 
     @property
     def nbytes(self) -> int:
@@ -220,13 +199,6 @@ class SpilledSums(NamedTuple):
 class ValueSums(Summary):
     """Exact sums of quantities by distinct value of a column and by fold.
 
-    Attributes
-    ----------
-    chunks : tuple of SumTable
-        Sums in memory; a value may be in several chunks.
-    spilled : tuple of SpilledSums
-        Sums in files.
-
     Examples
     --------
     >>> values = pa.array(["a", "b", "a"]).dictionary_encode()
@@ -236,8 +208,8 @@ class ValueSums(Summary):
     (['a', 'b'], [[0.6000000000000001, 0.4, 0.2], [4.0, 0.0, 4.0]])
     """
 
-    chunks: tuple[SumTable, ...] = ()
-    spilled: tuple[SpilledSums, ...] = ()
+    chunks: tuple[SumTable, ...] = ()  # sums in memory; a value may be in several chunks
+    spilled: tuple[SpilledSums, ...] = ()  # sums in files
 
     @classmethod
     def of(

@@ -120,21 +120,11 @@ Entries = tuple[pa.Array, np.ndarray]
 
 @dataclass(frozen=True)
 class SpilledCounts:
-    """File of tokens and counts: one Arrow record batch per shard, in shard order.
-
-    Attributes
-    ----------
-    path : str
-        Path of the file.
-    entries : int
-        Number of tokens.
-    times : int
-        Factor that `read` multiplies counts by; rows of several counts stay the same.
-    """
+    """File of tokens and counts: one Arrow record batch per shard, in shard order."""
 
     path: str
-    entries: int
-    times: int = 1
+    entries: int  # tokens
+    times: int = 1  # factor that `read` multiplies counts by; rows of several counts stay the same
 
     def read(self, shards: Iterable[int]) -> Iterator[Entries]:
         """Yield the tokens and counts of each nonempty shard among `shards`."""
@@ -224,21 +214,6 @@ class TokenCounts(Summary):
     In memory, Arrow limits the distinct tokens to 2 GiB of text. `limit_memory` with a folder removes this limit,
     except for the result of `rank`. A negative zero counts as zero.
 
-    Attributes
-    ----------
-    token_type : pa.DataType
-        Type of the tokens.
-    chunks : tuple
-        Pairs of tokens and counts in memory. A token may be in several chunks and files, and with a count of 0.
-    spilled : tuple of SpilledCounts
-        Files of more tokens and counts.
-    total : int
-        Sum of all counts.
-    compacted_entries : int
-        Number of entries after equal tokens were last added up.
-    in_order : bool
-        Whether the tokens are sorted by bytes or value, as `rank` orders ties.
-
     Examples
     --------
     >>> import numpy as np, pyarrow as pa
@@ -250,11 +225,12 @@ class TokenCounts(Summary):
     """
 
     token_type: pa.DataType
+    # Pairs of tokens and counts in memory. A token may be in several chunks and files, and with a count of 0.
     chunks: tuple[Entries, ...] = ()
-    spilled: tuple[SpilledCounts, ...] = ()
-    total: int = 0
-    compacted_entries: int = 0
-    in_order: bool = False
+    spilled: tuple[SpilledCounts, ...] = ()  # files of more tokens and counts
+    total: int = 0  # of all counts
+    compacted_entries: int = 0  # entries after equal tokens were last added up
+    in_order: bool = False  # whether the tokens are sorted by bytes or value, as `rank` orders ties
 
     @classmethod
     def of(cls, dictionary: pa.Array, counts: np.ndarray) -> TokenCounts:
