@@ -98,9 +98,8 @@ class Balance(Parametrized, ABC):
         if self.ratio is None:
             return self._targets_from_counts(totals)
         # 0.35 means 35 / 100, not the binary fraction next to it.
-        targets: Integers = self.bound(
-            totals.counts, self._bound_from_ratio(totals.counts, Fraction(str(float(self.ratio))))
-        )
+        ratio = Fraction(str(float(self.ratio)))
+        targets: Integers = self.bound(totals.counts, self._bound_from_ratio(totals.counts, ratio))
         return targets
 
     def _parameters(self) -> dict[str, Any]:

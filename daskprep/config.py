@@ -32,14 +32,8 @@ _MAX_VALUES = 1_000_000  # with each alias expanded
 _TOP_LEVEL_KEYS = ("input_features", "output_features", "defaults", "preprocessing")
 _SAMPLE_KEYS = ("sample_ratio", "sample_size", "sample_seed")
 _PREPROCESSING_KEYS = (
-    "split",
-    "oversample_minority",
-    "undersample_majority",
-    "balance",
-    *_SAMPLE_KEYS,
-    "fit_on",
-    "weight",
-)
+    "split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE_KEYS, "fit_on", "weight",
+)  # fmt: skip
 
 # Defaults of output features, in addition to dropping rows with missing values.
 _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {

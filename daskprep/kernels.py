@@ -281,9 +281,8 @@ def encode_characters(column: pa.Array, *, lowercase: bool = False) -> TokenCode
     codes = look_up((np.cumsum(used, dtype=np.int32) - 1).take(ascii_of), firsts)
     index = np.flatnonzero(data > 0xBF)  # lead bytes of the characters outside ASCII
     sizes = np.digitize(data.take(index), [0xC0, 0xE0, 0xF0]) + 1
-    non_ascii_codes, keys = _encode_keys(
-        sliding_words(np.append(data, np.zeros(WORD_BYTES, u8)))[index] & BYTE_MASKS.take(sizes)
-    )
+    words = sliding_words(np.append(data, np.zeros(WORD_BYTES, u8)))
+    non_ascii_codes, keys = _encode_keys(words[index] & BYTE_MASKS.take(sizes))
     codes[firsts > 127] = non_ascii_codes + np.int32(len(values))
     return TokenCodes(rows, codes, pa.concat_arrays([values, _words_to_strings(keys)]))
 

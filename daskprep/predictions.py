@@ -186,9 +186,8 @@ class PredictionMixin:
         run = ModelRun(features, learned, model, _device(model, device), decoders, options, batch_size, id_columns)
         if not (source.in_memory and any(source.row_counts or ())):
             run = dataclasses.replace(run, empty_result=run.predict_missing_row(source))
-        work = reader.work(
-            Pass("predict", run, features, id_columns), find_encoding_contexts(features, learned, reader)
-        )
+        contexts = find_encoding_contexts(features, learned, reader)
+        work = reader.work(Pass("predict", run, features, id_columns), contexts)
         if not source.in_memory:
             assert run.empty_result is not None
             return partitions.build_frame(work, meta=run.empty_result, leading_columns=names if is_frame else ())
@@ -203,11 +202,8 @@ class PredictionMixin:
     @property
     def _inputs(self) -> dict[str, Feature]:
         """The features that are neither targets nor the weight."""
-        return {
-            name: feature
-            for name, feature in self.features_.items()
-            if name not in self.targets_ and feature.kind != "weight"
-        }
+        features = self.features_.items()
+        return {name: one for name, one in features if name not in self.targets_ and one.kind != "weight"}
 
     @property
     def _target_names(self) -> list[str]:

@@ -217,13 +217,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so there is nothing to transform")
         source = as_source(wrap_single_row(frame), columns=source_columns(features), scratch=self.scratch)
-        small_frame = encode_small_frame(features, self.learned_, source)
-        table = (
-            tabulate(features, self.learned_, small_frame)
-            if small_frame
-            else tabulate_source(features, self.learned_, source)
-        )
-        return self._wrap_output(table, frame)
+        if small_frame := encode_small_frame(features, self.learned_, source):
+            return self._wrap_output(tabulate(features, self.learned_, small_frame), frame)
+        return self._wrap_output(tabulate_source(features, self.learned_, source), frame)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, and return the table of `transform`, but with training rows cross-fitted, as in datasets.
@@ -438,9 +434,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         """Return the features, split, balance and states for a pass; `learned` is None before a fit."""
         known_states = None if learned is None else {name: learned[name] for name in features}
         make_state = functools.partial(self._state, features, split)
-        return Recipe(
-            features, split, self.balance, self.fit_on, known_states, make_state, self._select_targets(features)
-        )
+        targets = self._select_targets(features)
+        return Recipe(features, split, self.balance, self.fit_on, known_states, make_state, targets)
 
     def _open_new_rows(
         self, frame: Any, options: Options, assignment_columns: Iterable[str] | None = None

@@ -122,7 +122,9 @@ class SerializationMixin:
             feature_states[name] = {"type": feature.kind, "params": feature_params(name, feature)}
             if learned is not None:
                 feature_states[name]["learned"] = learned[name].to_state()
-        targets = self._select_targets(features)
+        targets, sample = self._select_targets(features), {}
+        if self.sample is not None:
+            sample = {"sample": to_json_value(self.sample), "sample_seed": to_json_value(self.sample_seed)}
         return {
             "format": saved.PLAIN_FORMAT,
             "features": feature_states,
@@ -130,11 +132,7 @@ class SerializationMixin:
             **({} if self.weight is None else {"weight": self.weight}),
             "split": None if split is None else split.to_dict(),
             "balance": None if self.balance is None else self.balance.to_dict(),
-            **(
-                {}
-                if self.sample is None
-                else {"sample": to_json_value(self.sample), "sample_seed": to_json_value(self.sample_seed)}
-            ),
+            **sample,
             "fit_on": self.fit_on,
         }
 
@@ -187,9 +185,8 @@ def _mark_paths(state: Mapping[str, Any], names: frozenset[str], path_type: type
         """Return parameters with their path values marked, or `values` itself if there are none."""
         if not isinstance(values, Mapping) or names.isdisjoint(values):
             return values
-        return {
-            key: path_type(value) if key in names and type(value) is str else value for key, value in values.items()
-        }
+        marked = {key: path_type(values[key]) for key in names & values.keys() if type(values[key]) is str}
+        return {**values, **marked}
 
     state = saved.verify(state)
     features = {
@@ -288,9 +285,8 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
         folder.write(file, content)
     folder.write(name, _to_bytes(slim))
     vocabulary_folder = folder / f"{name}.vocab"
-    vocabulary_folder.remove(
-        *(file for file in vocabulary_folder.sizes() if f"{name}.vocab/{file}" not in vocabularies)
-    )
+    unused = (file for file in vocabulary_folder.sizes() if f"{name}.vocab/{file}" not in vocabularies)
+    vocabulary_folder.remove(*unused)
 
 
 def read_state(path: str) -> dict[str, Any]:

@@ -57,11 +57,8 @@ def describe(
         planned = _make_plan_cells(name, features[name], is_target=name in targets)
         if name not in learned:
             return planned + ("",) * len(_LEARNED_COLUMNS) if learned else planned
-        return (
-            *planned,
-            *make_learned_cells(features[name], learned[name]),
-            "; ".join(describe_learned(learned[name])),
-        )
+        learned_text = "; ".join(describe_learned(learned[name]))
+        return *planned, *make_learned_cells(features[name], learned[name]), learned_text
 
     head = _PLANNED_COLUMNS + _LEARNED_COLUMNS if learned else _PLANNED_COLUMNS
     table = Table(head, features, row, "feature", lambda name: _draw_chart(learned.get(name)))

@@ -113,9 +113,8 @@ class Words(SpanTokenizer):
     r"""Words and single punctuation marks: ``re.findall(r"\w+|[^\w\s]", text)``."""
 
     def _split(self, column: pa.StringArray) -> Spans:
-        return kernels.split_words(
-            _lowercase_sigma_rows(column) if self.lowercase else column, lowercase=self.lowercase
-        )
+        column = _lowercase_sigma_rows(column) if self.lowercase else column
+        return kernels.split_words(column, lowercase=self.lowercase)
 
     def _cut(self, text: str) -> list[str]:
         return words(text.lower() if self.lowercase else text)
@@ -218,9 +217,8 @@ def _lowercase_rows(column: pa.StringArray, index: Array) -> pa.StringArray:
 def _cut_non_ascii(token_codes: TokenCodes, cut: Callable[[str], list[str]]) -> TokenCodes:
     """Replace each distinct value that is not ASCII by the tokens that `cut` returns for it."""
     index = kernels.find_non_ascii(token_codes.values)
-    return _replace_values(
-        token_codes, index, [cut(value) for value in token_codes.values.take(pa.array(index)).to_pylist()]
-    )
+    texts = token_codes.values.take(pa.array(index)).to_pylist()
+    return _replace_values(token_codes, index, [cut(text) for text in texts])
 
 
 def _replace_values(token_codes: TokenCodes, index: Array, tokens: Sequence[Sequence[str]]) -> TokenCodes:
@@ -491,9 +489,8 @@ def _load_sentencepiece(path: str) -> PretrainedModel:
     model = library.SentencePieceProcessor(model_file=path)
     vocabulary = [model.id_to_piece(token_id) for token_id in range(model.get_piece_size())]
     pad_id, unk_id = (None if token_id < 0 else token_id for token_id in (model.pad_id(), model.unk_id()))
-    return PretrainedModel(
-        model.encode, vocabulary, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    )
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return PretrainedModel(model.encode, vocabulary, pad_id, unk_id, digest)
 
 
 def _load_tokenizer_json(path: str) -> PretrainedModel:

@@ -120,10 +120,8 @@ def _select_learned_values(learned: Learned) -> dict[str, Any]:
     from daskprep.features import Learned as Common
 
     own = {field.name for field in dataclasses.fields(learned)} - {field.name for field in dataclasses.fields(Common)}
-    values = {name: getattr(learned, name) for name in sorted(own)}
-    return {
-        name: _to_json_value(value) for name, value in values.items() if isinstance(value, bool | int | float | str)
-    }
+    values = ((name, getattr(learned, name)) for name in sorted(own))
+    return {name: _to_json_value(value) for name, value in values if isinstance(value, bool | int | float | str)}
 
 
 def _to_json_value(value: Any) -> Any:

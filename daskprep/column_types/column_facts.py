@@ -24,33 +24,10 @@ from daskprep.summaries.quantiles import sum_by_key
 
 # Words that may also be values, such as "none" for the alley of a house.
 AMBIGUOUS_MARKERS = ("unknown", "none", "nil")
-_MISSING_MARKERS: tuple[str, ...] = (
-    *AMBIGUOUS_MARKERS,
-    "missing",
-    "undefined",
-    "?",
-    "-",
-    "--",
-    "---",
-    ".",
-    "..",
-    "...",
-)
-_MISSING_MARKERS += (
-    "na",
-    "n/a",
-    "n.a.",
-    "n/d",
-    "#n/a",
-    "<na>",
-    "nan",
-    "nat",
-    "null",
-    "(null)",
-    "#null!",
-    "#div/0!",
-    "#value!",
-)
+_MISSING_MARKERS = (
+    *AMBIGUOUS_MARKERS, "missing", "undefined", "?", "-", "--", "---", ".", "..", "...", "na", "n/a", "n.a.", "n/d",
+    "#n/a", "<na>", "nan", "nat", "null", "(null)", "#null!", "#div/0!", "#value!",
+)  # fmt: skip
 CLOCK = r"[T ,]\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([aApP]\.?[mM]\.?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
 _DAY_AND_MONTH = r"\d{1,2}[-/]\d{1,2}[-/](\d{4}|\d{2})|\d{1,2}\.\d{1,2}\.\d{4}|\d{2}\.\d{2}\.\d{2}"
 # Dates that start with a digit. A version such as "1.10.2" and an address such as "10.0.0.1" have none of these shapes.
@@ -130,14 +107,13 @@ def _number_fields(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
     """Return the fields of ColumnFacts for finite numbers and their counts."""
     is_integral = values == np.floor(values)
     nines = np.isin(values, _NINES)
+    sentinels, cells = sum_by_key(values[nines], counts[nines])
     return {
         "numbers": int(counts.sum()),
         "integers": int(counts[is_integral].sum()),
         "compact_dates": int(counts[_is_day(values) & is_integral].sum()),
         "range": (span := Range.of(values)),
-        "sentinel_counts": Counter(
-            dict(zip(*(column.tolist() for column in sum_by_key(values[nines], counts[nines])), strict=True))
-        ),
+        "sentinel_counts": Counter(dict(zip(sentinels.tolist(), cells.tolist(), strict=True))),
         "range_without_sentinels": Range.of(values[~nines]) if nines.any() else span,
     }
 
@@ -161,14 +137,8 @@ def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
     values, markers = values.where(~is_marker), values.where(is_marker)
     distinct_null_texts, distinct = (DistinctValues.of(*group) for group in (markers, values))
     words, cells = _word_facts(values) + _path_facts(values), int(markers.counts.sum())
-    facts = ColumnFacts(
-        rows,
-        missing=rows - present,
-        null_texts=cells,
-        distinct_null_texts=distinct_null_texts,
-        distinct=distinct,
-        text=words,
-    )
+    missing: dict[str, Any] = {"missing": rows - present, "null_texts": cells}
+    facts = ColumnFacts(rows, **missing, distinct_null_texts=distinct_null_texts, distinct=distinct, text=words)
     return facts + _numeric_text_facts(values) + ColumnFacts(text=_named_date_facts(values))
 
 
@@ -419,18 +389,13 @@ def _list_facts(cells: pa.ListArray) -> ColumnFacts:
     text = as_text(items)
     lists_with_missing = _rows_with(text.is_null(), offsets)
     codes = pc.fill_null(text, "").dictionary_encode()
-    lists_with_duplicates = np.count_nonzero(
-        rows_with_repeats(TokenCodes(offsets, codes.indices.to_numpy(), codes.dictionary))
-    )
+    repeats = rows_with_repeats(TokenCodes(offsets, codes.indices.to_numpy(), codes.dictionary))
+    counts: dict[str, Any] = {
+        "lists_with_missing": lists_with_missing,
+        "lists_with_duplicates": int(np.count_nonzero(repeats)),
+    }
     items = DistinctValues.of(*_count_values(text.drop_null()))
-    return ColumnFacts(
-        rows,
-        lists_of_text=rows,
-        lists_with_missing=lists_with_missing,
-        lists_with_duplicates=int(lists_with_duplicates),
-        lengths=lengths,
-        items=items,
-    )
+    return ColumnFacts(rows, lists_of_text=rows, lengths=lengths, items=items, **counts)
 
 
 def _rows_with(marked: pa.BooleanArray, offsets: np.ndarray) -> int:

@@ -25,8 +25,8 @@ _MIN_DISTINCT_SHARE = 0.9
 _MIN_PREFIX_SHARE = 0.95
 _ENTITY_NAMES = (
     "user|customer|client|passenger|patient|person|member|student|employee|account|order|invoice|product|item"
+    "|object|record|row|case|sample|session|transaction|encounter|event|visit|device|listing|house|loan"
 )
-_ENTITY_NAMES += "|object|record|row|case|sample|session|transaction|encounter|event|visit|device|listing|house|loan"
 _IDENTIFIER = re.compile(rf"(^|_)(id|ids|uuid|guid|uid|identifier)$|^id_|({_ENTITY_NAMES})id$")
 _NUMBERED = re.compile(r"_(no|nr|nbr|number)$")
 _NUMBERING = re.compile(r"(^|_)(index|idx|key|pk|nr|no|number|rowid|row|rownames|line|serial|rank)$|^unnamed|^$")
@@ -77,21 +77,15 @@ def are_row_numbers(name: str, facts: ColumnFacts) -> bool:
 
 def is_identifier_text(name: str, facts: ColumnFacts) -> bool:
     """Return whether texts identify rows and are no prose."""
-    one_word = facts.text.with_spaces <= (1 - _MIN_PREFIX_SHARE) * facts.usable and not mostly_match(
-        facts, WITHOUT_SPACES, 0.5
-    )
-    if not one_word and not mostly_match(facts, CODE_PATTERN):
+    has_spaces = facts.text.with_spaces > (1 - _MIN_PREFIX_SHARE) * facts.usable
+    if (has_spaces or mostly_match(facts, WITHOUT_SPACES, 0.5)) and not mostly_match(facts, CODE_PATTERN):
         return False
     if is_identifier_name(name) or (_NUMBERING.search(name) and facts.is_unique):
         return facts.is_unique or is_almost_unique(facts)
     if facts.is_unique:
         return facts.usable >= FEW_ROWS and not _look_random(facts)
-    return (
-        is_almost_unique(facts)
-        and facts.usable >= _MANY_ROWS
-        and mostly_match(facts, CODE_PATTERN)
-        and not _look_random(facts)
-    )
+    is_code = is_almost_unique(facts) and facts.usable >= _MANY_ROWS and mostly_match(facts, CODE_PATTERN)
+    return is_code and not _look_random(facts)
 
 
 def _look_random(facts: ColumnFacts) -> bool:
@@ -205,18 +199,11 @@ def guess_tokens(facts: ColumnFacts) -> Guess | None:
         options: dict[str, Any] = {"tokenizer": "json"} if are_json else {"tokenizer": "regex", "pattern": _ITEMS}
         items = Set(**options).make_tokenizer().tokenize(facts.distinct.texts)
         return _guess_from_items(facts, items, "in lists written as text", options)
-    cells_by_separator = {
-        "|": facts.text.bars,
-        ";": facts.text.semicolons,
-        ",": facts.text.commas,
-        " ": facts.text.with_spaces,
-    }
+    text = facts.text
+    cells_by_separator = {"|": text.bars, ";": text.semicolons, ",": text.commas, " ": text.with_spaces}
     for separator, cells in cells_by_separator.items():
-        if (
-            cells >= _MIN_JOINED_SHARE * facts.usable
-            and cells > 1
-            and (guess := _guess_separated(facts, separator)) is not None
-        ):
+        is_common = cells > 1 and cells >= _MIN_JOINED_SHARE * facts.usable
+        if is_common and (guess := _guess_separated(facts, separator)) is not None:
             return guess
     return None
 
@@ -368,11 +355,8 @@ def suggest_size(guess: Guess, facts: ColumnFacts, folders: tuple[str, ...]) -> 
     except (ConfigError, OSError):  # relative paths are ambiguous, or storage fails: a fit raises the error
         return guess
     if isinstance(guess.feature, Image):
-        return (
-            _suggest_image_size(guess, guess.feature, [image.size[:2] for image in readable_facts])
-            if readable_facts
-            else guess
-        )
+        sizes = [image.size[:2] for image in readable_facts]
+        return _suggest_image_size(guess, guess.feature, sizes) if sizes else guess
     seconds = sorted(audio.seconds for audio in readable_facts if audio.seconds is not None)
     return _suggest_audio_length(guess, guess.feature, seconds) if seconds else guess
 
@@ -386,10 +370,8 @@ def _suggest_image_size(guess: Guess, feature: Image, sizes: list[tuple[int, int
         return guess
     feature.height, feature.width = height, width
     note = "the median" + (f", with no side above {_MAX_SIDE}" if scale < 1 else "")
-    summary = (
-        f"{low[0]:.0f} x {low[1]:.0f} to {high[0]:.0f} x {high[1]:.0f} pixels, resized to {height} x {width}, {note}"
-    )
-    return guess._replace(reason=f"{guess.reason}; {summary}")
+    sizes_text = f"{low[0]:.0f} x {low[1]:.0f} to {high[0]:.0f} x {high[1]:.0f} pixels"
+    return guess._replace(reason=f"{guess.reason}; {sizes_text}, resized to {height} x {width}, {note}")
 
 
 def _suggest_audio_length(guess: Guess, feature: Audio, seconds: list[float]) -> Guess:

@@ -75,17 +75,15 @@ def guess_target(name: str, facts: ColumnFacts) -> Guess:
     words = facts.text.words < 2 * facts.text.cells or facts.distinct.count <= _MAX_LABELS
     by_words = isinstance(guess.feature, Set | Sequence) and guess.feature.tokenizer == "space" and facts.text.cells
     if isinstance(guess.feature, Number) and _are_classes(facts):
-        return Guess(
-            Category(), f"labels from {facts.range.min:.0f} to {facts.range.max:.0f}: {describe_counts(facts)}"
-        )
+        bounds = f"{facts.range.min:.0f} to {facts.range.max:.0f}"
+        return Guess(Category(), f"labels from {bounds}: {describe_counts(facts)}")
     if words and (by_words or isinstance(guess.feature, Text)):
         return _apply_missing_markers(Guess(Category(), f"labels: {describe_counts(facts)}"), facts)
     if guess.feature is not None or facts.distinct.count < 2:
         return guess
     if facts.numbers >= _MIN_SHARE * facts.usable and not facts.text.leading_zeros:
-        return _apply_missing_markers(
-            Guess(Number(), f"numbers, {describe_uniqueness(facts)} ({describe_rows(facts)})"), facts
-        )
+        why = f"numbers, {describe_uniqueness(facts)} ({describe_rows(facts)})"
+        return _apply_missing_markers(Guess(Number(), why), facts)
     if facts.text.cells == facts.usable and is_identifier_text(plain_name(name), facts):
         return Guess(Category(), f"labels, {describe_uniqueness(facts)} ({describe_rows(facts)})")
     return guess
@@ -151,10 +149,8 @@ def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
     for feature, (stored, paths, what) in cells.items():
         if stored + paths >= _MIN_SHARE * facts.usable:
             form = "paths" if paths > stored else "bytes or structs"
-            return Guess(
-                feature(),
-                f"{form} of {what} in {format_share(stored + paths, facts.present)} of {describe_rows(facts)}",
-            )
+            share = format_share(stored + paths, facts.present)
+            return Guess(feature(), f"{form} of {what} in {share} of {describe_rows(facts)}")
     return None
 
 
@@ -218,13 +214,10 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.is_unique or _ambiguous_markers(facts) or (facts.numbers and facts.usable < FEW_ROWS):
         return None
     positive, rarer = learned.fallback_true_label, facts.distinct.texts[int(np.argmin(facts.distinct.counts))].as_py()
-    if len(set(facts.distinct.counts.tolist())) > 1 and not any(
-        label.lower() in CONVENTIONAL_LABELS for label in (false, true)
-    ):
-        positive = rarer
-        labels = (
-            f"{quote_value(rarer)}, the rarer one, is True and {quote_value(false if rarer == true else true)} is False"
-        )
+    are_conventional = any(label.lower() in CONVENTIONAL_LABELS for label in (false, true))
+    if len(set(facts.distinct.counts.tolist())) > 1 and not are_conventional:
+        positive, other = rarer, false if rarer == true else true
+        labels = f"{quote_value(rarer)}, the rarer one, is True and {quote_value(other)} is False"
     return Guess(Binary(positive=positive), f"two values, {labels}: {describe_counts(facts)}")
 
 
@@ -301,11 +294,8 @@ def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
     rest = facts.distinct.total - round(n_seen * facts.distinct.count / max(len(texts), 1))
     if has_unchecked := rest > (1 - _MIN_SHARE) * facts.distinct.total:
         unread_note += f", {format_share(rest, facts.distinct.total)} of frequent values that were not checked"
-    return Guess(
-        Number(),
-        f"{reason}{ambiguity_note}{unread_note}: {describe_counts(facts)}",
-        bool(len(unreadable_texts) or has_unchecked),
-    )
+    why = f"{reason}{ambiguity_note}{unread_note}: {describe_counts(facts)}"
+    return Guess(Number(), why, bool(len(unreadable_texts) or has_unchecked))
 
 
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
@@ -323,11 +313,9 @@ def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
 
 def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
     """Return a Number, a Category for codes, or the reason to skip identifiers."""
-    if facts.numbers < _MIN_SHARE * facts.usable:
+    if facts.numbers < _MIN_SHARE * facts.usable or facts.text.leading_zeros:
         return None
     n_unreadable = facts.usable - facts.numbers
-    if facts.text.leading_zeros:
-        return None
     if n_unreadable and facts.distinct.count <= _MAX_LABELS:
         return Guess(Category(), f"numbers and other labels, few of either: {describe_counts(facts)}")
     bounds = facts.range.min, facts.range.max
@@ -342,9 +330,8 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
         if _are_codes(facts):
             first = facts.distinct.texts[0].as_py()
             spelling_note = f', written as "{first}", as new rows have to be' if first.endswith(".0") else ""
-            return Guess(
-                Category(), f"codes from {low} to {high}, none of them rare{spelling_note}: {describe_counts(facts)}"
-            )
+            why = f"codes from {low} to {high}, none of them rare{spelling_note}"
+            return Guess(Category(), f"{why}: {describe_counts(facts)}")
     text = f", as text{describe_unreadable(n_unreadable, facts.usable)}" if n_unreadable or facts.text.cells else ""
     return Guess(Number(), f"{numbers}{text}: {describe_counts(facts)}")
 
@@ -369,34 +356,19 @@ def _guess_text(name: str, facts: ColumnFacts) -> Guess:
     if is_identifier_text(name, facts):
         example = quote_value(facts.distinct.texts[0].as_py())
         remedy = 'to keep it, add it to the features as a "category"'
-        return skip(
-            f"{describe_uniqueness(facts)}: an identifier ({describe_rows(facts)}, such as {example}); {remedy}"
-        )
+        cells = f"{describe_rows(facts)}, such as {example}"
+        return skip(f"{describe_uniqueness(facts)}: an identifier ({cells}); {remedy}")
     distinct = values / present
     if mostly_match(facts, WITHOUT_SPACES, 0.5):
         words = max(words, _MIN_SENTENCE_WORDS)
     if (coded := mostly_match(facts, CODE_PATTERN)) and is_almost_unique(facts):
         why += ", codes that rarely repeat"
-    if coded or (values <= _MAX_LABELS and (present >= 2 * values or words < 3)):
-        is_text = False
-    elif words >= _MIN_SENTENCE_WORDS:
-        is_text = distinct > 0.1 or values > 1000
-    else:
-        is_text = distinct > 0.5
-    return Guess(Text() if is_text else Category(), why)
+    are_labels = coded or (values <= _MAX_LABELS and (present >= 2 * values or words < 3))
+    is_varied = distinct > 0.1 or values > 1000 if words >= _MIN_SENTENCE_WORDS else distinct > 0.5
+    return Guess(Text() if is_varied and not are_labels else Category(), why)
 
 
 _RULES: tuple[Callable[[str, ColumnFacts], Guess | None], ...] = (
-    _guess_unsupported,
-    _guess_media,
-    _guess_lists,
-    _guess_constant,
-    _guess_declared,
-    _guess_custom,
-    guess_date,
-    _guess_formatted_number,
-    _guess_vector,
-    _guess_boolean,
-    _guess_number,
-    lambda _, facts: guess_tokens(facts),
-)
+    _guess_unsupported, _guess_media, _guess_lists, _guess_constant, _guess_declared, _guess_custom, guess_date,
+    _guess_formatted_number, _guess_vector, _guess_boolean, _guess_number, lambda _, facts: guess_tokens(facts),
+)  # fmt: skip

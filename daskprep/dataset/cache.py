@@ -168,9 +168,9 @@ class BlockCache:
         """Remove blocks with media files that changed since the stamps were written; a missing file is no change."""
         # If the cache was just removed or the disk is full, the old stamps stay, and the next call compares them.
         with suppress(FileNotFoundError, StorageFullError):
-            self._remove_outdated(f"{self._array}/{_STAMPS_FILE}")
+            self._update_stamps(f"{self._array}/{_STAMPS_FILE}")
 
-    def _remove_outdated(self, name: str) -> None:
+    def _update_stamps(self, name: str) -> None:
         """Remove chunks whose stamps differ from the stored ones, and write the new stamps to the file `name`."""
         stored = self.folder.read(name) if self.stamps and self.folder.size(name) else self.stamps
         if stored == self.stamps:
@@ -243,10 +243,8 @@ class BlockCache:
     def _read(self, name: str, out: np.ndarray | None, mapped: MappedChunks | None) -> np.ndarray:
         """Return the rows of a chunk file, including the fill rows of the last block."""
         if not self._is_plain:
-            data, row_bytes = (
-                self.folder.read_buffer(name),
-                math.prod(self.output.shape) * np.dtype(self.output.dtype).itemsize,
-            )
+            data = self.folder.read_buffer(name)
+            row_bytes = math.prod(self.output.shape) * np.dtype(self.output.dtype).itemsize
             # Checked before the checksum, which would read all of a huge file.
             if len(data) > 2 * self.block_rows * row_bytes + _MAX_CHUNK_OVERHEAD:
                 raise CorruptDatasetError(f"{self.folder.url}/{name} has {len(data):,} bytes")

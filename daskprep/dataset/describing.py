@@ -25,9 +25,8 @@ def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest], *m
     """Return a line on the dataset, a table of its splits, the descriptions `more`, and a table of its outputs."""
     entries = [entry for manifest in manifests for entry in manifest.files.values()]
     stored, files = format_bytes(sum(entry.bytes for entry in entries)), format_count(len(entries), "file")
-    line = (
-        f"Dataset at {escape_unprintable(url)}: {format_count(sum(layout.rows.values()), 'row')}, {stored} in {files}"
-    )
+    rows = format_count(sum(layout.rows.values()), "row")
+    line = f"Dataset at {escape_unprintable(url)}: {rows}, {stored} in {files}"
 
     def row(split: str) -> Row:
         return split, f"{layout.rows[split]:,}", f"{layout.blocks(split):,}"
@@ -116,9 +115,8 @@ def _append_mark(text: str, mark: str) -> str:
     """Return the text of a cell with its mark from `_find_marks`."""
     if not text:
         return f"({mark})" if mark in ("missing", "unreadable") else text
-    return text + {"": "", "missing": " (imputed)", "unreadable": " (unreadable, imputed)"}.get(
-        mark, " (maybe imputed)"
-    )
+    notes = {"": "", "missing": " (imputed)", "unreadable": " (unreadable, imputed)"}
+    return text + notes.get(mark, " (maybe imputed)")
 
 
 def _join_descriptions(*parts: Description) -> Description:

@@ -80,12 +80,9 @@ def split_by_block(rows: RowSelection, block_rows: int) -> Iterator[BlockSelecti
     """Yield the blocks of `block_rows` rows each that contain any of the selected rows."""
     if isinstance(rows, range):
         for block in range(rows.start // block_rows, -(-rows.stop // block_rows)) if rows else ():
-            first, stop = max(rows.start, block * block_rows), min(rows.stop, (block + 1) * block_rows)
-            yield (
-                block,
-                slice(first - block * block_rows, stop - block * block_rows),
-                slice(first - rows.start, stop - rows.start),
-            )
+            start = block * block_rows
+            first, stop = max(rows.start, start), min(rows.stop, start + block_rows)
+            yield block, slice(first - start, stop - start), slice(first - rows.start, stop - rows.start)
         return
     order = np.argsort(rows, kind="stable")
     blocks, within = np.divmod(rows[order], block_rows)
@@ -429,13 +426,8 @@ class Split:
         one, layout = self.output(output), self.layout
         decoder = self.dataset.decoder(output)
         content, stamps = self._digest_content(output)
-        facts = {
-            "content": content,
-            "rows": [len(self), layout.block_rows],
-            "output": output,
-            "decoder": decoder.digest(),
-            "base": decoder.reader.base,
-        }
+        facts: dict[str, Any] = {"content": content, "rows": [len(self), layout.block_rows], "output": output}
+        facts |= {"decoder": decoder.digest(), "base": decoder.reader.base}
         cache = BlockCache(
             self.dataset.root / CACHE_FOLDER if folder is None else folder,
             make_cache_name(**facts),
@@ -471,15 +463,12 @@ class Split:
         for part, source_rows, target_rows in split_by_block(rows, size * part_blocks):
             if isinstance(source_rows, slice):
                 groups = list(range(source_rows.start // size, -(-source_rows.stop // size)))
-                within: slice | Integers = slice(
-                    source_rows.start - groups[0] * size, source_rows.stop - groups[0] * size
-                )
+                first = groups[0] * size
+                within: slice | Integers = slice(source_rows.start - first, source_rows.stop - first)
             else:
                 needed = np.unique(source_rows // size)
-                groups, within = (
-                    needed.tolist(),
-                    np.searchsorted(needed, source_rows // size) * size + source_rows % size,
-                )
+                groups = needed.tolist()
+                within = np.searchsorted(needed, source_rows // size) * size + source_rows % size
             row_count = sum(len(self.layout.block_range(self.name, part * part_blocks + group)) for group in groups)
             file = self.layout.table_file(self.name, part)
             yield BlockLocation(file, self.dataset.files.entry(file), row_count, tuple(groups)), within, target_rows

@@ -137,9 +137,8 @@ def bin_numbers(title: str, spreads: Mapping[str, Quantiles]) -> Histogram:
     edges = _choose_edges(all_values, *_choose_range(all_values, weights))
     write, is_integer = make_formatter([all_values])
     ticks = [(tick, write(tick)) for tick in nice_ticks(float(edges[0]), float(edges[-1]), integers_only=is_integer)]
-    return _make_histogram(
-        title, values, edges, ticks=ticks, names=_name_bins(edges.tolist(), write, is_integer=is_integer)
-    )
+    names = _name_bins(edges.tolist(), write, is_integer=is_integer)
+    return _make_histogram(title, values, edges, ticks=ticks, names=names)
 
 
 def _make_histogram(

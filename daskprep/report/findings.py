@@ -126,9 +126,8 @@ def count_dates(column: Column, rows: np.ndarray) -> DateTally:
     """Count days, weekdays and hours of encoded dates."""
     moments = column.feature.decode(rows, column.learned).cast(pa.int64()).to_numpy()
     days, seconds = np.divmod(moments // MICROS_PER_SECOND, SECONDS_PER_DAY)
-    return DateTally(
-        Quantiles.of(days), np.bincount((days + 3) % 7, minlength=7), np.bincount(seconds // 3_600, minlength=24)
-    )
+    weekdays, hours = np.bincount((days + 3) % 7, minlength=7), np.bincount(seconds // 3_600, minlength=24)
+    return DateTally(Quantiles.of(days), weekdays, hours)
 
 
 def count_h3_cells(column: Column, rows: np.ndarray) -> H3Tally:
@@ -183,19 +182,17 @@ class RowSample:
         self.columns = [one for one in columns if one.output.is_scalar and one.feature.semantic_type in scalar_types]
         self.equal = DistinctValues()
         self._are_all = len(self.columns) == len(columns)
-        indices = np.arange(min(rows, SAMPLE_ROWS))
-        self._sampled = (
-            indices if len(indices) == rows else np.sort(permute(indices, rows, make_key(0, "rows of a report")))
-        )
+        self._sampled = np.arange(min(rows, SAMPLE_ROWS))
+        if rows > SAMPLE_ROWS:
+            self._sampled = np.sort(permute(self._sampled, rows, make_key(0, "rows of a report")))
         self._parts: list[_SamplePart] = []
 
     def sample_window(self, arrays: Mapping[str, np.ndarray], start: int, stop: int) -> _SamplePart:
         """Return the sampled rows of the window [start, stop) by output, and counts of its equal rows."""
         first, last = np.searchsorted(self._sampled, [start, stop])
         rows = {one.output.name: arrays[one.output.name] for one in self.columns}
-        return {key: array[self._sampled[first:last] - start] for key, array in rows.items()}, self._count_equal_rows(
-            rows
-        )
+        sampled = {name: array[self._sampled[first:last] - start] for name, array in rows.items()}
+        return sampled, self._count_equal_rows(rows)
 
     def _count_equal_rows(self, rows: Mapping[str, np.ndarray]) -> DistinctValues:
         """Return the hashes of rows and their counts; empty if the columns are not all outputs."""
@@ -327,12 +324,9 @@ def _correlation_ratio(groups: np.ndarray, ranks: np.ndarray) -> float:
     """Return the correlation ratio of ranks by group, corrected for chance; squares of `ranks` must add up to 1."""
     counts = np.bincount(groups)
     explained = float((np.bincount(groups, ranks) ** 2 / np.maximum(counts, 1)).sum())
-    degrees_of_freedom = len(ranks) - int(np.count_nonzero(counts))
-    return (
-        min(max(1 - (1 - explained) * (len(ranks) - 1) / degrees_of_freedom, 0.0), 1.0) ** 0.5
-        if degrees_of_freedom
-        else 0.0
-    )
+    if not (degrees_of_freedom := len(ranks) - int(np.count_nonzero(counts))):
+        return 0.0
+    return float(min(max(1 - (1 - explained) * (len(ranks) - 1) / degrees_of_freedom, 0.0), 1.0) ** 0.5)
 
 
 SummariesByOutput: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -369,9 +363,8 @@ def summarize_findings(
         by_split = summaries[column.output.name]
         # Cross-fitted training rows are encoded by other states than the rows of other splits.
         drift = {} if cross_fit_folds({name: column.feature}) else measure_drift(by_split)
-        facts = _summarize_column(dataset, column, by_split) | {
-            "drift": {split: index for split, (index, _) in drift.items()}
-        }
+        facts = _summarize_column(dataset, column, by_split)
+        facts["drift"] = {split: index for split, (index, _) in drift.items()}
         features.append(facts | {"association_with_target": strongest.get(column.output.name)})
         high = [f"{split} (PSI {index:.2f})" for split, (index, is_high) in drift.items() if is_high]
         column_alerts = list(_find_alerts(facts, column, next(iter(by_split.values()))))
@@ -382,9 +375,8 @@ def summarize_findings(
         alerts.append({"kind": "leakage", "feature": name, "text": text})
     for name, other in find_equal_outputs(rows, sample.columns):
         if other not in targets:
-            alerts.append(
-                {"kind": "equal", "feature": other, "text": f'has the same values as "{name}": leave one out'}
-            )
+            text = f'has the same values as "{name}": leave one out'
+            alerts.append({"kind": "equal", "feature": other, "text": text})
     # Balancing repeats rows, which are not duplicates of the source.
     alerts += [] if dataset.metadata.get("balance") else _find_duplicates(sample.equal)
     dataset_facts = {

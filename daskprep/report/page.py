@@ -125,21 +125,13 @@ def _splits(dataset: Dataset) -> Markup:
         stored[name.partition("/")[0]] += entry.bytes
     rows = [["split", "rows", "share", "blocks", "on disk"]]
     for split, row_count in layout.rows.items():
-        rows.append(
-            [
-                split,
-                f"{row_count:,}",
-                format_share(row_count, total_rows),
-                f"{layout.blocks(split):,}",
-                format_bytes(stored[split]),
-            ]
-        )
+        counts = [f"{row_count:,}", format_share(row_count, total_rows), f"{layout.blocks(split):,}"]
+        rows.append([split, *counts, format_bytes(stored[split])])
     compression = "not compressed" if layout.compression == "none" else f"compressed by {layout.compression}"
     notes = [f"A block has {format_count(layout.block_rows, 'row')}; files are {compression}."]
     if (rejects := dataset.manifest.files.get(REJECTS)) and rejects.rows:
-        notes.append(
-            f"{format_count(rejects.rows, 'row')} of the source could not be used: rejects() lists them with reasons."
-        )
+        unusable = format_count(rejects.rows, "row")
+        notes.append(f"{unusable} of the source could not be used: rejects() lists them with reasons.")
     return _card(draw_table(rows, "grid"), " ".join(notes))
 
 
@@ -169,9 +161,8 @@ def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
         for one in alerts[:_MAX_ALERTS]
     ]
     if len(alerts) > len(shown):
-        shown.append(
-            element("li", f"and {format_count(len(alerts) - len(shown), 'more alert')}: to_dict() returns all")
-        )
+        more = format_count(len(alerts) - len(shown), "more alert")
+        shown.append(element("li", f"and {more}: to_dict() returns all"))
     return [element("h2", "Alerts"), element("ul", *shown, class_="card alerts")] if shown else []
 
 

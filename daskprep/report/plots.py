@@ -83,9 +83,8 @@ def _(chart: Bars, subfigure: Any) -> None:
         bar_positions, shares = positions + (row + 0.5) * height - 0.4, [one / total for one in counts]
         bars = axes.barh(bar_positions, shares, height, color=_COLOURS[split], label=split)
         if len(chart.counts) == 1:
-            axes.bar_label(
-                bars, [f"{one:,} ({format_share(one, total)})" for one in counts], padding=3, fontsize="small"
-            )
+            texts = [f"{one:,} ({format_share(one, total)})" for one in counts]
+            axes.bar_label(bars, texts, padding=3, fontsize="small")
     axes.set_yticks(positions, chart.labels)
     axes.invert_yaxis()
     axes.margins(x=0.2)

@@ -266,9 +266,8 @@ def _show_positions(column: Column, by_split: Mapping[str, PositionSums]) -> lis
     first = next(iter(by_split.values()))
     rows = [["", *by_split]]
     rows.append(["smallest", *(format_number(one.range.min) for one in by_split.values())])
-    rows.append(
-        ["mean", *(format_number(float(one.means.mean())) if one.means.size else "" for one in by_split.values())]
-    )
+    means = (format_number(float(one.means.mean())) if one.means.size else "" for one in by_split.values())
+    rows.append(["mean", *means])
     rows.append(["largest", *(format_number(one.range.max) for one in by_split.values())])
     charts: list[Chart] = [TableChart(title="Summary", rows=rows)]
     if len(first.sums) > 1:
@@ -390,9 +389,8 @@ def list_columns(dataset: Dataset) -> list[Column]:
             learned = dataset.learned[name].of_output(suffix)
             columns.append(Column(name, outputs[name + suffix], feature, learned))
         if feature.missing_indicator:
-            columns.append(
-                Column(name, outputs[name + MISSING], Binary(), LearnedBinary(bool2str=("present", "missing")))
-            )
+            learned = LearnedBinary(bool2str=("present", "missing"))
+            columns.append(Column(name, outputs[name + MISSING], Binary(), learned))
     return columns
 
 
@@ -413,9 +411,8 @@ def gather(
         split, columns, start, stop = task
         rows = split.read([column.output.name for column in columns], start, stop)
         is_sampled = sample is not None and split is splits[0] and columns[0].output.is_scalar
-        return dict(_measure_columns(columns, rows)), sample.sample_window(
-            rows, start, stop
-        ) if sample and is_sampled else None
+        sample_part = sample.sample_window(rows, start, stop) if sample and is_sampled else None
+        return dict(_measure_columns(columns, rows)), sample_part
 
     tasks = [task for split in splits for task in _make_tasks(split, measured)]
     for (split, *_), (results, sample_part) in zip(tasks, _map_in_order(measure, tasks), strict=True):

@@ -19,6 +19,7 @@ from daskprep.steps.tokens import join_tokens
 
 PredictionColumn: TypeAlias = np.ndarray | list[Any]
 """One value for each row: an array, or a list where the values are lists or arrays themselves."""
+Columns: TypeAlias = dict[str, PredictionColumn]
 
 _BATCH_VALUES = 1 << 22  # converted to probabilities per step: 32 MiB of doubles
 _TOLERANCE = 1e-5  # rounding errors of a probability
@@ -97,7 +98,7 @@ class OutputDecoder(ABC):
             "the other targets, and use these as the model returns them"
         )
 
-    def predictions(self, outputs: Any, options: PredictionOptions) -> dict[str, PredictionColumn]:
+    def predictions(self, outputs: Any, options: PredictionOptions) -> Columns:
         """Return the prediction columns of a batch by their suffix, such as "_probability".
 
         Raise ColumnError if the outputs are not numbers of an expected shape.
@@ -122,9 +123,7 @@ class OutputDecoder(ABC):
         return None if outputs.shape[1:] == (self.size,) else f"(rows, {self.size}){self.meaning}"
 
     @abstractmethod
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         """Return columns by suffix for a slice of a batch.
 
         `first_row` is the position of its first row in the batch, for error messages.
@@ -194,9 +193,7 @@ class CategoryDecoder(OutputDecoder):
         self.labels = _label_array(class_labels(self.learned), self.learned.get("cell_type"))
         self.size = len(self.labels)
 
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         """Return the label with the highest score and its probability, and the `top_k` labels if that is set."""
         scores = self.to_probabilities(outputs, options, first_row, exclusive=True)
         columns = self.columns(scores, scores.argmax(axis=1), options)
@@ -206,12 +203,12 @@ class CategoryDecoder(OutputDecoder):
             columns["_probabilities_top_k"] = np.take_along_axis(scores, best, axis=1).tolist()
         return columns
 
-    def columns(self, scores: np.ndarray, ids: np.ndarray, options: PredictionOptions) -> dict[str, PredictionColumn]:
+    def columns(self, scores: np.ndarray, ids: np.ndarray, options: PredictionOptions) -> Columns:
         """Return the labels of the predicted `ids` and their probabilities; `scores` has all, by row and class.
 
         With ``options.probabilities``, return all of them too: as a list for each row, and as a column for each class.
         """
-        result: dict[str, PredictionColumn] = {
+        result: Columns = {
             "_predictions": self.labels[ids],
             "_probability": scores[np.arange(len(ids)), ids],
         }
@@ -252,9 +249,7 @@ class BinaryDecoder(CategoryDecoder):
         is_valid = outputs.shape[1:] in ((), (1,), (2,)) and outputs.ndim > 0
         return None if is_valid else "(rows,) or (rows, 1), the score of True, or (rows, 2), scores of False and True"
 
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         """Return the label True if its probability is at least the threshold, else False, with its probability."""
         if outputs.shape[1:] == (2,):
             both = self.to_probabilities(outputs, options, first_row, exclusive=True)
@@ -270,9 +265,7 @@ class NumberDecoder(OutputDecoder):
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         return None if outputs.ndim == 1 or outputs.shape[1:] == (1,) else "(rows,) or (rows, 1)"
 
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         normalizer = NORMALIZATIONS[self.params["normalization"]](self.learned)
         return {"_predictions": normalizer.inverse_transform(outputs.reshape(-1))}
 
@@ -283,9 +276,7 @@ class NumberListDecoder(OutputDecoder):
     def prepare(self) -> None:
         self.size = self.learned["vector_size" if "vector_size" in self.learned else "max_timeseries_length"]
 
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         return {"_predictions": outputs.astype(np.float64).tolist()}
 
 
@@ -299,15 +290,13 @@ class SetDecoder(OutputDecoder):
         self.size = len(self.tokens)
         self.padding = self.learned["idx2str"].index(self.learned["special_symbols"]["padding"])
 
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         """Return, by row, a list of the tokens whose probability is at least the threshold, and their probabilities."""
         scores = self.to_probabilities(outputs, options, first_row, exclusive=False)
         chosen = scores >= options.get_threshold(self.name)
         chosen[:, self.padding] = False
         ends = np.cumsum(chosen.sum(axis=1))
-        columns: dict[str, PredictionColumn] = {
+        columns: Columns = {
             "_predictions": _split_rows(self.tokens[np.nonzero(chosen)[1]], ends),
             "_probability": _split_rows(scores[chosen], ends),
         }
@@ -344,9 +333,7 @@ class SequenceDecoder(OutputDecoder):
             return None
         return f"(rows, length), integers that are ids, or (rows, length, {count}), a score for each token"
 
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         """Return the text up to the first stop token; for scores, its probability is the product over the positions."""
         if outputs.ndim == 2:
             ids, scores = self.check_ids(outputs, len(self.tokens), first_row), None
@@ -360,7 +347,7 @@ class SequenceDecoder(OutputDecoder):
         inside = is_counted & ~np.isin(ids, self.omitted_ids)
         words = _split_rows(self.tokens[ids[inside]], np.cumsum(inside.sum(axis=1)))
         texts = [join_tokens(row, self.tokenizer) for row in words]
-        columns: dict[str, PredictionColumn] = {"_predictions": np.array(texts, object)}
+        columns: Columns = {"_predictions": np.array(texts, object)}
         if scores is not None:
             columns["_probability"] = np.where(is_counted, scores, 1.0).prod(axis=1)
             if options.probabilities:
@@ -385,9 +372,7 @@ class MaskDecoder(OutputDecoder):
         area = "{}, {}".format(*size)
         return f"(rows, {self.classes}, {area}), a score for each class, or (rows, {area}), integers that are classes"
 
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         """Return a uint8 mask of class ids for each row; scores have the classes on axis 1."""
         if outputs.ndim == 3:
             ids = self.check_ids(outputs, self.classes, first_row)
@@ -402,23 +387,15 @@ class UnsupportedDecoder(OutputDecoder):
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         raise self.unsupported_error()
 
-    def decode_rows(
-        self, outputs: np.ndarray, options: PredictionOptions, first_row: int
-    ) -> dict[str, PredictionColumn]:
+    def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         raise self.unsupported_error()
 
 
 _DECODERS: dict[str, type[OutputDecoder]] = {
-    "binary": BinaryDecoder,
-    "category": CategoryDecoder,
-    "image": MaskDecoder,
-    "number": NumberDecoder,
-    "sequence": SequenceDecoder,
-    "set": SetDecoder,
-    "text": SequenceDecoder,
-    "timeseries": NumberListDecoder,
+    "binary": BinaryDecoder, "category": CategoryDecoder, "image": MaskDecoder, "number": NumberDecoder,
+    "sequence": SequenceDecoder, "set": SetDecoder, "text": SequenceDecoder, "timeseries": NumberListDecoder,
     "vector": NumberListDecoder,
-}
+}  # fmt: skip
 
 
 def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
@@ -432,16 +409,14 @@ def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
     return _DECODERS.get(kind, UnsupportedDecoder)(name, kind, feature["params"], feature["learned"])
 
 
-def decode_batch(
-    decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions
-) -> dict[str, PredictionColumn]:
+def decode_batch(decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions) -> Columns:
     """Return prediction columns by name for one batch: outputs by target, or the outputs of the only target.
 
     Raise ConfigError if two columns have one name, or targets have different numbers of rows.
     """
     options.check(decoders)
     by_target = _by_target(decoders, outputs)
-    columns: dict[str, PredictionColumn] = {}
+    columns: Columns = {}
     rows = {}
     for name in filter(by_target.__contains__, decoders):
         for suffix, column in decoders[name].predictions(by_target[name], options).items():
@@ -475,9 +450,7 @@ def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[s
     return outputs
 
 
-def decode_batches(
-    decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions
-) -> dict[str, PredictionColumn]:
+def decode_batches(decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions) -> Columns:
     """Return prediction columns by name for one batch of outputs, or concatenated for all batches of an iterable.
 
     Raise ConfigError if there is no batch; errors of a batch are noted with its number.
@@ -504,7 +477,7 @@ def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
     return iter(outputs) if isinstance(outputs, Iterable) and not isinstance(outputs, str | tuple) else [outputs]
 
 
-def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> dict[str, PredictionColumn]:
+def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> Columns:
     """Concatenate the columns of several batches; raise ConfigError if their names differ."""
     for number, part in enumerate(parts):
         if part.keys() != parts[0].keys():

@@ -188,9 +188,9 @@ def add_digest(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drop_locations(value: Any) -> Any:
-    return (
-        {key: item for key, item in value.items() if key not in _LOCATION_KEYS} if isinstance(value, Mapping) else value
-    )
+    if not isinstance(value, Mapping):
+        return value
+    return {key: item for key, item in value.items() if key not in _LOCATION_KEYS}
 
 
 def verify(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,9 +294,8 @@ def check_golden(
             )
         # The shortest row counts: all rows have its length, unless one was altered to allow a longer one.
         longest = max(min(_width(row) for row in array["rows"]) for array in arrays.values())
-        if feature["type"] in TYPES_WITH_LENGTH and any(
-            length > longest for length in _learned_lengths(feature["learned"])
-        ):
+        lengths = _learned_lengths(feature["learned"]) if feature["type"] in TYPES_WITH_LENGTH else ()
+        if any(length > longest for length in lengths):
             raise CorruptDatasetError(f'feature "{name}": its rows are longer than when it was saved; {_ALTERED_HINT}')
         try:
             encoded = encode([None if cell is None else str(cell) for cell in cells])

@@ -53,11 +53,8 @@ class DistinctValues(Summary):
             # Partitioning is faster than sorting. If repeated values leave too few distinct ones, all are sorted.
             is_small = hashes <= np.partition(hashes, 2 * _MAX_VALUES)[2 * _MAX_VALUES]
             if len(np.unique(hashes[is_small])) >= _MAX_VALUES:
-                hashes, counts, display_values = (
-                    hashes[is_small],
-                    counts[is_small],
-                    display_values.filter(pa.array(is_small)),
-                )
+                hashes, counts = hashes[is_small], counts[is_small]
+                display_values = display_values.filter(pa.array(is_small))
         hashes, counts, first = _take_smallest(hashes, counts)
         kept_texts = display_values.take(pa.array(first[:MAX_TEXTS])).cast(pa.string())
         return cls(hashes, counts, pc.utf8_slice_codeunits(kept_texts, 0, _MAX_TEXT_CHARACTERS), total)
@@ -83,9 +80,8 @@ class DistinctValues(Summary):
         if type(other) is not type(self):
             return NotImplemented
         # The first texts of both are among the first texts of each.
-        hashes, counts, first = _take_smallest(
-            np.concatenate([self.hashes, other.hashes]), np.concatenate([self.counts, other.counts])
-        )
+        counts = np.concatenate([self.counts, other.counts])
+        hashes, counts, first = _take_smallest(np.concatenate([self.hashes, other.hashes]), counts)
         first = first[:MAX_TEXTS]
         indices = np.where(first < len(self.hashes), first, first - len(self.hashes) + len(self.texts))
         texts = pa.concat_arrays([self.texts, other.texts]).take(pa.array(indices))

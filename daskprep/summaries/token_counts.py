@@ -162,9 +162,8 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
     path = Path(folder) / f"tokens-{uuid.uuid4().hex}.arrow"
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = pa.from_numpy_dtype(counts.dtype)
-    schema = pa.schema(
-        [("token", tokens.type), ("count", pa.list_(kind, counts.shape[1]) if counts.ndim > 1 else kind)]
-    )
+    count_type = pa.list_(kind, counts.shape[1]) if counts.ndim > 1 else kind
+    schema = pa.schema([("token", tokens.type), ("count", count_type)])
     tokens, counts, borders = sort_by_shard(tokens, counts)
     try:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -391,11 +390,8 @@ def fit_in_memory(parts: Sequence[TokenCounts]) -> bool:
 
 def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
     """Return several counts after `limit_memory`; all tokens are hashed in one pass, and the results share them."""
-    if not (
-        fit_in_memory(parts)
-        and all(part._fits_in_memory() for part in parts)
-        and any(part._has_grown() for part in parts)
-    ):
+    all_fit = fit_in_memory(parts) and all(part._fits_in_memory() for part in parts)
+    if not all_fit or not any(part._has_grown() for part in parts):
         return [part.limit_memory(folder) for part in parts]
     tokens, encoded_parts = _encode_parts(parts)
     chunks = [
