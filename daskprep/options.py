@@ -19,6 +19,8 @@ from daskprep.errors import ConfigError, with_parameter_hints
 if TYPE_CHECKING:
     import torch
 
+    from daskprep.partitions import Workers
+
 T = TypeVar("T", bound=Callable[..., Any])
 
 
@@ -150,6 +152,7 @@ class StreamOptions(BatchOptions, total=False):
     epochs: int | None
     window: str | int
     client: Any
+    workers: Workers
     decode_on: Literal["trainer", "workers"]
 
 

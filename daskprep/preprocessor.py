@@ -25,6 +25,7 @@ from daskprep.features.output import EncodedArrays
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
 from daskprep.options import StreamOptions, with_options
 from daskprep.parametrized import to_json_value
+from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.passes.cell_counts import count_cells
 from daskprep.passes.contexts import assignment_columns, fold_columns
@@ -37,7 +38,7 @@ from daskprep.split import FixedSplit, Splitter
 from daskprep.state import SerializationMixin
 from daskprep.storage import Folder
 from daskprep.summary_html import describe
-from daskprep.writing import Options, Recipe, WriteOptions, fit_source, plan_source, write_source
+from daskprep.writing import Options, Recipe, WriteOptions, fit_source, on_workers, plan_source, write_source
 
 if TYPE_CHECKING:
     from daskprep.streaming.stream import Stream
@@ -135,7 +136,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         self.scratch = scratch
 
     @with_parameter_hints
-    def fit(self, frame: Any, y: Any = None, *, progress: bool | None = False) -> Self:
+    def fit(self, frame: Any, y: Any = None, *, workers: Workers = None, progress: bool | None = False) -> Self:
         """Fit every feature on the training rows.
 
         To resume a fit of files that was killed, call it again with the same arguments; this requires `scratch`.
@@ -147,6 +148,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             such as ``{"train": frame, "test": "test.csv"}`` defines the rows of each split, in place of `split`.
         y : ignored
             For scikit-learn pipelines.
+        workers : int, "threads" or None
+            Where to run, as in `fit_write`.
         progress : bool or None
             Whether to show progress bars. None: on terminals and in notebooks. The default is False, because a
             parameter search may fit a thousand times.
@@ -154,11 +157,13 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         split = self._resolve_split(frame)
         if self._is_auto:
             frame = as_source(frame, scratch=self.scratch)
-        features, _ = self._resolve_features(frame, split, Options(progress=progress, scratch=self._scratch))
-        source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
-        source = take_sample(source, self.sample, self.sample_seed)
-        with Progress(progress) as bars:
-            learned, *folds = fit_source(self._recipe(features, split, None), source, self._scratch, bars)
+        options = Options(workers=workers, progress=progress, scratch=self._scratch)
+        with on_workers(frame, workers, **options.source_options):
+            features, _ = self._resolve_features(frame, split, options)
+            source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
+            source = take_sample(source, self.sample, self.sample_seed)
+            with Progress(progress) as bars:
+                learned, *folds = fit_source(self._recipe(features, split, None), source, self._scratch, bars)
         self._set_learned(features, learned, folds)
         self._warn_about_missing_labels()
         self._warn_about_time_order(split)
@@ -319,8 +324,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         """
         settings = Options(**options, scratch=self._scratch)
         Folder.open(path, settings.storage_options)  # raises an error if `frame` and `path` are swapped
-        features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
-        return self._write(features, frame, path, settings)
+        with on_workers(frame, settings.workers, settings.memory, **settings.source_options):
+            features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
+            return self._write(features, frame, path, settings)
 
     @with_options(WriteOptions, Options)
     def write(self, frame: Any, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
@@ -337,7 +343,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         """
         check_is_fitted(self)
         self._check_one_fold("write")
-        return self._write(None, frame, path, Options(**options, scratch=self._scratch))
+        settings = Options(**options, scratch=self._scratch)
+        with on_workers(frame, settings.workers, settings.memory, **settings.source_options):
+            return self._write(None, frame, path, settings)
 
     def stream(
         self,

@@ -6,9 +6,24 @@ import importlib
 import importlib.util
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol, Self
 
 from daskprep.errors import ConfigError
+
+_processes: ContextVar[int] = ContextVar("processes", default=0)
+
+
+@contextmanager
+def show_processes(count: int) -> Iterator[None]:
+    """Show in the bars of the block that its tasks run on `count` processes; 0: on threads, which is not shown."""
+    token = _processes.set(count)
+    try:
+        yield
+    finally:
+        _processes.reset(token)
 
 
 class Advance(Protocol):
@@ -57,8 +72,10 @@ class Progress:
         if not self.enabled:
             return lambda rows=0: None
         self._close(leave=False)
+        count = _processes.get()
+        where = f" on {count} process{'es' * (count > 1)}" if count else ""
         bar = self._bar = _bar_class()(
-            total=total, desc=f"{self.prefix}{name}", unit=f" {unit}", miniters=1, dynamic_ncols=True
+            total=total, desc=f"{self.prefix}{name}{where}", unit=f" {unit}", miniters=1, dynamic_ncols=True
         )
         started, rows_done = time.monotonic(), 0
 

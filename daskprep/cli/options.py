@@ -6,11 +6,10 @@ import functools
 import json
 import logging
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import click
 
@@ -153,44 +152,60 @@ def files(command: _Command) -> _Command:
     return cast("_Command", functools.reduce(lambda decorated, option: option(decorated), reversed(options), run))
 
 
+class _WorkerCount(click.ParamType):  # type: ignore[type-arg]
+    """A number of processes, or "threads"."""
+
+    name = "N|threads"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "threads" else click.IntRange(min=1).convert(value, param, ctx)
+
+
 def workers(command: _Command) -> _Command:
-    """Add the options that choose the scheduler; the command receives a context manager, `workers`, to run in."""
+    """Add the options that choose where tasks run.
+
+    The command receives a function, `on_workers`: ``on_workers(frame, memory, **options)`` returns a context manager to
+    run in; `frame` are the rows to read, and `options` are passed to `as_source`.
+    """
 
     @click.option(
         "--workers",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Run on N processes with one thread each. [threads of one process]",
+        type=_WorkerCount(),
+        help="Run on N processes, or on threads of this one. [processes if the job is long enough]",
     )
     @click.option(
         "--scheduler", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."
     )
     @functools.wraps(command)
-    def run(*, scheduler: str | None, workers: int | None, **parameters: Any) -> Any:
-        return command(workers=_on_workers(scheduler, workers), **parameters)
+    def run(*, scheduler: str | None, workers: int | Literal["threads"] | None, **parameters: Any) -> Any:
+        return command(on_workers=functools.partial(_on_workers, scheduler, workers), **parameters)
 
     return cast("_Command", run)
 
 
 @contextmanager
-def _on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
-    """Run the block on the workers of a scheduler, or on processes that are started for it."""
+def _on_workers(
+    scheduler: str | None,
+    workers: int | Literal["threads"] | None,
+    frame: Any,
+    memory: int | None = None,
+    **options: Any,
+) -> Iterator[None]:
+    """Run the block on the workers of a scheduler, on processes that are started for it, or on threads."""
     if scheduler is not None and workers is not None:
         raise click.UsageError("--scheduler has its own workers: leave out --workers")
-    if scheduler is None and workers is None:
-        yield
-        return
-    from distributed import Client, LocalCluster
-
-    _silence_loggers()
+    # Messages about the end of a cluster are of no use on the command line. After an early Ctrl-C, distributed 2026.8
+    # cancels a task that does not exist yet: tornado logs a traceback.
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
     if scheduler is None:
-        # Without an address, distributed 2026.8 takes port 8787, and warns if another cluster has it.
-        dashboard = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
-        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **dashboard)
-        with cluster, Client(cluster) as client:
-            client.run(_prepare_worker)
+        from daskprep.writing import on_workers
+
+        with on_workers(frame, workers, memory, **options):
             yield
         return
+    from distributed import Client
+
     try:
         client = Client(scheduler, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError) as error:
@@ -199,20 +214,6 @@ def _on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
         ) from error
     with client:
         yield
-
-
-def _silence_loggers(level: int = logging.ERROR) -> None:
-    # Messages about the shutdown of a cluster are of no use on the command line.
-    logging.getLogger("distributed").setLevel(level)
-    # After an early Ctrl-C, distributed 2026.8 cancels a task that does not exist yet: tornado logs a traceback.
-    logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
-
-
-def _prepare_worker() -> None:
-    # Workers log an error if a heartbeat does not reach a stopped scheduler; errors of tasks are raised, not logged.
-    _silence_loggers(logging.CRITICAL)
-    # A terminal sends Ctrl-C to workers as well, but the process that started them stops them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def rows(command: _Command) -> _Command:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,7 +39,7 @@ def infer(
     targets: Sequence[str],
     style: Literal["network", "linear", "trees"] | None,
     read_options: Mapping[str, Any],
-    workers: AbstractContextManager[None],
+    on_workers: Callable[..., AbstractContextManager[None]],
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
 ) -> None:
@@ -54,7 +54,7 @@ def infer(
     options.check_paths(data)
     from daskprep.sources import as_source
 
-    with workers:
+    with on_workers(options.one_or_list(data), storage_options=storage_options, **read_options):
         source = as_source(options.one_or_list(data), storage_options=storage_options, **read_options)
         inferred = dp.infer_features(source, targets=targets, style=style, progress=progress)
     click.echo(_as_yaml(inferred, targets), nl=False)
@@ -116,7 +116,7 @@ def preprocess(
     style: Literal["network", "linear", "trees"] | None,
     weight: str | None,
     read_options: Mapping[str, Any],
-    workers: AbstractContextManager[None],
+    on_workers: Callable[..., AbstractContextManager[None]],
     skip_save: bool,
     dry_run: bool,
     storage_options: Mapping[str, Any] | None,
@@ -155,7 +155,7 @@ def preprocess(
     from daskprep.writing import plan_source
 
     read_options = {**read_options, "storage_options": storage_options}
-    with workers:
+    with on_workers(rows, memory, **read_options):
         prep = _make_preprocessor(config, rows, targets, style, weight, read_options, progress)
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)

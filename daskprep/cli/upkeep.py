@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -55,7 +55,7 @@ def repair(
     *,
     trusted: bool,
     read_options: Mapping[str, Any],
-    workers: AbstractContextManager[None],
+    on_workers: Callable[..., AbstractContextManager[None]],
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
 ) -> None:
@@ -70,7 +70,7 @@ def repair(
     """
     options.check_paths(dataset, "dataset")
     options.check_paths(rows)
-    with workers, resumable():
+    with on_workers(rows, storage_options=storage_options, **read_options), resumable():
         if rows and read_options:
             from daskprep.sources import as_source
 
@@ -103,7 +103,7 @@ def cache(
     base_dir: str | None,
     trusted: bool,
     clear: bool,
-    workers: AbstractContextManager[None],
+    on_workers: Callable[..., AbstractContextManager[None]],
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
     **cache_options: Any,
@@ -126,7 +126,7 @@ def cache(
         raise ConfigError(
             f"{opened.url} has no images or audio that are decoded while loading: there is nothing to cache"
         )
-    with workers, resumable():
+    with on_workers(None), resumable():
         opened.cache_media(splits=splits or None, columns=columns or None, progress=progress, **cache_options)
     if progress is None:
         click.echo(f"{', '.join(columns or (one.name for one in opened.layout.cells))}: decoded and cached")

@@ -19,6 +19,7 @@ from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_paramet
 from daskprep.features import Binary, Category, Feature, Number, TargetEncoding
 from daskprep.features.notation import guess_and_parse
 from daskprep.features.target_encoding import MAX_CLASSES
+from daskprep.partitions import Workers, on_workers
 from daskprep.passes.engine import PartitionReader, Pass, begin_stage, run_pass
 from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.progress import Progress
@@ -219,7 +220,12 @@ class InferredFeatures(dict[str, Feature]):
 
 @with_parameter_hints
 def infer_features(
-    frame: Any, *, targets: str | Iterable[str] | None = None, style: Style | None = None, progress: bool | None = None
+    frame: Any,
+    *,
+    targets: str | Iterable[str] | None = None,
+    style: Style | None = None,
+    workers: Workers = None,
+    progress: bool | None = None,
 ) -> InferredFeatures:
     """Guess a feature for every column from all rows.
 
@@ -232,6 +238,9 @@ def infer_features(
     style : {"network", "linear", "trees"} or None
         Model that the features are for: proposes normalizations, encodings and missing indicators that suit it. None:
         the defaults of the types.
+    workers : int, "threads" or None
+        Number of processes of this machine that are started for the call; "threads" of this process. None: one process
+        per core if the call then ends sooner. A Dask client or scheduler that is set is used instead.
     progress : bool or None
         Whether to show a progress bar. None: on terminals and in notebooks.
 
@@ -252,7 +261,7 @@ def infer_features(
     shop    skipped  constant: 'Oslo' in every row
     """
     target_names = [targets] if isinstance(targets, str) else list(targets or ())
-    with Progress(progress) as shown:
+    with on_workers(workers, frame), Progress(progress) as shown:
         excluded = {SPLIT: "contains the split of each row"} if get_splits(frame) else None
         return infer_source(as_source(frame), target_names, excluded, style, progress=shown)
 

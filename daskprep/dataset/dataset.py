@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -192,6 +192,7 @@ class Dataset(StoredDataset):
         columns: Iterable[str] | str | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | None = None,
+        workers: partitions.Workers = None,
         progress: bool | None = None,
     ) -> None:
         """Decode images and audio on all workers, and cache them for loaders; cached blocks are kept.
@@ -204,6 +205,9 @@ class Dataset(StoredDataset):
             Splits and outputs to decode. None: all.
         cache_dir, cache_limit
             As for a loader; pass the same values to both.
+        workers : int, "threads" or None
+            Number of processes of this machine that are started to decode. None or "threads": threads of this process,
+            since decoders release Python's lock. A Dask client or scheduler that is set is used instead.
         progress : bool or None
             Whether to show a progress bar. None: on terminals only.
 
@@ -213,7 +217,7 @@ class Dataset(StoredDataset):
             A file cannot be decoded, and the feature does not fill it. A block with filled values is not cached.
         """
         folder = None if cache_dir is None else Folder.open(cache_dir)
-        with nullcontext() if client is None else client.as_current(), Progress(progress) as progress_bar:
+        with partitions.use_client(client), partitions.on_workers(workers, None), Progress(progress) as progress_bar:
             names = [splits] if isinstance(splits, str) else self.splits if splits is None else dict.fromkeys(splits)
             outputs = self._media_outputs(columns)
             media = {

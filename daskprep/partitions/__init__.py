@@ -19,8 +19,11 @@ from daskprep.partitions.passes import (
     run_two_stages,
 )
 from daskprep.partitions.schedulers import (
+    Workers,
     is_distributed,
     is_in_process,
+    local_workers,
+    on_workers,
     run_on_every_worker,
     use_client,
     worker_threads,

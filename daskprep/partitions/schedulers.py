@@ -11,15 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from typing import Any, Literal
 
 import dask
 import dask.multiprocessing
 import dask.threaded
 from dask.callbacks import Callback
 
-from daskprep.errors import DaskprepError, WorkerError
+from daskprep.errors import ConfigError, DaskprepError, WorkerError
 from daskprep.partitions.dask_internals import (
     CPU_COUNT,
     Scheduler,
@@ -30,6 +31,8 @@ from daskprep.partitions.dask_internals import (
     find_executor,
     secede_while_waiting,
 )
+from daskprep.progress import show_processes
+from daskprep.sources import estimate_bytes
 
 # A healthy worker responds immediately; a worker that swaps may take long.
 _TIMEOUT_SECONDS = 120.0
@@ -39,17 +42,98 @@ _SAME_VERSIONS_HINT = (
     "workers need the packages of this process, in the same versions; install them there and start it again"
 )
 
+# Measured: n threads share Python's lock and do the work of n / (1 + 0.22 (n - 1)), 3.7 on 16 cores. Processes take 1.4
+# times the CPU time of threads, and seconds to start and to import the package. benchmarks/processes.py repeats it.
+_LOCK_SHARE, _PROCESS_EFFICIENCY, _START_SECONDS = 0.22, 0.7, 5.0
+# CPU seconds per byte of partitions in memory, of the write of a table with every type but media.
+_SECONDS_PER_BYTE = 1.5e-8
+_MIN_GAIN = 1.1  # these are estimates
+
 Advance = Callable[[Any], object]
+Workers = int | Literal["threads"] | None
+
+
+# The client that `use_client` set. dask.config would change the scheduler of all threads.
+_client_in_use: ContextVar[Any] = ContextVar("client", default=None)
+
+
+def _scheduler() -> Scheduler:
+    """Return the scheduler function that runs the tasks of this thread."""
+    client = _client_in_use.get()
+    return chosen_scheduler() if client is None else client.get
 
 
 def active_client() -> Any:
     """Return the ``distributed.Client`` whose workers run the tasks, or None."""
-    return _client(chosen_scheduler())
+    return _client(_scheduler())
 
 
-def use_client(client: Any) -> AbstractContextManager[Any]:
-    """Return a context in which the workers of `client` run the tasks; None: the configured scheduler runs them."""
-    return nullcontext() if client is None else dask.config.set(scheduler=client)
+@contextmanager
+def use_client(client: Any) -> Iterator[None]:
+    """Run the block with the workers of `client`, in this thread alone; None: with the configured scheduler."""
+    token = _client_in_use.set(client)
+    try:
+        yield
+    finally:
+        _client_in_use.reset(token)
+
+
+@contextmanager
+def on_workers(workers: Workers, frame: Any, max_workers: int | None = None, **options: Any) -> Iterator[None]:
+    """Run the block, in this thread alone, on processes of this machine if they are worth it; see `local_workers`."""
+    with (
+        local_workers(workers, frame, max_workers, **options) as client,
+        use_client(client or _client_in_use.get()),
+        show_processes(0 if client is None else len(client.nthreads())),
+    ):
+        yield
+
+
+def local_workers(
+    workers: Workers, frame: Any, max_workers: int | None = None, **options: Any
+) -> AbstractContextManager[Any]:
+    """Return a context of a Client of `workers` new processes of this machine; or of None, for threads of this process.
+
+    None as `workers` chooses up to `max_workers` by the number of cores and the size of a frame's partitions; `options`
+    are passed to `as_source` for paths. No processes are started for rows in memory, if a scheduler was chosen, such as
+    an active Client, or within a process that was itself started to share work.
+    """
+    is_count = isinstance(workers, int) and not isinstance(workers, bool) and workers > 0
+    if not (is_count or workers is None or workers == "threads"):
+        raise ConfigError(f'workers={workers!r}: expected a number of processes, "threads", or None to choose')
+    count = 0
+    if workers != "threads" and not _has_scheduler() and (workers or CPU_COUNT > 2):
+        nbytes = estimate_bytes(frame, **options)
+        count = 0 if nbytes == 0 else workers or choose_workers(nbytes, CPU_COUNT, max_workers)
+    if not count:
+        return nullcontext()
+    from daskprep.partitions.processes import LocalWorkers  # noqa: PLC0415 distributed takes long to import
+
+    return LocalWorkers(count)
+
+
+def _has_scheduler() -> bool:
+    """Return whether a scheduler was chosen, or a parent process shares out work to this one."""
+    is_chosen = any(dask.config.get(name, None) is not None for name in ("scheduler", "pool", "num_workers"))
+    if is_chosen or active_client() is not None or multiprocessing.current_process().name != "MainProcess":
+        return True
+    if "distributed" in sys.modules:
+        with suppress(ValueError):  # not in a task
+            sys.modules["distributed"].get_worker()
+            return True
+    return False
+
+
+def choose_workers(nbytes: int | None, cores: int, max_workers: int | None = None) -> int:
+    """Return the number of processes on which a pass over `nbytes` bytes ends soonest; 0: on threads of this process.
+
+    A source of unknown size (None) stays on threads.
+    """
+    count = cores if max_workers is None else min(cores, max_workers)
+    seconds = (nbytes or 0) * _SECONDS_PER_BYTE
+    on_threads = seconds * (1 + _LOCK_SHARE * (cores - 1)) / cores
+    on_processes = _START_SECONDS + seconds / (_PROCESS_EFFICIENCY * max(count, 1))
+    return count if on_threads > _MIN_GAIN * on_processes else 0
 
 
 def is_distributed() -> bool:
@@ -59,7 +143,7 @@ def is_distributed() -> bool:
 
 def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Return the results of a function on every worker, or of as many calls as Dask's local scheduler has processes."""
-    get = chosen_scheduler()
+    get = _scheduler()
     if (client := _client(get)) is not None:
         return _call_all_workers(client, function, *arguments)
     processes, _ = worker_threads()
@@ -146,13 +230,13 @@ def _explain_worker_errors() -> Iterator[None]:
 
 def is_in_process() -> bool:
     """Return whether this process runs the tasks, on its own threads."""
-    get = chosen_scheduler()
+    get = _scheduler()
     return _client(get) is None and get is not dask.multiprocessing.get and worker_threads()[0] == 1
 
 
 def worker_threads() -> tuple[int, int]:
     """Return the number of processes that run tasks, and the total number of their threads."""
-    get = chosen_scheduler()
+    get = _scheduler()
     if (client := _client(get)) is not None:
         threads = client.nthreads()
         return len(threads), sum(threads.values())
@@ -199,7 +283,7 @@ def compute(
 
     `advance` is called once with the result of each key of `watched`, a subset of `keys`, when its task finishes.
     """
-    get = chosen_scheduler()
+    get = _scheduler()
     if advance is None:
         return _compute(get, layer, keys)
     waiting = set(watched)

@@ -155,6 +155,24 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
     return source
 
 
+def estimate_bytes(frame: Any, **options: Any) -> int | None:
+    """Return the bytes of all partitions of files in memory, 0 for frames of pandas; None: not known before reading.
+
+    Paths are opened with `options`, the parameters of `as_source`.
+    """
+    if frames := get_splits(frame):
+        sizes = [estimate_bytes(one, **options) for one in frames.values()]
+        return None if None in sizes else sum(filter(None, sizes))
+    paths = frame if isinstance(frame, list | tuple | set) else [frame]
+    if all(isinstance(item, str | os.PathLike) for item in paths):
+        frame = as_source(frame, **options)
+    if isinstance(frame, pd.DataFrame) or (isinstance(frame, Source) and frame.in_memory):
+        return 0
+    if not isinstance(frame, Source) or frame.is_dask:
+        return None
+    return sum(fragment.nbytes for fragment in frame.fragments)
+
+
 def wrap_single_row(data: Any) -> Any:
     """Return rows for `as_source`: a dict of cells, such as a request to a service, becomes a list of one row."""
     is_row = isinstance(data, Mapping) and not get_splits(data) and any(map(is_cell, data.values()))

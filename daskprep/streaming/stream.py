@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -71,6 +72,9 @@ class Stream(BatchIterator):
     client : distributed.Client or None
         Dask client whose workers read and encode. None: the active client, or threads of this process. Frames in memory
         are always encoded in this process.
+    workers : int, "threads" or None
+        Number of processes of this machine that are started for an iteration, without a client; "threads" of this
+        process. None: one process per core if an iteration then ends sooner and there are no other ranks.
     decode_on : {"trainer", "workers"}
         Where to decode images and audio: in this process, for the next batches, or where they are read.
     **options
@@ -98,6 +102,7 @@ class Stream(BatchIterator):
         epochs: int | None = 1,
         window: str | int = "2GB",
         client: Any = None,
+        workers: partitions.Workers = None,
         decode_on: Literal["trainer", "workers"] = "trainer",
         **options: Unpack[BatchOptions],
     ) -> None:
@@ -115,6 +120,7 @@ class Stream(BatchIterator):
         self.epochs = epochs
         self.window = window
         self._client = client
+        self._workers: partitions.Workers = workers
         self._annotations = partitions.current_annotations()
         names, batch_format = select_stream_outputs(recipe, shared)
         self._contents = contents = StreamContents(recipe, source, split, tuple(names), decode_on, self.row_ids)
@@ -123,7 +129,9 @@ class Stream(BatchIterator):
         self._builder = BatchBuilder(
             contents.names, self.seed, check_augment(shared.augment, shapes, contents.learned), expanders, batch_format
         )
-        with partitions.use_client(client):
+        # With numbers of rows, the plan reads few columns, or none.
+        planning_workers: partitions.Workers = workers if source.row_counts is None else "threads"
+        with partitions.use_client(client), partitions.on_workers(planning_workers, source):
             self._plan = plan_stream(
                 recipe.features, contents.learned, source, recipe.split, recipe.balance, contents.features
             )
@@ -198,11 +206,13 @@ class Stream(BatchIterator):
         threads = self.threads or Settings.threads_to_decode(decoders.values())
         job = contents.job(self._plan, self._digest)
         task_annotations = {**self._annotations, **partitions.current_annotations()}
-        executor = partitions.open_executor(job, self._client, self.threads, task_annotations)
-        if job.digest is None and executor.is_distributed and self._resolve_ranks()[1] > 1:
-            self._warn_unshared()
-        pipeline = None
+        cleanup = contextlib.ExitStack()
         try:
+            client = self._client or cleanup.enter_context(self._local_workers())
+            executor = partitions.open_executor(job, client, self.threads, task_annotations)
+            cleanup.callback(executor.close)
+            if job.digest is None and executor.is_distributed and self._resolve_ranks()[1] > 1:
+                self._warn_unshared()
             source = WindowBlocks(
                 executor,
                 self._plan.contexts,
@@ -223,13 +233,20 @@ class Stream(BatchIterator):
                 make_array=transfer.make_array,
                 begin_thread=transfer.begin_thread,
             )
+            cleanup.callback(pipeline.close)
             yield from self._iterate_pipeline(pipeline, transfer, self._builder, iteration)
         finally:
             # A forked process has none of these threads, and when Python exits, they no longer respond.
             if getpid() == process and not is_finalizing():
-                if pipeline is not None:
-                    pipeline.close()
-                executor.close()
+                cleanup.close()
+
+    def _local_workers(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context manager that yields a client of processes started for an iteration, or None."""
+        # Ranks on one machine share its cores.
+        is_alone = self._resolve_ranks()[1] == 1
+        return partitions.local_workers(
+            "threads" if self._workers is None and not is_alone else self._workers, self.source
+        )
 
     def _warn_unshared(self) -> None:
         """Warn that ranks cannot share encoded partitions, with the reason and a remedy."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ TASK_FACTOR = 7
 PART_BYTES = 50_000_000
 # Below this size, the overhead of a partition exceeds the memory it saves.
 MIN_PARTITION_BYTES = 1_000_000
+# Partitions are not made smaller for more processes.
+_COMFORTABLE_PARTITION_BYTES = 8_000_000
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -73,6 +76,22 @@ class MemoryLimit:
             f"{format_bytes(PROCESS_BYTES)} each: {format_bytes(self.required_bytes(partition_bytes))} in total; "
             f"raise memory to that, use fewer threads, or {remedy}"
         )
+
+
+@contextmanager
+def on_workers(
+    frame: Any, workers: partitions.Workers, memory: str | int | None = None, **options: Any
+) -> Iterator[None]:
+    """Run the block on the processes that `WriteOptions.workers` chooses, as many as fit in the memory.
+
+    `options` are passed to `as_source`.
+    """
+    fitting = None
+    if memory is not None:
+        per_process = PROCESS_BYTES + PART_BYTES + TASK_FACTOR * _COMFORTABLE_PARTITION_BYTES
+        fitting = (parse_bytes(memory) - PROCESS_BYTES) // per_process
+    with partitions.on_workers(workers, frame, fitting, **options):
+        yield
 
 
 def plan_source(

@@ -13,6 +13,7 @@ from daskprep.errors import ConfigError
 from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
 from daskprep.parametrized import is_integer
+from daskprep.partitions import Workers
 from daskprep.passes.contexts import assignment_columns, fold_columns
 from daskprep.passes.table import learning_columns
 from daskprep.progress import Progress
@@ -86,6 +87,9 @@ class WriteOptions(TypedDict, total=False):
     memory : str, int or None
         Memory limit of all processes of the write together, such as "2GB". Partitions of files are sized to fit. A
         write that cannot fit raises an error before it starts.
+    workers : int, "threads" or None
+        Number of processes of this machine that are started for the write; "threads" of this process. None: one process
+        per core if the write then ends sooner. A Dask client or scheduler that is set is used instead.
     progress : bool or None
         Whether to show progress bars. None: on terminals and in notebooks.
     storage_options : mapping or None
@@ -100,6 +104,7 @@ class WriteOptions(TypedDict, total=False):
     overwrite: bool
     version: str | None
     memory: str | int | None
+    workers: Workers
     progress: bool | None
     storage_options: Mapping[str, Any] | None
 
@@ -116,6 +121,7 @@ class Options:
     overwrite: bool = False
     version: str | None = None
     memory: str | int | None = None
+    workers: Workers = None
     progress: bool | None = None
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)  # credentials
     scratch: str | None = None

@@ -1,0 +1,77 @@
+"""Worker processes of this machine, started for one call. Imported only when they start: distributed takes a second."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from contextlib import ExitStack, suppress
+
+from distributed import Client, Scheduler, SpecCluster
+from distributed.deploy.subprocess import SubprocessWorker
+
+_START_TIMEOUT, _STOP_TIMEOUT = 60.0, 5.0
+_LOCAL = {"host": "127.0.0.1", "dashboard": False}
+# `memory=` limits memory by the size of partitions. Without a limit, workers do not pause, spill or restart.
+_WORKER_OPTIONS = {**_LOCAL, "nthreads": 1, "memory_limit": 0, "silence_logs": "CRITICAL"}
+
+
+class _CommandWorker(SubprocessWorker):
+    """A worker started as a command, with the import path of this process, which Ctrl-C on a terminal does not reach.
+
+    A process started by ``multiprocessing`` would run the main script again unless that has a guard.
+    """
+
+    async def _start(self) -> None:
+        spec = json.dumps({"cls": self.worker_class, "opts": self.worker_kwargs})
+        command = [sys.executable, "-m", "dask", "spec", self.scheduler, "--spec", spec]
+        environment = {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "DASK_LOGGING__DISTRIBUTED": "critical",  # errors of tasks are raised
+        }
+        self.process = await asyncio.create_subprocess_exec(
+            *command, env=os.environ | environment, start_new_session=True
+        )
+
+    async def close(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.process.wait(), _STOP_TIMEOUT)
+        await super().close()
+
+
+class LocalWorkers:
+    """A context manager that yields a Client of `count` new processes of this machine, with one thread each.
+
+    A class, since a generator that is still open when Python exits would stop the processes too late.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Client:
+        # Messages about the end of a cluster are of no use: errors of tasks are raised.
+        for handler in logging.getLogger("distributed").handlers:
+            handler.addFilter(self)
+            self._cleanup.callback(handler.removeFilter, self)
+        worker = {"cls": _CommandWorker, "options": {"worker_kwargs": _WORKER_OPTIONS}}
+        scheduler = {"cls": Scheduler, "options": {**_LOCAL, "port": 0, "dashboard_address": ":0"}}
+        with ExitStack() as starting:
+            cluster = starting.enter_context(
+                SpecCluster(dict.fromkeys(range(self._count), worker), scheduler=scheduler, silence_logs=False)
+            )
+            client: Client = starting.enter_context(Client(cluster, set_as_default=False))
+            client.wait_for_workers(self._count, timeout=_START_TIMEOUT)
+            self._cleanup.push(starting.pop_all())
+        return client
+
+    def __exit__(self, *error: object) -> None:
+        self._cleanup.close()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a handler writes a record."""
+        return record.levelno >= logging.CRITICAL

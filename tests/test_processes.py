@@ -1,0 +1,232 @@
+"""Processes of this machine, started for one call: for large sources only, with the same bytes, and none is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import dask
+import nbformat
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+from distributed import Client
+
+import daskprep as dp
+from daskprep import partitions
+from daskprep.errors import ConfigError
+from daskprep.partitions import schedulers
+from tests.test_notebooks import RUNNER, notebook_of, said_of
+
+GB = 10**9
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=ROWS), "c": rng.choice(list("abc"), ROWS), "t": "one two"})
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    frame.to_parquet(path, row_group_size=50)
+    return path
+
+
+@pytest.fixture
+def source(path) -> dp.Source:
+    return dp.read_files(path, partitions=8)
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[int]:
+    """Count processes in place of starting them, on a machine of 16 cores."""
+    counts: list[int] = []
+    monkeypatch.setattr(schedulers, "CPU_COUNT", 16)
+    monkeypatch.setattr("daskprep.partitions.processes.LocalWorkers", lambda count: counts.append(count) or _Nothing())
+    return counts
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def preprocessor() -> dp.Preprocessor:
+    return dp.Preprocessor({"x": "number", "c": "category", "t": "text"}, split=dp.RandomSplit())
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a dataset, but for its manifest, which has times."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != "manifest.json"
+    }
+
+
+@pytest.mark.parametrize(
+    ("cores", "nbytes", "count"),
+    [
+        (16, None, 0),
+        (16, 10_000_000, 0),
+        (16, 5 * GB, 16),
+        (8, 5 * GB, 8),
+        (4, 100 * GB, 4),
+        (2, 1000 * GB, 0),
+        (1, 1000 * GB, 0),
+    ],
+)
+def test_processes_are_chosen_for_large_sources_on_many_cores(cores, nbytes, count):
+    assert schedulers.choose_workers(nbytes, cores) == count
+
+
+def test_memory_limits_the_number_of_processes():
+    assert schedulers.choose_workers(100 * GB, 16, 6) == 6
+    assert schedulers.choose_workers(100 * GB, 16, 1) == 0
+
+
+def test_a_small_source_stays_on_threads_and_a_number_is_followed(source, path, started):
+    preprocessor().fit(source)
+    preprocessor().fit(source, workers="threads")
+    assert started == []
+    preprocessor().fit(source, workers=3)
+    dp.infer_features(path, workers=2)
+    assert started == [3, 2]
+
+
+def test_a_large_source_gets_all_cores_or_as_many_as_fit_in_memory(source, monkeypatch, started, tmp_path):
+    monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
+    preprocessor().fit(source)
+    preprocessor().fit_write(source, tmp_path / "a.dp", memory="4GB")
+    assert started == [16, 10]
+
+
+def test_rows_in_memory_start_no_processes(path, started):
+    frame = pd.read_parquet(path)
+    preprocessor().fit(frame, workers=4)
+    preprocessor().fit({"train": frame}, workers=4)
+    assert started == []
+
+
+def test_a_chosen_scheduler_is_used(source, started):
+    with dask.config.set(scheduler="synchronous"):
+        preprocessor().fit(source, workers=4)
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
+        preprocessor().fit(source, workers=4)
+    assert started == []
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, "processes", 2.0])
+def test_other_workers_are_refused(source, workers):
+    with pytest.raises(ConfigError, match=r'workers=.*: expected a number of processes, "threads", or None'):
+        preprocessor().fit(source, workers=workers)
+
+
+def test_a_client_is_used_by_the_thread_that_set_it_alone():
+    seen = []
+    with Client(n_workers=1, threads_per_worker=1, processes=False, set_as_default=False) as client:
+        with partitions.use_client(client):
+            other = threading.Thread(target=lambda: seen.append(partitions.is_distributed()))
+            other.start()
+            other.join()
+            assert partitions.is_distributed()
+        assert not partitions.is_distributed()
+    assert seen == [False]
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_all_calls_do_the_same_on_processes_and_leave_none(source, tmp_path, capsys):
+    expected = preprocessor().fit_write(source, tmp_path / "threads.dp", workers="threads")
+    prep = preprocessor()
+    written = prep.fit_write(source, tmp_path / "processes.dp", workers=2, progress=True)
+    assert "on 2 processes" in capsys.readouterr().err
+    assert bytes_of(tmp_path / "processes.dp") == bytes_of(tmp_path / "threads.dp")
+    assert written.manifest.files.keys() == expected.manifest.files.keys()
+    assert preprocessor().fit(source, workers=2).to_dict() == prep.to_dict()
+    prep.write(source, tmp_path / "again.dp", workers=2)
+    prep.write(source, tmp_path / "on_threads.dp", workers="threads")
+    assert bytes_of(tmp_path / "again.dp") == bytes_of(tmp_path / "on_threads.dp")
+    assert str(dp.infer_features(source, workers=2)) == str(dp.infer_features(source, workers="threads"))
+    for on_processes, on_threads in zip(
+        prep.stream(source, 100, workers=2), prep.stream(source, 100, workers="threads"), strict=True
+    ):
+        assert all(on_processes[name].equal(on_threads[name]) for name in on_threads)
+    abandoned = iter(prep.stream(source, 100, workers=2))
+    next(abandoned)
+    del abandoned
+    assert psutil.Process().children(recursive=True) == []
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_process_that_is_killed_changes_nothing(source, tmp_path):
+    def kill_once(rows: pd.DataFrame) -> pd.DataFrame:
+        if len(rows) and os.getpid() != parent:
+            marker = tmp_path / f"killed-{len(list(tmp_path.glob('killed-*')))}"
+            if marker.name in ("killed-0", "killed-1"):
+                marker.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return rows
+
+    parent = os.getpid()
+    rows = dp.prepared(source, kill_once)
+    preprocessor().fit_write(rows, tmp_path / "killed.dp", workers=2)
+    assert len(list(tmp_path.glob("killed-*"))) == 2
+    preprocessor().fit_write(dp.prepared(source, kill_once), tmp_path / "threads.dp", workers="threads")
+    assert bytes_of(tmp_path / "killed.dp") == bytes_of(tmp_path / "threads.dp")
+
+
+SCRIPT = """
+import sys, threading
+import daskprep as dp
+
+class Shout(dp.Category):
+    pass
+
+def double(rows):
+    return rows.assign(x=rows["x"] * 2)
+
+def run():
+    rows = dp.prepared(dp.read_files(sys.argv[1], partitions=8), double)
+    prep = dp.Preprocessor({"x": "number", "c": Shout()}).fit(rows, workers=2)
+    print(prep.learned_["c"].vocabulary.tokens[-1], round(prep.learned_["x"].mean, 6))
+
+run()
+service = threading.Thread(target=run)
+service.start()
+service.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_script_without_a_main_guard_and_its_threads_run_on_processes(path, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, script, path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_function_of_a_notebook_runs_on_processes(path, tmp_path):
+    source = f"""
+        import daskprep as dp
+        def double(rows):
+            return rows.assign(x=rows["x"] * 2)
+        rows = dp.prepared(dp.read_files({str(path)!r}, partitions=8), double)
+        print(sorted(dp.Preprocessor({{"x": "number"}}).fit_write(rows, {str(tmp_path / "a.dp")!r}, workers=2)))
+    """
+    nbformat.write(notebook_of(textwrap.dedent(source)), tmp_path / "processes.ipynb")
+    ran = RUNNER["run"](tmp_path / "processes.ipynb")
+    assert said_of(ran, "stdout") == "['train']\n"
