@@ -261,10 +261,8 @@ def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
     for kind in FEATURES:
         type_section = section.section(kind)
         type_section.check_keys(("preprocessing",))
-        defaults[kind] = {
-            **_LUDWIG_DEFAULTS.get(kind, {}),
-            **_read_parameters(type_section.section("preprocessing"), kind),
-        }
+        params = _read_parameters(type_section.section("preprocessing"), kind)
+        defaults[kind] = {**_LUDWIG_DEFAULTS.get(kind, {}), **params}
     return defaults
 
 

@@ -184,25 +184,17 @@ def _move_module_keys(config: Section) -> Iterator[str]:
 
 def _apply_encoders(config: Section) -> Iterator[str]:
     """Set the parameters that encoders of texts imply, such as the tokenizer; yield notes about sizes of images."""
-    for entry in [
-        *_iterate_entries(config, "input_features", kind="text"),
-        *_iterate_entries(config, "input_features", kind="image"),
-    ]:
+    texts, images = (list(_iterate_entries(config, "input_features", kind=kind)) for kind in ("text", "image"))
+    for entry in texts + images:
         default_encoder = _subsection(config, "defaults", entry["type"], "encoder")
         entry_encoder, params = _subsection(entry, "encoder"), _subsection(entry, "preprocessing")
         effective_parameters = _subsection(config, "defaults", entry["type"], "preprocessing") | params
-        encoder = (
-            default_encoder | entry_encoder
-            if entry_encoder.get("type") in (None, default_encoder.get("type"))
-            else entry_encoder
-        )
+        is_default_type = entry_encoder.get("type") in (None, default_encoder.get("type"))
+        encoder = default_encoder | entry_encoder if is_default_type else entry_encoder
         name = str(encoder.get("type"))
         model = effective_parameters.get(_MODEL_KEY) or encoder.get(_MODEL_KEY) or TEXT_ENCODERS.get(name)
-        if (
-            entry["type"] == "image"
-            and name not in _ANY_SIZE_IMAGE_ENCODERS
-            and effective_parameters.get("height") is None
-        ):
+        is_sized = name in _ANY_SIZE_IMAGE_ENCODERS or effective_parameters.get("height") is not None
+        if entry["type"] == "image" and not is_sized:
             yield (
                 f'the encoder {name} of "{entry.get("name")}" does not determine the size of images: set height, '
                 "width, num_channels and standardize_image to match it"
@@ -222,11 +214,8 @@ def _apply_language_model(config: Section) -> None:
         _subsection(entry, "preprocessing").setdefault("max_sequence_length", None)
     for entry in _iterate_entries(config, kind="text"):
         params = _subsection(entry, "preprocessing")
-        params |= {
-            "tokenizer": "hf_tokenizer",
-            "padding": "left",
-            _MODEL_KEY: params.get(_MODEL_KEY) or config["base_model"],
-        }
+        model = params.get(_MODEL_KEY) or config["base_model"]
+        params |= {"tokenizer": "hf_tokenizer", "padding": "left", _MODEL_KEY: model}
 
 
 def _drop_unread_parameters(config: Section) -> Iterator[str]:

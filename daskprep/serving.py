@@ -36,14 +36,7 @@ _MAX_SHOWN_CHARACTERS = 80  # characters of a cell in an error
 class FallbackRowEncoder:
     """Encoder of rows by `Preprocessor.encode`: for images, audio, tokenizers of other packages, and custom types.
 
-    Parameters
-    ----------
-    name : str
-        Name of the feature.
-    feature : mapping
-        Its type, parameters and learned state, as in the saved JSON.
-    trusted : bool
-        Whether tokenizers may be downloaded, as for `Preprocessor.load`.
+    `feature` is as in the saved JSON. `trusted`: tokenizers may be downloaded, as for `Preprocessor.load`.
     """
 
     def __init__(self, name: str, feature: Mapping[str, Any], *, trusted: bool) -> None:

@@ -24,6 +24,8 @@ _READ_OPTIONS = (
     "partition_bytes", "partitions",
 )  # fmt: skip
 
+_FORMATS = ["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -60,13 +62,9 @@ def _suggest_path(path: str) -> str:
 
 
 storage = click.option(
-    "--storage-option",
-    "storage_options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=_read_storage_options,
+    "--storage-option", "storage_options", multiple=True, metavar="KEY=VALUE", callback=_read_storage_options,
     help="Option for fsspec to open URLs, such as anon=true. Repeatable.",
-)
+)  # fmt: skip
 trusted = click.option(
     "--trusted", is_flag=True, help="Trust the dataset: read files and URLs outside its folder that it names."
 )
@@ -115,11 +113,7 @@ def files(command: _Command) -> _Command:
     character: dict[str, Any] = {"metavar": "CHARACTER"}
     by_column: dict[str, Any] = {"multiple": True, "callback": _parse_by_column}
     options = [
-        click.option(
-            "--format",
-            type=click.Choice(["parquet", "csv", "tsv", "jsonl", "feather", "orc"]),
-            help="Format of the files.",
-        ),
+        click.option("--format", type=click.Choice(_FORMATS), help="Format of the files."),
         click.option("--encoding", help="Encoding of CSV and JSON, such as latin-1."),
         click.option("--delimiter", **character, help="Separator of CSV values. [detected]"),
         click.option("--quote", **character, help='Quote character of CSV; "" if quotes have no meaning.'),

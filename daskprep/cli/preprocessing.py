@@ -239,10 +239,8 @@ def _plan_lines(prep: dp.Preprocessor, source: Source, output: str | None) -> li
     # All rows count as training rows; lengths that the sample underestimates make stored rows longer than planned.
     layout = choose_layout(prep.features_, prep.learned_, {"train": rows})
     limit, stored_bytes = MemoryLimit.from_size(1), rows * layout.row_bytes
-    files, blocks = (
-        format_count(len(source.files), f"{source.format} file".strip()),
-        format_count(layout.blocks("train"), "block"),
-    )
+    files = format_count(len(source.files), f"{source.format} file".strip())
+    blocks = format_count(layout.blocks("train"), "block")
     partitions = f"{format_count(source.npartitions, 'partition')} of up to {format_bytes(max(sizes))}"
     return [
         f"reads    {files}: {format_bytes(sum(sizes))} of rows in memory, in {partitions}",

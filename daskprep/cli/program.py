@@ -27,12 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     0: success. 1: a problem with the data, the configuration, the dataset or the disk. 2: a command or option does not
-    exist or was used wrongly. 130: interrupted.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The arguments after the name of the program; None: the arguments of this process.
+    exist or was used wrongly. 130: interrupted. `arguments` follow the name of the program; None: of this process.
     """
     command_line = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with warnings_as_lines():

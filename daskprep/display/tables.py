@@ -195,9 +195,8 @@ class EstimatorCard:
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
         columns = list(map(str, getattr(self, "learned_", ())))
         title = type(self).__name__ + (f", fitted on {join_names(columns, 5)}" if columns else "")
-        return settings_card(
-            {name: truncate(repr(value), _MAX_VALUE_CHARACTERS) for name, value in parameters.items()}, title
-        )
+        texts = {name: truncate(repr(value), _MAX_VALUE_CHARACTERS) for name, value in parameters.items()}
+        return settings_card(texts, title)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         # Notebooks call this method first, and scikit-learn's version returns the diagram.

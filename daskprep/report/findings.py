@@ -168,12 +168,8 @@ class RowSample:
     The selected rows depend only on the number of rows. They are taken from windows of rows that are read anyway, so
     that no block is read twice.
 
-    Attributes
-    ----------
-    columns : list of Column
-        Outputs with one number or class per row.
-    equal : DistinctValues
-        Hashes of the distinct rows, and how often each occurs; empty if the dataset has other outputs as well.
+    `columns` are the outputs with one number or class per row. `equal` has hashes of the distinct rows, and how often
+    each occurs; it is empty if the dataset has other outputs as well.
     """
 
     def __init__(self, columns: Sequence[Column], rows: int) -> None:

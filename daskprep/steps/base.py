@@ -55,18 +55,10 @@ RowMappings = Sequence[Mapping[str, Any]]
 
 
 class RowEncoder(ABC):
-    """Encoder of rows for one feature, with the same results as its type's `encode`.
+    """Encoder of rows for the feature `name`, with the same results as its type's `encode`.
 
-    It never changes after its construction, so threads may share it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the feature.
-    params : Parameters
-        Its parameters.
-    learned : mapping
-        Its learned state, as in the saved JSON.
+    `learned` is the learned state, as in the saved JSON. An encoder never changes after its construction, so threads
+    may share it.
     """
 
     uses_neighbours = False  # whether neighbouring rows may change cells that are not missing

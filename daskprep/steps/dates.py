@@ -45,30 +45,15 @@ _EXPANSIONS = {"%c": "%a %b %d %H:%M:%S %Y", "%x": "%m/%d/%y", "%X": "%H:%M:%S"}
 _SAMPLES = {"%a": "Sat", "%A": "Saturday", "%b": "Feb", "%B": "February", "%p": "AM", "%Z": "UTC"}
 _NUMERIC_CODES = {"a": "w", "A": "w", "b": "m", "B": "m", "I": "H"}
 _CODE_PATTERNS = {
-    "a": "|".join(name[:3] for name in _WEEKDAYS),
-    "A": "|".join(_WEEKDAYS),
-    "b": "|".join(name[:3] for name in _MONTHS),
-    "B": "|".join(_MONTHS),
-    "p": "AM|PM",
-    "Z": "[A-Z]{1,5}",
-    "Y": r"\d{4}",
-    "y": r"\d{2}",
-    "m": "1[0-2]|0[1-9]|[1-9]",
-    "d": r"3[01]|[12]\d|0[1-9]|[1-9]| [1-9]",
-    "H": r"2[0-3]|[01]\d|\d",
-    "I": "1[0-2]|0[1-9]|[1-9]",
-    "M": r"[0-5]\d|\d",
-    "S": r"6[01]|[0-5]\d|\d",
-    "f": "[0-9]{1,6}",
-    "w": "[0-6]",
-    "u": "[1-7]",
+    "a": "|".join(name[:3] for name in _WEEKDAYS), "A": "|".join(_WEEKDAYS),
+    "b": "|".join(name[:3] for name in _MONTHS), "B": "|".join(_MONTHS), "p": "AM|PM", "Z": "[A-Z]{1,5}",
+    "Y": r"\d{4}", "y": r"\d{2}", "m": "1[0-2]|0[1-9]|[1-9]", "d": r"3[01]|[12]\d|0[1-9]|[1-9]| [1-9]",
+    "H": r"2[0-3]|[01]\d|\d", "I": "1[0-2]|0[1-9]|[1-9]", "M": r"[0-5]\d|\d", "S": r"6[01]|[0-5]\d|\d",
+    "f": "[0-9]{1,6}", "w": "[0-6]", "u": "[1-7]",
     "j": r"36[0-6]|3[0-5]\d|[12]\d\d|0[1-9]\d|00[1-9]|[1-9]\d|0[1-9]|[1-9]",
-    "U": r"5[0-3]|[0-4]\d|\d",
-    "W": r"5[0-3]|[0-4]\d|\d",
-    "G": r"\d{4}",
-    "V": r"5[0-3]|0[1-9]|[1-4]\d|\d",
+    "U": r"5[0-3]|[0-4]\d|\d", "W": r"5[0-3]|[0-4]\d|\d", "G": r"\d{4}", "V": r"5[0-3]|0[1-9]|[1-4]\d|\d",
     "z": r"[+-]\d\d:?[0-5]\d(?::?[0-5]\d(?:\.\d{1,6})?)?|(?-i:Z)",
-}
+}  # fmt: skip
 
 
 # Texts without a format: a clock, which is optional, and a date around it.
@@ -428,12 +413,8 @@ class DateParameters(Parameters):
     ) -> Iterator[Any]:
         """Yield the columns of dates, in the order of `_labels`.
 
-        Parameters
-        ----------
-        encoded : array or tensor
-            By row: days and seconds, then days and seconds of the reference date if that is a column too.
-        to_float, look_up : callable
-            ``to_float(numbers)`` converts integers to float32, ``look_up(part, numbers)`` to rows of `sin_cos_table`.
+        `encoded`, an array or a tensor, has days and seconds by row, then days and seconds of the reference if it is a column.
+        ``to_float(numbers)`` converts integers to float32, ``look_up(part, numbers)`` to rows of `sin_cos_table`.
         """
         days, seconds = encoded[:, 0], encoded[:, 1]
         values = dict(zip((*PARTS, WEEKEND), calendar_parts(days, seconds), strict=True))

@@ -61,16 +61,10 @@ class PredictionOptions:
 
 
 class OutputDecoder(ABC):
-    """Decoder of the outputs for one target. It never changes after its construction, so threads may share it.
+    """Decoder of the outputs for the target `name`, whose feature has the type `kind`.
 
-    Parameters
-    ----------
-    name : str
-        Name of the target.
-    kind : str
-        Name of the feature type.
-    params, learned : mapping
-        Parameters and learned state of the feature, as in the saved JSON.
+    `params` and `learned` are as in the saved JSON. A decoder never changes after its construction, so threads may
+    share it.
     """
 
     size: int  # outputs per row, for decoders that accept only one shape

@@ -357,18 +357,10 @@ _MAX_EXPANSION = 100  # ratio of the size in memory to the file size, beyond whi
 def load_vocabularies(
     value: Any, where: str, read: Callable[[str], bytes], to_learned: Callable[[str, bytes], Mapping[str, Any]]
 ) -> Any:
-    """Return a state in which the contents of vocabulary files replace their names, at any depth.
+    """Return a state, or a part of it, in which learned values replace the names of vocabulary files, at any depth.
 
-    Parameters
-    ----------
-    value : any
-        The state, or a part of it.
-    where : str
-        Name of the state in error messages.
-    read : callable
-        Returns the bytes of the file of a name.
-    to_learned : callable
-        ``to_learned(name, content)`` returns the learned values that replace the name.
+    ``read(name)`` returns the bytes of a file, ``to_learned(name, content)`` its learned values. `where` names the
+    state in errors.
     """
     if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
         return value

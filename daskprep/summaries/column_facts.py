@@ -76,11 +76,9 @@ class ColumnFacts(Summary):
         """Repeated numbers of nines far outside the range of other numbers, which may mark missing values."""
         low, high = self.range_without_sentinels.min, self.range_without_sentinels.max
         margin = max(high - low, 1.0)
-        repeated = [
-            number
-            for number, cells in self.sentinel_counts.items()
-            if cells > 1 and not self.range_without_sentinels.empty
-        ]
+        if self.range_without_sentinels.empty:
+            return []
+        repeated = (number for number, cells in self.sentinel_counts.items() if cells > 1)
         return sorted(number for number in repeated if not low - margin <= number <= high + margin)
 
     @property
