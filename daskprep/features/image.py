@@ -20,7 +20,7 @@ from daskprep.media.images import FORMATS, MAX_PIXELS, ImageRecipe, decode_image
 from daskprep.media.pixels import encode_png, find_class_colours
 from daskprep.steps.base import Count, NonNegative
 from daskprep.summaries import ColumnSummary, FileSample
-from daskprep.summaries.file_sample import PixelSums
+from daskprep.summaries.samples import PixelSums
 
 # Mean and standard deviation of each channel, as torchvision's models for ImageNet expect.
 _STANDARDIZATIONS = {"imagenet1k": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}

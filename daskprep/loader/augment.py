@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader.device import to_device
 from daskprep.permutation import Integers, make_key, permute
-from daskprep.summaries.file_sample import mean_image
+from daskprep.summaries.samples import mean_image
 
 Shape = tuple[int, ...]
 RowType = tuple[torch.dtype, Shape]

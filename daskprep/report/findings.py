@@ -20,7 +20,7 @@ from daskprep.features.date_text import MICROS_PER_SECOND, SECONDS_PER_DAY
 from daskprep.permutation import make_key, mix, permute
 from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Range, Summary
-from daskprep.summaries.distinct_values import DistinctValues
+from daskprep.summaries.samples import DistinctValues
 from daskprep.vocabulary import Vocabulary
 
 _MAX_POSITION_VALUE = 1e140  # larger numbers are clipped in means and deviations, so that sums of squares stay finite

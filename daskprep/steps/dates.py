@@ -413,7 +413,7 @@ class DateParameters(Parameters):
     ) -> Iterator[Any]:
         """Yield the columns of dates, in the order of `_labels`.
 
-        `encoded`, an array or a tensor, has days and seconds by row, then days and seconds of the reference if it is a column.
+        `encoded`, an array or a tensor, has days and seconds by row, then of the reference if it is a column.
         ``to_float(numbers)`` converts integers to float32, ``look_up(part, numbers)`` to rows of `sin_cos_table`.
         """
         days, seconds = encoded[:, 0], encoded[:, 1]

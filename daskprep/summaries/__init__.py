@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from daskprep.summaries.base import Summary
 from daskprep.summaries.column_summary import CellType, ColumnSummary, FoldedSummary, Rejects
-from daskprep.summaries.distinct_values import DistinctValues
-from daskprep.summaries.file_sample import FileSample, SampledFile
 from daskprep.summaries.moments import Moments, WeightedMoments
 from daskprep.summaries.quantiles import Lengths, Quantiles, Range
+from daskprep.summaries.samples import DistinctValues, FileSample, SampledFile
 from daskprep.summaries.token_counts import TokenCounts

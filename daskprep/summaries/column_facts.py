@@ -6,9 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from daskprep.summaries.base import Summary
-from daskprep.summaries.distinct_values import DistinctValues
-from daskprep.summaries.file_sample import FileSample
 from daskprep.summaries.quantiles import Lengths, Range
+from daskprep.summaries.samples import DistinctValues, FileSample
 
 
 @dataclass(frozen=True)

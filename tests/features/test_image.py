@@ -23,7 +23,7 @@ from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
 from daskprep.media.pixels import encode_png
 from daskprep.passes.table import parse_columns
-from daskprep.summaries.file_sample import mean_image
+from daskprep.summaries.samples import mean_image
 
 SMALL = {"height": 2, "width": 3, "num_channels": 1}
 

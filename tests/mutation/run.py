@@ -59,8 +59,11 @@ NEAREST_TESTS = {
     "daskprep/vocabulary/special_symbols.py": ["tests/test_vocabulary.py"],
     "daskprep/vocabulary/vocabulary.py": ["tests/test_vocabulary.py"],
     "daskprep/summaries/base.py": [MERGING],
-    "daskprep/summaries/distinct_values.py": ["tests/summaries/test_distinct_values.py"],
-    "daskprep/summaries/file_sample.py": ["tests/summaries/test_file_sample.py", MERGING],
+    "daskprep/summaries/samples.py": [
+        "tests/summaries/test_distinct_values.py",
+        "tests/summaries/test_file_sample.py",
+        MERGING,
+    ],
     "daskprep/summaries/column_summary.py": [
         "tests/summaries/test_frame.py",
         "tests/summaries/test_rejects.py",

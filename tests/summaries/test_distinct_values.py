@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.summaries import Lengths
-from daskprep.summaries.distinct_values import MAX_TEXTS, DistinctValues
+from daskprep.summaries.samples import MAX_TEXTS, DistinctValues
 from daskprep.summaries.token_counts import token_hashes
 
 LIMIT = 1 << 14

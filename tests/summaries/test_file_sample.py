@@ -11,7 +11,7 @@ import pytest
 
 from daskprep.errors import MediaError
 from daskprep.summaries import FileSample, Rejects
-from daskprep.summaries.file_sample import PixelSums, mean_image
+from daskprep.summaries.samples import PixelSums, mean_image
 
 PATHS = pa.array(["a.png", None, "b.png", None])
 DATA = pa.array([None, b"xy", None, None], pa.large_binary())
