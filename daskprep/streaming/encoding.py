@@ -27,33 +27,20 @@ EncodedRows: TypeAlias = Sequence[EncodedOrCells]
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of partitions, as the function of a pass.
+    """The encoding of partitions, as the function of a pass."""
 
-    Attributes
-    ----------
-    features : mapping of str to Feature
-        Features of the outputs.
-    dropping : mapping of str to Feature
-        Features that may drop rows.
-    learned : mapping
-        Learned state of these features.
-    code : int
-        Code of the split whose rows are returned.
-    groups : sequence of tuple of str
-        Outputs of each array; several outputs are scalars of one type.
-    decodes : bool
-        Whether to decode images and audio.
-    """
-
-    features: Mapping[str, Feature]
-    dropping: Mapping[str, Feature]
-    learned: Mapping[str, Any]
-    code: int
-    groups: Sequence[tuple[str, ...]]
-    decodes: bool
+    features: Mapping[str, Feature]  # of the outputs
+    dropping: Mapping[str, Feature]  # that may drop rows
+    learned: Mapping[str, Any]  # state of these features
+    code: int  # of the split whose rows are returned
+    groups: Sequence[tuple[str, ...]]  # outputs of each array; several outputs are scalars of one type
+    decodes: bool  # whether to decode images and audio
 
     def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> EncodedRows:
-        """Return the encoded rows of the split in a partition, repeated as balancing requires."""
+        """Return the encoded rows of the split in a partition, repeated as balancing requires, an array per group.
+
+        `parsed` are its parsed columns, and `table` its columns that determine split, repeats and folds.
+        """
         splits, repeats = Assignment(self.dropping, learned=self.learned).assign(context, parsed, table)
         keep = splits == self.code
         row_ids = context.first_row + np.flatnonzero(keep)
@@ -69,7 +56,7 @@ class Encoding:
         return arrays if is_in_order else [take(array, order) for array in arrays]
 
     def _decode_media(self, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
-        """Return the decoded images or audio of an output."""
+        """Return the decoded images or audio of the output `name`; raise MediaError for a broken one, if so set."""
         decoder = cast("MediaFeature", self.features[name]).decoder(self.learned[name])
         rows = np.empty((len(cells), *decoder.shape), decoder.dtype)
         decode_cells(decoder, cells, rows, name, lambda: row_ids)
@@ -84,27 +71,13 @@ def _stack_columns(columns: list[EncodedOrCells]) -> EncodedOrCells:
 
 @dataclass(frozen=True)
 class RankShare:
-    """A rank's positions in an epoch's sequence: a range of each full batch, and a range of the remaining rows.
+    """A rank's positions in an epoch's sequence: a range of each full batch, and a range of the remaining rows."""
 
-    Attributes
-    ----------
-    first : int
-        Position of the first row to yield; earlier rows were yielded before.
-    full_batches : int
-        Number of full batches.
-    batch_size : int
-        Rows of a full batch over all ranks.
-    own : range
-        The rank's positions within a full batch.
-    tail : range
-        The rank's positions in the sequence after the full batches.
-    """
-
-    first: int
-    full_batches: int
-    batch_size: int
-    own: range
-    tail: range
+    first: int  # position of the first row to yield
+    full_batches: int  # number of full batches
+    batch_size: int  # rows over all ranks
+    own: range  # the rank's positions within a full batch
+    tail: range  # those in the sequence after the full batches
 
     @property
     def is_all(self) -> bool:
@@ -112,7 +85,7 @@ class RankShare:
         return len(self.own) == self.batch_size
 
     def rank_positions(self, positions: Integers) -> Integers:
-        """Return the index of each position among the rank's positions, -1 for positions of other ranks."""
+        """Return, for positions in the sequence, their index among the rank's positions; -1 for other ranks' rows."""
         own = len(self.own)
         batches, within = np.divmod(positions - self.first, self.batch_size)
         within -= self.own.start
@@ -124,40 +97,24 @@ class RankShare:
         return rank_positions
 
     def count_before(self, position: int) -> int:
-        """Return how many of the rank's positions are smaller than `position`."""
+        """Return how many of the rank's positions in the sequence are smaller than `position`."""
         own = len(self.own)
         batches, within = divmod(max(0, position - self.first), self.batch_size)
-        rows = (
-            self.full_batches * own
-            if batches >= self.full_batches
-            else batches * own + min(max(within - self.own.start, 0), own)
-        )
+        rows = self.full_batches * own
+        if batches < self.full_batches:
+            rows = batches * own + min(max(within - self.own.start, 0), own)
         return rows + min(max(position - self.tail.start, 0), len(self.tail)) if self.tail else rows
 
 
 @dataclass(frozen=True)
 class PartitionSpan:
-    """Positions of a partition's rows in an epoch's sequence: permuted within a window, or contiguous.
+    """Positions of a partition's rows in an epoch's sequence: permuted within a window, or contiguous."""
 
-    Attributes
-    ----------
-    start : int
-        Position of the window's first row in the sequence.
-    first : int
-        Index of the partition's first row in the window, before the permutation.
-    rows : int
-        Number of rows of the partition.
-    window_rows : int
-        Number of rows of the window.
-    key : int or None
-        Seed of the permutation of the window. None: no permutation.
-    """
-
-    start: int
-    first: int
-    rows: int
+    start: int  # position of the window's first row in the sequence
+    first: int  # index of the partition's first row in the window, before the permutation
+    rows: int  # number of rows of the partition
     window_rows: int
-    key: int | None
+    key: int | None  # seed of the permutation of the window; None: no permutation
 
     def positions(self) -> Integers:
         """Return the position of each row in the sequence."""

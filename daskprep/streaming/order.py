@@ -16,31 +16,19 @@ from daskprep.streaming.encoding import PartitionSpan, RankShare
 
 @dataclass(frozen=True)
 class StreamOrder:
-    """The order of rows in all epochs: a pure function of the attributes.
+    """The order of rows in all epochs: a pure function of the attributes."""
 
-    Attributes
-    ----------
-    sizes : array of int
-        Rows of each partition in the split.
-    window_rows : int
-        Maximum rows of a window, unless a single partition has more.
-    seed : int
-        Seed of the shuffle.
-    shuffle : bool
-        Whether to permute partitions, and rows within windows.
-    """
-
-    sizes: Integers
-    window_rows: int
-    seed: int
-    shuffle: bool
+    sizes: Integers  # rows of each partition in the split
+    window_rows: int  # maximum rows of a window, unless a single partition has more
+    seed: int  # of the shuffle
+    shuffle: bool  # whether to permute partitions, and rows within windows
 
     @property
     def rows(self) -> int:
         return int(self.sizes.sum())
 
     def epoch(self, epoch: int) -> EpochWindows:
-        """Return the windows of an epoch."""
+        """Return the windows of the epoch with this number; partitions without rows are in no window."""
         partition_numbers = np.flatnonzero(self.sizes)
         order = partition_numbers
         if self.shuffle:
@@ -61,7 +49,7 @@ class StreamOrder:
         )
 
     def _borders(self, sizes: Integers, epoch: int) -> Iterator[int]:
-        """Yield the start of each window as an index of `sizes`, and finally the number of partitions."""
+        """Yield the start of each window as an index of `sizes`, the rows by partition, and finally their number."""
         start = rows = 0
         # In epoch 0 the first window has one partition, so that the first batch is early; later windows double in size.
         max_partitions = 1 if epoch == 0 else len(sizes)
@@ -76,21 +64,11 @@ class StreamOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochWindows(EpochBlocks):
-    """The sequence of all rows of an epoch, with windows as blocks.
+    """The sequence of all rows of an epoch, with windows as blocks."""
 
-    Attributes
-    ----------
-    partition_sizes : array of int
-        Rows of each partition in the split.
-    partitions : array of int
-        Partition numbers in the order of the epoch.
-    window_borders : array of int
-        Start of each window in `partitions`, and the end of the last window.
-    """
-
-    partition_sizes: Integers
-    partitions: Integers
-    window_borders: Integers
+    partition_sizes: Integers  # rows of each partition in the split
+    partitions: Integers  # partition numbers in the order of the epoch
+    window_borders: Integers  # start of each window in `partitions`, and the end of the last window
 
     @cached_property
     def order(self) -> Integers:
@@ -112,6 +90,7 @@ class EpochWindows(EpochBlocks):
             first += rows
 
     def row_numbers(self, block_position: int) -> Integers:
+        """Return the row numbers in the split of the window at `block_position`, in the order of the epoch."""
         row_numbers = np.empty(self.sizes[block_position], np.int64)
         for number, span in self.window_partitions(block_position):
             rows = np.arange(span.rows) + self.first_numbers[number]

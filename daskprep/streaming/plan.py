@@ -47,30 +47,14 @@ _FINGERPRINT_ROWS = 100
 
 @dataclass(frozen=True)
 class StreamContents:
-    """The outputs of a stream, and how they are encoded.
-
-    Attributes
-    ----------
-    recipe : Recipe
-        The encoding.
-    source : Source
-        The rows.
-    split : str
-        Split whose rows are yielded.
-    columns : tuple of str
-        Outputs of the batches, targets included.
-    decode_on : {"trainer", "workers"}
-        Where images and audio are decoded.
-    row_ids : bool
-        Whether batches contain row numbers.
-    """
+    """The outputs of a stream, and how they are encoded."""
 
     recipe: Recipe
     source: Source
-    split: str
-    columns: tuple[str, ...]
-    decode_on: Literal["trainer", "workers"]
-    row_ids: bool
+    split: str  # whose rows are yielded
+    columns: tuple[str, ...]  # outputs of the batches, targets included
+    decode_on: Literal["trainer", "workers"]  # where images and audio are decoded
+    row_ids: bool  # whether batches contain row numbers
 
     @property
     def learned(self) -> Mapping[str, Any]:
@@ -118,7 +102,10 @@ class StreamContents:
         return _ROW_BYTES + sum(output.stored_bytes for output in self.outputs)
 
     def job(self, plan: StreamPlan, digest: str) -> partitions.Job:
-        """Return the job that encodes partitions; `digest` identifies the stream."""
+        """Return the job that encodes partitions; `digest` identifies the stream.
+
+        Its key, by which ranks share encoded partitions, is None if nothing identifies the rows in other processes.
+        """
         features = self.features
         groups = [tuple(output.name for output in group.outputs) for group in self.groups]
         learned = {name: self.learned[name] for name in {**features, **plan.dropping}}
@@ -140,7 +127,7 @@ class StreamContents:
 
 
 def select_stream_outputs(recipe: Recipe, options: SharedOptions) -> tuple[list[str], BatchFormat]:
-    """Return the outputs of batches, and the form of batches, or raise ConfigError for an unknown name."""
+    """Return the outputs of batches, targets included, and their form; raise ConfigError for an unknown name."""
     names = [name + suffix for name, feature in recipe.features.items() for suffix in all_outputs(feature)]
 
     def check(name: str) -> None:
@@ -191,27 +178,15 @@ def fingerprint_source(source: Source, features: Mapping[str, Feature]) -> str |
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """Contexts and numbers of rows of the partitions of a source.
+    """Contexts and numbers of rows of the partitions of a source."""
 
-    Attributes
-    ----------
-    dropping : mapping of str to Feature
-        Features that may drop rows.
-    columns : list of str
-        Columns that determine split, repeats and folds.
-    contexts : list of PartitionContext
-        Context of each partition: the values that it needs from other partitions.
-    placement : Placement
-        Rows of each partition in the source, and in each split with repeats.
-    """
-
-    dropping: Mapping[str, Feature]
-    columns: list[str]
-    contexts: list[PartitionContext]
-    placement: Placement
+    dropping: Mapping[str, Feature]  # features that may drop rows
+    columns: list[str]  # that determine split, repeats and folds
+    contexts: list[PartitionContext]  # of each partition: the values that it needs from other partitions
+    placement: Placement  # rows of each partition in the source, and in each split with repeats
 
     def sizes(self, split: str) -> Integers:
-        """Return the rows of each partition in a split, or raise ConfigError if the split has no rows."""
+        """Return the number of rows of each partition in a split; raise ConfigError if the split has no rows."""
         sizes: Integers = self.placement.counts[:, SPLITS[split]]
         if not sizes.any():
             nonempty = ", ".join(f"{name} ({rows:,})" for name, rows in self.placement.rows.items())

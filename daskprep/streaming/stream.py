@@ -106,6 +106,7 @@ class Stream(BatchIterator):
         decode_on: Literal["trainer", "workers"] = "trainer",
         **options: Unpack[BatchOptions],
     ) -> None:
+        """Check all options, and count the rows of partitions, which may read them; nothing is encoded yet."""
         shared = SharedOptions(batch_size=batch_size, **options)
         super().__init__(shared)
         check_count("epochs", epochs, 1)
@@ -173,6 +174,10 @@ class Stream(BatchIterator):
         return self.epochs * len(self._make_schedule(0))
 
     def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the batches from the current position to the end of the last epoch.
+
+        Raise ConfigError in a worker process, and if remaining rows are too few for all ranks.
+        """
         refuse_collation(sys._getframe(1))
         if get_worker_info() is not None:
             raise ConfigError(

@@ -54,7 +54,7 @@ class _WindowMedia(MediaRows):
         self.nbytes += cells.nbytes
 
     def shrink_to(self, indices: Integers) -> None:
-        """Discard all slots except `indices`, which are then numbered from 0."""
+        """Discard all slots except `indices`, which are renumbered from 0 in this order."""
         kept = self.take(indices) if len(indices) else None
         self._chunks, self.nbytes = {}, 0
         if kept is not None:
@@ -80,24 +80,12 @@ class WindowRows(ResidentBlock):
 
     `order` contains the slot of each row in the order in which rows are yielded, so that batches do not depend on the
     order of arrival. Partitions arrive on any thread: each reserves slots under the lock, and writes without it.
-
-    Parameters
-    ----------
-    owner : WindowBlocks
-        The source of the window.
-    schedule : Schedule
-        Schedule of the epoch.
-    number : int
-        Number of the window in the epoch.
-    groups : sequence of Group
-        Outputs by array.
-    nbytes : int
-        Bytes that the source has reserved for the window.
     """
 
     def __init__(
         self, owner: WindowBlocks, schedule: Schedule, number: int, groups: Sequence[Group], nbytes: int
     ) -> None:
+        """Allocate the arrays of window `number` of an epoch, for which `owner` has reserved `nbytes` bytes."""
         self.epoch = cast("EpochWindows", schedule.blocks)
         self.share = compute_rank_share(schedule)
         self.start, stop = self.epoch.starts[number : number + 2].tolist()
@@ -124,6 +112,7 @@ class WindowRows(ResidentBlock):
         self._owner.stop(self)
 
     def row_indices(self, within: slice | Integers) -> Integers:
+        """Return the slots of the rank's rows at the positions `within` of the window, which count as yielded."""
         # Rows of consecutive batches are contiguous among the rows of the rank.
         if isinstance(within, slice):
             start, rows = within.start, within.stop - within.start
@@ -137,7 +126,7 @@ class WindowRows(ResidentBlock):
         return self._row_numbers[indices]
 
     def shrink(self) -> None:
-        """Discard the rows that were yielded, if all rows have arrived; no task may use the window."""
+        """Discard the rows that were yielded, if all rows have arrived, and renumber the slots; no task may use it."""
         left = self.order[self._rows_yielded :].astype(np.int64)
         if self._filled < len(self.order) or not self._rows_yielded:
             return
@@ -187,21 +176,6 @@ class WindowBlocks:
 
     The planning thread loads windows, and partitions arrive on threads of Dask; a condition guards their shared state.
     Requests are submitted by the thread that makes room for them: on arrival of a partition, or on loading a window.
-
-    Parameters
-    ----------
-    executor : PartitionExecutor
-        Encodes the partitions.
-    contexts : sequence of PartitionContext
-        Context of each partition.
-    groups : sequence of Group
-        Outputs by array.
-    row_bytes : int
-        Bytes of a row in a window.
-    window_bytes : int
-        Maximum bytes of all windows together.
-    times : StreamTimes
-        Statistics, updated during the iteration.
     """
 
     def __init__(
@@ -214,6 +188,7 @@ class WindowBlocks:
         window_bytes: int,
         times: StreamTimes,
     ) -> None:
+        """Start without windows; a row takes `row_bytes` in a window, and all windows at most `window_bytes`."""
         self._executor = executor
         self._contexts = contexts
         self._groups = list(groups)
@@ -233,6 +208,10 @@ class WindowBlocks:
         self._polled_at = time.monotonic()
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> WindowRows | None:
+        """Return a window whose partitions are requested; None if memory is short, unless it is needed now.
+
+        To make room for it, the yielded rows of earlier windows are discarded.
+        """
         nbytes = int(schedule.blocks.sizes[block_position]) * self._row_bytes
         with self._changed:
             if need == Need.PREFETCH and len(self._waiting) >= self._max_partitions:
@@ -263,6 +242,7 @@ class WindowBlocks:
         return window
 
     def release(self, block: WindowRows) -> None:
+        """Free the memory of a window, release its results on the workers, and submit further requests."""
         with self._changed:
             self._free_bytes += block.charged_bytes
             del self._missing[block]
@@ -301,7 +281,7 @@ class WindowBlocks:
         return self._is_closed or self._error is not None
 
     def _submit_requests(self) -> None:
-        """Submit waiting requests, up to `_max_partitions` in progress."""
+        """Submit waiting requests, up to `_max_partitions` in progress; the caller holds the condition."""
         if self._is_submitting:  # a partition arrived during `submit`: the loop below continues
             return
         self._is_submitting = True
@@ -315,7 +295,7 @@ class WindowBlocks:
             self._is_submitting = False
 
     def _charge(self, window: WindowRows) -> None:
-        """Reserve more bytes if the media are larger than estimated from the rows of `fit`."""
+        """Reserve more bytes if a window is larger than estimated, as media may be; ConfigError if it cannot fit."""
         nbytes = window.nbytes
         if nbytes > self._window_bytes:
             raise ConfigError(

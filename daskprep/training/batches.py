@@ -76,6 +76,7 @@ class Batches:
         keep_groups: bool = True,
         counter: Callable[[], int] | None = None,
     ) -> None:
+        """Set the source and the processing; no iteration starts."""
         self.source = source
         self._processors = tuple(processors)
         self._groups = tuple(groups)
@@ -87,7 +88,7 @@ class Batches:
         self._begin(0)
 
     def _begin(self, yielded: int) -> None:
-        """Start an iteration that has already yielded this number of batches before a checkpoint."""
+        """Reset the counts and snapshots for an iteration, which yielded `yielded` batches before a checkpoint."""
         # Batches that this iteration has yielded: in all, and since it started or resumed.
         self._yielded, self._yielded_since_resume = yielded, 0
         self._is_over = False
@@ -106,6 +107,10 @@ class Batches:
         return length if self._limit is None else min(length, self._limit)
 
     def __iter__(self) -> Iterator[Any]:
+        """Yield the batches from the position of a loaded state, or else of the next epoch, up to the limit.
+
+        If a trainer has fetched one batch without using it, the iteration restarts with this batch.
+        """
         if (
             self._yielded_since_resume == 1
             and self._counter is not None
@@ -131,7 +136,7 @@ class Batches:
             self._is_over = True
 
     def _apply_processors(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Pass batches through the processors, then through the group processors."""
+        """Return an iterator over batches after the processors, then the group processors."""
         for processor in self._processors:
             batches = _apply_each(processor, batches)
         for group in self._groups:
@@ -139,7 +144,7 @@ class Batches:
         return batches
 
     def _take_snapshot(self) -> _Snapshot:
-        """Return the current state of the source and the group processors."""
+        """Return the current state of the source and copies of the group processors' states, with the counter."""
         state: dict[str, Any] = {"source": self.source.state_dict()}
         if self._limit is not None:
             state["given"] = self._yielded
@@ -183,7 +188,10 @@ class Batches:
         return max(0, min(pending, len(self._snapshots) - 1))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state: the next iteration continues after its last consumed batch."""
+        """Resume from a state: the next iteration continues after its last consumed batch, or with the next epoch.
+
+        Raise ConfigError if it is no such state, or has other group processors.
+        """
         if not isinstance(state, Mapping) or "source" not in state:
             raise ConfigError(f"not a state of a Manager's batches: {str(state)[:200]}")
         states = state.get("groups", [])

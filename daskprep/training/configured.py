@@ -25,10 +25,14 @@ _OPTIONS = {"dataset": (), "files": _WRITE_OPTIONS, "huggingface": (*_WRITE_OPTI
 
 
 def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
-    """Return managers as arguments of a DataModule; no data is opened, and only allowed functions are imported."""
+    """Return the managers of a configuration by role and name as dicts of parameters, with functions for their data.
+
+    No data is opened, and only allowed functions are imported. `folder` is for the datasets that the functions write.
+    """
     data_functions: dict[str, Callable[[], Any]] = {}  # managers with equal data share its dataset
 
     def build_manager(spec: Any) -> Any:
+        """Return the parameters of a Manager from a mapping, with data and processors built; other values unchanged."""
         if not isinstance(spec, Mapping):
             return spec
         options = dict(spec)
@@ -50,7 +54,10 @@ def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder
 
 
 def _build(option: str, spec: Any, allowed: Iterable[str]) -> Any:
-    """Build a Packing or a function with arguments from a mapping; other values are returned unchanged."""
+    """Return a Packing, or a function with bound arguments, from a mapping; other values are returned unchanged.
+
+    Raise ConfigError if the mapping is invalid, or its function is not allowed or does not accept the arguments.
+    """
     if not isinstance(spec, Mapping):
         return spec
     if list(spec) == ["packing"]:
@@ -86,7 +93,10 @@ def _digest(text: str) -> str:
 def _build_data(
     spec: Mapping[str, Any], key: str, allowed: Iterable[str], folder: str | os.PathLike[str] | None
 ) -> Callable[[], Any]:
-    """Return a function that finds or writes the dataset that a mapping specifies, in a subfolder of `folder`."""
+    """Return a function that opens or writes the dataset that a mapping specifies, in a subfolder of `folder`.
+
+    The name of the subfolder is the digest of `key`. Raise ConfigError for unknown, missing or contradictory keys.
+    """
     if "function" in spec:
         return cast("Callable[[], Any]", _build("data", spec, allowed))
     kind = next((name for name in spec if name in _OPTIONS), "")
@@ -112,7 +122,10 @@ def _build_data(
 
 
 def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., Any] | None) -> Dataset:
-    """Write the rows of files or a Hugging Face dataset unless this version is already written, and open them."""
+    """Write the rows of files or a Hugging Face dataset to `path`, unless this version is written; return the dataset.
+
+    `function` prepares the rows. Raise MissingPackageError without the package datasets.
+    """
     rows, version = spec.get("files"), None
     if rows is None:
         try:
@@ -144,7 +157,7 @@ def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., 
 
 
 def check_callables(option: str, value: Any, allowed: Iterable[str]) -> None:
-    """Raise ConfigError for values that are neither callable nor an allowed dotted name; nothing is imported."""
+    """Raise ConfigError unless `value` is or contains only callables and allowed dotted names; nothing is imported."""
     for function in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
         if isinstance(function, str):
             _check_name(option, function, tuple(allowed))
@@ -153,7 +166,10 @@ def check_callables(option: str, value: Any, allowed: Iterable[str]) -> None:
 
 
 def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., Any]:
-    """Import the function with a dotted name such as ``"mypackage.steps.lower"`` if it is allowed; return callables."""
+    """Return a callable unchanged, or the function imported by a dotted name such as ``"mypackage.steps.lower"``.
+
+    Raise ConfigError if the name is not allowed, or no function can be imported by it.
+    """
     check_callables(option, [value], allowed)
     function: Callable[..., Any] = value
     if not isinstance(value, str):

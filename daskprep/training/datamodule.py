@@ -77,6 +77,7 @@ class DataModule:
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
+        """Create the managers and check their options; raise ConfigError for invalid ones. No data is opened."""
         super().__init__()
         self.allowed = (allowed,) if isinstance(allowed, str) else tuple(allowed)
         self.overfit_batches = overfit_batches
@@ -147,15 +148,16 @@ class DataModule:
                 yield role, name, manager
 
     def _managers_of(self, role: str) -> dict[str, Manager]:
-        """Return the managers of a role by name, for the stage that it was set up for."""
-        return (
-            self.managers["train"]
-            if role == "train"
-            else self._evaluation_managers(self._stage_by_role.get(role, STAGES_BY_ROLE[role][0]))
-        )
+        """Return the managers of a role by name, for the stage that it was set up for, or else its first stage."""
+        if role == "train":
+            return self.managers["train"]
+        return self._evaluation_managers(self._stage_by_role.get(role, STAGES_BY_ROLE[role][0]))
 
     def _evaluation_managers(self, stage: str) -> dict[str, Manager]:
-        """Return the managers, other than for training, that are opened in a stage, under any role."""
+        """Return the managers of all roles but training that are opened in a stage, by name.
+
+        Raise ConfigError if two of them have the same name.
+        """
         managers: dict[str, Manager] = {}
         for role, name, manager in self._iterate_managers():
             if role == "train" or stage not in (manager.stages or STAGES_BY_ROLE[role]):
@@ -196,7 +198,7 @@ class DataModule:
             self._state = None
 
     def _open(self, role: str, name: str, manager: Manager) -> Batches:
-        """Return the batches of a manager on this rank."""
+        """Return the batches of a manager on this rank, after opening its data and importing its functions."""
         overfit = role in {"train", "val"} and self._is_overfitting()
         ranks = self._ranks()
         with _add_error_note(role, name):
@@ -293,7 +295,10 @@ class DataModule:
 
 
 def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
-    """Remove columns from a batch of a source whose columns are not available before its first batch."""
+    """Return a batch without the columns `names`, in a tuple from its first item; raise ConfigError if one is missing.
+
+    For sources whose columns are not available before the first batch.
+    """
     if isinstance(batch, tuple):
         return (_remove_columns(names, batch[0]), *batch[1:])
     for name in names:
@@ -303,7 +308,10 @@ def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
 
 
 def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
-    """Return managers by role and name; raise ConfigError for invalid ones."""
+    """Return managers by role and name from managers, dicts of parameters, or data; all roles are keys.
+
+    Raise ConfigError for unknown roles, invalid managers, and other than one for training.
+    """
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
         raise ConfigError(f'managers={managers!r}: expected {{"train": {{"lm": Manager(...)}}, "val": ...}}')

@@ -30,22 +30,13 @@ class Examples:
     """Source of batches: lists of examples of an iterable or a torch dataset.
 
     Ranks share batches in the same way as for datasets: all ranks have the same number of batches, and none is empty.
-
-    Parameters
-    ----------
-    data : iterable, or object with a length and rows by number
-        The examples.
-    batch_size : int
-        Number of examples of a batch over all ranks together.
-    ranks : Ranks
-        Rank and world size; a None in it is read from torch.distributed.
-    seed : int
-        Seed of the order with `shuffle`.
-    shuffle : bool
-        Whether each epoch has a different order.
     """
 
     def __init__(self, data: Any, batch_size: int, ranks: Ranks, *, seed: int = 0, shuffle: bool = False) -> None:
+        """Start at epoch 0; `batch_size` is over all ranks, and `shuffle` orders each epoch differently, by `seed`.
+
+        Raise ConfigError for invalid options, and for data that cannot be shuffled or shared by ranks.
+        """
         check_count("batch_size", batch_size, 1)
         check_flags(shuffle=shuffle)
         if shuffle and not is_indexable(data):
@@ -58,7 +49,7 @@ class Examples:
         self._go_to(0)
 
     def _go_to(self, epoch: int, rows_yielded: int = 0) -> None:
-        """Move to a position in an epoch: after this number of rows."""
+        """Move to the position after `rows_yielded` rows of an epoch."""
         self.epoch, self._rows_yielded = epoch, rows_yielded
         self._begun = self._is_over = False
 
@@ -67,6 +58,10 @@ class Examples:
         return full + (rest >= (self.world_size if full else 1))
 
     def __iter__(self) -> Iterator[list[Any]]:
+        """Yield this rank's examples of each batch, from the position, or of the next epoch if this one has begun.
+
+        Raise ConfigError if a batch has too few examples for all ranks.
+        """
         if self._begun:
             self._go_to(self.epoch + 1)
         if hasattr(self._data, "set_epoch"):
@@ -94,7 +89,7 @@ class Examples:
         return rows[slice(*rank_bounds(len(rows), self.rank, self.world_size))]
 
     def _iterate_indices(self, first: int) -> Iterator[int]:
-        """Yield the row numbers of this epoch in order, from the position `first`."""
+        """Yield the row numbers of this epoch in their order, from the position `first` on."""
         rows, key = len(self._data), make_key(self.seed, "examples", self.epoch)
         for start in range(first, rows, _CHUNK_ROWS):
             indices = np.arange(start, min(start + _CHUNK_ROWS, rows))
@@ -111,6 +106,7 @@ class Examples:
             self._go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the position and the options of the order as JSON values, the same on every rank."""
         return {
             "format": _FORMAT,
             "epoch": self.epoch,
@@ -122,6 +118,7 @@ class Examples:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume after the rows of a state, or with the next epoch; raise ConfigError if rows or order differ."""
         current = self.state_dict()
         check_state(state, current, ("epoch", "rows_given"), _FORMAT, "manager of examples")
         check_same_options(state, {name: current[name] for name in ("rows", "seed", "shuffle")}, "manager")
@@ -146,7 +143,10 @@ def is_encoded(data: Any) -> bool:
 
 
 def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
-    """Apply functions to each example of a batch; return a list with `as_list`, else the batch that torch collates."""
+    """Return the examples of a batch, a list or rows of arrays, after the functions of one example.
+
+    The result is a list with `as_list`, else the batch that torch's `default_collate` makes of it.
+    """
     examples = batch if isinstance(batch, list) else [_select_row(batch, row) for row in range(_count_rows(batch))]
     for processor in processors:
         examples = [processor(example) for example in examples]
@@ -189,7 +189,7 @@ def _count_rows(batch: Any) -> int:
 
 
 class PreparedData:
-    """Calls each function that writes or finds data once, for all managers that share it, on the first rank only.
+    """Results of functions that write or find data, each called once for all managers that share it, on rank 0 only.
 
     Each call writes a frame in memory again, and the new dataset would replace the one that other ranks have open.
     """
@@ -206,7 +206,10 @@ class PreparedData:
                 self._call_once(data)
 
     def result(self, data: Any, ranks: Ranks) -> Any:
-        """Return the data of a manager: the result of a function, or the data itself."""
+        """Return the data of a manager: the data itself, or the result of a function, which may be called now.
+
+        A function with a parameter `rank` or `world_size` is called on each rank. Raise ConfigError for unusable data.
+        """
         if not _is_function(data):
             return data
         rank_parameters = _rank_parameters(data)
@@ -222,7 +225,7 @@ class PreparedData:
         return _check_result(data, data()) if result is None else result
 
     def _call_once(self, function: Callable[[], Any]) -> Any:
-        """Return the result of a function, calling it only if it was not called before."""
+        """Return the result of a function, called only the first time; None if each rank needs a separate result."""
         # Each access to a bound method creates a new object, with another id.
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
@@ -237,7 +240,7 @@ class PreparedData:
 
 
 def run_on_first_rank(make: Callable[[], Any]) -> Any:
-    """Call a function on the first rank and return its result on all ranks; its error is raised on all of them, too."""
+    """Call a function on the first rank and return its result on all ranks; raise DaskprepError on them if it fails."""
     if not is_distributed():
         return make()
     sent: list[Any] = [None, None]

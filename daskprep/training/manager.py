@@ -51,7 +51,10 @@ def parse_stages(names: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
-    """Return the name in this package of a role or stage in either spelling; raise ConfigError for other names."""
+    """Return `name` or its value in `spellings` if it is one of `options`; otherwise raise ConfigError.
+
+    `kind` is "role" or "stage", for the message.
+    """
     # Stages of Lightning are enum members.
     text = str(getattr(name, "value", name))
     name_in_package = spellings.get(text, text)
@@ -117,6 +120,7 @@ class Manager:
         collate: Callable[[Any], Any] | str | None = None,
         **options: Unpack[LoaderOptions],
     ) -> None:
+        """Set and check the options; raise ConfigError for invalid ones. No data is opened."""
         self.data = data
         self.batch_size = batch_size
         self.split = split
@@ -166,7 +170,10 @@ class Manager:
             check_callables("collate", self.collate, allowed)
 
     def _split_packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
-        """Return the Packing of group_processors, or None, and the group processors that work on batches."""
+        """Return the Packing of group_processors, None without one, and the group processors that work on batches.
+
+        Raise ConfigError if a Packing is not the first group processor.
+        """
         first, rest = self.group_processors[:1], self.group_processors[1:]
         if any(isinstance(processor, Packing) for processor in rest):
             raise ConfigError("group_processors: Packing works on documents: use it once, before all others")
@@ -179,7 +186,10 @@ class Manager:
     def open(
         self, role: str, prepared: PreparedData, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
-        """Return the source of batches, and the columns to remove from its batches, because it reads them."""
+        """Return the loader, stream or Examples of the data, and the columns to remove from its batches.
+
+        Columns that a loader does not read need not be removed. With `overfit`, nothing is shuffled.
+        """
         data = prepared.result(self.data, ranks)
         if not is_encoded(data):
             return self._make_examples(data, role, ranks, overfit=overfit), ()
@@ -201,7 +211,7 @@ class Manager:
         return Examples(data, size, ranks, seed=seed, shuffle=shuffle and not overfit)
 
     def _select_split(self, role: str, data: Any) -> Split:
-        """Return the split of a dataset for a role."""
+        """Return the split of a dataset, its path, or a split, for a role; raise ConfigError if it is unknown."""
         if isinstance(data, Split):
             if self.split not in (None, data.name):
                 raise ConfigError(
@@ -223,7 +233,7 @@ class Manager:
     def _make_loader(
         self, split: Split, role: str, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
-        """Return the loader of a split, and the columns to remove from its batches, because packing reads them."""
+        """Return the loader of a split, and the columns to remove from its batches: those that only packing reads."""
         options = dict(self.options)
         options.setdefault("shuffle", role == "train")
         options["shuffle"] = options["shuffle"] and not overfit
