@@ -27,9 +27,9 @@ _FORMAT_STRUCT = struct.Struct("<HHIIHH")
 
 
 def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
-    """Return a view of the samples (frames, channels) and the sampling rate; None for other than plain WAV files.
+    """Return a view of the samples (frames, channels) and the sampling rate of a WAV file; None for other files.
 
-    Plain files have 16-bit integers or 32-bit floats, and a header with the actual length.
+    Only plain files are read: 16-bit integers or 32-bit floats, and a header with the actual length.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
 
 
 def _iterate_chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield name and content of each complete chunk of a RIFF file."""
+    """Yield name and content of each chunk of a RIFF file, up to the first incomplete one."""
     offset = 12
     while offset + 8 <= len(data):
         size = int.from_bytes(data[offset + 4 : offset + 8], "little")
@@ -126,6 +126,7 @@ class AudioRecipe:
     pre_emphasis: float = PRE_EMPHASIS
 
     def __post_init__(self) -> None:
+        """Raise ConfigError for the first parameter out of range, or option of librosa that the type does not have."""
         for option, value in self.librosa_options:
             known = [*LIBROSA_DEFAULTS, *_OTHER_LIBROSA_OPTIONS.split()][: None if self.type == "mfcc" else -4]
             check_choice("an option of librosa_options", option, known)
@@ -261,7 +262,10 @@ def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
 
 
 def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
-    """Return frames (None if unknown), samples per second and channels from the header of an audio file."""
+    """Return frames (None if unknown), samples per second and channels from the header of an audio file in memory.
+
+    Raise MediaError if it is not an audio file of the allowed formats, or has an unsupported rate.
+    """
     with _open_audio(source, formats) as (file, frames):
         _check_rate(int(file.samplerate))
         return frames, int(file.samplerate), int(file.channels)
@@ -270,7 +274,8 @@ def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tupl
 def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
     """Return samples as a WAV file, deterministically: of 16 bits for int16, else of float32.
 
-    `samples` has one dimension, or two, with the shorter one for channels. `rate` is in samples per second.
+    `samples` has one dimension, or two, with the shorter one for channels. `rate` is in samples per second. Raise
+    MediaError for other shapes and types, and above 4 GB.
     """
     from scipy.io import wavfile  # noqa: PLC0415 libsndfile would write the current time into files of floats
 
@@ -285,7 +290,7 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
 
 
 def matches_wav_file(path: str, wav: bytes) -> bool:
-    """Return whether the file at `path` has the same samples and rate as a WAV file in memory."""
+    """Return whether the file at `path` has the samples and rate of a WAV file in memory; False if unreadable."""
     import soundfile  # noqa: PLC0415 columns of other types do without it
 
     require_safe("libsndfile")
@@ -309,7 +314,10 @@ class _ForgivingFile(io.BytesIO):
 
 @contextmanager
 def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
-    """Open an audio file in memory; yield it and its number of frames (None if unknown)."""
+    """Open an audio file in memory; yield a SoundFile and its number of frames (None if unknown).
+
+    Raise MediaError for other formats, and for errors of libsndfile in the body.
+    """
     import soundfile  # noqa: PLC0415 as above
 
     require_safe("libsndfile")
@@ -354,7 +362,7 @@ def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
 
 
 def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
-    """Return up to `left_frames` samples of an open audio file, averaged over channels."""
+    """Return up to `left_frames` samples of an open audio file, averaged over channels; fewer at its end."""
     # Block by block, because a header can state any number of frames, and there may be many channels.
     block_frames = max(1, BLOCK_SAMPLES // file.channels)
     blocks = [np.empty(0, np.float32)]
@@ -368,7 +376,7 @@ def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
 
 
 def _move_channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return samples as (samples, channels); the shorter dimension of a matrix is the channels."""
+    """Return samples as (samples, channels); the shorter dimension of a matrix is the channels, else MediaError."""
     if samples.ndim == 1:
         return samples[:, None]
     if samples.ndim != 2 or not samples.size:
@@ -377,7 +385,7 @@ def _move_channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return samples as float32; integers are scaled to [-1, 1)."""
+    """Return samples as float32; integers of up to 32 bits are scaled to [-1, 1), other types raise MediaError."""
     if samples.dtype.kind == "f":
         with np.errstate(over="ignore"):  # infinities are refused later
             return samples.astype(np.float32)
@@ -405,7 +413,7 @@ def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float3
 
 
 def _resample(samples: npt.NDArray[np.float32], rate: int, target_rate: int) -> npt.NDArray[np.float32]:
-    """Return samples at `target_rate` by polyphase filtering."""
+    """Return samples at `target_rate` by polyphase filtering; unchanged if the rates are equal."""
     if rate == target_rate:
         return samples
     from scipy.signal import resample_poly  # noqa: PLC0415

@@ -103,7 +103,7 @@ def convert_media_objects(values: Iterable[object], kind: MediaKind) -> tuple[pa
 
 
 def _convert_or_raise(values: Iterable[object], kind: MediaKind) -> pa.StructArray:
-    """Return Python objects as a column of `CELL_TYPE`; ColumnError for the first unreadable one."""
+    """Return Python objects as a column of `CELL_TYPE`; raise ColumnError with the first unreadable one."""
     cells, unreadable = convert_media_objects(values, kind)
     if unreadable:
         row, reason = unreadable[0]
@@ -115,7 +115,7 @@ def _convert_or_raise(values: Iterable[object], kind: MediaKind) -> pa.StructArr
 
 
 def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) -> pa.StructArray:
-    """Return cells with PNG or WAV files in place of .npy arrays that could be images or audio."""
+    """Return cells with PNG or WAV files, by `kind`, in place of .npy arrays that could be images or audio."""
     is_array = pc.fill_null(pc.equal(pc.struct_field(cells, "rate"), _AMBIGUOUS_RATE), fill_value=False)
     if not pc.any(is_array).as_py():
         return cells
@@ -145,7 +145,7 @@ def parse_npy(source: pa.Buffer | bytes) -> np.ndarray:
 
 
 def _encode_npy(array: np.ndarray) -> _CellContent:
-    """Return an array that could be an image or audio as an .npy file with `_AMBIGUOUS_RATE`."""
+    """Return an array that could be an image or audio as .npy, with `_AMBIGUOUS_RATE`; MediaError if not of numbers."""
     if array.dtype.kind not in "biuf":
         raise MediaError(f"it is an array of {array.dtype}: expected numbers")
     file = io.BytesIO()
@@ -154,7 +154,7 @@ def _encode_npy(array: np.ndarray) -> _CellContent:
 
 
 def _build_cells(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.StructArray:
-    """Return a column of `CELL_TYPE`; bytes take precedence over paths, and empty ones are missing."""
+    """Return a column of `CELL_TYPE` from its fields; bytes take precedence over paths, and empty ones are missing."""
     path = only_where(pc.not_equal(path, ""), path)
     empty = pc.equal(pc.binary_length(data), 0)
     if pc.any(empty).as_py():
@@ -166,7 +166,7 @@ def _build_cells(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -
 
 
 def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.StructArray:
-    """Return an Arrow column as `CELL_TYPE`; ColumnError for unsupported types."""
+    """Return an Arrow column as `CELL_TYPE`, samples in lists as WAV; raise ColumnError for unsupported types."""
     data_type = column.type
     if isinstance(data_type, pa.BaseExtensionType):
         return _convert_arrow(column.storage, kind, rate)
@@ -201,7 +201,7 @@ def _is_list_type(data_type: pa.DataType) -> bool:
 
 
 def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
-    """Return whether a struct type has fields with the names and types of media."""
+    """Return whether a struct type has fields with the names and types of media: bytes, path, or array with rate."""
     fields = {field.name: field.type for field in data_type}
     path, data, rate = (fields.get(name, pa.null()) for name in ("path", "bytes", "sampling_rate"))
     if not (pt.is_null(path) or path in _TEXT_TYPES) or not (pt.is_null(data) or _is_binary_type(data)):
@@ -212,6 +212,7 @@ def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
 
 
 def _convert_structs(column: pa.StructArray, kind: MediaKind) -> pa.StructArray:
+    """Return structs of bytes, path, or array as a column of `CELL_TYPE`; the rate is kept if they have its type."""
     if kind == "audio" and column.type.get_field_index("array") >= 0:
         return _convert_or_raise(_iterate_dicts(column), kind)
     rate = column.field("rate") if column.type == CELL_TYPE else None
@@ -226,7 +227,7 @@ def _get_field(column: pa.StructArray, name: str) -> pa.Array:
 
 
 def _iterate_dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
-    """Yield every row as a dict, with samples as NumPy arrays."""
+    """Yield every row as a dict of path, bytes, array (NumPy) and sampling_rate; missing fields are None."""
     names = ("path", "bytes", "array", "sampling_rate")
     for path, data, samples, rate in zip(*(_get_field(column, name) for name in names), strict=True):
         yield {"path": path.as_py(), "bytes": data.as_py(), "array": _to_numpy(samples), "sampling_rate": rate.as_py()}
@@ -255,6 +256,7 @@ def _parse_cell(value: object, kind: MediaKind) -> _CellContent:
 
 
 def _is_missing(value: object) -> bool:
+    """Return whether a cell is None, NaN, NA, NaT, or empty text or bytes."""
     # NA and NaT are recognized by name, to work without importing pandas.
     return (
         value is None
@@ -274,7 +276,10 @@ def _check_utf8(path: str) -> str:
 
 
 def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
-    """Return the content of a dict cell: its bytes, or else its array, or else its path."""
+    """Return the content of a dict cell: its bytes, or else its array, encoded, or else its path.
+
+    Return `_MISSING` if all are missing; raise MediaError for other types and entries.
+    """
     data, path, samples = (None if _is_missing(cell.get(key)) else cell[key] for key in ("bytes", "path", "array"))
     if isinstance(data, bytes | bytearray | memoryview):
         return _CellContent(data=bytes(data))
@@ -294,7 +299,10 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
 
 
 def _encode_image(value: Any) -> _CellContent:
-    """Return an array, tensor or PIL image as PNG, .npy if it could be audio, or path of an unchanged PIL file."""
+    """Return a PIL image or 3-dimensional array as PNG, arrays that could be audio as .npy; MediaError for other types.
+
+    An unchanged PIL image of a local file becomes its path. Tensors are channels first.
+    """
     if isinstance(value, np.ndarray) or is_tensor(value):
         array = _to_array(value)
         if array.ndim in {1, 2}:
@@ -311,7 +319,10 @@ def _encode_image(value: Any) -> _CellContent:
 
 
 def _encode_pixels(pixels: Any, path: object) -> _CellContent:
-    """Return the array of an image as PNG, or `path` if that local file has the same pixels."""
+    """Return the array of an image as PNG, or `path` if that local file has the same pixels.
+
+    Raise MediaError if it does not have two or three dimensions.
+    """
     from daskprep.media.pixels import matches_png_file  # noqa: PLC0415 as above
 
     array = _to_array(pixels)
@@ -324,7 +335,7 @@ def _encode_pixels(pixels: Any, path: object) -> _CellContent:
 
 
 def _encode_audio(value: object) -> _CellContent:
-    """Return (samples, rate) as WAV, an array or tensor as .npy."""
+    """Return (samples, rate) as WAV, an array or tensor without rate as .npy; raise MediaError for other types."""
     if isinstance(value, tuple) and len(value) == 2:
         return _encode_as_wav(*value)
     if isinstance(value, np.ndarray) or is_tensor(value):
@@ -357,7 +368,7 @@ def _encode_as_png(image: Any) -> _CellContent:
 
 
 def _encode_as_wav(samples: object, rate: object, path: object = None) -> _CellContent:
-    """Return samples as WAV, or `path` if that local file has the same samples."""
+    """Return samples as WAV, or `path` if that local file has the same samples; raise MediaError without a rate."""
     from daskprep.media.audio import encode_wav, matches_wav_file  # noqa: PLC0415 as above
 
     if rate is None:

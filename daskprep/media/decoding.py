@@ -40,31 +40,16 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class MediaDecoder(ABC):
-    """Base class of thread-safe decoders that turn media cells into rows of one shape.
-
-    Attributes
-    ----------
-    dtype : str
-        Data type of the decoded rows.
-    max_threads : int
-        Number of threads beyond which decoding is no faster.
-    reader : MediaReader
-        Reader of the files of cells with a path.
-    on_error : str
-        Whether the caller raises for failures or uses fill values. `decode` returns failures and fills in both cases.
-    recipe : ImageRecipe or AudioRecipe
-        Parameters of the decoded rows.
-    missing, broken
-        Fill values for missing cells and for cells that cannot be decoded.
-    """
+    """Base class of thread-safe decoders that turn media cells into rows of one shape, described by a recipe."""
 
     dtype: ClassVar[str]
-    max_threads: ClassVar[int] = 16
+    max_threads: ClassVar[int] = 16  # number of threads beyond which decoding is no faster
     reader: MediaReader
+    # Whether the caller raises for failures or uses fill values; `decode` returns failures and fills in both cases.
     on_error: Literal["raise", "fill"]
     recipe: Any
-    missing: Any
-    broken: Any
+    missing: Any  # fill value for missing cells
+    broken: Any  # fill value for cells that cannot be decoded
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,7 +58,10 @@ class MediaDecoder(ABC):
         return shape
 
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
-        """Decode each cell into its row of `out`, with fill values; return the failures. OSError if storage fails."""
+        """Decode each cell into its row of `out`, with fill values for missing and broken cells; return the failures.
+
+        Raise OSError if the storage fails.
+        """
         failures: list[Failure] = []
         self._decode(cells, out, failures)
         if cells.null_count:
@@ -104,7 +92,7 @@ class MediaDecoder(ABC):
         """Import libraries and compute tables before the first cell is decoded."""
 
     def pack(self, cells: pa.StructArray) -> tuple[pa.StructArray, list[Failure]]:
-        """Return cells with bytes in place of paths, and the failures, which keep their paths."""
+        """Return cells of `STORED_TYPE` with bytes in place of paths, and the failures, which keep their paths."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
         for row, content in self._apply_each(cells, lambda content, _: self._pack_content(content), failures):
@@ -172,16 +160,7 @@ def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_
 class ImageDecoder(MediaDecoder):
     """Decoder of images to uint8 (channels, height, width), or of masks to class ids (height, width).
 
-    Attributes
-    ----------
-    missing, broken : tuple of int
-        Fill colors by channel; for masks, one class id.
-    colours : tuple of tuple of int, or None
-        Colors of the classes of masks; other colors are class 0. None: no masks.
-    two_levels : bool
-        Whether channels of masks are rounded to 0 and 255 before the lookup.
-    packing : tuple or None
-        Maximum of the shorter side, and JPEG quality, of packed files. None: files are packed unchanged.
+    Fill values are colors by channel; for masks, one class id.
     """
 
     dtype = "uint8"
@@ -189,8 +168,10 @@ class ImageDecoder(MediaDecoder):
     recipe: ImageRecipe
     missing: tuple[int, ...]
     broken: tuple[int, ...]
+    # Colors of the classes of masks; other colors are class 0. None: no masks.
     colours: tuple[tuple[int, ...], ...] | None = None
-    two_levels: bool = False
+    two_levels: bool = False  # whether channels of masks are rounded to 0 and 255 before the lookup
+    # Maximum of the shorter side, and JPEG quality, of packed files. None: files are packed unchanged.
     packing: tuple[int | None, int | None] | None = None
 
     @property
@@ -208,6 +189,7 @@ class ImageDecoder(MediaDecoder):
         target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
 
         def read_jpeg(content: Encoded, row: int) -> gpu.Jpeg | None:
+            """Return a file for the GPU; decode other files into `out`, and return None."""
             jpeg = parse_gpu_jpeg(content, self.recipe)
             if jpeg is not None and jpeg.fits_limits(target):
                 return jpeg
@@ -231,9 +213,11 @@ class ImageDecoder(MediaDecoder):
         failures.sort()
 
     def _decode_each(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
+        """Decode cells one by one on the CPU; warn if masks have colors of no class."""
         palette = None if self.colours is None else np.array(self.colours, np.uint8)
 
         def decode_one(content: Encoded, row: int) -> int:
+            """Decode a file into its row of `out`; return the number of pixels of unknown colors of a mask, else 0."""
             if palette is None:
                 decode_image(content, self.recipe, out[row])
                 return 0
@@ -263,13 +247,7 @@ class ImageDecoder(MediaDecoder):
 
 @dataclass(frozen=True)
 class AudioDecoder(MediaDecoder):
-    """Decoder of audio to float32 (length, features).
-
-    Attributes
-    ----------
-    missing, broken : float or None
-        Value that fills the rows of missing and broken cells. None: the padding of the recipe.
-    """
+    """Decoder of audio to float32 (length, features); a fill value of None is the padding of the recipe."""
 
     dtype = "float32"
     recipe: AudioRecipe
@@ -280,6 +258,7 @@ class AudioDecoder(MediaDecoder):
         return compute_padding(self.recipe) if value is None else value
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
+        """Decode waves, and compute their features in groups of a limited number of samples."""
         # Rows without a wave are computed as silence and overwritten later, so that a group is one slice of `out`.
         waves: list[np.ndarray] = []
         first = samples = 0

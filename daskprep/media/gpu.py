@@ -57,7 +57,7 @@ class Jpeg(NamedTuple):
 
 
 def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[dict[int, Jpeg]]:
-    """Yield files by row position, in groups of at most `_MAX_BYTES`; `files` are (row position, file)."""
+    """Yield groups of (row position, file) pairs, in order, of at most `_MAX_BYTES` unless one file has more."""
     group: dict[int, Jpeg] = {}
     group_bytes = 0
     for row, file in files:
@@ -72,7 +72,7 @@ def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[d
 
 
 def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
-    """Return the pixels of a group of files in the shape of the target; None for files that cannot be decoded."""
+    """Return the pixels of each file, in CPU memory and the shape of the target; None if it cannot be decoded."""
     import torch  # noqa: PLC0415 it takes seconds, and only this decoder needs it
 
     device = _current_device()
@@ -131,6 +131,7 @@ class Decoder:
     """
 
     def __init__(self, device: torch.device) -> None:
+        """Create the decoder of a GPU; raise ImportError if nvImageCodec is missing or does not suit the driver."""
         import torch  # noqa: PLC0415 as above
 
         # It would print a line for each refused file, although Pillow decodes that file next.
@@ -169,7 +170,10 @@ class Decoder:
         return request.images.result()
 
     def _decode_pending(self) -> None:
-        """Decode the oldest request, with as many following requests of the same color mode as fit `_MAX_BYTES`."""
+        """Decode the oldest request, with as many following requests of the same color mode as fit `_MAX_BYTES`.
+
+        Their futures get the images or the error. The caller holds the lock.
+        """
         requests = [self._pending.popleft()]
         bytes_left, grey = _MAX_BYTES - requests[0].nbytes, requests[0].grey
         while self._pending and self._pending[0].grey == grey and self._pending[0].nbytes <= bytes_left:
@@ -187,7 +191,10 @@ class Decoder:
                 request.images.set_result(list(islice(images, len(request.data))))
 
     def _decode_files(self, data: list[bytes], grey: bool) -> list[Any]:
-        """Decode files in one call, and failed files again one by one: one broken file may make all others fail."""
+        """Return the decoded files, None for broken ones; failed files are decoded again one by one.
+
+        One broken file may make all others fail.
+        """
         images = self._call_library(data, grey)
         if len(data) > 1:
             for index in [index for index, image in enumerate(images) if image is None]:
@@ -195,6 +202,7 @@ class Decoder:
         return images
 
     def _call_library(self, data: list[bytes], grey: bool) -> list[Any]:
+        """Return the files decoded by nvImageCodec to gray or RGB planes, without rotation; None for failed files."""
         specs, formats = self._library.ColorSpec, self._library.SampleFormat
         params = self._library.DecodeParams(
             apply_exif_orientation=False,

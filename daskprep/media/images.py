@@ -67,6 +67,7 @@ class ImageRecipe:
     mask: bool = False
 
     def __post_init__(self) -> None:
+        """Make `formats` a tuple; raise ConfigError for sizes below 1, and unknown channels or formats."""
         object.__setattr__(self, "formats", tuple(self.formats))
         for name in ("height", "width", "max_pixels", "jpeg_scale"):
             if getattr(self, name) < 1:
@@ -107,7 +108,7 @@ def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None
 
 
 def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
-    """Return a JPEG file that a GPU can decode, after the header checks of `decode_image`; None for other files."""
+    """Return a baseline JPEG file for decoding on a GPU, after the header checks of `decode_image`; None for others."""
     data = bytes(source)
     if not _FORMATS["JPEG"][0].match(data):
         return None
@@ -120,7 +121,7 @@ def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
 
 
 def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
-    """Return an image file with at most `side` pixels on its shorter side, as JPEG or PNG.
+    """Return an upright image file with at most `side` pixels on its shorter side, as JPEG or PNG.
 
     `side` None: the size is kept. `quality` is for JPEG; None: 95 for JPEG files, and other formats become PNG. The
     file is returned unchanged if it is small enough and `quality` is None.
@@ -149,7 +150,7 @@ def read_image_size(
 ) -> tuple[int, int, int]:
     """Return the height, width and number of channels of an image from its header, after applying its orientation.
 
-    A palette counts as colors, and a transparent color as alpha.
+    A palette counts as colors, and a transparent color as alpha. Raise MediaError for other formats or larger images.
     """
     with pixels.convert_pillow_errors():
         image = _open(source, formats, max_pixels)
@@ -206,7 +207,7 @@ def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile
 
 @functools.cache
 def _pillow_class(name: str) -> Any:
-    """Return the Pillow class that reads a format."""
+    """Return the Pillow class that reads a format, a name in `_FORMATS`."""
     require_safe("pillow")
     _, module, class_name = _FORMATS[name]
     return getattr(importlib.import_module(f"PIL.{module}"), class_name)

@@ -44,7 +44,7 @@ _TRANSPOSITIONS = {
 
 @contextmanager
 def convert_pillow_errors() -> Iterator[None]:
-    """Convert all exceptions that Pillow raises for broken files, also warnings turned into errors, to `MediaError`."""
+    """Convert exceptions of Pillow in the body, also warnings turned into errors, to MediaError."""
     from PIL.Image import DecompressionBombError  # noqa: PLC0415 columns of other types do without Pillow
 
     pillow_errors = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, OverflowError)
@@ -96,7 +96,10 @@ def lossless_mode(image: Image.Image) -> str:
 
 
 def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
-    """Return an image of any mode in a `mode` of `MODES`; alpha is dropped, or added as opaque."""
+    """Return an image of any mode in a `mode` of `MODES`; alpha is dropped, or added as opaque.
+
+    Deep pixels are scaled to bytes as in `scale_to_bytes`. The info of `image` may lose its transparent color.
+    """
     from PIL import Image  # noqa: PLC0415 as above
 
     if image.mode == "F" or image.mode.startswith("I"):
@@ -165,7 +168,7 @@ def make_upright(image: Image.Image) -> Image.Image:
 
 
 def _write_planes(image: Image.Image, out: Pixels) -> None:
-    """Write the pixels of an image of one of `MODES` to an array (channels, height, width)."""
+    """Write the pixels of an image of one of `MODES` to `out` (channels, height, width), of the same size."""
     shared = _view_pixels(image)
     if shared is None:
         out[...] = _view_planes(image)
@@ -216,7 +219,7 @@ def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) ->
 
 
 def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Return the center of an image, of at most this height and width."""
+    """Return the center of an image, of at most this height and width; the image itself if it is no larger."""
     kept_width, kept_height = min(image.width, width), min(image.height, height)
     # Rounds halves to even, as torchvision's center_crop.
     left, top = round((image.width - kept_width) / 2), round((image.height - kept_height) / 2)
@@ -226,6 +229,7 @@ def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def _pad(pixels: Pixels, height: int, width: int) -> Pixels:
+    """Return pixels (channels, rows, columns) centered in this height and width; edge pixels are repeated."""
     missing_rows, missing_columns = height - pixels.shape[1], width - pixels.shape[2]
     before = (0, missing_rows // 2, missing_columns // 2)
     after = (0, missing_rows - before[1], missing_columns - before[2])

@@ -54,26 +54,16 @@ _SUFFIXES = {
 class MediaReader:
     """Reader of the files that media cells name; picklable and thread-safe.
 
-    Attributes
-    ----------
-    base : str or None
-        Folder of relative paths, an absolute path or URL. Cells may name only files in `base` and `extra_bases`, also
-        after resolving ".." and symbolic links. None: any file or URL, unless there is a `dataset`.
-    max_bytes : int
-        Maximum size of a file; larger ones are refused before they are read.
-    extra_bases : tuple of str
-        Additional folders with allowed files.
-    dataset : Folder or None
-        Folder of an untrusted dataset: without a `base`, cells may name only files in it, by absolute paths or URLs.
-    stored_in : str or None
-        Dataset that stores the bytes of cells, for error messages.
+    `base` is the folder of relative paths, an absolute path or URL. Cells may name only files in `base` and
+    `extra_bases`, also after resolving ".." and symbolic links. Without a `base`, they may name any file or URL, or
+    only files in an untrusted `dataset`, by absolute paths or URLs.
     """
 
     base: str | None = None
-    max_bytes: int = 1_000_000_000
+    max_bytes: int = 1_000_000_000  # larger files are refused before they are read
     extra_bases: tuple[str, ...] = ()
     dataset: Folder | None = None
-    stored_in: str | None = None
+    stored_in: str | None = None  # dataset that stores the bytes of cells, for error messages
 
     @property
     def bytes_name(self) -> str:
@@ -90,7 +80,7 @@ class MediaReader:
         return self._read_local(location) if location.is_local else self._read_remote(location)
 
     def local_path(self, path: str) -> str | None:
-        """Return the file system path of a local file; None if it is remote or not allowed."""
+        """Return the file system path of a local file, which may be missing; None if it is remote or not allowed."""
         if self.dataset is None:
             return None if "://" in path else os.path.join(self.base or "", path)  # noqa: PTH118 ten times as fast
         try:
@@ -134,7 +124,7 @@ class MediaReader:
         )
 
     def _open(self, path: str) -> Folder:
-        """Return the location of an absolute path or URL; MediaError if it is not supported."""
+        """Return the location of an absolute path or URL; MediaError for others, ConfigError without a package."""
         if path[0] == "/":
             return Folder(path, path, LocalFiles())
         try:
@@ -146,7 +136,10 @@ class MediaReader:
             raise MediaError(str(error)) from error
 
     def _read_local(self, location: Folder) -> bytes:
-        """Return the bytes of a local regular file."""
+        """Return the bytes of a local regular file; MediaError if it is missing, unreadable, too large or a folder.
+
+        Raise OSError if the storage fails.
+        """
         try:
             descriptor = os.open(location.path, READ_FLAGS)
             try:
@@ -171,7 +164,7 @@ class MediaReader:
             raise MediaError(f"{location.path}: {_CELL_ERRORS[error.errno]}") from error
 
     def _read_remote(self, location: Folder) -> bytes:
-        """Return the bytes of a remote file, with retries."""
+        """Return the bytes of a remote file, with retries; MediaError if missing or refused, else StorageError."""
         assert isinstance(location.files, RemoteFiles)
         try:
             return call_with_retries(lambda: self._fetch(location), location.files.attempts)
@@ -261,7 +254,7 @@ def _explain_cell_error(error: BaseException) -> str | None:
 
 
 def name_by_content(data: Buffer, kind: MediaKind) -> str:
-    """Return a file name from the hash of the content, with a suffix for its format."""
+    """Return a file name from the hash of the content, with the suffix of its format, else .png or .wav by `kind`."""
     view = byte_view(data)
     start = bytes(view[:8])
     suffixes = (suffix for magic, suffix in _SUFFIXES.items() if start.startswith(magic))

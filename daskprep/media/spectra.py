@@ -58,7 +58,7 @@ def compute_features(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out
 
 @lru_cache(maxsize=64)
 def compute_padding(recipe: AudioRecipe) -> Floats | float:
-    """Return the padding value, or a row of features of silence if the recipe has no value."""
+    """Return the padding value of a recipe, or the features of a frame of silence if it has none."""
     if recipe.padding_value is not None:
         return recipe.padding_value
     silence: Floats = compute_features([np.zeros(recipe.window, np.float32)], replace(recipe, padding_value=0.0))[0, 0]
@@ -70,19 +70,16 @@ def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]
     import librosa  # noqa: PLC0415 it takes a second
 
     options = {"hop_length": recipe.librosa_option("hop_length"), **dict(recipe.librosa_options)}
-    padded = np.pad(
-        wave, (0, max(0, recipe.librosa_option("n_fft") - len(wave)))
-    )  # librosa warns of clips shorter than n_fft
+    # librosa warns of clips shorter than n_fft.
+    padded = np.pad(wave, (0, max(0, recipe.librosa_option("n_fft") - len(wave))))
     stft_names, mfcc_names = _STFT_OPTIONS & options.keys(), _MFCC_OPTIONS & options.keys()
     try:
-        spectrum = np.abs(librosa.stft(padded, **{name: options[name] for name in stft_names})) ** options.get(
-            "power", 2.0
-        )
+        transform = librosa.stft(padded, **{name: options[name] for name in stft_names})
+        spectrum = np.abs(transform) ** options.get("power", 2.0)
         features: npt.NDArray[Any] = _make_sparse_filters(recipe) @ spectrum  # not BLAS: see `_compute_block`
         if recipe.type == "mfcc":
-            features = librosa.feature.mfcc(
-                S=librosa.power_to_db(features), **{name: options[name] for name in mfcc_names}
-            )
+            decibels = librosa.power_to_db(features)
+            features = librosa.feature.mfcc(S=decibels, **{name: options[name] for name in mfcc_names})
     except (librosa.ParameterError, TypeError, ValueError) as error:
         raise ConfigError(f"librosa_options={dict(recipe.librosa_options)}: {error}") from error
     return features.T
@@ -107,9 +104,8 @@ def make_mel_filters(recipe: AudioRecipe) -> Floats:
     corners = np.floor(np.round((recipe.nfft + 1) / recipe.sampling_rate * hertz, 6))
     start, middle, end = (corners[k : k + recipe.num_filter_bands, None] for k in range(3))
     bins = np.arange(recipe.nfft // 2 + 1)
-    with np.errstate(
-        divide="ignore", invalid="ignore"
-    ):  # divisions by zero of sides without a bin, which `select` ignores
+    # Sides without a bin are divided by zero, which `select` ignores.
+    with np.errstate(divide="ignore", invalid="ignore"):
         rising, falling = (bins - start) / (middle - start), (end - bins) / (end - middle)
     sides = [(start <= bins) & (bins < middle), (middle <= bins) & (bins < end)]
     filters: Floats = np.select(sides, [rising, falling], 0.0).astype(np.float32)
@@ -144,7 +140,10 @@ def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe,
 
 
 def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun]]:
-    """Yield groups of runs with at most `max_frames` frames that cover all clips; `lengths` are frames by clip."""
+    """Yield groups of runs with at most `max_frames` frames, which together cover all clips in order.
+
+    `lengths` are the numbers of frames of the clips.
+    """
     group: list[FrameRun] = []
     size = 0
     for clip, length in enumerate(lengths):
@@ -160,7 +159,7 @@ def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun
 
 
 def _cut_frames(wave: Floats, run: FrameRun, recipe: AudioRecipe, frames: npt.NDArray[Any]) -> None:
-    """Write the frames of a run, after pre-emphasis, into `frames`, which must be zeros."""
+    """Write the frames of a run, after pre-emphasis, into `frames` (frames, samples), which must be zeros."""
     start = run.first * recipe.shift
     stop = start + (run.frames - 1) * recipe.shift + recipe.window
     samples = wave[start:stop].astype(np.float64)  # neighboring samples nearly cancel each other
@@ -176,7 +175,7 @@ def _cut_frames(wave: Floats, run: FrameRun, recipe: AudioRecipe, frames: npt.ND
 
 
 def _compute_block(frames: npt.NDArray[Any], window: npt.NDArray[Any], recipe: AudioRecipe) -> npt.NDArray[Any]:
-    """Return the features of each frame (frames, feature_dim); `frames` is overwritten."""
+    """Return the features (frames, feature_dim) of frames of samples, which are overwritten, after a window."""
     from scipy.fft import rfft  # noqa: PLC0415
 
     if recipe.type == "fbank":
