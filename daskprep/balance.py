@@ -86,7 +86,7 @@ class Balance(Parametrized, ABC):
         return count_classes(table, self.column, train_mask)
 
     def plan(self, censuses: Sequence[ClassCounts]) -> list[PartitionRepeats]:
-        """Return the plan of each partition; `censuses` are in partition order."""
+        """Return the plan of each partition from its census of classes; `censuses` are in partition order."""
         totals, shares = share_classes(censuses, self.column, make_key(self.seed, self.type))
         targets = self.targets(totals)
         class_indices = (pc.index_in(share.classes, value_set=totals.classes) for share in shares)
@@ -94,7 +94,7 @@ class Balance(Parametrized, ABC):
         return [PartitionRepeats(share, targets[indices.to_numpy()]) for share, indices in pairs]
 
     def targets(self, totals: ClassCounts) -> Integers:
-        """Return the target number of rows of each class in `totals`."""
+        """Return the number of rows of each class in `totals` after balancing, by `ratio` or `counts`."""
         if self.ratio is None:
             return self._targets_from_counts(totals)
         # 0.35 means 35 / 100, not the binary fraction next to it.

@@ -354,7 +354,7 @@ def _parameters(owner: Any) -> dict[str, Any]:
 
 
 def _read_split(preprocessing: _Section) -> Splitter | None:
-    """Return the split of a configuration; Ludwig's default if it has no `split`."""
+    """Return the split of a configuration, None for ``split: null``; RandomSplit() if it has no `split`."""
     if "split" not in preprocessing.values:
         return RandomSplit()
     values = dict(preprocessing.section("split").values)
@@ -388,7 +388,7 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
 
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:
-    """Return the parameters `sample` and `sample_seed` of a Preprocessor."""
+    """Return `sample`, a ratio or a number of rows or None, and `sample_seed`; raise ConfigError for invalid ones."""
     ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE_KEYS)
     ratio, size = None if ratio == 1 else ratio, size or None  # a ratio of 1 or a size of 0 means all rows
     if None not in (ratio, size):

@@ -135,7 +135,7 @@ def find_non_ascii(values: pa.StringArray) -> npt.NDArray[np.intp]:
 
 
 def find_rows_with(column: pa.Array, character: str) -> npt.NDArray[np.intp]:
-    """Return the positions of the rows that contain a character."""
+    """Return the positions of the strings that contain a character, in ascending order."""
     offsets, data = string_buffers(column)
     first, *rest = character.encode()
     index = np.flatnonzero(data == first)
@@ -379,7 +379,7 @@ def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringA
 
 
 def drop_blank_rows(token_codes: TokenCodes) -> TokenCodes:
-    """Remove the token from rows whose only token is empty."""
+    """Return codes without the empty token of rows that have no other token; "" is dropped if unused."""
     empty = pc.index(token_codes.values, "").as_py()
     sizes = np.diff(token_codes.rows)
     single_token_rows = np.flatnonzero(sizes == 1)

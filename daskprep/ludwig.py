@@ -133,7 +133,7 @@ def _rewrite_types(config: Section) -> None:
 
 
 def _move_defaults(config: Section) -> None:
-    """Move the parameters of types from `preprocessing` to `defaults`."""
+    """Move the parameters of types from `preprocessing` to `defaults`, in place; a preset adds normalization "iq"."""
     preprocessing = _subsection(config, "preprocessing")
     for key, kind in {**dict.fromkeys(FEATURES), "numerical": "number"}.items():
         if isinstance(preprocessing.get(key), dict):
@@ -206,7 +206,7 @@ def _apply_encoders(config: Section) -> Iterator[str]:
 
 
 def _apply_language_model(config: Section) -> None:
-    """Set the tokenizer and padding of texts for the base model of an LLM."""
+    """Set tokenizer and left padding of texts for the base model, in place, if the model is an LLM."""
     if config.get("model_type") != "llm" or not isinstance(config.get("base_model"), str):
         return
     _subsection(config, "defaults", "text", "preprocessing").setdefault("max_sequence_length", None)
@@ -233,7 +233,7 @@ def _drop_unread_parameters(config: Section) -> Iterator[str]:
 
 
 def _drop_model_keys(config: Section) -> None:
-    """Drop all keys that only concern models."""
+    """Remove the keys that only concern models from all sections, in place."""
     defaults = _subsection(config, "defaults")
     for kind in ("anomaly", "category_distribution"):
         defaults.pop(kind, None)

@@ -94,7 +94,7 @@ def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, ke
 
 
 def mix(words: Uint64Array) -> Uint64Array:
-    """Scramble each word in place by a fixed bijection (the finalizer of splitmix64)."""
+    """Scramble each word in place by a fixed bijection (the finalizer of splitmix64); return the same array."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(27)
@@ -177,7 +177,7 @@ def _permute_in_blocks(values: _AnyUintArray, domain: _Domain) -> None:
 
 
 def _permute_block(values: _AnyUintArray, domain: _Domain) -> None:
-    """Permute [0, 2**b) once, in place, for the b bits of each member's domain."""
+    """Permute values in place by eight rounds, within [0, 2**b) for the b bits of their domain."""
     rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
     keys = mix(domain.key[None, :] + rounds)
     addends, multipliers = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)

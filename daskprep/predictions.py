@@ -217,7 +217,7 @@ class PredictionMixin:
         return tuple(name for name in self._target_names if name in features)
 
     def _warn_about_time_order(self, split: Splitter | None) -> None:
-        """Warn if `split` is random although the rows are ordered by time."""
+        """Warn if `split` is random although a date column was in ascending order during the fit."""
         dates = [name for name, learned in self.learned_.items() if getattr(learned, "in_order", False)]
         if dates and isinstance(split, RandomSplit | StratifiedSplit):
             column = self.features_[dates[0]].reads(dates[0])[0]
@@ -309,7 +309,7 @@ class ModelRun:
     empty_result: pd.DataFrame | None = None  # predictions for a partition without rows
 
     def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> pd.DataFrame:
-        """Return the predictions for a partition."""
+        """Encode the rows of a partition and return their predictions as a frame, with the columns `ids` in front."""
         rows = parsed.rows
         if not rows and self.empty_result is not None:
             return self.empty_result

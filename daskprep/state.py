@@ -290,7 +290,10 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
 
 
 def read_state(path: str) -> dict[str, Any]:
-    """Return the state that `write_state` wrote at `path`, with `Vocabulary` objects."""
+    """Return the state that `write_state` wrote at `path`, with `Vocabulary` objects.
+
+    Raise ConfigError if there is no file, CorruptDatasetError if it is damaged or over 1 GiB.
+    """
     # The user's path may be a link, but vocabularies, which the file itself names, may not be links.
     folder, name = _open_parent_folder(path, follow_links=True)
     vocabulary_folder, _ = _open_parent_folder(path)

@@ -200,7 +200,7 @@ def _check_parameters(feature: Feature) -> None:
 
 
 def _check_no_cells(trial: _Trial) -> None:
-    """Summarize, learn, encode and decode tables without rows."""
+    """Check that summarize, learn, encode and decode accept tables without rows."""
     for empty in (trial.table.slice(0, 0), trial.missing(typed=False).slice(0, 0)):
         trial.summarize([empty])
         trial.learn([empty, trial.table])
@@ -214,7 +214,7 @@ def _check_encode(trial: _Trial) -> None:
 
 
 def _check_missing(trial: _Trial) -> None:
-    """Learn and encode columns with only missing cells, typed and untyped."""
+    """Check that columns with only missing cells, typed and untyped, can be learned and encoded."""
     for missing in (trial.missing(typed=True), trial.missing(typed=False)):
         learned = trial.learn([missing, trial.table, missing])
         trial.encode([missing, trial.table, missing], learned)

@@ -293,7 +293,7 @@ class RowTokenizer(Tokenizer):
         return self._cut_rows(column)[0]
 
     def _cut_rows(self, column: pa.StringArray) -> tuple[TokenCodes, Array]:
-        """Return the tokens, and a mask of the rows that are null or cannot be read."""
+        """Return the tokens of rows from `cut`, called for distinct rows, and a mask of null or unreadable rows."""
         rows = kernels.encode_rows(column)
         values = lowercase_strings(rows.values) if self.lowercase and self.lowers_texts else rows.values
         tokens = list(self.cut(values.to_pylist()))

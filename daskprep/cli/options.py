@@ -32,7 +32,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def _read_storage_options(
     context: click.Context, option: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Parse pairs of KEY=VALUE; return None without pairs."""
+    """Return pairs of KEY=VALUE as a dict, None without pairs; raise click.BadParameter for another form."""
     del context, option
     options = {}
     for pair in pairs:

@@ -196,7 +196,10 @@ def _make_preprocessor(
     read_options: Mapping[str, Any],
     progress: bool | None,
 ) -> dp.Preprocessor:
-    """Return the preprocessor of a configuration, or with "auto" of inferred features."""
+    """Return the Preprocessor of a YAML file or "-", or of inferred features for "auto".
+
+    Raise UsageError for `style` or `targets` with a file.
+    """
     if config == "auto":
         from daskprep.sources import as_source
 

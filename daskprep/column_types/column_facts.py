@@ -104,7 +104,7 @@ def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
 
 
 def _number_fields(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
-    """Return the fields of ColumnFacts for finite numbers and their counts."""
+    """Return the counts, ranges and sentinels of finite numbers, as keyword arguments of ColumnFacts."""
     is_integral = values == np.floor(values)
     nines = np.isin(values, _NINES)
     sentinels, cells = sum_by_key(values[nines], counts[nines])
@@ -128,7 +128,7 @@ def _is_day(values: np.ndarray) -> np.ndarray:
 
 
 def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
-    """Return the facts of texts and their counts."""
+    """Return the facts of distinct texts with their counts: missing, marker, numeric, list, date and path cells."""
     all_values = _Values(pc.utf8_trim_whitespace(texts), counts)
     sizes = pc.binary_length(all_values.texts).to_numpy()
     values = all_values.where(sizes > 0)
@@ -199,7 +199,7 @@ def _numeric_text_facts(values: _Values) -> ColumnFacts:
 
 
 def _list_text_facts(values: _Values) -> ColumnFacts:
-    """Return the facts of texts that are lists of numbers."""
+    """Count texts that are lists of several numbers or in brackets, with their lengths and missing items."""
     if not len(values.counts):
         return ColumnFacts()
     parsed = parse_number_lists(values.texts)
@@ -253,7 +253,7 @@ def column_facts(column: pa.Array | pa.ChunkedArray) -> ColumnFacts:
 
 
 def _present_facts(cells: pa.Array) -> ColumnFacts:
-    """Return the facts of non-null cells."""
+    """Return the facts of non-null cells of any Arrow type; nested and unknown types count as unsupported."""
     kind = cells.type
     if pt.is_dictionary(kind):
         return _dictionary_facts(cells)
@@ -323,7 +323,7 @@ def _bytes_facts(cells: pa.Array) -> ColumnFacts:
 
 
 def _media_facts(data: pa.Array, is_image: np.ndarray, is_audio: np.ndarray) -> ColumnFacts:
-    """Return the facts of image and audio cells, by masks, with a sample of each."""
+    """Return the numbers of image and audio cells, which masks mark, with a sample of files of each."""
     counts = [int(mask.sum()) for mask in (is_image, is_audio)]
     samples = [
         kind.summarize(kind.parse(data.filter(pa.array(mask))))
@@ -374,7 +374,7 @@ def _has_suffix(path: pa.Array, suffixes: str) -> np.ndarray:
 
 
 def _list_facts(cells: pa.ListArray) -> ColumnFacts:
-    """Return the facts of lists of numbers or text."""
+    """Return the number, lengths and missing items of lists of numbers or text; other lists are unsupported."""
     items, offsets = cells.flatten(), list_offsets(cells)
     kind, rows = items.type, len(cells)
     lengths = Lengths.of(np.diff(offsets))

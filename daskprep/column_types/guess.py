@@ -76,7 +76,7 @@ def are_row_numbers(name: str, facts: ColumnFacts) -> bool:
 
 
 def is_identifier_text(name: str, facts: ColumnFacts) -> bool:
-    """Return whether texts identify rows and are no prose."""
+    """Return whether texts are codes or single words that identify rows, by the column's name or uniqueness."""
     has_spaces = facts.text.with_spaces > (1 - _MIN_PREFIX_SHARE) * facts.usable
     if (has_spaces or mostly_match(facts, WITHOUT_SPACES, 0.5)) and not mostly_match(facts, CODE_PATTERN):
         return False
@@ -220,7 +220,7 @@ def _guess_separated(facts: ColumnFacts, separator: str) -> Guess | None:
 
 
 def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options: dict[str, Any]) -> Guess:
-    """Return a Set or a Sequence for tokenized cells."""
+    """Return a Sequence if tokenized cells repeat tokens or have many, else a Set; `where` is for the reason."""
     sizes = np.diff(cells.rows)
     counts = facts.distinct.counts[: len(sizes)]
     total, repeating = int(counts.sum()), int(counts[rows_with_repeats(cells)].sum())
@@ -284,7 +284,7 @@ def guess_date(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_date_text(facts: ColumnFacts) -> Guess | None:
-    """Return a Date for text if a format fits most values, else None."""
+    """Return a Date with the first format that 95 % of the texts match; None if no format does."""
     texts, samples = facts.distinct.texts, facts.distinct.texts.to_pylist()
     is_ambiguous = _FIELDS.fullmatch(samples[0]) and not facts.text.day_first and not facts.text.day_second
     for date_format in dict.fromkeys([_day_first_format(facts), None, *_LOG_FORMATS]):
@@ -362,7 +362,7 @@ def suggest_size(guess: Guess, facts: ColumnFacts, folders: tuple[str, ...]) -> 
 
 
 def _suggest_image_size(guess: Guess, feature: Image, sizes: list[tuple[int, int]]) -> Guess:
-    """Set the median size, scaled down in proportion if a side is too long."""
+    """Set height and width of `feature` to the median, at most 256; return the guess with the reason."""
     low, high, median = (np.quantile(sizes, quantile, axis=0).tolist() for quantile in (0, 1, 0.5))
     scale = min(1.0, _MAX_SIDE / max(median))
     height, width = (max(1, round(side * scale)) for side in median)
@@ -375,7 +375,7 @@ def _suggest_image_size(guess: Guess, feature: Image, sizes: list[tuple[int, int
 
 
 def _suggest_audio_length(guess: Guess, feature: Audio, seconds: list[float]) -> Guess:
-    """Set a length limit that most files do not exceed, without much padding for a few long ones."""
+    """Set a length limit that 95 % of the files do not exceed, at most 30 s; return the guess with the reason."""
     common_length, longest = seconds[math.ceil(_MIN_FITTING_SHARE * len(seconds)) - 1], seconds[-1]
     proposed = longest if longest <= 1.25 * common_length else common_length
     limit = min(max(math.ceil(proposed * 10 - 1e-6), 1) / 10, _MAX_AUDIO_S)

@@ -69,7 +69,7 @@ def find_encoding_target(targets: Mapping[str, tuple[Guess, ColumnFacts]]) -> En
 
 
 def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: EncodingTarget | None) -> Guess:
-    """Return the guess with the encoding for a style of model, and the reason."""
+    """Return the guess with normalization, encoding and missing indicator for a style of model, and the reason."""
     feature, notes = guess.feature, [guess.reason]
     if type(feature) is Number:
         notes.append(f"for {STYLES[style]}: {_encode_number(feature, facts, style, has_missing=guess.has_missing)}")
@@ -144,7 +144,7 @@ def _classify_shape(facts: ColumnFacts) -> _Shape:
 def _encode_category(
     feature: Category, facts: ColumnFacts, style: Style, target: EncodingTarget | None
 ) -> tuple[Category | TargetEncoding, str]:
-    """Return the feature for a category in a style, and the reason."""
+    """Return ids, ordinals, one-hot columns or a TargetEncoding for a category in a style, and the reason."""
     values = facts.distinct.count
     if style == "network":
         return feature, "ids for an embedding"
@@ -320,7 +320,7 @@ def _partition_facts(context: PartitionContext, parsed: Parsed, table: pa.Table)
 
 
 def _find_unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
-    """Return the reasons why columns cannot be read, by column."""
+    """Return by column the reason why it cannot be read; columns that can be read are left out."""
     reasons = {}
     for name in columns:
         try:

@@ -56,7 +56,7 @@ _MAX_CLOCK_LABELS = 24  # distinct times of day that are labels
 
 
 def guess_feature(name: str, facts: ColumnFacts) -> Guess:
-    """Return the feature for a column, or the reason to skip it."""
+    """Return the guess of the first rule that matches a column's facts, or the reason to skip the column."""
     if not facts.rows:
         return skip("no rows")
     if not facts.present:
@@ -144,7 +144,7 @@ def _guess_unsupported(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return an Image or Audio for stored files and paths."""
+    """Return an Image or Audio if 95 % of the cells are files or paths of one; else None."""
     cells = {Image: (facts.images, facts.text.images, "images"), Audio: (facts.audio, facts.text.audio, "audio files")}
     for feature, (stored, paths, what) in cells.items():
         if stored + paths >= _MIN_SHARE * facts.usable:
@@ -155,7 +155,7 @@ def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return a feature for lists of numbers or text, or the reason to skip them."""
+    """Return a Vector, Timeseries, Set or Sequence for columns of lists, or the reason to skip them; else None."""
     if not facts.lists_of_text and (facts.distinct.total or facts.lengths.count < facts.present):
         return None
     if facts.lists_of_text and facts.lists:
@@ -182,7 +182,7 @@ def _guess_numbers_in_lists(lengths: Lengths, lists_with_missing: int, rows_text
 
 
 def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
-    """Skip a constant column, unless missing values make it a Binary."""
+    """Return a skip for a column with one value, or a Binary or Category if the rest is missing; else None."""
     if facts.distinct.count != 1:
         return None
     value = facts.distinct.texts[0].as_py()
@@ -196,7 +196,7 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return a Binary for booleans, for spellings of yes and no, and for two values."""
+    """Return a Binary for booleans, spellings of yes and no, and two distinct values; else None."""
     if facts.booleans == facts.present:
         return Guess(Binary(), f"booleans: {describe_counts(facts)}")
     learned = _learn_binary(facts) if facts.distinct.count <= _MAX_LABELS else None
@@ -312,7 +312,7 @@ def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return a Number, a Category for codes, or the reason to skip identifiers."""
+    """Return a Number, a Category for codes, or a skip for identifiers, if 95 % of cells are numbers; else None."""
     if facts.numbers < _MIN_SHARE * facts.usable or facts.text.leading_zeros:
         return None
     n_unreadable = facts.usable - facts.numbers

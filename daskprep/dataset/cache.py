@@ -271,7 +271,7 @@ class BlockCache:
         return np.frombuffer(inner, self.output.dtype).reshape(shape)
 
     def _make_stamp(self, name: str) -> Stamp | None:
-        """Return the stamp of a file, or None for remote files."""
+        """Return path, inode and modification time of a chunk file; None if the folder is remote."""
         if not self.folder.is_local:
             return None
         path = f"{self.folder.path}/{name}"
@@ -321,7 +321,7 @@ class BlockCache:
         return None if file is None else GrowingBlock(self, block, file)
 
     def _write_files(self, file_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> None:
-        """Write missing metadata and a chunk, again if the cache was removed during the write."""
+        """Write missing metadata and a chunk; try up to ten times if another process removes the cache."""
         for attempt in range(_MAX_TRIES):
             # `clear_cache` holds this lock, so a retry waits for it; with a limit, the caller holds it already.
             with self.parent.lock() if attempt and self.limit is None else nullcontext():
@@ -357,7 +357,7 @@ class BlockCache:
         return chunk_name(self.output, block)
 
     def _missing_metadata(self) -> dict[str, bytes]:
-        """Return the content of all metadata files by name, or an empty dict if all exist."""
+        """Return the content of all metadata files by name if one is missing; an empty dict if all exist."""
         own = {f"{self._array}/{_STAMPS_FILE}": self.stamps, f"{self._array}/{_USER_PREFIX}{self.user}": b"\n"}
         names = ("zarr.json", f"{self._array}/zarr.json", *(name for name, data in own.items() if data))
         if all(self.folder.size(name) for name in names):
@@ -409,7 +409,7 @@ class GrowingBlock:
         self._file.read_into(row * self._row_bytes, byte_view(values))
 
     def finish(self) -> None:
-        """Add the checksum and publish the block, after all its rows were written."""
+        """Write the checksum and rename the file to its chunk name; if the cache was removed, write the rows again."""
         nbytes = self._cache.block_rows * self._row_bytes
         buffer, checksum = memoryview(bytearray(_BUFFER_BYTES)), 0
         for start in range(0, nbytes, _BUFFER_BYTES):
@@ -450,7 +450,7 @@ class MappedChunks:
             return chunk if kept_stamp == stamp else None
 
     def add(self, stamp: Stamp, chunk: np.ndarray) -> None:
-        """Keep a chunk mapped if there is room."""
+        """Keep a chunk mapped in place of an older one of the file, unless 4,096 chunks or 512 MiB are exceeded."""
         with self._lock:
             _, before = self._chunks.pop(stamp[0], (stamp, None))
             self._nbytes -= 0 if before is None else before.nbytes

@@ -38,7 +38,7 @@ def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest], *m
 def describe_split(
     url: str, layout: Layout, manifests: Sequence[Manifest], split: str, *more: Description
 ) -> Description:
-    """Return a line on a split, the descriptions `more`, and a table of its outputs."""
+    """Return a line with rows, blocks and bytes of a split, the descriptions `more`, and a table of its outputs."""
     files = [file for manifest in manifests for file in manifest.files.items()]
     stored = sum(entry.bytes for name, entry in files if name.startswith(f"{split}/"))
     blocks = f"{format_count(layout.blocks(split), 'block')} of up to {format_count(layout.block_rows, 'row')}"

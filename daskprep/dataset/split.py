@@ -77,7 +77,7 @@ def resolve_rows(index: Any, rows: int, label: str) -> RowSelection:
 
 
 def split_by_block(rows: RowSelection, block_rows: int) -> Iterator[BlockSelection]:
-    """Yield the blocks of `block_rows` rows each that contain any of the selected rows."""
+    """Yield number, rows and target positions of each block with selected rows; in order, if `rows` is a range."""
     if isinstance(rows, range):
         for block in range(rows.start // block_rows, -(-rows.stop // block_rows)) if rows else ():
             start = block * block_rows

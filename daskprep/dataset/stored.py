@@ -77,7 +77,7 @@ def raise_damage(url: str, damage: list[Damage]) -> None:
 
 
 def _check_manifest(root: Folder, manifest: Manifest) -> list[Damage]:
-    """Return whether the manifest on disk is missing, altered or another one, as damage."""
+    """Return a list with one `Damage` if the manifest on disk is missing, altered or replaced; else an empty list."""
     try:
         current = read_manifest(root)
     except (CorruptDatasetError, FormatVersionError) as error:
@@ -174,7 +174,7 @@ class StoredDataset:
         return Metadata(parse_state(self.files.read(METADATA), METADATA), self._to_ludwig)
 
     def _to_ludwig(self, name: str) -> dict[str, Any]:
-        """Return the metadata of a feature or an output in Ludwig's format."""
+        """Return learned values and "preprocessing" parameters of a feature or output, with Ludwig's keys."""
         feature, learned = self._find_learned(name)
         own = {key: value for key, value in learned.to_dict().items() if key not in Learned.__dataclass_fields__}
         params = feature.get_params(deep=False)  # type: ignore[no-untyped-call]

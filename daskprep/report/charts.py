@@ -213,7 +213,7 @@ def bin_lengths(title: str, lengths: Mapping[str, np.ndarray]) -> Histogram:
 def bin_classes(
     title: str, counts: Mapping[str, np.ndarray], names: Sequence[str], label_step: int = 1, unit: str = "row"
 ) -> Histogram:
-    """Return vertical bars for ordered classes; every `label_step`-th has its name below."""
+    """Return counts of ordered classes by split as a histogram; every `label_step`-th class is named below."""
     return Histogram(
         title=title,
         edges=np.arange(len(names) + 1) - 0.5,
@@ -275,7 +275,7 @@ def _choose_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, f
 
 
 def _choose_edges(all_values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return the edges of the bins of values within a range."""
+    """Return the edges of up to 40 bins within a range; values on a grid result in bins of equal numbers of steps."""
     shown = np.unique(all_values[(all_values >= low) & (all_values <= high)])
     # Narrower bins could not be represented as doubles.
     finest = max(_MIN_RELATIVE_WIDTH * max(abs(low), abs(high)), _MIN_GAP)

@@ -136,7 +136,7 @@ def count_h3_cells(column: Column, rows: np.ndarray) -> H3Tally:
 
 
 def measure_positions(column: Column, rows: np.ndarray) -> PositionSums:
-    """Sum numbers and their squares by position in a row."""
+    """Return sums, sums of squares and the range of numbers by position in a row; values over 1e140 are clipped."""
     flat = rows.reshape(len(rows), -1)
     low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
     if max(-low, high) > _MAX_POSITION_VALUE:

@@ -167,7 +167,7 @@ def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
 
 
 def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str, Sequence[Chart]]) -> Markup:
-    """Return a table with one row per feature, with a link to its card."""
+    """Return a card with one table row per feature: type, missing, distinct, small bars, association and drift."""
     links, others = _links(findings), list(dataset.splits)[1:]
     drifting = [f"drift in {split}" for split in others]
     with_target = ["with target"] * bool(dataset.targets)
@@ -235,7 +235,7 @@ def _feature_card(
 
 
 def _output_facts(column: Column, learned: Learned) -> Markup:
-    """Return dtype, shape and learned state of an output."""
+    """Return paragraphs with dtype and shape of an output, rows, missing and unreadable cells, and learned state."""
     shape = " x ".join(f"{one:,}" for one in column.output.shape)
     name = f"{truncate(column.output.name)}: " if column.output.name != column.name else ""
     parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]

@@ -82,7 +82,10 @@ def _shade_chart(split: Split, title: str, prefix: str, shades: np.ndarray, step
 
 
 def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Return a chart of the waves or spectra of a few decoded clips of a split."""
+    """Return a chart with waves of a few decoded clips of the split, or heat maps of their spectra.
+
+    `splits` has one split by name, which is the result of `gather` for audio.
+    """
     [split] = splits.values()
     ids, clips, failures = _decode_rows(split, column, _MAX_CLIPS)
     note = _make_note(split, "recording", ids, failures)

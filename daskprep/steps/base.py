@@ -64,7 +64,7 @@ class RowEncoder(ABC):
     uses_neighbours = False  # whether neighbouring rows may change cells that are not missing
 
     def __init__(self, name: str, params: Any, learned: Mapping[str, Any]) -> None:
-        """Set the parameters and the learned state, then call `prepare`; an imputed NaN is the fill value of "keep"."""
+        """Set parameters and learned state, call `prepare`, then read the fill value; NaN if missing ones are kept."""
         self.name = name
         self.columns: tuple[str, ...] = tuple(params.reads(name))  # all columns that it reads, the feature's own first
         self.column: str = params.column or name
@@ -103,7 +103,10 @@ class RowEncoder(ABC):
         return fill_from_neighbours(values, strategy) if strategy in NEIGHBOUR_STRATEGIES else values
 
     def encode(self, rows: RowMappings) -> Arrays:
-        """Return arrays by the suffix of the output; raise KeyError if a row does not have one of `columns`."""
+        """Return arrays by the suffix of the output, missing values imputed; "_missing" has the missing indicator.
+
+        Raise KeyError if a row lacks one of `columns`, RejectedValueError for a cell that cannot be read or imputed.
+        """
         read = self._read_present if self.nulls else self.read
         try:
             cells = self.cells(rows)

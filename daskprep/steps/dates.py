@@ -97,7 +97,7 @@ _DATE_PATTERNS = [
 def parse_words(text: str) -> dict[str, str | None] | None:
     """Return the fields of a date that may have names and spaces, by letter; None if no pattern matches.
 
-    The fields are the groups of `dates.forms`. Where the order is ambiguous, the month is first.
+    The fields are the groups of `forms`. Where the order is ambiguous, the month is first.
     """
     text = " ".join(text.split())
     fields: dict[str, str | None] = {}
@@ -155,7 +155,10 @@ class NumericFormat(NamedTuple):
 
 @functools.lru_cache(128)
 def numeric_format(datetime_format: str) -> NumericFormat | None:
-    """Return the numeric equivalent of a format that depends on the locale or time zone; None for other formats."""
+    """Return the numeric equivalent of a format that depends on locale or time zone; None for other formats.
+
+    Raise ValueError for a code that `strptime` does not have.
+    """
     if not _LOCALE_CODES.search(datetime_format.replace("%%", "")):
         return None
     codes = re.findall("%(.?)", expanded := _expand(datetime_format), re.DOTALL)

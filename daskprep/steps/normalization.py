@@ -93,7 +93,10 @@ class Normalizer:
             )
 
     def transform(self, values: np.ndarray) -> np.ndarray:
-        """Return normalized numbers as float32, clipped to its finite range; NaN stays NaN."""
+        """Return normalized numbers as float32, clipped to its finite range; NaN stays NaN.
+
+        Raise RejectedValueError for a number outside the domain.
+        """
         self.check_domain(values)
         if self.scale == 0.0:
             return np.where(np.isnan(values), values, 0.0).astype(np.float32)
@@ -104,7 +107,7 @@ class Normalizer:
         return clipped
 
     def transform_list(self, values: Sequence[float]) -> np.ndarray:
-        """Return the same as `transform`, in less time for a few numbers."""
+        """Return the array of `transform` for a list of numbers, in less time if they are few."""
         if not self._is_linear:
             return self.transform(np.array(values, np.float64))
         center, scale = self.center, self.scale

@@ -490,7 +490,7 @@ def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> Columns:
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Convert a list, an array, or a tensor on any device to a NumPy array."""
+    """Convert a list, an array, or a tensor on any device to a NumPy array; 16-bit floats of tensors become float32."""
     if hasattr(values, "detach"):  # a tensor, recognized without importing torch
         values = values.detach().cpu()
         # NumPy has no bfloat16.

@@ -392,7 +392,10 @@ def read_unless_link(path: Path) -> bytes:
 
 
 def parse_vocabulary_file(name: str, content: bytes) -> dict[str, Any]:
-    """Return the learned values of a vocabulary file: tokens in the order of ids, and special symbols by role."""
+    """Return the learned values of a vocabulary file: tokens in the order of ids, and special symbols by role.
+
+    Raise ConfigError without pyarrow, CorruptDatasetError for another file.
+    """
     try:
         import pyarrow as pa  # noqa: PLC0415 only large vocabularies need it
         import pyarrow.parquet as pq  # noqa: PLC0415

@@ -120,7 +120,10 @@ def _round_for_float32(number: float, exact: Any) -> float:
 
 
 def _parse_list(cell: Any) -> NumberList | None:
-    """Return the numbers of a list, set or array, with the same rules as for the Arrow type that it converts to."""
+    """Return the numbers of a list, set or array; None if one is no float32 number. ColumnError for nested lists.
+
+    The rules are the same as for the Arrow type that it converts to.
+    """
     if isinstance(cell, np.ndarray):
         if cell.ndim != 1:
             raise ColumnError(f"an array of {cell.ndim} dimensions cannot be read, only of 1: use .ravel()")
@@ -258,7 +261,7 @@ class TimeseriesRowEncoder(RowEncoder):
         return out
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
-        """Return the window of each row of a group if the feature has windows, else only fill missing values."""
+        """Return the window of each row, padded with NaN at the end of the group; without windows, only impute."""
         values = super().apply_neighbours(values)
         if not self.uses_neighbours:
             return values

@@ -63,7 +63,7 @@ class Rejects(Summary):
 
     @classmethod
     def of(cls, rows: np.ndarray, values: pa.StringArray) -> Rejects:
-        """Summarize the unreadable `values` of the rows with the global numbers `rows`."""
+        """Return the number of unreadable `values`, and the first five distinct ones by global row number in `rows`."""
         order = np.argsort(rows, kind="stable")
         texts = pc.utf8_slice_codeunits(values.take(pa.array(order)), 0, MAX_SAMPLE_CHARACTERS)
         # A dictionary lists its values in the order in which they first occur.
@@ -175,7 +175,7 @@ def _limit_memory(parts: Sequence[Any], folder: str | None) -> list[Any]:
 
 
 def _leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Yield the sum of all parts, then the sums without each part but the last."""
+    """Yield the sum of all parts, then for each part but the last, the sum of the remaining parts."""
     if isinstance(parts[0], TokenCounts) and fit_in_memory(parts):
         yield from leave_one_out_counts(parts)
     else:

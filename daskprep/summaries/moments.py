@@ -58,7 +58,7 @@ class Digits(NamedTuple):
         return _shift(total, last_bit + self.unit_bits + other.unit_bits)
 
     def squares(self) -> Digits:
-        """Return the digits of the squares of the numbers."""
+        """Return twice as many digits, with carries propagated: those are the exact squares of the numbers."""
         count = len(self.rows)
         squares = np.zeros((2 * count, *self.rows.shape[1:]))
         for row, digits in enumerate(self.rows):
@@ -166,7 +166,7 @@ class Moments(Summary):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
-        """Summarize finite values."""
+        """Return count, exact sum and exact sum of squares of finite values; raise ValueError for NaN and infinity."""
         doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
         total = squares = 0
         for (digits,) in split_digits(doubles):
@@ -207,7 +207,7 @@ class WeightedMoments(Moments):
 
     @classmethod
     def of_weighted(cls, values: np.ndarray, weights: np.ndarray) -> WeightedMoments:
-        """Summarize numbers, NaN if missing, and their weights."""
+        """Return exact weighted sums of numbers and squares; NaN is missing, and rows of weight 0 do not count."""
         missing, used = np.isnan(values), weights > 0
         present, missing_weights = used & ~missing, weights[used & missing]
         total = squares = weight_total = 0
@@ -246,7 +246,7 @@ class WeightedMoments(Moments):
 
 
 def sqrt_fraction(numerator: int, denominator: int) -> float:
-    """Return the double closest to the square root of a fraction."""
+    """Return the double closest to the square root of a fraction of integers; infinity if it exceeds a double."""
     # 64 bits of the root, the last one set if any later bit is, round to the same double as the exact root.
     shift_bits = max(0, (128 - numerator.bit_length() + denominator.bit_length()) // 2)
     scaled, remainder = divmod(numerator << 2 * shift_bits, denominator)

@@ -276,7 +276,7 @@ class Quantiles(Summary):
         return low if self.exact else low + (high - low) * shares
 
     def _edges(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower and the upper end of buckets by their keys."""
+        """Return the lower and the upper end of buckets as doubles; both are the value if the summary is exact."""
         is_negative = keys < 0
         magnitude = np.where(is_negative, ~keys, keys)
         lower = (magnitude << self.shift).view(np.float64)

@@ -45,7 +45,7 @@ def token_hashes(tokens: pa.Array) -> np.ndarray:
 
 
 def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
-    """Return a hash of the length and the bytes of each string."""
+    """Return a uint64 hash of the length and the bytes of each string; strings over 512 bytes use BLAKE2."""
     _, offset_buffer, data = tokens.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32, len(tokens) + 1, 4 * tokens.offset).astype(np.int64)
     lengths = np.diff(offsets)
@@ -258,7 +258,7 @@ class TokenCounts(Summary):
 
     @classmethod
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
-        """Summarize cells that are a token each; missing cells are left out."""
+        """Return the counts of cells that are one token each, plain or dictionary-encoded, without missing cells."""
         if pa.types.is_dictionary(cells.type):
             codes = cells.indices.drop_null().to_numpy()
             return cls.of(cells.dictionary, np.bincount(codes, minlength=len(cells.dictionary)))
@@ -469,7 +469,7 @@ def _concat_entries(entries: list[Entries]) -> Entries:
 def _take_most_frequent(
     tokens: pa.Array, counts: np.ndarray, most_common: int | None, min_frequency: int | None
 ) -> Entries:
-    """Return the entries of the highest ranks, unsorted; ties in count are by token."""
+    """Return the `most_common` entries with at least `min_frequency` counts, unsorted; ties prefer smaller tokens."""
     if min_frequency is not None and min_frequency > 1:
         tokens, counts = _filter_entries(counts >= min_frequency, tokens, counts)
     if most_common is None or most_common >= len(counts):
