@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -104,7 +105,7 @@ def test_a_large_source_gets_all_cores_or_as_many_as_fit_in_memory(source, monke
     monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
     preprocessor().fit(source)
     preprocessor().fit_write(source, tmp_path / "a.dp", memory="4GB")
-    assert started == [16, 10]
+    assert started == [16, 8]
 
 
 def test_rows_in_memory_start_no_processes(path, started):
@@ -181,6 +182,35 @@ def test_a_process_that_is_killed_changes_nothing(source, tmp_path):
     assert len(list(tmp_path.glob("killed-*"))) == 2
     preprocessor().fit_write(dp.prepared(source, kill_once), tmp_path / "threads.dp", workers="threads")
     assert bytes_of(tmp_path / "killed.dp") == bytes_of(tmp_path / "threads.dp")
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_all_processes_together_stay_within_the_memory_of_a_write(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        texts = [" ".join(map(str, row)) for row in rng.integers(0, 10_000, (20_000, 20))]
+        pd.DataFrame({"t": texts}).to_parquet(tmp_path / f"{number}.parquet")
+    prep, peaks, ended = dp.Preprocessor({"t": "text"}), [0], threading.Event()
+
+    def watch() -> None:
+        here = psutil.Process()
+        before = here.memory_info().rss
+        while not ended.wait(0.05):
+            total = here.memory_info().rss - before
+            for process in here.children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    total += process.memory_info().rss
+            peaks.append(total)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        prep.fit_write(str(tmp_path / "*.parquet"), tmp_path / "a.dp", workers=2, memory="1500MB")
+    finally:
+        ended.set()
+        watcher.join()
+    assert 400_000_000 < max(peaks) < 1_500_000_000
 
 
 SCRIPT = """

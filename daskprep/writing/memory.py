@@ -17,6 +17,8 @@ from daskprep.sources.file_source import PARTITION_BYTES
 
 # Resident memory of a process after the imports of a write, measured.
 PROCESS_BYTES = 250_000_000
+# Additional resident memory of each process of a cluster: its supervisor (Dask's nanny), measured.
+_SUPERVISOR_BYTES = 85_000_000
 # Maximum bytes of a task per byte of its partition, measured on text alone, the worst case: raw cells, tokens, and the
 # file that is being written; see docs/benchmarks.md.
 TASK_FACTOR = 7
@@ -58,14 +60,18 @@ class MemoryLimit:
         return cls(memory, parse_bytes(memory), processes + partitions.is_distributed(), threads)
 
     @property
+    def _process_bytes(self) -> int:
+        return PROCESS_BYTES + _SUPERVISOR_BYTES * (self.processes > 1)
+
+    @property
     def partition_bytes(self) -> int:
         """The maximum bytes of a partition in memory."""
-        task_bytes = (self.nbytes - self.processes * PROCESS_BYTES) // self.threads - PART_BYTES
+        task_bytes = (self.nbytes - self.processes * self._process_bytes) // self.threads - PART_BYTES
         return task_bytes // TASK_FACTOR
 
     def required_bytes(self, partition_bytes: int) -> int:
         """Return the limit in bytes that partitions of a size need."""
-        return self.processes * PROCESS_BYTES + self.threads * (PART_BYTES + TASK_FACTOR * partition_bytes)
+        return self.processes * self._process_bytes + self.threads * (PART_BYTES + TASK_FACTOR * partition_bytes)
 
     def too_large_error(self, partition_bytes: int, reason: str, remedy: str) -> ConfigError:
         """Return the error for partitions of a size that is too large; its message contains `reason` and `remedy`."""
@@ -73,7 +79,7 @@ class MemoryLimit:
         return ConfigError(
             f"memory={self.memory!r} is not enough: {reason}; {self.threads} are processed at a time, each taking up "
             f"to {TASK_FACTOR} times that and {format_bytes(PART_BYTES)}, and {processes} "
-            f"{format_bytes(PROCESS_BYTES)} each: {format_bytes(self.required_bytes(partition_bytes))} in total; "
+            f"{format_bytes(self._process_bytes)} each: {format_bytes(self.required_bytes(partition_bytes))} in total; "
             f"raise memory to that, use fewer threads, or {remedy}"
         )
 
@@ -88,8 +94,8 @@ def on_workers(
     """
     fitting = None
     if memory is not None:
-        per_process = PROCESS_BYTES + PART_BYTES + TASK_FACTOR * _COMFORTABLE_PARTITION_BYTES
-        fitting = (parse_bytes(memory) - PROCESS_BYTES) // per_process
+        per_process = PROCESS_BYTES + _SUPERVISOR_BYTES + PART_BYTES + TASK_FACTOR * _COMFORTABLE_PARTITION_BYTES
+        fitting = (parse_bytes(memory) - PROCESS_BYTES - _SUPERVISOR_BYTES) // per_process
     with partitions.on_workers(workers, frame, fitting, **options):
         yield
 
