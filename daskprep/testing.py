@@ -33,6 +33,8 @@ from daskprep.passes.table import parse_columns, summarize_columns
 from daskprep.sources import TableSource, as_source
 from daskprep.summaries import ColumnSummary
 
+__all__ = ["check_feature"]
+
 _NAME = "x"
 _SHARED_PARAMETERS = ("missing_value_strategy", "fill_value", "invalid", "column")
 _MISSING_EVERY = 4  # every fourth cell of `table_with_missing` is missing
