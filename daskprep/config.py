@@ -42,13 +42,10 @@ _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 # Ludwig's defaults that differ from the defaults of the feature types.
 _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "text": {"lowercase": False},
-    "number": {"missing_value_strategy": "fill_with_const"},
+    "number": {"missing_value_strategy": "fill_with_const"}, "date": {"missing_value_strategy": "fill_with_const"},
     "binary": {"missing_value_strategy": "fill_with_false"},
-    "date": {"missing_value_strategy": "fill_with_const"},
-    "timeseries": {"across_splits": True},
-    "audio": {"padding_value": 0.0},
-}
+    "text": {"lowercase": False}, "timeseries": {"across_splits": True}, "audio": {"padding_value": 0.0},
+}  # fmt: skip
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:

@@ -23,12 +23,9 @@ _PLANNED_COLUMNS = ("feature", "type", "parameters")
 _LEARNED_COLUMNS = ("rows", "missing", "unreadable", "learned")
 _COMMON_FIELDS = frozenset(field.name for field in dataclasses.fields(Learned))
 _FIELD_LABELS = {
-    "max_sequence_length": "length",
-    "max_sequence_length_99ptile": "99 % are within",
-    "max_set_size": "largest set",
-    "max_timeseries_length": "length",
-    "size": "kept of a row",
-}
+    "max_sequence_length": "length", "max_sequence_length_99ptile": "99 % are within", "max_set_size": "largest set",
+    "max_timeseries_length": "length", "size": "kept of a row",
+}  # fmt: skip
 
 
 def describe(

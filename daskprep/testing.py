@@ -289,9 +289,8 @@ def _check_expand(trial: _Trial) -> None:
         order = torch.arange(len(encoded[output])).flip(0)
         for rows in (order, *order[:, None], order[:0]):
             expanded_rows = expand(torch.from_numpy(encoded[output][rows.numpy()]))  # torch 2.5 takes no rows of uint16
-            if expanded_rows.dtype != expanded.dtype or not torch.allclose(
-                expanded_rows.double(), expanded[rows].double(), equal_nan=True
-            ):
+            are_close = torch.allclose(expanded_rows.double(), expanded[rows].double(), equal_nan=True)
+            if expanded_rows.dtype != expanded.dtype or not are_close:
                 raise _Violation(f"{_shorten(expanded_rows)} for rows that are {_shorten(expanded[rows])} in a batch")
 
 

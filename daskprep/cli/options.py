@@ -112,6 +112,7 @@ def files(command: _Command) -> _Command:
     """Add the options of `read_files`; the command receives the ones in use as `read_options`."""
     character: dict[str, Any] = {"metavar": "CHARACTER"}
     by_column: dict[str, Any] = {"multiple": True, "callback": _parse_by_column}
+    null_value_help = "Text that marks a missing value in CSV. Repeatable."
     options = [
         click.option("--format", type=click.Choice(_FORMATS), help="Format of the files."),
         click.option("--encoding", help="Encoding of CSV and JSON, such as latin-1."),
@@ -121,13 +122,7 @@ def files(command: _Command) -> _Command:
         click.option("--names", metavar="NAME,...", help="Column names, with --no-header."),
         click.option("--skip-rows", type=click.IntRange(min=0), metavar="N", help="Skip the first N lines of CSV."),
         click.option("--comment", **character, help="Skip lines of CSV that start with it."),
-        click.option(
-            "--null-value",
-            "null_values",
-            **by_column,
-            metavar="[COLUMN=]TEXT",
-            help="Text that marks a missing value in CSV. Repeatable.",
-        ),
+        click.option("--null-value", "null_values", **by_column, metavar="[COLUMN=]TEXT", help=null_value_help),
         click.option("--decimal", **by_column, metavar="[COLUMN=]CHARACTER", help="Decimal mark in CSV."),
         click.option("--thousands", **by_column, metavar="[COLUMN=]CHARACTER", help="Thousands separator in CSV."),
         click.option("--partition-bytes", type=Bytes(), help='Maximum size of a partition, such as "16MB".'),

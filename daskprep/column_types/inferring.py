@@ -59,11 +59,8 @@ def find_encoding_target(targets: Mapping[str, tuple[Guess, ColumnFacts]]) -> En
     for name, (guess, facts) in targets.items():
         if isinstance(guess.feature, Number) and facts.numbers == facts.usable and not facts.null_texts:
             return EncodingTarget(name, "number")
-        if (
-            isinstance(guess.feature, Binary | Category)
-            and facts.distinct.count <= MAX_CLASSES
-            and not facts.null_texts
-        ):
+        are_few = facts.distinct.count <= MAX_CLASSES
+        if isinstance(guess.feature, Binary | Category) and are_few and not facts.null_texts:
             return EncodingTarget(name, "class")
     return None
 

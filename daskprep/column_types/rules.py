@@ -272,19 +272,13 @@ def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
         return None
     is_unreadable = np.array(numbers.is_null(), bool)
     unreadable_texts = texts.filter(pa.array(is_unreadable))
-    if (
-        counts[~is_unreadable].sum() < _MIN_SHARE * n_seen
-        or pc.any(pc.match_substring_regex(unreadable_texts, r"^[\d.,;\s]+$")).as_py()
-    ):
+    have_digits_only = pc.match_substring_regex(unreadable_texts, r"^[\d.,;\s]+$")
+    if counts[~is_unreadable].sum() < _MIN_SHARE * n_seen or pc.any(have_digits_only).as_py():
         return None
     is_time = ":" in notation.example
-    few = (
-        _MAX_CLOCK_LABELS
-        if is_time
-        else _MAX_LABELS
-        if len(unreadable_texts)
-        else 2 * (facts.usable >= FEW_ROWS and not facts.lists)
-    )
+    few = 2 * (facts.usable >= FEW_ROWS and not facts.lists)
+    if is_time or len(unreadable_texts):
+        few = _MAX_CLOCK_LABELS if is_time else _MAX_LABELS
     if facts.distinct.count <= few or (facts.lists and " " in notation.example):
         return None
     reason = "times or durations, as seconds" if is_time else f"numbers written as {quote_value(notation.example)}"

@@ -158,11 +158,8 @@ class OutputDecoder(ABC):
                 f"row {first_row + index[0]:,} holds {values[index]:g}, which is not a probability: use logits=True "
                 "for raw scores"
             )
-        if (
-            not options.logits
-            and exclusive
-            and (index := _first_index(np.abs((sums := values.sum(axis=-1)) - 1) > _SUM_TOLERANCE))
-        ):
+        sums = values.sum(axis=-1) if exclusive and not options.logits else np.ones(0)
+        if index := _first_index(np.abs(sums - 1) > _SUM_TOLERANCE):
             raise self.error(
                 f"the probabilities of row {first_row + index[0]:,} add up to {sums[index]:g}, not 1: use logits=True "
                 "for raw scores, or pass the probabilities of all classes"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -224,15 +224,9 @@ class WeightedMoments(Moments):
             return super().__add__(other)
         if not other.count:
             return self
-        return replace(
-            self,
-            count=self.count + self.missing_count,
-            total=self.total + other.total // other.count * self.missing,
-            squares=self.squares + other.squares // other.count * self.missing,
-            weights=self.weights + self.missing,
-            missing=0,
-            missing_count=0,
-        )
+        total = self.total + other.total // other.count * self.missing
+        squares = self.squares + other.squares // other.count * self.missing
+        return WeightedMoments(self.count + self.missing_count, total, squares, self.weights + self.missing)
 
     def mean(self) -> float:
         return self.total / (self.weights << UNIT_BITS) if self.weights else math.nan

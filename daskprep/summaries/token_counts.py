@@ -284,13 +284,9 @@ class TokenCounts(Summary):
             raise TypeError(f"Cannot merge counts of {self.token_type} and of {other.token_type} tokens.")
         if not other.total:
             return self
-        both = TokenCounts(
-            self.token_type,
-            self.chunks + other.chunks,
-            self.spilled + other.spilled,
-            self.total + other.total,
-            max(self.compacted_entries, other.compacted_entries),
-        )
+        chunks, spilled = self.chunks + other.chunks, self.spilled + other.spilled
+        compacted_entries = max(self.compacted_entries, other.compacted_entries)
+        both = TokenCounts(self.token_type, chunks, spilled, self.total + other.total, compacted_entries)
         exceeds_limits = both.entries > COMPACT_ENTRIES or len(both.chunks) > COMPACT_CHUNKS
         return both.compact() if exceeds_limits and both._has_grown() else both
 
