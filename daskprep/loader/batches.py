@@ -113,14 +113,12 @@ def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, ea
     expand = make_expanders(dataset.features, dataset.learned, names)
     batch = {name: torch.from_numpy(array) for name, array in rows.items()}
     batch |= {name: function(batch[name]) for name, function in expand.items()}
-    _, batch_format = select_outputs(
-        SharedOptions(batch_size=1), names, rows.__getitem__, dataset.features, dataset.targets
-    )
+    options = SharedOptions(batch_size=1)
+    _, batch_format = select_outputs(options, names, rows.__getitem__, dataset.features, dataset.targets)
     if not each:
         return batch_format(batch)
-    return [
-        batch_format(dict(zip(names, row, strict=True))) for row in zip(*(batch[name] for name in names), strict=True)
-    ]
+    single_rows = zip(*(batch[name] for name in names), strict=True)
+    return [batch_format(dict(zip(names, row, strict=True))) for row in single_rows]
 
 
 @dataclass(frozen=True)
@@ -149,9 +147,8 @@ class BatchBuilder:
             for output, column in zip(group.outputs, unpacked, strict=True):
                 # Augmented outputs are expanded after their augmentation.
                 expand = None if output.name in self._augmented_names else self.expand.get(output.name)
-                columns[output.name] = (
-                    _split_rows(column, sizes) if expand is None else _expand_batches(column, sizes, expand)
-                )
+                batches = _split_rows(column, sizes) if expand is None else _expand_batches(column, sizes, expand)
+                columns[output.name] = batches
         ordered = [columns[name] for name in self.names]
         stops = itertools.accumulate(sizes)
         for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):

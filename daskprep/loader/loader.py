@@ -28,7 +28,6 @@ from daskprep.loader.batch_iterator import (
 from daskprep.loader.batches import BatchBuilder, make_expanders, select_outputs
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, max_prefetch_size
 from daskprep.loader.device import DeviceTransfer, make_cuda_stream
-from daskprep.loader.files import FileBlocks, LoaderTimes
 from daskprep.loader.groups import Buffers, Group, group_outputs
 from daskprep.loader.media import Medium
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
@@ -36,7 +35,7 @@ from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition,
 from daskprep.loader.packing import check_packing_state as check_packed
 from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
-from daskprep.loader.source import BlockSource
+from daskprep.loader.source import BlockSource, FileBlocks, LoaderTimes
 from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
 from daskprep.permutation import Integers
 from daskprep.storage import Output
@@ -251,11 +250,9 @@ class Loader(BatchIterator):
     ) -> Pipeline:
         """Return the pipeline of windows of `batches`, with caches in front of the files if they are enabled."""
         self._last_settings = settings = self._settings_for(groups, schedule)
-        times = LoaderTimes()
-        lanes = len(schedule.lanes)
-        source: BlockSource[Any] = FileBlocks(
-            self.split, groups, times, self._buffers, budget=lanes + settings.prefetch_blocks, spare=2 * lanes
-        )
+        times, lanes = LoaderTimes(), len(schedule.lanes)
+        budget = lanes + settings.prefetch_blocks
+        source: BlockSource[Any] = FileBlocks(self.split, groups, times, self._buffers, budget, spare=2 * lanes)
         copy_folder = self._cache_policy.copy_folder(self.split)
         if copy_folder is not None:
             source = CopiedBlocks(source, self.split, groups, copy_folder, self._cache_policy.limit)
@@ -333,9 +330,8 @@ class Loader(BatchIterator):
             return Settings(0, 0)
         undecoded_names = self._cache_policy.undecoded_names(self.split, groups)
         local = self.split.is_local or (not undecoded_names and self._cache_policy.has_all_copies(self.split, groups))
-        threads = self.threads or max(
-            Settings.threads_for(local=local), self._cache_policy.threads(self.split, undecoded_names)
-        )
+        decode_threads = self._cache_policy.threads(self.split, undecoded_names)
+        threads = self.threads or max(Settings.threads_for(local=local), decode_threads)
         lanes = len(schedule.lanes)
         if size is not None:
             return Settings(size * lanes, threads, decodes=bool(undecoded_names), local=local)
@@ -426,9 +422,8 @@ class Loader(BatchIterator):
         order = f"shuffled, {format_count(self.streams, 'stream')}, seed {self.seed}" if self.shuffle else "as on disk"
         settings = self._describe_settings(order, self.names)
         blocks, threads = self._prefetch_settings().values()
-        settings["prefetch"] = (
-            f"{format_count(blocks, 'block')}, {format_count(threads, 'thread')}" if threads else "none"
-        )
+        prefetch = f"{format_count(blocks, 'block')}, {format_count(threads, 'thread')}"
+        settings["prefetch"] = prefetch if threads else "none"
         if self.overfit_batches is not None:
             settings["overfit_batches"] = f"{self.overfit_batches:,}"
         rows, url = format_count(len(self.split), "row"), escape_unprintable(self.split.dataset.url)

@@ -153,9 +153,8 @@ class Medium:
             if cells is not None and not ready.all():
                 rows = CellRows(media, cells, indices[targets[~ready]], targets[~ready])
                 missing.setdefault(id(media.decoder), []).append(rows)
-        return DecodeStats(
-            *map(sum, zip(DecodeStats(), *(self.decode(cell_rows, out) for cell_rows in missing.values()), strict=True))
-        )
+        stats = [self.decode(cell_rows, out) for cell_rows in missing.values()]
+        return DecodeStats(*map(sum, zip(DecodeStats(), *stats, strict=True)))
 
     def decode(self, cell_rows: Sequence[CellRows], out: np.ndarray) -> DecodeStats:
         """Decode rows of blocks with the same decoder in one call, write them to `out`, and store them in the blocks.

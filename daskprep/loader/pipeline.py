@@ -6,8 +6,8 @@ import bisect
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -16,9 +16,9 @@ import numpy as np
 
 from daskprep.errors import CorruptDatasetError
 from daskprep.loader.groups import Buffers, Group, WindowArrays
-from daskprep.loader.media import DecodeStats, Medium, Times
+from daskprep.loader.media import DecodeStats, MediaRows, Medium, Times
 from daskprep.loader.order import Schedule
-from daskprep.loader.source import BlockKey, BlockSource, Need, ResidentBlock, ResidentBlocks, gather
+from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
 from daskprep.media.decoding import MediaDecoder
 from daskprep.permutation import Integers
 from daskprep.storage.threads import InlineExecutor
@@ -85,6 +85,111 @@ class Window:
     origins: tuple[list[ResidentBlock], Integers, Integers] | None = None
 
 
+BlockKey = tuple[int, int]
+"""The index of an epoch in an iteration, and the position of a block in it."""
+
+
+class ResidentBlocks:
+    """The blocks of one source that are in memory or being loaded; only one thread calls its methods.
+
+    A released block may have to be completed for its cache; its memory is free after a thread has done that.
+    """
+
+    def __init__(
+        self, source: BlockSource[ResidentBlock], executor: Executor, on_finished: Callable[[DecodeStats], None]
+    ) -> None:
+        """Start without blocks; `executor` runs jobs, and `on_finished` receives the statistics of completed blocks."""
+        self._source = source
+        self._executor = executor
+        self._on_finished = on_finished
+        self._blocks: dict[BlockKey, ResidentBlock] = {}
+        # Blocks that are being completed before their memory is free.
+        self.pending_release: list[tuple[Future[list[DecodeStats]], ResidentBlock]] = []
+        self.has_evicted = False  # whether a prefetched block was evicted, and so must be loaded again
+
+    def __getitem__(self, key: BlockKey) -> ResidentBlock:
+        return self._blocks[key]
+
+    def idle(self, busy: Collection[BlockKey]) -> list[BlockKey]:
+        """Return the keys of the blocks that are not in `busy`."""
+        return [key for key in self._blocks if key not in busy]
+
+    def load(self, schedule: Schedule, key: BlockKey, need: Need = Need.PREFETCH) -> bool:
+        """Start loading a block unless it is resident; return whether it is, False if memory is short."""
+        if key not in self._blocks:
+            block = self._source.load(schedule, key[1], need)
+            if block is None:
+                return False
+            self._blocks[key] = block
+            block.begin(self._executor.submit)
+        return True
+
+    def hold(self, schedule: Schedule, keys: Sequence[BlockKey], busy: Collection[BlockKey], need: Need) -> bool:
+        """Start loading blocks, evicting blocks not in `busy` to make room; return False if memory is still short."""
+        for key in keys:
+            while not self.load(schedule, key, need):
+                evicted = next((resident for resident in self._blocks if resident not in busy), None)
+                if evicted is None:
+                    return False
+                self.has_evicted = True
+                self.release([evicted])
+                self.release_finished()
+        return True
+
+    def release(self, keys: Iterable[BlockKey]) -> None:
+        """Release blocks; their memory is free now, or after a thread has decoded missing rows that a cache needs."""
+        for key in keys:
+            block = self._blocks.pop(key)
+            block.stop()
+            unfinished = [rows for rows in block.media.values() if rows.is_unfinished]
+            if unfinished:
+                self.pending_release.append((self._executor.submit(_finish, unfinished), block))
+            else:
+                self._discard(block)
+
+    def release_finished(self, *, wait: bool = False) -> None:
+        """Free the memory of released blocks that threads have completed; with `wait`, wait for all released blocks."""
+        pending_release, self.pending_release = self.pending_release, []
+        for future, block in pending_release:
+            if wait or future.done():
+                for decoded in future.result():
+                    self._on_finished(decoded)
+                self._discard(block)
+            else:
+                self.pending_release.append((future, block))
+
+    def finish(self, *, is_complete: bool) -> None:
+        """Wait for pending releases at the end of an iteration; if the last epoch `is_complete`, release all blocks."""
+        if is_complete:
+            self.release(list(self._blocks))
+        self.release_finished(wait=True)
+
+    def stop(self) -> None:
+        """Stop the jobs of all blocks, so that no thread waits for a block."""
+        for block in self._blocks.values():
+            block.stop()
+
+    def close(self) -> None:
+        """Close the media of all blocks; no thread may use a block."""
+        for block in [*self._blocks.values(), *(block for _, block in self.pending_release)]:
+            _close(block)
+        self._blocks.clear()
+        self.pending_release.clear()
+
+    def _discard(self, block: ResidentBlock) -> None:
+        _close(block)
+        self._source.release(block)
+
+
+def _close(block: ResidentBlock) -> None:
+    for rows in block.media.values():
+        rows.close()
+
+
+def _finish(unfinished: Sequence[MediaRows]) -> list[DecodeStats]:
+    return [rows.finish() for rows in unfinished]
+
+
 class _PendingWindow(NamedTuple):
     """A window in progress: its epoch, its blocks, and the tasks that gather it and decode its media."""
 
@@ -140,11 +245,11 @@ class Pipeline:
         # The last full batch may be followed by a share of the remaining rows.
         rows = self._max_batches * rank_rows + schedule.streams + rank_rows
         self._shape = (tuple(groups), rows)
-        self._windows = self._buffers.take(
-            WindowArrays,
-            self._shape,
-            lambda: WindowArrays(lambda: {group: make_array(group, rows) for group in groups}),
-        )
+
+        def make_windows() -> WindowArrays:
+            return WindowArrays(lambda: {group: make_array(group, rows) for group in groups})
+
+        self._windows = self._buffers.take(WindowArrays, self._shape, make_windows)
         self._size = 1
         self._begun = False
         self._queue: deque[_PendingWindow] = deque()
@@ -294,11 +399,10 @@ class Pipeline:
     def _release(self, epoch: int, window: Window) -> None:
         """Release the blocks that no batch after `window` needs, and the blocks and schedules of earlier epochs."""
         idle, last = self._resident.idle(self._busy_keys()), window.batches[-1]
-        positions = np.array(
-            [position for number, position in idle if number == epoch and last != window.epoch[-1]], np.int64
-        )
-        needed = positions[window.schedule.mask_needed(positions, last + 1)].tolist() if len(positions) else []
-        needed_keys = {(epoch, position) for position in needed}
+        needed_keys: set[BlockKey] = set()
+        if last != window.epoch[-1] and (positions := [position for number, position in idle if number == epoch]):
+            mask = window.schedule.mask_needed(np.array(positions), last + 1)
+            needed_keys = {(epoch, position) for position, is_needed in zip(positions, mask, strict=True) if is_needed}
         self._resident.release(key for key in idle if key[0] <= epoch and key not in needed_keys)
         for number in [number for number in self._epochs if number < epoch]:
             del self._epochs[number]

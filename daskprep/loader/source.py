@@ -1,20 +1,27 @@
-"""Sources of blocks: their interface, a block in memory or being loaded, and the blocks in memory together."""
+"""Sources of blocks: their interface, blocks in memory or being loaded, and the source that reads files into slots."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from daskprep.loader.groups import Group
-from daskprep.loader.media import DecodeStats, MediaRows
+from daskprep.dataset import Split
+from daskprep.loader.groups import Buffers, Group
+from daskprep.loader.media import MediaRows, StoredMedia, Times
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
+from daskprep.storage.reading import column_array, read_block, read_table
+
+_SMALL_BYTES = 1 << 22  # of all scalars of a split
 
 
 class Need(IntEnum):
@@ -125,106 +132,205 @@ def gather(located: Sequence[LocatedRows], count: int, out: Mapping[Group, np.nd
     return rows
 
 
-BlockKey = tuple[int, int]
-"""The index of an epoch in an iteration, and the position of a block in it."""
+@dataclass
+class LoaderTimes(Times):
+    """Statistics of a loader: also the seconds of reading files, and the number of blocks read."""
+
+    reading: float = 0.0
+    blocks: int = 0
 
 
-class ResidentBlocks:
-    """The blocks of one source that are in memory or being loaded; only one thread calls its methods.
+class FileBlock(ResidentBlock):
+    """A block of a split in a slot of the pool."""
 
-    A released block may have to be completed for its cache; its memory is free after a thread has done that.
+    def __init__(self, owner: FileBlocks, number: int, slot: int, arrays: dict[Group, np.ndarray], first: int) -> None:
+        super().__init__(number, arrays, first, functools.partial(owner.run, number))
+        self.slot = slot
+        self.order = np.empty(0, np.int64)
+        self._start = owner.split.layout.block_range(owner.split.name, number).start
+
+    def row_indices(self, within: slice | Integers) -> Integers:
+        return self.order[within]
+
+    def row_numbers(self, indices: Integers) -> Integers:
+        return indices + self._start
+
+
+class FileBlocks:
+    """Source that reads the blocks of a split, possibly joined from several datasets, into slots.
+
+    Prefetched blocks are at most `budget`. A single batch may need `spare` blocks, because it may cross a block border
+    in every lane; the pool has slots for both.
     """
 
     def __init__(
-        self, source: BlockSource[ResidentBlock], executor: Executor, on_finished: Callable[[DecodeStats], None]
+        self, split: Split, groups: Sequence[Group], times: LoaderTimes, buffers: Buffers, budget: int, spare: int
     ) -> None:
-        """Start without blocks; `executor` runs jobs, and `on_finished` receives the statistics of completed blocks."""
-        self._source = source
-        self._executor = executor
-        self._on_finished = on_finished
-        self._blocks: dict[BlockKey, ResidentBlock] = {}
-        # Blocks that are being completed before their memory is free.
-        self.pending_release: list[tuple[Future[list[DecodeStats]], ResidentBlock]] = []
-        self.has_evicted = False  # whether a prefetched block was evicted, and so must be loaded again
+        """Open the readers of all outputs; take the pool of slots and cached tables from `buffers`, or create them."""
+        self.split = split
+        self.groups = list(groups)
+        self._times = times
+        self._buffers = buffers
+        self._budget = budget
+        self._matrices = [group for group in groups if not group.is_packed and not group.stores_cells]
+        self._readers = {(joined, g): joined.block_reader(g.name) for joined in split.joined for g in self._matrices}
+        self._packed = [group for group in groups if group.is_packed]
+        self._scalars = [output for group in self._packed for output in group.outputs]
+        self._is_small = len(split) * sum(output.row_bytes for output in self._scalars) <= _SMALL_BYTES
+        self._cells = [group for group in groups if group.stores_cells]
+        self._media = {(joined, g): joined.media(g.name) for joined in split.joined for g in self._cells}
+        names = tuple(output.name for output in self._scalars)
+        self._tables = buffers.take(SmallTables, names, lambda: SmallTables(names))
+        shape = (tuple(groups), max(1, min(split.layout.blocks(split.name), max(budget, spare))))
+        self._pool = buffers.take(SlotPool, shape, lambda: SlotPool(*shape, split.layout.block_rows))
+        self._held_blocks = 0
 
-    def __getitem__(self, key: BlockKey) -> ResidentBlock:
-        return self._blocks[key]
+    def load(self, schedule: Schedule, block_position: int, need: Need) -> FileBlock | None:
+        """Return a block in a free slot, without starting its jobs; None without a free slot, unless needed now."""
+        if need == Need.PREFETCH and self._held_blocks >= self._budget:
+            return None
+        if not self._pool.free:
+            if need < Need.NOW:
+                return None
+            self._pool.grow()
+        self._held_blocks += 1
+        slot, number = self._pool.free.pop(), int(schedule.blocks.order[block_position])
+        block = FileBlock(self, number, slot, *self._pool.memory(slot))
+        split, within = self.split.locate_block(number)
+        block.media = {g: StoredMedia(self._media[split, g], split.block(g.name, within)) for g in self._cells}
+        block.read_jobs = self._make_read_jobs(block)
+        self._times.blocks += len(block.read_jobs) + len(block.media)
 
-    def idle(self, busy: Collection[BlockKey]) -> list[BlockKey]:
-        """Return the keys of the blocks that are not in `busy`."""
-        return [key for key in self._blocks if key not in busy]
+        def set_order() -> None:
+            block.order = schedule.blocks.row_order(number)
 
-    def load(self, schedule: Schedule, key: BlockKey, need: Need = Need.PREFETCH) -> bool:
-        """Start loading a block unless it is resident; return whether it is, False if memory is short."""
-        if key not in self._blocks:
-            block = self._source.load(schedule, key[1], need)
-            if block is None:
-                return False
-            self._blocks[key] = block
-            block.begin(self._executor.submit)
-        return True
+        block.jobs = [set_order]
+        return block
 
-    def hold(self, schedule: Schedule, keys: Sequence[BlockKey], busy: Collection[BlockKey], need: Need) -> bool:
-        """Start loading blocks, evicting blocks not in `busy` to make room; return False if memory is still short."""
-        for key in keys:
-            while not self.load(schedule, key, need):
-                evicted = next((resident for resident in self._blocks if resident not in busy), None)
-                if evicted is None:
-                    return False
-                self.has_evicted = True
-                self.release([evicted])
-                self.release_finished()
-        return True
-
-    def release(self, keys: Iterable[BlockKey]) -> None:
-        """Release blocks; their memory is free now, or after a thread has decoded missing rows that a cache needs."""
-        for key in keys:
-            block = self._blocks.pop(key)
-            block.stop()
-            unfinished = [rows for rows in block.media.values() if rows.is_unfinished]
-            if unfinished:
-                self.pending_release.append((self._executor.submit(_finish, unfinished), block))
-            else:
-                self._discard(block)
-
-    def release_finished(self, *, wait: bool = False) -> None:
-        """Free the memory of released blocks that threads have completed; with `wait`, wait for all released blocks."""
-        pending_release, self.pending_release = self.pending_release, []
-        for future, block in pending_release:
-            if wait or future.done():
-                for decoded in future.result():
-                    self._on_finished(decoded)
-                self._discard(block)
-            else:
-                self.pending_release.append((future, block))
-
-    def finish(self, *, is_complete: bool) -> None:
-        """Wait for pending releases at the end of an iteration; if the last epoch `is_complete`, release all blocks."""
-        if is_complete:
-            self.release(list(self._blocks))
-        self.release_finished(wait=True)
-
-    def stop(self) -> None:
-        """Stop the jobs of all blocks, so that no thread waits for a block."""
-        for block in self._blocks.values():
-            block.stop()
+    def release(self, block: FileBlock) -> None:
+        self._held_blocks -= 1
+        self._pool.free.append(block.slot)
 
     def close(self) -> None:
-        """Close the media of all blocks; no thread may use a block."""
-        for block in [*self._blocks.values(), *(block for _, block in self.pending_release)]:
-            _close(block)
-        self._blocks.clear()
-        self.pending_release.clear()
+        self._pool.clear()
+        self._buffers.put_back((tuple(self.groups), self._pool.slots), self._pool)
+        self._buffers.put_back(self._tables.names, self._tables)
 
-    def _discard(self, block: ResidentBlock) -> None:
-        _close(block)
-        self._source.release(block)
+    def run(self, number: int, job: Callable[[], None]) -> None:
+        """Run a job of the block `number`, and add its seconds to `times`; a note on an error has the row numbers."""
+        began = time.perf_counter()
+        try:
+            job()
+        except Exception as error:
+            rows = self.split.layout.block_range(self.split.name, number)
+            if not hasattr(error, "__notes__"):  # several blocks may wait for the same table and raise its error
+                error.add_note(f'while rows {rows.start:,} to {rows.stop - 1:,} of "{self.split.name}" were read')
+            raise
+        self._times.reading += time.perf_counter() - began
+
+    def _make_read_jobs(self, block: FileBlock) -> dict[tuple[Group, ...], Callable[[], None]]:
+        """Return the functions that fill the slot of a block, by the groups that each reads; they may run at once."""
+        rows = slice(block.first, block.first + self.split.layout.block_rows)
+        targets = {group: array[rows] for group, array in block.arrays.items()}
+        number = block.number
+        calls: dict[tuple[Group, ...], Callable[[], None]] = {
+            (group,): functools.partial(self._read_matrix, group, number, targets[group]) for group in self._matrices
+        }
+        if self._packed:
+            calls[tuple(self._packed)] = functools.partial(self._read_scalars, number, targets)
+        return calls
+
+    def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
+        """Read a block of the output of `group` into the first rows of `target`."""
+        split, number = self.split.locate_block(block)
+        reader = self._readers[split, group]
+        rows = read_block(reader, split.block(group.name, number), target[: reader.block_rows])
+        if not np.may_share_memory(rows, target):
+            target[: len(rows)] = rows
+
+    def _read_scalars(self, block: int, targets: dict[Group, np.ndarray]) -> None:
+        """Read a block of all scalar outputs into `targets` by group; if the split is small, through cached tables."""
+        split, number = self.split.locate_block(block)
+        layout, names = split.layout, self._tables.names
+        rows = table_rows = layout.block_range(split.name, number)
+        if self._is_small:
+            part = number // layout.part_blocks
+            table_rows = layout.part_range(split.name, part)
+            columns = self._tables.get((split, part), lambda: split.read(names, table_rows.start, table_rows.stop))
+            # Raises an error if the dataset was removed or rewritten meanwhile; for remote stores, once per table.
+            if split.is_local or rows.start == table_rows.start:
+                split.dataset.files.check_size(split.block(names[0], number).file)
+        else:
+            # `Split.read` would copy the columns once more.
+            table = read_table(split.dataset.files.folder, split.block(names[0], number), self._scalars)
+            columns = {output.name: column_array(table, output) for output in self._scalars}
+        for group in self._packed:
+            for column_index, output in enumerate(group.outputs):
+                column = columns[output.name][rows.start - table_rows.start : rows.stop - table_rows.start]
+                targets[group][: len(column), column_index] = column
 
 
-def _close(block: ResidentBlock) -> None:
-    for rows in block.media.values():
-        rows.close()
+class SlotPool:
+    """Memory for `slots` blocks: one array per group, except for media that are decoded for every window.
+
+    `free` is the list of unused slots.
+    """
+
+    def __init__(self, groups: Sequence[Group], slots: int, block_rows: int) -> None:
+        """Allocate `slots` slots of `block_rows` rows, all free."""
+        self.slots = slots
+        self._groups = groups
+        self._block_rows = block_rows
+        self._slabs: list[dict[Group, np.ndarray]] = []
+        self._slot_locations: list[tuple[int, int]] = []  # slab and first row of each slot
+        self.free: list[int] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Mark every slot as free, and discard the slots that `grow` added."""
+        del self._slabs[1:], self._slot_locations[self.slots :]
+        if not self._slabs:
+            self._add(self.slots)
+        self.free = list(range(self.slots))[::-1]
+
+    def grow(self) -> None:
+        """Double the number of slots: one batch may touch more blocks than the pool was created for."""
+        slot_count = len(self._slot_locations)
+        self._add(slot_count)
+        self.free += range(slot_count, 2 * slot_count)
+
+    def memory(self, slot: int) -> tuple[dict[Group, np.ndarray], int]:
+        """Return the arrays that contain a slot, and the index of its first row."""
+        slab, first = self._slot_locations[slot]
+        return self._slabs[slab], first
+
+    def _add(self, slots: int) -> None:
+        rows = slots * self._block_rows
+        self._slabs.append({g: g.empty(rows) for g in self._groups if g.is_cached or not g.stores_cells})
+        self._slot_locations += [(len(self._slabs) - 1, slot * self._block_rows) for slot in range(slots)]
 
 
-def _finish(unfinished: Sequence[MediaRows]) -> list[DecodeStats]:
-    return [rows.finish() for rows in unfinished]
+class SmallTables:
+    """Scalars of complete tables, cached from epoch to epoch: opening a table takes longer than reading a block.
+
+    `names` are the outputs that are cached. `Buffers` reuses the cache for the same names.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._parts: dict[Hashable, Future[dict[str, np.ndarray]]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, part: Hashable, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Return the scalars of a part, from the cache or from `read`; threads that wait for `read` share its error."""
+        with self._lock:
+            existing = self._parts.get(part)
+            future = self._parts[part] = existing or Future()
+        if existing is None:
+            try:
+                future.set_result(read())
+            except BaseException as error:
+                with self._lock:
+                    del self._parts[part]  # later calls try again
+                future.set_exception(error)
+        return future.result()

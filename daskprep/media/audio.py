@@ -191,9 +191,8 @@ class AudioRecipe:
         """Number of columns of the result."""
         bins = self.nfft // 2 + 1
         if self.is_librosa:
-            return int(
-                self.librosa_option("n_mels") if self.type == "mel" else dict(self.librosa_options).get("n_mfcc", 20)
-            )
+            bands = dict(self.librosa_options).get("n_mfcc", 20)
+            return int(self.librosa_option("n_mels") if self.type == "mel" else bands)
         return {"raw": 1, "stft_phase": 2 * bins, "fbank": self.num_filter_bands}.get(self.type, bins)
 
     @property

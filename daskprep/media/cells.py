@@ -78,9 +78,8 @@ def convert_media_column(
     unreadable cell. `convert_media_objects` returns unreadable cells instead.
     """
     if isinstance(column, pa.ChunkedArray):
-        return pa.concat_arrays(
-            [pa.nulls(0, CELL_TYPE), *(convert_media_column(chunk, kind, rate) for chunk in column.chunks)]
-        )
+        chunks = [convert_media_column(chunk, kind, rate) for chunk in column.chunks]
+        return pa.concat_arrays([pa.nulls(0, CELL_TYPE), *chunks])
     if isinstance(column, pa.Array):
         return _encode_ambiguous(_convert_arrow(column, kind, rate), kind, rate)
     return _encode_ambiguous(_convert_or_raise(column, kind), kind, rate)
@@ -184,9 +183,8 @@ def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.St
         pt.is_floating(data_type) and column.is_null(nan_is_null=True).true_count == len(column)
     ):
         return pa.nulls(len(column), CELL_TYPE)
-    remedy = ""
-    if _is_list_type(data_type):
-        remedy = "; lists have no image shape: use a pandas column of NumPy arrays"
+    is_list = _is_list_type(data_type)
+    remedy = "; lists have no image shape: use a pandas column of NumPy arrays" if is_list else ""
     raise ColumnError(
         f"a column of {data_type} holds no {kind} cells, only {_ACCEPTED_TYPES[kind]} can be read{remedy}"
     )
@@ -216,9 +214,8 @@ def _convert_structs(column: pa.StructArray, kind: MediaKind) -> pa.StructArray:
     if kind == "audio" and column.type.get_field_index("array") >= 0:
         return _convert_or_raise(_iterate_dicts(column), kind)
     rate = column.field("rate") if column.type == CELL_TYPE else None
-    return _build_cells(
-        _get_field(column, "path").cast(pa.string()), _get_field(column, "bytes").cast(pa.large_binary()), rate
-    )
+    path, data = _get_field(column, "path"), _get_field(column, "bytes")
+    return _build_cells(path.cast(pa.string()), data.cast(pa.large_binary()), rate)
 
 
 def _get_field(column: pa.StructArray, name: str) -> pa.Array:
@@ -284,11 +281,9 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
     if isinstance(data, bytes | bytearray | memoryview):
         return _CellContent(data=bytes(data))
     if samples is not None and data is None:
-        return (
-            _encode_as_wav(samples, cell.get("sampling_rate"), path)
-            if kind == "audio"
-            else _encode_pixels(samples, path)
-        )
+        if kind == "audio":
+            return _encode_as_wav(samples, cell.get("sampling_rate"), path)
+        return _encode_pixels(samples, path)
     if isinstance(path, str | os.PathLike) and data is None:
         return _CellContent(path=_check_utf8(os.fsdecode(path)))
     if data is not None or path is not None or (cell and not {"bytes", "path", "array"} & set(cell)):

@@ -80,10 +80,8 @@ def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
     decoded = _get_decoder(device).decode(files, target)
     with torch.cuda.stream(stream), torch.inference_mode():
         images = [None if image is None else torch.from_dlpack(image) for image in decoded]
-        fitted = [
-            None if image is None else fit(image, file.orientation, target)
-            for image, file in zip(images, files, strict=True)
-        ]
+        pairs = zip(images, files, strict=True)
+        fitted = [None if image is None else fit(image, file.orientation, target) for image, file in pairs]
         present = [image for image in fitted if image is not None]
         # One copy to the CPU rounds all images; it also waits for the GPU, before the decoded images are released.
         pixels = iter(torch.stack(present).round_().byte().cpu().numpy() if present else ())
@@ -239,7 +237,6 @@ def _current_device() -> torch.device:
 def _kept_pixels(length: int, target_length: int) -> np.ndarray:
     """Return `target_length` pixel indices of a side: the middle pixels, padded by repeating the outermost ones."""
     kept = min(length, target_length)
-    kept_pixels: np.ndarray = round((length - kept) / 2) + np.clip(
-        np.arange(target_length) - (target_length - kept) // 2, 0, kept - 1
-    )
+    indices = np.arange(target_length) - (target_length - kept) // 2
+    kept_pixels: np.ndarray = round((length - kept) / 2) + np.clip(indices, 0, kept - 1)
     return kept_pixels

@@ -267,9 +267,8 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
             _check_end(file, data)
             scale = min(file.width // min_size[0], file.height // min_size[1])
             divisor = next((divisor for divisor in (8, 4, 2) if scale >= divisor), 1)  # the same choice as `draft`
-            image = pixels.image_from_array(
-                _decode_with_opencv(data, divisor, target_size, grey=grey or file.mode == "L")
-            )
+            decoded = _decode_with_opencv(data, divisor, target_size, grey=grey or file.mode == "L")
+            image = pixels.image_from_array(decoded)
             image.info.update(file.info)
             return image
         file.draft("L" if grey else None, min_size)  # chooses a scale with at least `min_size`
@@ -290,10 +289,7 @@ def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int,
     if decoded is None:
         raise MediaError("it is broken or cut short.")
     if target_size is not None:
-        kernel_x, kernel_y = (
-            _smoothing_kernel(source_length, length)
-            for source_length, length in zip(decoded.shape[1::-1], target_size, strict=True)
-        )
+        kernel_x, kernel_y = map(_smoothing_kernel, decoded.shape[1::-1], target_size)
         if max(len(kernel_x), len(kernel_y)) > 1:
             decoded = cv2.sepFilter2D(decoded, -1, kernel_x, kernel_y)
         decoded = cv2.resize(decoded, target_size, interpolation=cv2.INTER_LINEAR)

@@ -237,10 +237,8 @@ def _explain_cell_error(error: BaseException) -> str | None:
     File systems raise different exceptions without a common base class.
     """
     cause = error.__cause__
-    is_network_error = isinstance(cause, TimeoutError | ConnectionError) or type(cause).__module__.startswith(
-        "aiohttp."
-    )
-    if cause is not None and is_network_error:
+    is_from_aiohttp = type(cause).__module__.startswith("aiohttp.")
+    if cause is not None and (is_from_aiohttp or isinstance(cause, TimeoutError | ConnectionError)):
         # fsspec raises FileNotFoundError for every network error of a web server.
         return _explain_cell_error(cause)
     status = getattr(error, "status", None)

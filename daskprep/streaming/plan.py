@@ -164,9 +164,8 @@ def fingerprint_source(source: Source, features: Mapping[str, Feature]) -> str |
         present = set(source.columns)
         sample = source.sample([name for name in source_columns(features) if name in present], _FINGERPRINT_ROWS)
         # Arrow formats all types, in bounded time; Python objects cannot represent the range of Arrow's timestamps.
-        facts = [
-            column.to_string(window=_FINGERPRINT_ROWS, container_window=_FINGERPRINT_ROWS) for column in sample.columns
-        ]
+        limits = {"window": _FINGERPRINT_ROWS, "container_window": _FINGERPRINT_ROWS}
+        facts = [column.to_string(**limits) for column in sample.columns]
     elif isinstance(raw, ComposedSource):
         facts = {name: fingerprint_source(member, features) for name, member in raw.sources.items()}
         if not any(facts.values()):
@@ -214,12 +213,10 @@ def plan_stream(
     border_features = {name: feature for name, feature in outputs.items() if feature.imputer is not None}
     # Tasks do not need the learned state of other features, which would be sent to the workers.
     needed_features = {**assignment.dropping, **border_features}
-    assignment = dataclasses.replace(
-        assignment, features=needed_features, learned={name: learned[name] for name in needed_features}
-    )
-    contexts, partition_counts = assignment.count_partitions(
-        reader, assignment.make_contexts(reader, outputs), border_features
-    )
+    needed_state = {name: learned[name] for name in needed_features}
+    assignment = dataclasses.replace(assignment, features=needed_features, learned=needed_state)
+    contexts = assignment.make_contexts(reader, outputs)
+    contexts, partition_counts = assignment.count_partitions(reader, contexts, border_features)
     rows = [part.rows for part in partition_counts]
     plan = StreamPlan(
         assignment.dropping,

@@ -31,7 +31,6 @@ from daskprep.loader.pipeline import Epoch, Pipeline, Settings
 from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
 from daskprep.passes.fitting import with_base_folders
 from daskprep.sources import Source
-from daskprep.streaming.order import StreamOrder, check_window
 from daskprep.streaming.plan import (
     StreamContents,
     digest_stream,
@@ -39,7 +38,7 @@ from daskprep.streaming.plan import (
     plan_stream,
     select_stream_outputs,
 )
-from daskprep.streaming.windows import StreamTimes, WindowBlocks
+from daskprep.streaming.windows import StreamOrder, StreamTimes, WindowBlocks, check_window
 from daskprep.writing.memory import parse_bytes
 from daskprep.writing.placement import SPLITS
 from daskprep.writing.recipe import Recipe
@@ -127,9 +126,8 @@ class Stream(BatchIterator):
         self._contents = contents = StreamContents(recipe, source, split, tuple(names), decode_on, self.row_ids)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
         expanders = make_expanders(recipe.features, contents.learned, shapes if self.expand else ())
-        self._builder = BatchBuilder(
-            contents.names, self.seed, check_augment(shared.augment, shapes, contents.learned), expanders, batch_format
-        )
+        augment = check_augment(shared.augment, shapes, contents.learned)
+        self._builder = BatchBuilder(contents.names, self.seed, augment, expanders, batch_format)
         # With numbers of rows, the plan reads few columns, or none.
         planning_workers: partitions.Workers = workers if source.row_counts is None else "threads"
         with partitions.use_client(client), partitions.on_workers(planning_workers, source):

@@ -140,11 +140,8 @@ def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., 
     if function is not None:
         record, declared_version = as_source(rows).record, spec.get("version")
         # A change of the function cannot be detected: without a version, each run writes its rows.
-        version = (
-            None
-            if record is None or declared_version is None
-            else f"{declared_version}, {_digest(json.dumps(record, default=str))}"
-        )
+        is_versioned = record is not None and declared_version is not None
+        version = f"{declared_version}, {_digest(json.dumps(record, default=str))}" if is_versioned else None
         rows = prepared(rows, function)
     preprocessor = spec["preprocessor"]
     is_fitted = isinstance(preprocessor, str) and preprocessor.endswith(".json")

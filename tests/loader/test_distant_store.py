@@ -65,7 +65,7 @@ def test_an_epoch_of_a_distant_dataset_gives_every_row_in_few_requests(
 ) -> None:
     store, options = slow
     monkeypatch.setattr(reading, "_REQUEST_BYTES", 1_000)
-    monkeypatch.setattr("daskprep.loader.files._SMALL_BYTES", 0)
+    monkeypatch.setattr("daskprep.loader.source._SMALL_BYTES", 0)
     rng = np.random.default_rng(0)
     vectors = [" ".join(map(str, row)) for row in rng.integers(0, 99, (ROWS, 20))]
     frame = pd.DataFrame({"price": rng.normal(size=ROWS), "vector": vectors})

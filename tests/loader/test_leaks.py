@@ -10,8 +10,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from daskprep.loader import pipeline
-from daskprep.loader.files import FileBlocks
 from daskprep.loader.groups import WindowArrays
+from daskprep.loader.source import FileBlocks
 
 
 def held():

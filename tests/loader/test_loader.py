@@ -14,8 +14,8 @@ import torch
 import daskprep as dp
 from daskprep.errors import CorruptDatasetError
 from daskprep.loader import pipeline
-from daskprep.loader.files import FileBlocks, SmallTables
 from daskprep.loader.pipeline import Pipeline
+from daskprep.loader.source import FileBlocks, SmallTables
 from daskprep.storage import reading
 
 
@@ -205,7 +205,7 @@ def test_scalars_of_a_small_split_are_read_once(train, monkeypatch):
     kept = train.loader(48, row_ids=True)
     epochs = [list(kept), list(kept)]
     assert len(reads) == train.layout.parts("train")
-    monkeypatch.setattr("daskprep.loader.files._SMALL_BYTES", 0)
+    monkeypatch.setattr("daskprep.loader.source._SMALL_BYTES", 0)
     reads.clear()
     anew = train.loader(48, row_ids=True)
     for found in epochs:

@@ -24,11 +24,10 @@ from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError, MediaError
 from daskprep.loader import RandomCrop
 from daskprep.loader.cached import CachedBlocks, CachedMedia, CachePolicy
-from daskprep.loader.files import FileBlocks, LoaderTimes, SlotPool
 from daskprep.loader.groups import Buffers, group_outputs
 from daskprep.loader.media import Medium, StoredMedia
 from daskprep.loader.order import EpochBlocks, Schedule
-from daskprep.loader.source import Need
+from daskprep.loader.source import FileBlocks, LoaderTimes, Need, SlotPool
 from daskprep.media.audio import encode_wav
 from daskprep.media.decoding import AudioDecoder, ImageDecoder
 from daskprep.media.pixels import encode_png

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from daskprep.errors import ConfigError
 from daskprep.loader.order import Schedule
-from daskprep.streaming.order import StreamOrder, check_window, compute_rank_share
+from daskprep.streaming.windows import StreamOrder, check_window, compute_rank_share
 
 
 def windows_of(sizes, rows, epoch=1, *, shuffle=True):
