@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from daskprep.balance import Balance, balance_from_dict
-from daskprep.display.words import quote
+from daskprep.display import quote
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, USER_KINDS, Feature
 from daskprep.features.base import validate

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from daskprep.display.tables import EstimatorCard
+from daskprep.display import EstimatorCard
 from daskprep.errors import ConfigError, did_you_mean, with_parameter_hints
 
 

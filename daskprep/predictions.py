@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
 from daskprep.balance import balanced_weights
-from daskprep.display.words import join_names
+from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import Binary
 from daskprep.features.base import class_count, cross_fit_folds, drops_missing, fills_with_one_value, rows_seen

@@ -9,8 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.display.tables import Description, Markup, Row, Table, bar_chart, range_chart
-from daskprep.display.words import format_count, format_share, format_value, quote, truncate
+from daskprep.display import (
+    Description,
+    Markup,
+    Row,
+    Table,
+    bar_chart,
+    format_count,
+    format_share,
+    format_value,
+    quote,
+    range_chart,
+    truncate,
+)
 from daskprep.features import Feature, Learned
 from daskprep.features.base import drops_missing, fills_with_one_value, keeps_missing, rows_seen
 from daskprep.features.binary import LearnedBinary

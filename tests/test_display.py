@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.display import tables, words
+from daskprep import display
 
 
 @pytest.mark.parametrize(
@@ -17,46 +17,51 @@ from daskprep.display import tables, words
     [(0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (16_400_000, "16.4 MB"), (9e15, "9,000.0 TB")],
 )
 def test_bytes_come_in_the_unit_that_makes_a_short_number(amount, text):
-    assert words.format_bytes(amount) == text
+    assert display.format_bytes(amount) == text
 
 
 def test_an_amount_has_its_noun():
-    assert [words.format_count(n, "process", "processes") for n in (1, 2_000)] == ["1 process", "2,000 processes"]
+    assert [display.format_count(n, "process", "processes") for n in (1, 2_000)] == ["1 process", "2,000 processes"]
 
 
 def test_what_is_there_is_never_called_nothing_nor_what_is_not_all_everything():
-    assert [words.format_share(part, 10**6) for part in (0, 1, 999_999, 10**6)] == ["0 %", "<0.1 %", "99.9 %", "100 %"]
+    assert [display.format_share(part, 10**6) for part in (0, 1, 999_999, 10**6)] == [
+        "0 %",
+        "<0.1 %",
+        "99.9 %",
+        "100 %",
+    ]
 
 
 def test_names_are_listed_up_to_a_number_and_the_others_counted():
-    assert words.join_names(["a", "b"], 2) == "a, b"
-    assert words.join_names(["a\n", "b", "c"], 2) == r"a\n, b, and 1 more"
+    assert display.join_names(["a", "b"], 2) == "a, b"
+    assert display.join_names(["a\n", "b", "c"], 2) == r"a\n, b, and 1 more"
 
 
 def test_a_row_of_one_cell_is_as_wide_as_the_table():
     rows = [("split", "rows"), ("train", "7"), ("and a great many more",)]
-    assert tables.align_columns(rows) == ["split  rows", "train  7", "and a great many more"]
-    table = tables.Table(("split", "rows"), [(f"s{i}", "7") for i in range(203)], tuple, "split")
+    assert display.align_columns(rows) == ["split  rows", "train  7", "and a great many more"]
+    table = display.Table(("split", "rows"), [(f"s{i}", "7") for i in range(203)], tuple, "split")
     assert table.html().count("colspan") == 1
     assert '<td colspan="2"' in table.html()
     assert "and 3 more splits" in table.html()
 
 
 def test_lines_above_a_table_are_escaped_and_stand_below_each_other():
-    html = tables.Description(["1 < 2", "3"], []).html()
+    html = display.Description(["1 < 2", "3"], []).html()
     assert "<div>1 &lt; 2</div></div><div>3</div>" in html
-    assert isinstance(html, tables.Markup)
+    assert isinstance(html, display.Markup)
 
 
 def test_numbers_of_a_card_are_aligned_to_the_right():
     rows = [("a", "1,002", "1 row"), ("b", "", "2"), ("c", "<0.1 %", "3")]
-    html = tables.Table(("name", "number", "mixed"), rows, tuple, "row").html()
+    html = display.Table(("name", "number", "mixed"), rows, tuple, "row").html()
     sides = re.findall(r"text-align:(left|right)", html)
     assert sides == ["left", "right", "left"] * 4
 
 
 def test_long_texts_of_a_card_wrap_and_short_ones_do_not():
-    html = tables.Table(("name", "why"), [("a b", "word " * 20)], tuple, "row").html()
+    html = display.Table(("name", "why"), [("a b", "word " * 20)], tuple, "row").html()
     assert html.count("white-space:nowrap") == 3
     assert "min-width:9em" in html
     assert html.count("white-space:normal") == 1
@@ -64,13 +69,13 @@ def test_long_texts_of_a_card_wrap_and_short_ones_do_not():
 
 
 def test_bars_are_as_high_as_their_counts():
-    assert re.findall(r' height="([0-9.]+)"', tables.bar_chart([4, 2, 0])) == ["18.0", "9.0", "0.0"]
-    assert tables.bar_chart([]) == tables.bar_chart([0, 0]) == ""
+    assert re.findall(r' height="([0-9.]+)"', display.bar_chart([4, 2, 0])) == ["18.0", "9.0", "0.0"]
+    assert display.bar_chart([]) == display.bar_chart([0, 0]) == ""
 
 
 @pytest.mark.parametrize("low", [-1e308, 0.0, 5e-324])
 def test_a_box_stays_within_its_line(low):
-    drawn = tables.range_chart(low, 1.0, 1.7e308, 1.7e308)
+    drawn = display.range_chart(low, 1.0, 1.7e308, 1.7e308)
     places = [float(one) for one in re.findall(r' (?:x|width)="([^"]+)"', drawn)]
     assert min(places) >= 0
     assert max(places) <= 72
@@ -91,7 +96,7 @@ def test_a_box_stays_within_its_line(low):
     ],
 )
 def test_values_are_written_as_people_write_them(value, text):
-    assert words.format_value(value, 10) == text
+    assert display.format_value(value, 10) == text
 
 
 def test_small_numbers_are_not_shown_as_zero(tmp_path):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskprep.display.words import escape_unprintable, format_count
+from daskprep.display import escape_unprintable, format_count
 
 if TYPE_CHECKING:
     from daskprep.dataset import Dataset
-    from daskprep.display.tables import Description
+    from daskprep.display import Description
 
 _RESUME_NOTE = "finished work is kept: run the same command again to resume"
 # Messages of the package mention parameters of functions, which are replaced by options of the command line. Parameters

@@ -11,7 +11,7 @@ import click
 
 import daskprep as dp
 from daskprep.cli.console import show_write_result
-from daskprep.display.words import escape_unprintable
+from daskprep.display import escape_unprintable
 
 _ROWS = 600
 _CITIES = ["Oslo", "Rome", "Lagos", "Lima", "Hanoi"]

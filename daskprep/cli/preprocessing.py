@@ -15,7 +15,7 @@ import click
 import daskprep as dp
 from daskprep.cli import options
 from daskprep.cli.console import format_line, print_message, resumable, show, show_write_result
-from daskprep.display.words import format_bytes, format_count
+from daskprep.display import format_bytes, format_count
 from daskprep.errors import ColumnError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 import daskprep as dp
 from daskprep.cli import options
 from daskprep.cli.console import resumable
-from daskprep.display.words import escape_unprintable, format_count
+from daskprep.display import escape_unprintable, format_count
 from daskprep.errors import ConfigError, CorruptDatasetError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display.words import format_count, format_share, quote
+from daskprep.display import format_count, format_share, quote
 from daskprep.errors import ConfigError
 from daskprep.features import Audio, Date, Feature, Image, Sequence, Set
 from daskprep.features.tokens import rows_with_repeats

@@ -13,8 +13,7 @@ import pyarrow as pa
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess, skip, suggest_size
 from daskprep.column_types.rules import guess_feature, guess_target
-from daskprep.display.tables import Description, Table
-from daskprep.display.words import format_count, format_share, truncate
+from daskprep.display import Description, Table, format_count, format_share, truncate
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
 from daskprep.features import Binary, Category, Feature, Number, TargetEncoding
 from daskprep.features.notation import guess_and_parse

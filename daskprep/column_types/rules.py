@@ -32,7 +32,7 @@ from daskprep.column_types.guess import (
     quote_value,
     skip,
 )
-from daskprep.display.words import YEARS, format_count, format_share
+from daskprep.display import YEARS, format_count, format_share
 from daskprep.errors import ColumnError
 from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
 from daskprep.features.binary import LearnedBinary

@@ -20,8 +20,7 @@ from daskprep.dataset.cache import BlockCache, MediaBlocks
 from daskprep.dataset.describing import describe_dataset, describe_rows
 from daskprep.dataset.split import RowSelection, Split
 from daskprep.dataset.stored import Damage, StoredDataset, find_damage, raise_damage
-from daskprep.display.tables import Description
-from daskprep.display.words import escape_unprintable, format_bytes, format_count
+from daskprep.display import Description, escape_unprintable, format_bytes, format_count
 from daskprep.errors import (
     ConfigError,
     CorruptDatasetError,

@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.display.tables import Description, Row, Table
-from daskprep.display.words import escape_unprintable, format_bytes, format_count, format_value, truncate
+from daskprep.display import (
+    Description,
+    Row,
+    Table,
+    escape_unprintable,
+    format_bytes,
+    format_count,
+    format_value,
+    truncate,
+)
 from daskprep.errors import DaskprepError
 from daskprep.features.base import all_outputs, fills_with_one_value
 from daskprep.features.checking import encode_fill_value

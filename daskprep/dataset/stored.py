@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprep.display.words import format_count
+from daskprep.display import format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import decode_arrays

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from daskprep.display.words import join_names
+from daskprep.display import join_names
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import (
     Bounds,

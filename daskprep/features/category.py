@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display.words import join_names
+from daskprep.display import join_names
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Bounds, Tensor, drops_missing
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display.words import format_count
+from daskprep.display import format_count
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import (
     Bounds,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from daskprep.display.tables import EstimatorCard
+from daskprep.display import EstimatorCard
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage.tables import arrow_column
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from sklearn.base import BaseEstimator, clone
 
-from daskprep.display.words import join_names
+from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, USER_KINDS, Category, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, keeps_missing, validate

@@ -13,7 +13,7 @@ import torch
 import torch.distributed
 from torch.utils.data import IterableDataset, Sampler
 
-from daskprep.display.words import format_count, join_names
+from daskprep.display import format_count, join_names
 from daskprep.errors import ConfigError, FormatVersionError
 from daskprep.loader.batches import BatchBuilder
 from daskprep.loader.device import DeviceTransfer, as_device

@@ -14,8 +14,7 @@ from torch.utils.data import get_worker_info
 
 from daskprep.balance import Balance
 from daskprep.dataset import Split
-from daskprep.display.tables import settings_card
-from daskprep.display.words import escape_unprintable, format_count
+from daskprep.display import escape_unprintable, format_count, settings_card
 from daskprep.errors import ConfigError, CorruptDatasetError, warn
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (

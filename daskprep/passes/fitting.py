@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from daskprep.display.words import join_names
+from daskprep.display import join_names
 from daskprep.errors import ColumnError, did_you_mean, warn
 from daskprep.features.base import Contract, Learned, MediaContract, kind_with_article, rows_seen
 from daskprep.features.checking import column_error_context

@@ -11,8 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from daskprep.display.tables import Markup, element, join
-from daskprep.display.words import YEARS, format_count, format_number, format_share
+from daskprep.display import YEARS, Markup, element, format_count, format_number, format_share, join
 from daskprep.summaries import Quantiles
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep.dataset import Dataset
-from daskprep.display.words import format_share
+from daskprep.display import format_share
 from daskprep.features import Feature, Learned
 from daskprep.features.base import cross_fit_folds, drops_missing, rows_seen
 from daskprep.features.date_text import MICROS_PER_SECOND, SECONDS_PER_DAY

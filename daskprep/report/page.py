@@ -17,8 +17,18 @@ import numpy as np
 
 from daskprep.dataset import Dataset, Split
 from daskprep.dataset.describing import read_first_rows
-from daskprep.display.tables import Markup, Table, bar_chart, element, join
-from daskprep.display.words import format_bytes, format_count, format_share, join_names, truncate
+from daskprep.display import (
+    Markup,
+    Table,
+    bar_chart,
+    element,
+    format_bytes,
+    format_count,
+    format_share,
+    join,
+    join_names,
+    truncate,
+)
 from daskprep.errors import ConfigError, with_attribute_hints
 from daskprep.features import Learned
 from daskprep.report.charts import Bars, Chart, Histogram, draw, draw_bar, draw_legend, draw_table

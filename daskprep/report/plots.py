@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskprep.dataset import Dataset
-from daskprep.display.words import format_share, truncate
+from daskprep.display import format_share, truncate
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.report.charts import Band, Bars, Chart, Histogram, Pictures, TableChart, nice_ticks
 from daskprep.report.reporters import choose_reporter, gather, list_columns

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.dataset import Dataset, Split
-from daskprep.display.words import format_count, format_number, truncate
+from daskprep.display import format_count, format_number, truncate
 from daskprep.features.base import SemanticType
 from daskprep.features.binary import Binary, LearnedBinary
 from daskprep.media.decoding import Failure

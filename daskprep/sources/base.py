@@ -19,7 +19,7 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from daskprep.display.words import join_names
+from daskprep.display import join_names
 from daskprep.errors import ColumnError, MissingColumnError, did_you_mean, is_valid_utf8
 from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import narrow_table

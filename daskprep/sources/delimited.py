@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from daskprep.display.words import join_names
+from daskprep.display import join_names
 from daskprep.errors import ConfigError, RejectedValueError, is_valid_utf8
 from daskprep.kernels import only_where
 from daskprep.sources.base import FileFragment, check_names, split_evenly

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskprep import partitions
 from daskprep.balance import Balance
-from daskprep.display.words import format_count, join_names
+from daskprep.display import format_count, join_names
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.features import Feature
 from daskprep.features.arrays import empty_outputs

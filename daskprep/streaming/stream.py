@@ -12,8 +12,7 @@ from typing import Any, Literal, Unpack
 from torch.utils.data import get_worker_info
 
 from daskprep import partitions
-from daskprep.display.tables import settings_card
-from daskprep.display.words import format_count
+from daskprep.display import format_count, settings_card
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from daskprep.display.words import format_count
+from daskprep.display import format_count
 from daskprep.state import METADATA, state_files
 from daskprep.storage import Folder
 from daskprep.storage.manifest import FileEntry, Manifest

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskprep import partitions
-from daskprep.display.words import format_bytes
+from daskprep.display import format_bytes
 from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source
 from daskprep.sources.composed import combine_splits, get_splits

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from daskprep.display.words import truncate
+from daskprep.display import truncate
 from daskprep.errors import ConfigError
 from daskprep.media.pixels import encode_png
 from daskprep.report.page import STYLE

@@ -1,1 +1,0 @@
-"""Human-readable output: numbers and names as text, safe HTML, and tables."""
