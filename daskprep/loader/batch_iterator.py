@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset, Sampler
 from daskprep.display import format_count, join_names
 from daskprep.errors import ConfigError, FormatVersionError
 from daskprep.loader.batches import BatchBuilder
-from daskprep.loader.device import DeviceTransfer, as_device
+from daskprep.loader.device import as_device
 from daskprep.loader.media import Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline, RowTally, verify_tally
@@ -226,16 +226,14 @@ class BatchIterator(IterableDataset[Any]):
         self.epoch, self._rows_yielded = epoch, rows_yielded
         self._begun, self._current_iteration = False, None
 
-    def _iterate_pipeline(
-        self, pipeline: Pipeline, transfer: DeviceTransfer, builder: BatchBuilder, iteration: object
-    ) -> Iterator[Any]:
+    def _iterate_pipeline(self, pipeline: Pipeline, builder: BatchBuilder, iteration: object) -> Iterator[Any]:
         """Yield the batches of a pipeline, tally them for the audit, and advance the position.
 
-        The position advances only while `iteration` is the current one. `transfer` moves windows to the device.
+        The position advances only while `iteration` is the current one.
         """
         self._times = pipeline.times
         schedule, batches, tally, yielded = None, range(0), RowTally(), 0
-        for window, tensors in transfer.move_windows(pipeline):
+        for window, tensors in pipeline.transfer.move_windows(pipeline):
             if window.schedule is not schedule:
                 schedule, batches, tally, yielded = window.schedule, window.epoch, RowTally(), 0
             for batch, batch_tally in builder(window, tensors, schedule.blocks.epoch):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader.groups import Group
-from daskprep.loader.pipeline import Window
+
+if TYPE_CHECKING:
+    from daskprep.loader.pipeline import Window
 
 _DEVICES = ("cuda", "mps", "cpu")
 Tensors = dict[Group, torch.Tensor]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +31,7 @@ from daskprep.loader.device import DeviceTransfer, make_cuda_stream
 from daskprep.loader.groups import Buffers, Group, group_outputs
 from daskprep.loader.media import Medium
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
-from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition, check_options, documents_per_batch
-from daskprep.loader.packing import check_packing_state as check_packed
+from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition, check_options, check_packing_state
 from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource, FileBlocks, LoaderTimes
@@ -42,6 +42,7 @@ from daskprep.storage import Output
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
+_PACKED_STREAMS = 16  # default
 # Per stream. Encoded media are small, so that `AHEAD_BYTES` would read blocks long before their rows can be decoded.
 _MAX_CELL_BLOCKS = 2
 
@@ -131,7 +132,8 @@ class Loader(BatchIterator):
         check_count("cache_limit", cache_limit, 1)
         self.split = self.dataset = split
         self.shuffle = shared.shuffle and overfit_batches is None
-        self._read_batch_size = batch_size if pack is None else documents_per_batch(batch_size, streams)
+        # To pack, enough documents for every stream are read as one batch, even for small batches.
+        self._read_batch_size = batch_size if pack is None else math.lcm(batch_size, streams or _PACKED_STREAMS)
         self.streams = (streams or default_streams(self._read_batch_size)) if self.shuffle else 1
         if streams is None and self.streams > MAX_STREAMS:
             warn(
@@ -224,13 +226,12 @@ class Loader(BatchIterator):
 
     def _iterate_batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
         """Yield the batches with the numbers `batches` from a new pipeline, which is closed at the end."""
-        transfer = DeviceTransfer(self.device)
-        pipeline = self._make_pipeline(self._make_groups(), schedule, batches, transfer)
+        pipeline = self._make_pipeline(self._make_groups(), schedule, batches, DeviceTransfer(self.device))
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())
         builder = BatchBuilder(names, self.seed, self._augment, expand, self._batch_format)
         try:
-            yield from self._iterate_pipeline(pipeline, transfer, builder, schedule)
+            yield from self._iterate_pipeline(pipeline, builder, schedule)
         finally:
             pipeline.close()
 
@@ -266,17 +267,8 @@ class Loader(BatchIterator):
             ranks = -(-schedule.world_size // schedule.streams)
             sharer_index = schedule.rank % ranks * batches.step + batches.start % batches.step
             source = CachedBlocks(source, self.split, caches, self._buffers, sharer_index, ranks * batches.step)
-        return Pipeline(
-            source,
-            groups,
-            media,
-            [(schedule, batches)],
-            settings,
-            times=times,
-            make_array=transfer.make_array,
-            begin_thread=transfer.begin_thread,
-            buffers=self._buffers,
-        )
+        epochs = [(schedule, batches)]
+        return Pipeline(source, groups, media, epochs, settings, times=times, transfer=transfer, buffers=self._buffers)
 
     def _iterate_packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
         """Yield batches of packed rows; a worker process reads all rows and yields every `step`-th batch."""
@@ -403,7 +395,7 @@ class Loader(BatchIterator):
                 f'this is "{self.split.name}" of version {version} (digest {self._digest}). Rows would be skipped or '
                 "repeated: open the dataset that the state was saved for, or restart the epoch"
             )
-        check_packed(self._packer, state.get("packing"), self._make_schedule())
+        check_packing_state(self._packer, state.get("packing"), self._make_schedule())
         check_same_options(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})
         if state["sampling"] != self.state_dict()["sampling"]:
             raise ConfigError(

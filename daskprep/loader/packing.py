@@ -7,7 +7,6 @@ tokens are cut wherever a row is full, so that no token is lost or repeated.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ from daskprep.storage.reading import read_block
 from daskprep.storage.threads import map_in_threads
 
 _EXTRA_OUTPUTS = ("position_ids", "document_ids")
-_DEFAULT_STREAMS = 16
 _WINDOW_ROWS = 4_000_000
 _CHUNK_TOKENS = 1 << 18  # a chunk, its mask and its positions fit in a core's cache
 
@@ -259,11 +257,6 @@ class Packer:
         if state["rank"] == schedule.rank:
             return PackingPosition(state["read"], state["tokens"])
         return self.locate(schedule, batches)
-
-
-def documents_per_batch(batch_size: int, streams: int | None) -> int:
-    """Return the number of documents that are read as one batch: enough for every stream, even for small batches."""
-    return math.lcm(batch_size, streams or _DEFAULT_STREAMS)
 
 
 def check_options(options: SharedOptions, overfit_batches: int | None) -> None:

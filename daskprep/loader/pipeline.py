@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from daskprep.errors import CorruptDatasetError
+from daskprep.loader.device import DeviceTransfer
 from daskprep.loader.groups import Buffers, Group, WindowArrays
 from daskprep.loader.media import DecodeStats, MediaRows, Medium, Times
 from daskprep.loader.order import Schedule
@@ -205,8 +206,7 @@ class Pipeline:
     In memory are the current block of each stream, the prefetched blocks and a few windows. The iterating thread plans
     and submits tasks that read blocks, gather windows and decode rows. The threads of these tasks run from the first
     window until `close` or the end of the iteration, also after an error. No task waits for a task submitted later, so
-    that threads cannot deadlock. `times` is updated during the iteration. `make_array` returns an array for a number of
-    rows of a group, and each thread calls `begin_thread` when it starts.
+    that threads cannot deadlock. `times` is updated during the iteration. `transfer` allocates the arrays of windows.
     """
 
     def __init__(
@@ -218,8 +218,7 @@ class Pipeline:
         settings: Settings,
         *,
         times: Times,
-        make_array: Callable[[Group, int], np.ndarray] = Group.empty,
-        begin_thread: Callable[[], object] | None = None,
+        transfer: DeviceTransfer,
         buffers: Buffers | None = None,
     ) -> None:
         """Choose the sizes of windows, and take the memory for them from `buffers`; `epochs` must not be empty."""
@@ -228,7 +227,8 @@ class Pipeline:
         self.times = times
         self._media = list(media)
         self._buffers = buffers or Buffers()
-        self._begin_thread = begin_thread
+        self.transfer = transfer
+        self._begin_thread = transfer.begin_thread
         self._remaining_epochs = iter(epochs)
         self._epochs: dict[int, Epoch] = {}  # with windows that are in progress or not yet planned
         self._is_complete_epoch = True  # whether the last epoch includes its last batch
@@ -247,7 +247,7 @@ class Pipeline:
         self._shape = (tuple(groups), rows)
 
         def make_windows() -> WindowArrays:
-            return WindowArrays(lambda: {group: make_array(group, rows) for group in groups})
+            return WindowArrays(lambda: {group: transfer.make_array(group, rows) for group in groups})
 
         self._windows = self._buffers.take(WindowArrays, self._shape, make_windows)
         self._size = 1

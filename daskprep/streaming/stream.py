@@ -202,7 +202,7 @@ class Stream(BatchIterator):
         # When the interpreter exits, modules may be gone before an abandoned iterator is closed.
         getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
-        contents, transfer, times = self._contents, DeviceTransfer(self.device), StreamTimes()
+        contents, times = self._contents, StreamTimes()
         groups = contents.groups
         decoders = {group: contents.decoder(group.name) for group in groups if group.stores_cells}
         threads = self.threads or Settings.threads_to_decode(decoders.values())
@@ -215,28 +215,14 @@ class Stream(BatchIterator):
             cleanup.callback(executor.close)
             if job.digest is None and executor.is_distributed and self._resolve_ranks()[1] > 1:
                 self._warn_unshared()
-            source = WindowBlocks(
-                executor,
-                self._plan.contexts,
-                groups,
-                row_bytes=contents.row_bytes,
-                window_bytes=self.window_bytes,
-                times=times,
-            )
+            contexts, row_bytes = self._plan.contexts, contents.row_bytes
+            source = WindowBlocks(executor, contexts, groups, row_bytes, self.window_bytes, times)
             media = [Medium(group, decoder) for group, decoder in decoders.items()]
             settings = Settings(0, threads, decodes=bool(media), single_block_windows=True)
-            pipeline = Pipeline(
-                source,
-                groups,
-                media,
-                self._epochs(epoch, stop, rows_before),
-                settings,
-                times=times,
-                make_array=transfer.make_array,
-                begin_thread=transfer.begin_thread,
-            )
+            epochs, transfer = self._epochs(epoch, stop, rows_before), DeviceTransfer(self.device)
+            pipeline = Pipeline(source, groups, media, epochs, settings, times=times, transfer=transfer)
             cleanup.callback(pipeline.close)
-            yield from self._iterate_pipeline(pipeline, transfer, self._builder, iteration)
+            yield from self._iterate_pipeline(pipeline, self._builder, iteration)
         finally:
             # A forked process has none of these threads, and when Python exits, they no longer respond.
             if getpid() == process and not is_finalizing():

@@ -294,7 +294,6 @@ class WindowBlocks:
         executor: PartitionExecutor,
         contexts: Sequence[PartitionContext],
         groups: Sequence[Group],
-        *,
         row_bytes: int,
         window_bytes: int,
         times: StreamTimes,

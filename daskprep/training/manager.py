@@ -45,11 +45,6 @@ def parse_stage(name: str) -> str:
     return _normalize(name, _STAGE_SPELLINGS, STAGES, "stage")
 
 
-def parse_stages(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the stages of one or several names, without duplicates."""
-    return tuple(dict.fromkeys(parse_stage(name) for name in ([names] if isinstance(names, str) else names)))
-
-
 def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
     """Return `name` or its value in `spellings` if it is one of `options`; otherwise raise ConfigError.
 
@@ -124,7 +119,8 @@ class Manager:
         self.data = data
         self.batch_size = batch_size
         self.split = split
-        self.stages = None if stages is None else parse_stages(stages)
+        names = [stages] if isinstance(stages, str) else stages
+        self.stages = None if names is None else tuple(dict.fromkeys(map(parse_stage, names)))
         self.columns_to_remove = _as_tuple(columns_to_remove)
         self.example_processors = _as_tuple(example_processors)
         self.processors = _as_tuple(processors)
