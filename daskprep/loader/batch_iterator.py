@@ -43,7 +43,7 @@ class Ranks:
             raise ConfigError("pass both rank and world_size, or neither")
 
     def resolve(self, batch_size: int) -> tuple[int, int]:
-        """Return rank and number of ranks, or raise ConfigError if the ranks cannot share a batch."""
+        """Return rank and number of ranks as integers; raise ConfigError if the ranks cannot share a batch."""
         rank, world = self.rank, self.world_size
         if rank is None or world is None:
             distributed = torch.distributed
@@ -96,7 +96,10 @@ def is_distributed() -> bool:
 
 
 def refuse_sharing(caller: FrameType) -> None:
-    """Raise ConfigError if the stack frame `caller` is a method that would distribute this rank's batches once more."""
+    """Raise ConfigError if the stack frame `caller` is in accelerate and would distribute this rank's batches again.
+
+    With one process, or another calling class, nothing happens.
+    """
     # accelerate calls set_epoch before each iteration, on every rank. Only the stack shows a dataset its DataLoader.
     outer = caller.f_locals.get("self")
     if type(outer).__name__ not in _RESHARDING_CLASSES:

@@ -336,7 +336,7 @@ class CachePolicy:
         return folder if folder.is_local else None
 
     def has_all_copies(self, split: Split, groups: Iterable[Group]) -> bool:
-        """Return whether all blocks of remote files are cached on this machine, except media; False without a cache."""
+        """Return whether this machine has copies of all blocks of remote files, except media; False without caching."""
         folder, array_groups = self.copy_folder(split), [group for group in groups if not group.stores_cells]
         remotes = [joined for joined in split.joined if not joined.is_local]
         return folder is not None and all(
@@ -377,7 +377,7 @@ def _media_feature(split: Split, name: str) -> MediaFeature:
 
 
 def _is_remote(split: Split, name: str) -> bool:
-    """Return whether the first block of an output refers to files in a remote store."""
+    """Return whether the first block of an output of media refers to files in a remote store; False if packed."""
     if _media_feature(split, name).pack:
         return False
     blocks = split.media(name)

@@ -192,7 +192,7 @@ class Loader(BatchIterator):
         return self.split.layout.starts(self.split.name)
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch, the same on every rank."""
+        """Return the number of batches of an epoch, the same on every rank; at most `overfit_batches`."""
         refuse_sharing(sys._getframe(1))
         if self._packer is not None:
             return self._packer.count(self._make_schedule())
@@ -271,7 +271,10 @@ class Loader(BatchIterator):
         return Pipeline(source, groups, media, epochs, settings, times=times, transfer=transfer, buffers=self._buffers)
 
     def _iterate_packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
-        """Yield batches of packed rows; a worker process reads all rows and yields every `step`-th batch."""
+        """Yield batches of packed rows from the position on, and advance it; ranks stop with the shortest one.
+
+        A worker process, number `offset` of `step`, reads all rows and yields every `step`-th batch.
+        """
         [group] = groups = self._make_groups()
         position = self._packing_position
         unread = range(position.read, len(schedule))
@@ -384,7 +387,7 @@ class Loader(BatchIterator):
             self._go_to(epoch, rows_before, state["first_batch"])
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise an error if a state is invalid, or belongs to other rows or another order than this loader's."""
+        """Raise ConfigError if a state is invalid or of another order, CorruptDatasetError if it is of other rows."""
         # States of older versions have no digest: only the version of the dataset is compared.
         names = self.state_dict().keys() - {"packing", "digest"}
         check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)

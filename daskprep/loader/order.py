@@ -62,7 +62,7 @@ class EpochBlocks:
 
     @cached_property
     def order(self) -> Integers:
-        """Block numbers in the order of the epoch."""
+        """Block numbers in the order of the epoch, permuted by seed and epoch if rows are shuffled."""
         block_numbers = np.arange(len(self.sizes))
         if not self.shuffle:
             return block_numbers
@@ -195,7 +195,7 @@ class Schedule:
         return self.rows_before + batches * self.batch_size
 
     def window(self, batches: range) -> WindowPlan:
-        """Return this rank's rows of the batches with the numbers in `batches`, which are not empty."""
+        """Return the plan of the batches with the numbers in `batches`, at least one: this rank's rows by block."""
         full = self._select_full(batches)
         sizes = [len(self.rank_range)] * len(full)
         slices: list[BlockSlice] = []
@@ -218,7 +218,7 @@ class Schedule:
         return batches[-1] == len(self) - 1 and not self.drop_last
 
     def block_positions(self, batches: range) -> list[int]:
-        """Return the same block positions as ``window(batches)``, but faster."""
+        """Return the positions of the blocks with this rank's rows of `batches`, as `window` does, but faster."""
         full = self._select_full(batches)
         block_positions: dict[int, None] = {}
         if full:
@@ -377,7 +377,7 @@ class Schedule:
             )
 
     def mask_needed(self, block_positions: Integers, batch: int) -> np.ndarray:
-        """Return for each of `block_positions` whether this rank reads the block in batch number `batch` or later."""
+        """Return a mask of `block_positions`: whether this rank reads the block in batch number `batch` or later."""
         streams = np.arange(self.lanes.start, self.lanes.stop + 1)
         stream_borders = self.stream_borders[streams]
         first = stream_borders[:-1] + np.diff(

@@ -44,7 +44,7 @@ class Padding:
     left: bool = False
 
     def lengths(self, ids: np.ndarray) -> Integers:
-        """Return the number of tokens of each row; padding ids within or on the other side of a row are tokens."""
+        """Return the number of tokens of each row, without padding on its side; a padding id elsewhere is a token."""
         is_token = ids != self.token
         # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding.
         padded = (is_token if self.left else is_token[:, ::-1]).argmax(axis=1)
@@ -102,7 +102,10 @@ class Joiner:
         self._first_batch += before
 
     def _add(self, ids: np.ndarray, lengths: Integers) -> None:
-        """Append the tokens of documents, without padding, to the pending tokens."""
+        """Append the tokens of documents (documents, width), without padding, and their positions to the pending ones.
+
+        Tokens before the position to start from are skipped.
+        """
         width = ids.shape[1]
         positions = np.arange(width, dtype=np.int32)[None, :]
         if self.padding.left:
@@ -170,7 +173,7 @@ class Packer:
         self._cached_count: tuple[tuple[int, int], int] | None = None
 
     def settings(self, schedule: Schedule) -> dict[str, Any]:
-        """Return the options that the packed rows depend on in addition to the order, for a state."""
+        """Return column, block size, batch size and world size: packed rows depend on them and on the order."""
         return {
             "column": self.column,
             "block_size": self.block_size,
@@ -203,7 +206,7 @@ class Packer:
         return np.concatenate(map_in_threads(count, blocks, local=self.split.is_local))
 
     def count(self, schedule: Schedule) -> int:
-        """Return the number of batches of an epoch, the same for every rank: the smallest number of any rank."""
+        """Return the number of batches of the rank with the fewest in the schedule's epoch; the last result is cached."""
         key = (schedule.blocks.epoch, schedule.world_size)
         if self._cached_count is None or self._cached_count[0] != key:
             ranks = [dataclasses.replace(schedule, rank=rank) for rank in range(schedule.world_size)]
@@ -260,7 +263,7 @@ class Packer:
 
 
 def check_options(options: SharedOptions, overfit_batches: int | None) -> None:
-    """Raise ConfigError for the first option that does not apply to packed rows."""
+    """Raise ConfigError for the first option of a loader that cannot be used together with packing."""
     for name, is_set, remedy in (
         ("columns", options.columns is not None, "Packing(columns=...) selects the output to pack"),
         ("targets", options.targets is not None, "compute them from the tokens with transform="),
@@ -310,7 +313,7 @@ def _select_column(split: Split, packing: Packing) -> str:
 
 
 def _find_padding(split: Split, column: str) -> Padding:
-    """Return the padding of the documents in an output, or raise ConfigError if it has no padding symbol."""
+    """Return the padding of the documents in an output; raise ConfigError if they are no sequences or have none."""
     dataset = split.dataset
     outputs = {name + suffix: feature for name, feature in dataset.features.items() for suffix in feature.outputs}
     feature = outputs.get(column)

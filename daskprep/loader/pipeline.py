@@ -289,7 +289,10 @@ class Pipeline:
                     )
 
     def close(self) -> None:
-        """Stop the threads, after the reads in progress, and return the memory to `buffers`."""
+        """Stop the threads, after the reads in progress, close the source, and return the memory to `buffers`.
+
+        A second call, or a call in a forked process, leaves threads and memory alone.
+        """
         if self._executor is None:
             return
         if self._getpid() == self._process:
@@ -330,7 +333,7 @@ class Pipeline:
         return epoch, batches
 
     def _plan(self) -> None:
-        """Submit the tasks of the next windows, and prefetch blocks for the windows after them."""
+        """Submit the tasks of the next windows, up to the maximum in progress, and prefetch blocks for later ones."""
         max_windows = self._max_windows if self.settings.threads else 1
         while len(self._queue) < max_windows and self._unplanned[1]:
             keys, size = self._reserve_next()
@@ -372,7 +375,7 @@ class Pipeline:
             size = max(1, size // 2)
 
     def _count_within_block(self, schedule: Schedule, batches: range) -> int:
-        """Return how many of `batches` end in the block of the first one, at least 1; all without this setting."""
+        """Return how many of `batches` end in the block of the first, at least 1; all unless windows have one block."""
         if not self.settings.single_block_windows:
             return len(batches)
         starts = schedule.blocks.starts
@@ -454,7 +457,7 @@ class Pipeline:
 
 
 def _gather_media(medium: Medium, gathered: Future[Window], part: int, count: int) -> DecodeStats:
-    """Decode part number `part` of `count` of the rows of a window, into the arrays of the window."""
+    """Decode the media of part `part` of `count` equal parts of a window's rows, into its arrays; return statistics."""
     window = gathered.result()
     rows = slice(*(len(window.rows) * edge // count for edge in (part, part + 1)))
     if window.origins is None or not len(window.rows[rows]):
@@ -502,7 +505,7 @@ def tally_schedule(schedule: Schedule, batches: range) -> RowTally:
 
 
 def verify_tally(schedule: Schedule, batches: range, tally: RowTally) -> dict[str, int]:
-    """Return the numbers of rows and batches; raise CorruptDatasetError if their rows in the schedule differ."""
+    """Return the numbers of rows and batches; raise CorruptDatasetError if `tally` is not the schedule's for them."""
     expected_tally = tally_schedule(schedule, batches)
     if expected_tally != tally:
         raise CorruptDatasetError(

@@ -186,7 +186,10 @@ class FileBlocks:
         self._held_blocks = 0
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> FileBlock | None:
-        """Return a block in a free slot, without starting its jobs; None without a free slot, unless needed now."""
+        """Return a block in a free slot, without starting its jobs; None without a slot, or beyond the budget.
+
+        If it is needed now, the pool grows.
+        """
         if need == Need.PREFETCH and self._held_blocks >= self._budget:
             return None
         if not self._pool.free:

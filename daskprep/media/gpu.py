@@ -57,7 +57,7 @@ class Jpeg(NamedTuple):
 
 
 def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[dict[int, Jpeg]]:
-    """Yield groups of (row position, file) pairs, in order, of at most `_MAX_BYTES` unless one file has more."""
+    """Yield dicts of files by row position, in order, each of at most `_MAX_BYTES` unless one file has more."""
     group: dict[int, Jpeg] = {}
     group_bytes = 0
     for row, file in files:

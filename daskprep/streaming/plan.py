@@ -75,7 +75,7 @@ class StreamContents:
 
     @property
     def features(self) -> dict[str, Feature]:
-        """The features of the outputs."""
+        """The features of the outputs, by name."""
         names = {output.name for output in self.outputs}
         return {
             name: feature
@@ -204,7 +204,7 @@ def plan_stream(
     """Return the plan of a stream; partitions are read only if their numbers of rows do not suffice.
 
     `output_features` names the features of the outputs: contexts contain values of other partitions only for these.
-    Raises ColumnError if the source has no rows, and warns if rows are dropped.
+    Raise ColumnError if the source has no rows; warn if rows are dropped.
     """
     if source.is_dask:
         partitions.check_independent_partitions(source, source.columns)

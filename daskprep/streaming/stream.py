@@ -276,7 +276,7 @@ class Stream(BatchIterator):
         self._go_to(epoch, rows_before, first)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise an error if a state is invalid, or belongs to other rows or another order than this stream's."""
+        """Raise ConfigError if a state is invalid or of another order, CorruptDatasetError if it is of other rows."""
         own = self.state_dict()
         # In states of older versions, "source" is missing, or None for separate splits and samples.
         check_state(state, own.keys() - {"source", "prepare"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")

@@ -182,7 +182,7 @@ def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., An
 
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
-    """Raise ConfigError for an invalid dotted name, or one that is not allowed."""
+    """Raise ConfigError for an invalid dotted name, or one that no allowed name or prefix with a final dot permits."""
     if not all(part.isidentifier() for part in name.split(".")) or "." not in name:
         raise ConfigError(f'{option}: "{name}" is not the dotted name of a function, such as "mypackage.steps.lower"')
     if not any(name.startswith(prefix) if prefix.endswith(".") else name == prefix for prefix in allowed):

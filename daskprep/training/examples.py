@@ -154,7 +154,7 @@ def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, 
 
 
 def check_examples(data: Any, prefix: str = "data=") -> None:
-    """Raise ConfigError for data that is no collection of examples, or can be read only once."""
+    """Raise ConfigError for data that is no collection of examples, or can be read only once; `prefix` starts it."""
     if isinstance(data, Iterator):
         raise ConfigError(f"{prefix}{data!r} is an iterator, which yields its examples only once: pass a list")
     if isinstance(data, DataLoader):
