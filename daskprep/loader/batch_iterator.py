@@ -199,10 +199,7 @@ class BatchIterator(IterableDataset[Any]):
         """Placeholder for the sampler of a DataLoader; iterating over it raises ConfigError."""
         return PlaceholderSampler(self._rows, self.batch_size, drop_last=self.drop_last)
 
-    @property
-    def batch_sampler(self) -> PlaceholderSampler:
-        """The same as `sampler`."""
-        return self.sampler
+    batch_sampler = sampler
 
     @property
     def _rows(self) -> int:

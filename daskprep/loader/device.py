@@ -15,7 +15,6 @@ from daskprep.loader.groups import Group
 if TYPE_CHECKING:
     from daskprep.loader.pipeline import Window
 
-_DEVICES = ("cuda", "mps", "cpu")
 Tensors = dict[Group, torch.Tensor]
 
 
@@ -97,10 +96,9 @@ def as_device(device: str | torch.device | None) -> torch.device | None:
     try:
         return None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
-        hint = did_you_mean(device, _DEVICES)
-        raise ConfigError(
-            f"device={device!r} is not a torch device.{hint} Devices are: cuda, cuda:1, mps, cpu"
-        ) from error
+        hint = did_you_mean(device, ("cuda", "mps", "cpu"))
+        message = f"device={device!r} is not a torch device.{hint} Devices are: cuda, cuda:1, mps, cpu"
+        raise ConfigError(message) from error
 
 
 def make_cuda_stream(device: torch.device | None) -> torch.cuda.Stream | None:

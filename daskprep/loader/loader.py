@@ -42,7 +42,6 @@ from daskprep.storage import Output
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
-_PACKED_STREAMS = 16  # default
 # Per stream. Encoded media are small, so that `AHEAD_BYTES` would read blocks long before their rows can be decoded.
 _MAX_CELL_BLOCKS = 2
 
@@ -133,7 +132,7 @@ class Loader(BatchIterator):
         self.split = self.dataset = split
         self.shuffle = shared.shuffle and overfit_batches is None
         # To pack, enough documents for every stream are read as one batch, even for small batches.
-        self._read_batch_size = batch_size if pack is None else math.lcm(batch_size, streams or _PACKED_STREAMS)
+        self._read_batch_size = batch_size if pack is None else math.lcm(batch_size, streams or 16)
         self.streams = (streams or default_streams(self._read_batch_size)) if self.shuffle else 1
         if streams is None and self.streams > MAX_STREAMS:
             warn(

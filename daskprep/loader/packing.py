@@ -206,7 +206,7 @@ class Packer:
         return np.concatenate(map_in_threads(count, blocks, local=self.split.is_local))
 
     def count(self, schedule: Schedule) -> int:
-        """Return the number of batches of the rank with the fewest in the schedule's epoch; the last result is cached."""
+        """Return the fewest batches that a rank has in the schedule's epoch; the last result is cached."""
         key = (schedule.blocks.epoch, schedule.world_size)
         if self._cached_count is None or self._cached_count[0] != key:
             ranks = [dataclasses.replace(schedule, rank=rank) for rank in range(schedule.world_size)]

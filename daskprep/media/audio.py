@@ -332,12 +332,10 @@ def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any
 
 def _find_format(head: bytes) -> str:
     """Return the format of a file by its first bytes; MediaError if it is none of `SIGNATURES`."""
-    for name, signature in SIGNATURES.items():
-        if re.match(signature, head, re.DOTALL):
-            return name
-    if not head:
-        raise MediaError("is empty")
-    raise MediaError(f"is none of {', '.join(SIGNATURES)}: starts with {head!r}")
+    name = next((name for name, signature in SIGNATURES.items() if re.match(signature, head, re.DOTALL)), None)
+    if name is None:
+        raise MediaError(f"is none of {', '.join(SIGNATURES)}: starts with {head!r}" if head else "is empty")
+    return name
 
 
 def _check_format(name: str, formats: tuple[str, ...]) -> None:

@@ -207,7 +207,7 @@ def _resolve_links(folder: Folder) -> Folder:
 
 
 def _locate_local(root: Folder, path: str) -> Folder | None:
-    """Return the location of a path or file URL if it is in the local folder `root` after resolving links, else None."""
+    """Return the location of a path or file URL if it is in the local folder `root`, links resolved, else None."""
     if _is_url(path):
         if path.partition("://")[0] not in {"file", "local"}:
             return None
