@@ -180,8 +180,7 @@ class _WrappedBlocks:
         self._split = split
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> ResidentBlock | None:
-        block = self._source.load(schedule, block_position, need)
-        if block is not None:
+        if (block := self._source.load(schedule, block_position, need)) is not None:
             self._add(block, *self._split.locate_block(block.number))
         return block
 
@@ -338,10 +337,8 @@ class CachePolicy:
     def has_all_copies(self, split: Split, groups: Iterable[Group]) -> bool:
         """Return whether this machine has copies of all blocks of remote files, except media; False without caching."""
         folder, array_groups = self.copy_folder(split), [group for group in groups if not group.stores_cells]
-        remotes = [joined for joined in split.joined if not joined.is_local]
-        return folder is not None and all(
-            _open_copy_cache(remote, group, folder, self.limit).complete for remote in remotes for group in array_groups
-        )
+        pairs = [(joined, group) for joined in split.joined if not joined.is_local for group in array_groups]
+        return folder is not None and all(_open_copy_cache(*pair, folder, self.limit).complete for pair in pairs)
 
     def prepare(self, split: Split, outputs: Sequence[Output]) -> None:
         """Import the packages that decode `outputs`, except for completely cached ones: they may not be installed."""
@@ -350,12 +347,11 @@ class CachePolicy:
 
     def undecoded_names(self, split: Split, groups: Iterable[Group]) -> list[str]:
         """Return the names of the media that must be decoded, because no cache contains all of their rows."""
-        media = [group for group in groups if group.stores_cells]
 
         def is_complete(group: Group) -> bool:
             return group.is_cached and all(self.open_cache(joined, group.name).complete for joined in split.joined)
 
-        return [group.name for group in media if not is_complete(group)]
+        return [group.name for group in groups if group.stores_cells and not is_complete(group)]
 
     def threads(self, split: Split, names: Sequence[str]) -> int:
         """Return the default number of threads that decode the outputs `names`: 0 for none, more for remote files."""

@@ -252,8 +252,7 @@ class Loader(BatchIterator):
         times, lanes = LoaderTimes(), len(schedule.lanes)
         budget = lanes + settings.prefetch_blocks
         source: BlockSource[Any] = FileBlocks(self.split, groups, times, self._buffers, budget, spare=2 * lanes)
-        copy_folder = self._cache_policy.copy_folder(self.split)
-        if copy_folder is not None:
+        if (copy_folder := self._cache_policy.copy_folder(self.split)) is not None:
             source = CopiedBlocks(source, self.split, groups, copy_folder, self._cache_policy.limit)
         media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.stores_cells]
         cached_media = [medium for medium in media if medium.group.is_cached]

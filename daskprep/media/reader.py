@@ -145,9 +145,8 @@ class MediaReader:
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
-                    raise MediaError(
-                        f"{location.path}: it is {'a folder' if stat.S_ISDIR(status.st_mode) else 'not a file'}"
-                    )
+                    kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a file"
+                    raise MediaError(f"{location.path}: it is {kind}")
                 self._check_size(status.st_size, location.path)
                 chunks = []
                 bytes_left = status.st_size

@@ -127,16 +127,13 @@ def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe,
     dtype = np.float64 if recipe.type == "group_delay" else np.float32
     window = WINDOWS[recipe.window_type](recipe.window).astype(dtype)
     for runs in _group_frames(lengths, max(1, BLOCK_BYTES // frame_bytes)):
-        frames = np.zeros((sum(run.frames for run in runs), recipe.window), dtype)
-        row = 0
-        for run in runs:
-            _cut_frames(waves[run.clip], run, recipe, frames[row : row + run.frames])
-            row += run.frames
+        ends = np.cumsum([run.frames for run in runs]).tolist()
+        frames = np.zeros((ends[-1], recipe.window), dtype)
+        for run, end in zip(runs, ends, strict=True):
+            _cut_frames(waves[run.clip], run, recipe, frames[end - run.frames : end])
         features = _compute_block(frames, window, recipe)
-        row = 0
-        for clip, first, count in runs:
-            out[clip, first : first + count] = features[row : row + count]
-            row += count
+        for (clip, first, count), end in zip(runs, ends, strict=True):
+            out[clip, first : first + count] = features[end - count : end]
 
 
 def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun]]:
