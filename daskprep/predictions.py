@@ -381,7 +381,7 @@ def _device(model: Model, device: Any) -> torch.device:
     if device is None and isinstance(model, torch.nn.Module):
         tensor = next((tensor for tensors in (model.parameters(), model.buffers()) for tensor in tensors), None)
         device = None if tensor is None else tensor.device
-    from daskprep.loader.device import as_device, make_cuda_stream  # noqa: PLC0415 as above
+    from daskprep.loader.groups import as_device, make_cuda_stream  # noqa: PLC0415 as above
 
     resolved = as_device(device) or torch.device("cpu")
     make_cuda_stream(resolved)

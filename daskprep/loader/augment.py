@@ -16,7 +16,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.loader.device import to_device
+from daskprep.loader.groups import to_device
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.summaries.samples import mean_image
 

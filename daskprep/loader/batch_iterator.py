@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset, Sampler
 from daskprep.display import format_count, join_names
 from daskprep.errors import ConfigError, FormatVersionError
 from daskprep.loader.batches import BatchBuilder
-from daskprep.loader.device import as_device
+from daskprep.loader.groups import as_device
 from daskprep.loader.media import Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline, RowTally, verify_tally

@@ -27,8 +27,7 @@ from daskprep.loader.batch_iterator import (
 )
 from daskprep.loader.batches import BatchBuilder, make_expanders, select_outputs
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, max_prefetch_size
-from daskprep.loader.device import DeviceTransfer, make_cuda_stream
-from daskprep.loader.groups import Buffers, Group, group_outputs
+from daskprep.loader.groups import Buffers, DeviceTransfer, Group, group_outputs, make_cuda_stream
 from daskprep.loader.media import Medium
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
 from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition, check_options, check_packing_state

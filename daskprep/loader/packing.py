@@ -21,7 +21,7 @@ from daskprep.dataset import Split
 from daskprep.errors import ConfigError
 from daskprep.features.base import kind_with_article
 from daskprep.loader.batch_iterator import check_same_options
-from daskprep.loader.device import to_device
+from daskprep.loader.groups import to_device
 from daskprep.loader.order import Schedule, rank_bounds
 from daskprep.options import Packing, SharedOptions
 from daskprep.permutation import Integers

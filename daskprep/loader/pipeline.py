@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.loader.device import DeviceTransfer
-from daskprep.loader.groups import Buffers, Group, WindowArrays
+from daskprep.loader.groups import Buffers, DeviceTransfer, Group, WindowArrays
 from daskprep.loader.media import DecodeStats, MediaRows, Medium, Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather

@@ -23,7 +23,7 @@ from daskprep.loader.batch_iterator import (
     refuse_sharing,
 )
 from daskprep.loader.batches import BatchBuilder, make_expanders
-from daskprep.loader.device import DeviceTransfer
+from daskprep.loader.groups import DeviceTransfer
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings

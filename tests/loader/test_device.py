@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from daskprep.loader import device, loader
-from daskprep.loader.device import DeviceTransfer
+from daskprep.loader import groups, loader
+from daskprep.loader.groups import DeviceTransfer
 
 
 class FakeEvent:
@@ -106,7 +106,7 @@ def test_copies_go_to_a_stream_of_their_own(train, monkeypatch):
     monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
     monkeypatch.setattr(torch.cuda, "stream", on_stream)
-    monkeypatch.setattr(device, "_allocate_pinned", lambda group, rows: group.empty(rows))
+    monkeypatch.setattr(groups, "_allocate_pinned", lambda group, rows: group.empty(rows))
     plain = torch.Tensor.to
     monkeypatch.setattr(
         torch.Tensor, "to", lambda tensor, *where, **how: asked.append(how) or plain(tensor.clone(), tensor.dtype)
