@@ -7,16 +7,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.permutation import Integers
 from daskprep.storage.arrays import Output
-
-if TYPE_CHECKING:
-    from daskprep.loader.pipeline import Window
 
 _Kind = TypeVar("_Kind")
 
@@ -128,9 +126,17 @@ def _count_own_references() -> int:
 
 
 _OWN_REFERENCES = _count_own_references()
-
-
 Tensors = dict[Group, torch.Tensor]
+
+
+class Arrays(Protocol):
+    """Rows by group, in arrays that may be longer, and the row numbers."""
+
+    arrays: dict[Group, np.ndarray]
+    rows: Integers
+
+
+Window = TypeVar("Window", bound=Arrays)
 
 
 class DeviceTransfer:
@@ -194,7 +200,7 @@ class DeviceTransfer:
         return window, copied
 
 
-def _as_tensors(window: Window) -> Tensors:
+def _as_tensors(window: Arrays) -> Tensors:
     rows = len(window.rows)
     return {group: torch.from_numpy(array[:rows]) for group, array in window.arrays.items()}
 
