@@ -95,6 +95,7 @@ class Splitter(Parametrized, ABC):
         return None
 
     def validate(self) -> None:
+        """Raise ConfigError if the shares are invalid, or a column parameter is neither a name nor None."""
         super().validate()
         if hasattr(self, "probabilities"):
             self._shares()

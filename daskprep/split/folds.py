@@ -84,6 +84,7 @@ class KFold(Splitter):
         return self.k if self.fold is None else 0
 
     def validate(self) -> None:
+        """Raise ConfigError if `k` or `fold` is out of range, or `time` is combined with `stratify` or `group`."""
         super().validate()
         if not (is_integer(self.k) and 2 <= self.k <= MAX_FOLDS):
             raise self._error("k", f"an integer from 2 to {MAX_FOLDS}", "For example, use k=5.")
@@ -93,6 +94,7 @@ class KFold(Splitter):
             raise ConfigError("KFold: time cannot be combined with stratify or group: leave out time, or these two.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
+        """Return the counts of the kept rows of a partition, by group, class or time if one is set."""
         if self.group is not None:
             return count_groups(table, self.group, self.stratify, self._key, keep)
         if self.stratify is not None:
@@ -104,6 +106,7 @@ class KFold(Splitter):
         return assignments if self.fold is None else [HeldOutFold(folds, self.fold) for folds in assignments]
 
     def _plan(self, censuses: Sequence[Any], read_again: ReadAgain) -> Sequence[PartitionAssignment]:
+        """Return the assignment of rows to `k` folds for each partition: by group, class, time or row number."""
         if self.group is not None:
             return self._plan_groups(self.group, censuses)
         if self.stratify is not None:
@@ -118,6 +121,7 @@ class KFold(Splitter):
         return [RowFolds(self.k, rows) for rows in assign_ranks(kept, (0, 0), self._key)]
 
     def _plan_classes(self, column: str, censuses: Sequence[Any]) -> list[ClassFolds]:
+        """Return the folds of each partition, stratified by `column`; raise an error if there are too few rows."""
         totals, shares = share_classes(censuses, column, self._key)
         order = pc.sort_indices(totals.classes).to_numpy()
         before = np.zeros(order.size, np.int64)

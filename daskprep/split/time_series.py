@@ -76,6 +76,7 @@ class TimeSeriesSplit(TimeSplitter):
         return 0 if self.fold is not None else 1 + self.k * (1 + (self.gap is not None) + (self.window is not None))
 
     def validate(self) -> None:
+        """Raise ConfigError if `k` or `fold` is out of range, or `window` is not longer than `gap`."""
         super().validate()
         if not (is_integer(self.k) and 2 <= self.k <= _MAX_FOLDS):
             raise self._error("k", f"an integer from 2 to {_MAX_FOLDS}", "For example, use k=5.")

@@ -55,6 +55,7 @@ class TimeSplitter(Splitter):
     gap: str | timedelta | None
 
     def _check_column(self) -> None:
+        """Raise ConfigError unless `column` is a name, or two to six names without `datetime_format`."""
         names = self.column
         if isinstance(names, str):
             return super()._check_column()
@@ -66,6 +67,7 @@ class TimeSplitter(Splitter):
         return None
 
     def validate(self) -> None:
+        """Raise ConfigError if `datetime_format` has no directive, or `gap` is not a duration of at least 0."""
         super().validate()
         time_format = self.datetime_format
         if time_format is not None and not (isinstance(time_format, str) and "%" in time_format):
@@ -84,6 +86,7 @@ class TimeSplitter(Splitter):
         raise self._error(parameter, "a duration that is not negative, or None", 'For example, use "7 days".')
 
     def _parameters(self) -> dict[str, Any]:
+        """Return the parameters as JSON values: durations as text, and no `gap` or `window` that is None."""
         parameters = super()._parameters()
         for name in {"gap", "window"} & parameters.keys():
             if parameters[name] is None:  # as in splits saved before the parameter existed
@@ -93,6 +96,7 @@ class TimeSplitter(Splitter):
         return parameters
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
+        """Return counts of the kept rows by time, and the number and first examples of unreadable times."""
         reader = _TimeReader(self.column, self.datetime_format)
         keys, bad, unit = reader.read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
