@@ -224,6 +224,7 @@ class LocalFiles:
             return file.read_buffer()[start:stop]
 
     def size(self, path: str, url: str) -> int | None:
+        """Return the number of bytes of a file, NOT_REGULAR_FILE if special, None if a folder, link or absent."""
         if self._find_link(path):
             return None
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -233,6 +234,7 @@ class LocalFiles:
         return None
 
     def sizes(self, path: str, url: str) -> Iterator[tuple[str, int]]:
+        """Yield path and size of each file below a folder, in any order; NOT_REGULAR_FILE if special."""
         folders = [(path, "")] if self._is_folder(path) else []
         while folders:
             folder, prefix = folders.pop()
@@ -254,6 +256,7 @@ class LocalFiles:
         return path == self.root or not (self._find_link(path) or os.path.islink(path))  # noqa: PTH114 as above
 
     def children(self, path: str, url: str) -> list[str]:
+        """Return the names of the entries of a folder, in any order; [] if it is absent or below a link."""
         if not self._is_folder(path):
             return []
         with suppress(FileNotFoundError, NotADirectoryError):

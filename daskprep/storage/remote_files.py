@@ -195,6 +195,7 @@ class RemoteFiles:
             yield file_path[len(path) :].lstrip("/"), int(info["size"])
 
     def children(self, path: str, url: str) -> list[str]:
+        """Return the names of the entries of a folder, in the order of the store; [] if it is absent."""
         with suppress(FileNotFoundError):
             listing = self._request_uncached(url, "listed", lambda files: files.ls(path, detail=False))
             # `ls` of a file returns the file itself.
@@ -210,6 +211,7 @@ class RemoteFiles:
             map_in_threads(remove_one, paths, local=False)
 
     def remove_all(self, path: str, url: str) -> None:
+        """Remove a folder with all its files; do nothing if it is absent."""
         self.remove(list(self._find(path, url)), url)
         if self.protocol in _WITHOUT_FOLDERS:
             return
@@ -219,6 +221,7 @@ class RemoteFiles:
                 self.filesystem.rmdir(folder)
 
     def _find(self, path: str, url: str) -> dict[str, Any]:
+        """Return the metadata of each file below a folder, by full path; {} if the folder is absent."""
         with suppress(FileNotFoundError):
             listing = self._request_uncached(url, "listed", lambda files: files.find(path, detail=True))
             # `find` of a file returns the file itself.
