@@ -50,6 +50,15 @@ PyThreadState *PyEval_SaveThread(void) {
     return release();
 }
 
+PyGILState_STATE PyGILState_Ensure(void) {
+    static PyGILState_STATE (*acquire)(void);
+    if (acquire == NULL) acquire = (PyGILState_STATE (*)(void)) dlsym(RTLD_NEXT, "PyGILState_Ensure");
+    int held = PyGILState_Check();
+    PyGILState_STATE state = acquire();
+    if (!held) count(); /* a callback of a call that has released the lock */
+    return state;
+}
+
 unsigned long turns_total(void) { return total; }
 
 PyObject *turns_by_line(void) {

@@ -30,11 +30,11 @@ Side: TypeAlias = Literal["right", "left"]
 
 u8, u64 = np.uint8, np.uint64
 
-# Blocks fit the caches of a core. A call on one takes much longer than reacquiring the GIL, for which a thread waits
-# for all other threads. Blocks of a quarter of this size were no faster with two threads.
-BLOCK_BYTES = 1 << 20
+# Blocks nearly fit the caches of a core. A call on one takes much longer than reacquiring the GIL, for which a thread waits
+# for all other threads. With blocks of a quarter of this size, one core takes as long (benchmarks/turns.py counts).
+BLOCK_BYTES = 1 << 22
 BLOCK_SPANS = 1 << 18
-BLOCK_ROWS = 1 << 12
+BLOCK_ROWS = 1 << 14
 
 WORD_BYTES = 8  # bytes of a span that fit in one uint64
 BYTE_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(WORD_BYTES + 1)], u64)

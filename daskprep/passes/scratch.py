@@ -16,7 +16,7 @@ from daskprep.passes.engine import Parser, PartitionReader
 from daskprep.passes.table import Parsed, UnreadableCells
 from daskprep.sources.base import Fragment, FragmentListSource, table_without_columns
 from daskprep.storage.checkpoint import TRAILER_BYTES, Checkpoint, write_with_checksum
-from daskprep.storage.files import CallbackWriter, Folder
+from daskprep.storage.files import Folder, open_output
 
 # Prefixes of the columns of a scratch file: the parsed cells of a feature, the texts of its unreadable cells, or an
 # unparsed column of the source.
@@ -128,7 +128,7 @@ def _scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
 
 def save_table(folder: Folder, name: str, table: pa.Table, open_writer: Any = pa.ipc.new_stream) -> None:
     """Write a table with its checksum as an Arrow stream, or in the format of `open_writer`."""
-    with write_with_checksum(folder, name) as write, open_writer(CallbackWriter(write), table.schema) as file:
+    with write_with_checksum(folder, name) as write, open_output(write) as out, open_writer(out, table.schema) as file:
         file.write_table(table)
 
 

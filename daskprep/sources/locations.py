@@ -21,7 +21,7 @@ import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError, DaskprepError, did_you_mean
-from daskprep.storage.files import CallbackWriter, Folder
+from daskprep.storage.files import Folder, open_output
 from daskprep.storage.local_files import make_folder
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.retries import ATTEMPTS, call_with_retries, explain, pop_attempts, retry_fetches
@@ -307,7 +307,8 @@ class Spool:
         """Write a table to an Arrow IPC file in the folder, and return its path."""
         with (
             Folder.open(self.path).writer(name, durable=False) as append,
-            pa.ipc.new_stream(CallbackWriter(append), table.schema) as file,
+            open_output(append) as out,
+            pa.ipc.new_stream(out, table.schema) as file,
         ):
             file.write_table(table)
         return Path(self.path, name)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.storage.checksum import Buffer, crc32c
-from daskprep.storage.files import Folder
+from daskprep.storage.files import Folder, open_output
 
 # Increase it when the meaning of saved values changes.
-FORMAT = 4
+FORMAT = 5
 TRAILER_BYTES = 4
 _HEADER_BYTES = 8
 _checkpoint_types: dict[str, type] = {}
@@ -74,8 +74,9 @@ def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
     """Write a value to a file and return True; False, and no file, if a value in it has an unsupported type."""
     # Another process with the same work may have finished it and removed the folder.
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError), write_with_checksum(folder, name) as write:
-        for buffer in serialize(value):
-            write(buffer)
+        with open_output(write) as out:
+            for buffer in serialize(value):
+                out.write(buffer)
         return True
     return False
 
@@ -97,70 +98,80 @@ class _NotCheckpointableError(Exception):
 
 def serialize(value: Any) -> list[Buffer]:
     """Return a value as buffers; `deserialize` returns an equal value from their concatenation."""
-    buffers: list[Any] = []
-    tree = _to_tree(value, buffers)
-    header = json.dumps([FORMAT, tree, [memoryview(buffer).nbytes for buffer in buffers]]).encode()
+    arrays: list[np.ndarray] = []
+    columns: list[pa.Array] = []
+    tree = _to_tree(value, arrays, columns)
+    buffers: list[Any] = [array.reshape(-1).view(np.uint8) for array in arrays]
+    if columns:
+        # All in one stream, as lists of one row: a stream for each would reacquire the GIL a dozen times.
+        rows = [pa.LargeListArray.from_arrays(np.array([0, len(column)]), column) for column in columns]
+        batch = pa.RecordBatch.from_arrays(rows, [str(i) for i in range(len(rows))])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        buffers.append(sink.getvalue())
+    header = json.dumps([FORMAT, tree, [memoryview(buffer).nbytes for buffer in buffers], bool(columns)]).encode()
     return [len(header).to_bytes(_HEADER_BYTES, "little"), header, *buffers]
 
 
 def deserialize(data: bytes) -> Any:
     """Return the value that `serialize` encoded; raise _NotCheckpointableError if another release encoded it."""
     end = _HEADER_BYTES + int.from_bytes(data[:_HEADER_BYTES], "little")
-    file_format, tree, sizes = json.loads(data[_HEADER_BYTES:end])
+    file_format, tree, *content = json.loads(data[_HEADER_BYTES:end])
     if file_format != FORMAT:
         raise _NotCheckpointableError
+    sizes, has_columns = content
     starts = np.cumsum([end, *sizes]).tolist()
     buffer = pa.py_buffer(data)
-    return _from_tree(tree, [buffer.slice(start, size) for start, size in zip(starts, sizes, strict=False)])
+    buffers = [buffer.slice(start, size) for start, size in zip(starts, sizes, strict=False)]
+    columns = pa.ipc.open_stream(buffers.pop()).read_next_batch().columns if has_columns else []
+    return _from_tree(tree, buffers, columns)
 
 
-def _to_tree(value: Any, buffers: list[Any]) -> Any:
-    """Return a value as JSON values; arrays are appended to `buffers` and represented by their index there."""
+def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> Any:
+    """Return a value as JSON values; NumPy and Arrow arrays are appended to lists and represented by their indexes."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind in (list, tuple):
-        return {kind.__name__: [_to_tree(item, buffers) for item in value]}
+        return {kind.__name__: [_to_tree(item, arrays, columns) for item in value]}
     if kind is dict:
-        return {"dict": [[_to_tree(key, buffers), _to_tree(item, buffers)] for key, item in value.items()]}
+        return {"dict": [[_to_tree(part, arrays, columns) for part in item] for item in value.items()]}
     name = f"{kind.__module__}.{kind.__qualname__}"
     if _checkpoint_types.get(name) is kind:
         fields = getattr(kind, "_fields", None) or [field.name for field in dataclasses.fields(value)]
-        return {"known": [name, {field: _to_tree(getattr(value, field), buffers) for field in fields}]}
+        return {"known": [name, {field: _to_tree(getattr(value, field), arrays, columns) for field in fields}]}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        buffers.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-        return {"array": [value.dtype.str, value.shape, len(buffers) - 1]}
+        arrays.append(np.ascontiguousarray(value))
+        return {"array": [value.dtype.str, value.shape, len(arrays) - 1]}
     if isinstance(value, pa.Array | pa.DataType):
-        column = pa.array([], value) if isinstance(value, pa.DataType) else value
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, pa.schema([("", column.type)])) as stream:
-            stream.write_table(pa.table({"": column}))
-        buffers.append(sink.getvalue())
-        return {"type" if isinstance(value, pa.DataType) else "arrow": len(buffers) - 1}
+        columns.append(pa.array([], value) if isinstance(value, pa.DataType) else value)
+        return {"type" if isinstance(value, pa.DataType) else "arrow": len(columns) - 1}
     raise _NotCheckpointableError
 
 
-def _from_tree(tree: Any, buffers: Sequence[pa.Buffer]) -> Any:
-    """Return the value that `_to_tree` represented as JSON values and buffers."""
+def _from_tree(tree: Any, buffers: Sequence[pa.Buffer], columns: Sequence[pa.Array]) -> Any:
+    """Return the value that `_to_tree` represented as JSON values, buffers of arrays, and lists of columns."""
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
     match kind:
         case "list":
-            return [_from_tree(item, buffers) for item in content]
+            return [_from_tree(item, buffers, columns) for item in content]
         case "tuple":
-            return tuple(_from_tree(item, buffers) for item in content)
+            return tuple(_from_tree(item, buffers, columns) for item in content)
         case "dict":
-            return {_from_tree(key, buffers): _from_tree(item, buffers) for key, item in content}
+            return {_from_tree(key, buffers, columns): _from_tree(item, buffers, columns) for key, item in content}
         case "known":
             if content[0] not in _checkpoint_types:
                 raise _NotCheckpointableError
-            return _checkpoint_types[content[0]](**{key: _from_tree(item, buffers) for key, item in content[1].items()})
+            fields = {key: _from_tree(item, buffers, columns) for key, item in content[1].items()}
+            return _checkpoint_types[content[0]](**fields)
         case "array":
-            dtype, shape, buffer_index = content
-            return np.frombuffer(buffers[buffer_index], np.dtype(dtype)).reshape(shape).copy()
-    column = pa.ipc.open_stream(buffers[content]).read_all().column(0)
-    return column.type if kind == "type" else column.combine_chunks()
+            dtype, shape, index = content
+            return np.frombuffer(buffers[index], np.dtype(dtype)).reshape(shape).copy()
+    column = columns[content].flatten()
+    return column.type if kind == "type" else column
 
 
 @contextmanager

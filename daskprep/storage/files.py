@@ -18,6 +18,8 @@ from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.retries import pop_attempts
 from daskprep.storage.urls import open_filesystem, path_text, redact_url
 
+_OUTPUT_BYTES = 1 << 22
+
 
 @dataclass(frozen=True, repr=False)
 class Folder:
@@ -194,3 +196,8 @@ class CallbackWriter(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         return self._append(data)
+
+
+def open_output(append: Callable[[Any], int]) -> pa.NativeFile:
+    """Return a writable Arrow file that passes its data to `append`, small buffers together: each call takes the GIL."""
+    return pa.BufferedOutputStream(pa.PythonFile(CallbackWriter(append), "w"), _OUTPUT_BYTES)
