@@ -30,8 +30,8 @@ Side: TypeAlias = Literal["right", "left"]
 
 u8, u64 = np.uint8, np.uint64
 
-# Blocks nearly fit the caches of a core. A call on one takes much longer than reacquiring the GIL, for which a thread waits
-# for all other threads. With blocks of a quarter of this size, one core takes as long (benchmarks/turns.py counts).
+# Blocks nearly fit the caches of a core. A call on one takes much longer than reacquiring the GIL, for which a thread
+# waits for all other threads. With blocks of a quarter of this size, one core takes as long.
 BLOCK_BYTES = 1 << 22
 BLOCK_SPANS = 1 << 18
 BLOCK_ROWS = 1 << 14
@@ -104,6 +104,9 @@ def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None)
 
 def list_offsets(array: pa.Array) -> Codes:
     """Return the offsets of the rows in `array.flatten()`, starting at 0; a null row is empty."""
+    if not array.null_count and pa.types.is_list(array.type):
+        offsets: Codes = plain_values(array, np.int32, len(array) + 1)
+        return np.subtract(offsets, offsets[0])
     return offsets_from_lengths(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
 
 
@@ -114,8 +117,21 @@ def offsets_from_lengths(lengths: Array) -> Codes:
     return offsets
 
 
+def plain_values(array: pa.Array, dtype: Any, count: int | None = None) -> Array:
+    """Return the fixed-size values of an array without nulls, or the `count` offsets of lists, as a view.
+
+    `to_numpy` would reacquire the GIL eight times.
+    """
+    buffer, count = array.buffers()[1], len(array) if count is None else count
+    if buffer is None or not count:  # an empty array
+        return np.zeros(count, dtype)
+    return np.frombuffer(buffer, dtype, count, array.offset * np.dtype(dtype).itemsize)
+
+
 def null_mask(array: pa.Array) -> Mask:
     """Return a mask of the nulls of an array."""
+    if not array.null_count:
+        return np.zeros(len(array), bool)
     return np.array(array.is_null(), bool)
 
 

@@ -47,7 +47,7 @@ from daskprep.features.notation import (
 from daskprep.features.number_state import LearnedNumber, NumberSummary
 from daskprep.features.outliers import NumberImputer, mask_outliers
 from daskprep.features.parameters import CellKind
-from daskprep.kernels import MIXED, null_mask, only_where
+from daskprep.kernels import MIXED, null_mask, only_where, plain_values
 from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
 from daskprep.steps.numbers import ENCODINGS, NumberParameters, Values, derive_notation
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
@@ -210,8 +210,8 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
 
     def _summarize(self, numbers: pa.Array, side_columns: SideColumns = _NO_SIDE_COLUMNS) -> NumberSummary:
         """Summarize a column of doubles, only by the statistics that the parameters need."""
-        present = numbers.drop_null()
-        values = present.to_numpy(zero_copy_only=False)
+        present = numbers.drop_null() if numbers.null_count else numbers
+        values = plain_values(present, np.float64)
         moments, weights = None, side_columns.weights
         if self._needs_moments and weights is None:
             moments = Moments.of(values)

@@ -199,5 +199,5 @@ class CallbackWriter(io.RawIOBase):
 
 
 def open_output(append: Callable[[Any], int]) -> pa.NativeFile:
-    """Return a writable Arrow file that passes its data to `append`, small buffers together: each call takes the GIL."""
+    """Return a writable Arrow file that passes its data to `append`, which takes the GIL: small buffers together."""
     return pa.BufferedOutputStream(pa.PythonFile(CallbackWriter(append), "w"), _OUTPUT_BYTES)
