@@ -58,8 +58,7 @@ from daskprep.storage.threads import InlineExecutor
 from daskprep.summaries.moments import Moments
 from daskprep.summaries.quantiles import Quantiles
 from daskprep.summaries.token_counts import TokenCounts, argsort_bytes, token_hashes
-from daskprep.vocabulary import SpecialSymbols, Vocabulary
-from daskprep.vocabulary.vocabulary import TokenIndex
+from daskprep.vocabulary import SpecialSymbols, TokenIndex, Vocabulary
 
 ROWS = 1_000_000
 Call = Callable[[], Any]

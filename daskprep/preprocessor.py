@@ -18,10 +18,8 @@ from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints
 from daskprep.features import Feature, Learned
-from daskprep.features.arrays import column_names, decode_arrays, tabulate
+from daskprep.features.arrays import EncodedArrays, column_names, decode_arrays, encode_small_frame, tabulate
 from daskprep.features.base import cross_fit_folds
-from daskprep.features.few_rows import encode_small_frame
-from daskprep.features.output import EncodedArrays
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
 from daskprep.options import StreamOptions, with_options
 from daskprep.parametrized import to_json_value

@@ -25,8 +25,7 @@ from daskprep.balance import Balance, Oversample, Undersample
 from daskprep.features import FEATURES, Feature
 from daskprep.features.base import Learned
 from daskprep.features.parameters import annotations_of
-from daskprep.features.sequence import LearnedSequence
-from daskprep.features.text import LearnedText
+from daskprep.features.sequence import LearnedSequence, LearnedText
 from daskprep.features.tokens import LearnedTokens
 from daskprep.split import SPLITS
 from daskprep.state import LATER_DEFAULTS

@@ -18,8 +18,7 @@ from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.category import LearnedCategory
 from daskprep.features.number import LearnedNumber
-from daskprep.features.sequence import LearnedSequence
-from daskprep.features.text import LearnedText
+from daskprep.features.sequence import LearnedSequence, LearnedText
 from daskprep.preprocessor import Preprocessor
 from daskprep.split import RandomSplit, StratifiedSplit
 from daskprep.summary_html import describe, describe_learned

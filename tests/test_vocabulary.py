@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskprep import vocabulary
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.summaries import TokenCounts
-from daskprep.vocabulary import SpecialSymbols, Vocabulary, vocabulary
-from daskprep.vocabulary.vocabulary import VOCABULARY_SCHEMA
+from daskprep.vocabulary import VOCABULARY_SCHEMA, SpecialSymbols, Vocabulary
 
 PLAIN = SpecialSymbols.for_tokens()
 READY = ["[PAD]", "hello", "[UNK]", "world"]

@@ -11,10 +11,9 @@ from daskprep.features.feature import Feature
 from daskprep.features.h3 import H3
 from daskprep.features.image import Image
 from daskprep.features.number import Number
-from daskprep.features.sequence import Sequence
+from daskprep.features.sequence import Sequence, Text
 from daskprep.features.set import Bag, Set
 from daskprep.features.target_encoding import TargetEncoding
-from daskprep.features.text import Text
 from daskprep.features.timeseries import Timeseries
 from daskprep.features.vector import Vector
 from daskprep.features.weight import Weight

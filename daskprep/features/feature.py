@@ -5,23 +5,71 @@ from __future__ import annotations
 import inspect
 import typing
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
+from sklearn import get_config
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from daskprep.display import EstimatorCard
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
 from daskprep.features.arrays import column_names
 from daskprep.features.base import Contract, Learned, LearnedT, SideColumnLearner, validate
-from daskprep.features.output import FrameOutput
 from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.summaries.base import SummaryT
 
 AnyFeature = TypeVar("AnyFeature", bound="Feature[Any, Any]")
+Container = Literal["default", "pandas", "polars"]
+CONFIG = "_sklearn_output_config"  # the attribute that scikit-learn's `clone` copies
+
+
+class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+    """Mixin that returns tables in the container that `set_output` chose; scikit-learn's wrapper would compute Dask."""
+
+    def set_output(self, *, transform: Container | None = None) -> Self:
+        """Set the container that `transform` returns.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None
+            "default": a NumPy array, or a lazy Dask array for Dask frames and paths. "pandas": a frame with the names
+            of `get_feature_names_out` and the index of the rows, lazy (Dask) for Dask frames and paths. "polars": a
+            polars frame, for data in memory. None: unchanged. Until it is set,
+            ``sklearn.set_config(transform_output=...)`` applies.
+        """
+        if transform is not None:
+            if transform not in get_args(Container):
+                raise ConfigError(
+                    f'{type(self).__name__}: set_output(transform={transform!r}): use "default", "pandas" or "polars".'
+                    + did_you_mean(transform, get_args(Container))
+                )
+            setattr(self, CONFIG, {"transform": transform})
+        return self
+
+    def _wrap_output(self: Any, table: Any, rows: Any) -> Any:
+        """Return a table in the chosen container; `rows` are the input, whose index a pandas frame keeps."""
+        container = getattr(self, CONFIG, {}).get("transform") or get_config()["transform_output"]
+        if container == "default":
+            return table
+        names = list(self.get_feature_names_out())
+        if not isinstance(table, np.ndarray):
+            if container == "polars":
+                raise ConfigError(
+                    f'{type(self).__name__}: set_output(transform="polars") is for data in memory: use "pandas", which '
+                    "returns a lazy Dask frame"
+                )
+            return table.to_dask_dataframe(columns=names)
+        if container == "pandas":
+            return pd.DataFrame(table, rows.index if isinstance(rows, pd.DataFrame) else None, names)
+        try:
+            import polars as pl  # noqa: PLC0415
+        except ImportError as error:
+            raise ImportError('set_output(transform="polars") needs polars: pip install polars') from error
+        return pl.from_numpy(table, schema=names, orient="row")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -10,6 +10,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,7 @@ from daskprep.display import format_count
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import (
     Bounds,
+    Learned,
     SideColumnLearner,
     SideColumns,
     Tensor,
@@ -32,7 +34,7 @@ from daskprep.features.bins import TargetColumn, bounded_range, learn_edges, sum
 from daskprep.features.cells import one_array
 from daskprep.features.checking import memoize
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import NeighbourImputer, neighbour_strategy
+from daskprep.features.missing import Border, NeighbourImputer, neighbour_strategy
 from daskprep.features.notation import (
     NotationCounts,
     as_thousands,
@@ -43,14 +45,13 @@ from daskprep.features.notation import (
     parse_column_notation,
     parse_notation,
     parse_or_keep_text,
+    parse_strict_notation,
 )
-from daskprep.features.number_state import LearnedNumber, NumberSummary
-from daskprep.features.outliers import NumberImputer, mask_outliers
 from daskprep.features.parameters import CellKind
 from daskprep.kernels import MIXED, null_mask, only_where, plain_values
 from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
-from daskprep.steps.numbers import ENCODINGS, NumberParameters, Values, derive_notation
-from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
+from daskprep.steps.numbers import ENCODINGS, NumberParameters, Outliers, Values, derive_notation
+from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
 from daskprep.summaries.column_summary import MAX_SAMPLES
 from daskprep.summaries.target_sums import TargetSums
 
@@ -58,6 +59,173 @@ _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 _MAX_BINS = 65_536
 _NUMBER_LIKE = re.compile("[0-9]|inf|nan", re.IGNORECASE)
 _NO_SIDE_COLUMNS = SideColumns(pa.table({}))
+
+
+@dataclass(frozen=True)
+class NumberSummary(Summary):
+    """Statistics of the numbers of a column, before the notation of the column is learned.
+
+    Attributes
+    ----------
+    moments, quantiles, counts, targets : Summary or None
+        Statistics of plain numbers; None if no parameter needs them.
+    range : Range
+        Range of plain numbers.
+    fractions : int
+        How many plain numbers are not integers.
+    beyond : int
+        Number of values beyond float32 that are stored without normalization.
+    written : TokenCounts
+        Counts of texts that may be numbers in a notation other than the plain one.
+    decimals, thousands : NumberSummary or None
+        Ambiguous texts such as "1.234", summarized as 1.234 and as 1234.
+    """
+
+    moments: Moments | None
+    range: Range
+    quantiles: Quantiles | None
+    counts: TokenCounts | None
+    targets: TargetSums | None = None
+    fractions: int = 0
+    beyond: int = 0
+    written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
+    decimals: NumberSummary | None = None
+    thousands: NumberSummary | None = None
+
+    @property
+    def count(self) -> int:
+        counted = self.moments or self.quantiles
+        assert counted is not None
+        return counted.count
+
+    def mean(self) -> float:
+        assert self.moments is not None
+        return self.moments.mean()
+
+    def median(self) -> float:
+        assert self.quantiles is not None
+        return self.quantiles.quantile(0.5)
+
+    def mode(self) -> Any:
+        assert self.counts is not None
+        return self.counts.top()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedNumber(Learned):
+    """Fitted state of a number column; a field is None if no parameter needs it.
+
+    Attributes
+    ----------
+    written : str or None
+        Example of the notation, such as "$1,234.5"; None if all numbers are plain.
+    mean, std, q1, q2, q3 : float or None
+        Mean, standard deviation and quartiles.
+    min, max : float or None
+        Range of the numbers, or the quantiles at which they are clipped.
+    outlier_fill_value : float or None
+        Value that replaces outliers.
+    quantiles : tuple of float or None
+        Reference quantiles of a quantile transform.
+    power, power_mean, power_std : float or None
+        Power of a power transform, and mean and standard deviation of the transformed numbers.
+    edges : tuple of float or None
+        Edges of the bins.
+    cell_type : CellKind or None
+        "integer" if all numbers are integers and the column has no float type.
+    clipped : int or None
+        Number of training rows that are stored as the largest float32.
+    """
+
+    added_fields = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped")
+
+    written: str | None = None
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    max: float | None = None
+    q1: float | None = None
+    q2: float | None = None
+    q3: float | None = None
+    outlier_fill_value: float | None = None
+    quantiles: tuple[float, ...] | None = None
+    power: float | None = None
+    power_mean: float | None = None
+    power_std: float | None = None
+    edges: tuple[float, ...] | None = None
+    cell_type: CellKind | None = None
+    clipped: int | None = None
+
+    @property
+    def num_embeddings(self) -> int:
+        """Number of bins, 0 without bins."""
+        return 0 if self.edges is None else len(self.edges) - 1
+
+    def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
+        if not pa.types.is_struct(parsed.type):
+            return parsed
+        numbers, ambiguous, texts = parsed.flatten()
+        if self.written is None:
+            return numbers
+        notation, cells = derive_notation(self.written), texts.dictionary_encode()
+        if has_point_thousands(notation):
+            numbers = pc.if_else(ambiguous, as_thousands(numbers), numbers)
+        return pc.coalesce(numbers, parse_strict_notation(cells.dictionary, notation).take(cells.indices))
+
+
+def mask_outliers(params: NumberParameters, numbers: Any, learned: LearnedNumber | None) -> np.ndarray | None:
+    """Return a mask of the outliers in doubles (Arrow or NumPy); None: there are none, or no fitted state yet."""
+    if learned is None or (outliers := Outliers(params, vars(learned))).max_distance == math.inf:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        mask: np.ndarray = outliers.contain(np.asarray(numbers))
+    return mask
+
+
+class NumberImputer(NeighbourImputer):
+    """Fills missing cells and replaces outliers from neighboring rows; outliers are never used as fill values."""
+
+    def __init__(self, params: NumberParameters) -> None:
+        self._params = params
+        self._missing_imputer = NeighbourImputer.of(params.missing_value_strategy)
+        self._outlier_imputer = NeighbourImputer.of(params.outlier_strategy)
+        self.used_in_fit = self._missing_imputer is not None
+
+    def _mask_outliers(self, parsed: pa.Array, learned: LearnedNumber | None) -> pa.Array:
+        mask = mask_outliers(self._params, parsed, learned)
+        return parsed if mask is None else pc.if_else(pa.array(mask), pa.scalar(None, pa.float64()), parsed)
+
+    def find_border(self, parsed: pa.Array, learned: Any = None) -> Border:
+        return Border.of(self._mask_outliers(parsed, learned))
+
+    def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
+        no_values = [None] * len(borders)
+        by_strategy = [
+            no_values if imputer is None else imputer.compute_border_values(borders)
+            for imputer in (self._missing_imputer, self._outlier_imputer)
+        ]
+        return list(zip(*by_strategy, strict=True))
+
+    def complete(self, parsed: pa.Array, border_value: Any, learned: Any = None) -> pa.Array:
+        border_value = border_value or (None, None)
+        # Only partitions with ambiguous numbers or notations have the structs of `make_parsed_cells`.
+        if any(isinstance(cell, dict) for cell in border_value):
+            parsed = parsed if pa.types.is_struct(parsed.type) else make_parsed_cells(parsed)
+        if pa.types.is_struct(parsed.type):
+            border_value = [
+                {"number": cell, "doubtful": False} if isinstance(cell, float) else cell for cell in border_value
+            ]
+        missing_fill, outlier_fill = border_value
+        masked = self._mask_outliers(parsed, learned)
+        filled = parsed
+        if self._missing_imputer is not None:
+            filled = self._missing_imputer.complete(masked, missing_fill)
+            filled = filled if masked is parsed else pc.coalesce(parsed, filled)
+        if masked is not parsed and self._outlier_imputer is not None:
+            replacements = self._outlier_imputer.complete(masked, outlier_fill)
+            outliers = pc.and_(parsed.is_valid(), masked.is_null())
+            filled = pc.if_else(outliers, replacements, filled)
+        return filled
 
 
 @with_parameters

@@ -12,7 +12,7 @@ from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, USER_KINDS, Category, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, keeps_missing, validate
 from daskprep.features.checking import column_error_context
-from daskprep.features.output import CONFIG, FrameOutput
+from daskprep.features.feature import CONFIG, FrameOutput
 from daskprep.split import Splitter
 
 

@@ -15,7 +15,7 @@ import pytest
 import daskprep as dp
 from daskprep import tokenizers
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.features import few_rows
+from daskprep.features import arrays
 from daskprep.sources import as_source
 from tests.columns import encode_columns
 
@@ -42,7 +42,7 @@ def few(prep: dp.Preprocessor, frame: Any) -> dict[str, np.ndarray] | None:
     assert list(encoded) == list(expected)
     for name, array in expected.items():
         np.testing.assert_array_equal(encoded[name], array, strict=True)
-    return few_rows.encode_small_frame(prep.features_, prep.learned_, as_source(frame))
+    return arrays.encode_small_frame(prep.features_, prep.learned_, as_source(frame))
 
 
 def one(cell: Any, dtype: Any = object) -> pd.DataFrame:
@@ -52,7 +52,7 @@ def one(cell: Any, dtype: Any = object) -> pd.DataFrame:
 def test_a_few_rows_are_encoded_row_by_row(prep):
     for rows in (FRAME, FRAME.iloc[:1], FRAME.iloc[1:], FRAME.iloc[::-1], FRAME.assign(seen="1/2/20").to_dict("list")):
         assert few(prep, rows)
-    for rows in (FRAME.iloc[:0], pd.concat([FRAME] * few_rows.MAX_ROWS)):
+    for rows in (FRAME.iloc[:0], pd.concat([FRAME] * arrays.MAX_ROWS)):
         assert few(prep, rows) is None
 
 
@@ -96,7 +96,7 @@ def test_lists_are_plain_where_their_items_are():
     for cells in ([["a", 1]], [[Decimal(1)]], [("a",)], [{"a"}], [["a"] * 1_001]):
         assert few(prep, pd.DataFrame({"x": pd.Series(cells, dtype=object)})) is None
     nested = pd.DataFrame({"x": pd.Series([[["a"]]], dtype=object)})
-    assert few_rows.encode_small_frame(prep.features_, prep.learned_, as_source(nested)) is None
+    assert arrays.encode_small_frame(prep.features_, prep.learned_, as_source(nested)) is None
 
 
 def test_what_has_no_row_encoder_is_left_to_columns(monkeypatch, prep):
@@ -109,7 +109,7 @@ def test_what_has_no_row_encoder_is_left_to_columns(monkeypatch, prep):
         assert few(dp.Preprocessor({"x": feature}).fit(frame), frame) is None
     monkeypatch.setitem(tokenizers.TOKENIZERS, "space", tokenizers.Words)
     assert few(dp.Preprocessor({"x": dp.Set(tokenizer="space")}).fit(frame), frame) is None
-    monkeypatch.setattr(few_rows, "LARGE_VOCABULARY", 3)
+    monkeypatch.setattr(arrays, "LARGE_VOCABULARY", 3)
     assert few(dp.Preprocessor({"x": "category"}).fit(frame), frame) is None
     assert few(prep, FRAME)  # made before
 
@@ -145,7 +145,7 @@ def test_targets_and_tables_of_a_few_rows(prep):
     predicting = dp.Preprocessor(FEATURES, targets="sold").fit(FRAME)
     assert list(few(predicting, FRAME)) == list(FEATURES)
     assert "sold" not in predicting.encode(FRAME.drop(columns="sold"))
-    many = pd.concat([FRAME] * few_rows.MAX_ROWS, ignore_index=True)
+    many = pd.concat([FRAME] * arrays.MAX_ROWS, ignore_index=True)
     np.testing.assert_array_equal(prep.transform(FRAME), prep.transform(many)[: len(FRAME)], strict=True)
 
 

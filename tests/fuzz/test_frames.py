@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import DaskprepError
-from daskprep.features.few_rows import encode_small_frame
+from daskprep.features.arrays import encode_small_frame
 from daskprep.sources import as_source
 from tests.columns import encode_columns
 

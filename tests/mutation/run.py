@@ -56,8 +56,7 @@ NEAREST_TESTS = {
     "daskprep/split/random.py": ["tests/test_split.py", "tests/test_folds.py", "tests/test_sample.py"],
     "daskprep/split/times.py": ["tests/test_split.py", "tests/test_folds.py"],
     "daskprep/balance.py": ["tests/test_balance.py"],
-    "daskprep/vocabulary/special_symbols.py": ["tests/test_vocabulary.py"],
-    "daskprep/vocabulary/vocabulary.py": ["tests/test_vocabulary.py"],
+    "daskprep/vocabulary.py": ["tests/test_vocabulary.py"],
     "daskprep/summaries/base.py": [MERGING],
     "daskprep/summaries/samples.py": [
         "tests/summaries/test_distinct_values.py",
