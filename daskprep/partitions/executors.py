@@ -144,6 +144,7 @@ class ThreadExecutor(PartitionExecutor):
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, request: PartitionRequest) -> Any:
+        """Read and process the partition of a request on this thread, and return the result."""
         job, work = self.job, self.job.work
         if self._graph is None:
             table = work.source._read(request.number, work.columns)
@@ -165,6 +166,7 @@ class ClusterExecutor(PartitionExecutor):
     is_distributed = True
 
     def __init__(self, job: Job, client: Any, annotations: Mapping[str, Any]) -> None:
+        """Send `job.work.shared` to the scheduler; only annotations about placement and retries are applied."""
         self.job = job
         self._annotations = {name: value for name, value in annotations.items() if name in _ANNOTATIONS}
         self._client = client
@@ -193,6 +195,7 @@ class ClusterExecutor(PartitionExecutor):
         return max(1, sum(threads.values()))
 
     def submit(self, request: PartitionRequest) -> Future[Any]:
+        """Send the tasks of a request, and return the future of its result; earlier requests have priority."""
         outer: Future[Any] = Future()
         keys, layer = self._layer(request)
         futures = self._get(layer, keys, priority=-request.sequence_number)
@@ -254,6 +257,7 @@ class ClusterExecutor(PartitionExecutor):
             future.release()
 
     def close(self) -> None:
+        """Release all futures, cancel pending fetches, and wait for the running ones."""
         with self._lock:
             self._closed = True
             futures = [future for kept_futures in self._futures.values() for future in kept_futures]

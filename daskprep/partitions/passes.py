@@ -358,6 +358,7 @@ class Merger:
     merge: Callable[[list[Any]], Any]
 
     def __call__(self, results: Iterable[tuple[Any, Mapping[Any, Any]]]) -> list[Any]:
+        """Return the list of small results, then the merged mapping in chunks of at most 64 keys."""
         small_results: list[Any] = []
         merged: dict[Any, Any] = {}
         for small, values in results:

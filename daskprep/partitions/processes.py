@@ -25,6 +25,7 @@ class _CommandWorker(SubprocessWorker):
     """
 
     async def _start(self) -> None:
+        """Start the process of the worker, in a separate session."""
         spec = json.dumps({"cls": self.worker_class, "opts": self.worker_kwargs})
         command = [sys.executable, "-m", "dask", "spec", self.scheduler, "--spec", spec]
         environment = {
@@ -36,6 +37,7 @@ class _CommandWorker(SubprocessWorker):
         )
 
     async def close(self) -> None:
+        """Terminate the process, wait up to five seconds for its end, and close the connection."""
         if self.process is not None and self.process.returncode is None:
             self.process.terminate()
             with suppress(TimeoutError):
@@ -54,6 +56,7 @@ class LocalWorkers:
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Client:
+        """Start the processes, wait up to a minute for them, and return their Client; their log messages are hidden."""
         # Messages about the end of a cluster are of no use: errors of tasks are raised.
         for handler in logging.getLogger("distributed").handlers:
             handler.addFilter(self)

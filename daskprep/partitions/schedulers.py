@@ -220,6 +220,7 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
 
 @contextmanager
 def _explain_worker_errors() -> Iterator[None]:
+    """Raise errors of workers, such as failed imports, as a WorkerError; other errors unchanged."""
     try:
         yield
     except Exception as error:

@@ -114,6 +114,7 @@ class Assignment:
         border_features = border_features or {}
 
         def count(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
+            """Assign the rows of a partition, store its rejects, and return its counts and borders."""
             splits, repeats = self.assign(context, parsed, table)
             rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats)
             borders = collect_borders(border_features, parsed, self.learned, None if self.split is None else splits)

@@ -154,6 +154,8 @@ def _plan_split(
     """Return the assignment of rows to splits of each partition; a split by time may read its columns again."""
 
     def read_again(function: Callable[[pa.Table, Any], Any]) -> list[Any]:
+        """Return the results of the function on the kept rows of each partition, in a separate pass."""
+
         def call(context: PartitionContext, parsed: Parsed, table: pa.Table) -> Any:
             return function(table, kept_rows(dropping, parsed.columns))
 
@@ -184,6 +186,7 @@ def exchange_borders(
 
 
 def _compute_border_values_by_split(imputer: NeighbourImputer, borders: Sequence[Any]) -> Sequence[Any]:
+    """Return the border values of each partition, as a mapping by split if the imputer fills each split separately."""
     if not (imputer.per_split and isinstance(borders[0], dict)):
         return imputer.compute_border_values(borders)
     by_split = [imputer.compute_border_values([border[code] for border in borders]) for code in borders[0]]

@@ -77,6 +77,7 @@ def _tabulate(
     learned = dict(learned)
 
     def tabulate_partition(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
+        """Encode a partition, with splits and folds from its context, as one 2-D array."""
         splits = _assign_splits(context, features, parsed, table)
         completed = completed_columns(features, learned, context, parsed, table, splits=splits)
         all_rows = np.ones(parsed.rows, bool)

@@ -98,6 +98,7 @@ class ScratchParser(Parser):
     def parse(
         self, features: Mapping[str, Contract], unparsed: Sequence[str], number: int, table: pa.Table
     ) -> tuple[Parsed, pa.Table]:
+        """Return the parsed columns in the table of a scratch file, and a table of its columns of the source."""
         columns, unreadable, source = {}, {}, {}
         for name in table.column_names:
             column = table[name].chunk(0) if table[name].num_chunks == 1 else table[name].combine_chunks()

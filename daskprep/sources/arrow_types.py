@@ -85,6 +85,7 @@ def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _narrow_array(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return an array cast to a type from `narrow_type`; nested values, UUIDs and extension types are converted too."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in _EXTENSIONS:
         return _narrow_array(array.storage, target)
@@ -167,6 +168,7 @@ def common_type(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | N
 
 
 def _common_struct(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | None) -> pa.DataType | None:
+    """Return the struct of the fields of both types, with the common type of each; None if a field has none."""
     types = {field.name: field.type for field in left}
     for field in right:
         merged = common_type(types.get(field.name, pa.null()), field.type, fallback)
@@ -185,6 +187,7 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 
 def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the narrowest decimal with the digits of two integer or decimal types; None if that has over 76 digits."""
     # Arrow's own rule reserves too few digits for integers, and its cast then fails.
     (left_digits, scale), (right_digits, right_scale) = _max_digits(left), _max_digits(right)
     scale = max(scale, right_scale)

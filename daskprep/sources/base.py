@@ -64,6 +64,7 @@ class FileFragment(Fragment):
     kind: ClassVar[str]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns of the file or of its folders' names; ConfigError if it changed or cannot be read."""
         self.file.check_unchanged()
         folders = dict(self.file.folders)
         with explain_read_errors(self.file, self.kind):
@@ -88,11 +89,13 @@ class JoinedFragment(Fragment):
 
     @classmethod
     def from_fragments(cls, fragments: Sequence[Fragment]) -> JoinedFragment:
+        """Return the fragment of these fragments in order; its `rows` are None if any fragment has none."""
         rows = [fragment.rows for fragment in fragments]
         total = None if None in rows else sum(count or 0 for count in rows)
         return cls(tuple(fragments), total, sum(fragment.nbytes for fragment in fragments))
 
     def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return the rows of all fragments in order, with these columns."""
         tables = [fragment.read(columns) for fragment in self.fragments]
         # concat_tables drops the row count of tables without columns.
         return pa.concat_tables(tables) if columns else table_without_columns(sum(table.num_rows for table in tables))
@@ -107,6 +110,7 @@ class FunctionFragment(Fragment):
     nbytes: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return the result of the function; without columns, a table with the row count alone, if that is known."""
         return (
             table_without_columns(self.rows) if self.rows is not None and not columns else self.read_function(columns)
         )
@@ -192,10 +196,12 @@ class Source:
 
     @functools.cached_property
     def npartitions(self) -> int:
+        """The number of partitions, by default the length of `row_counts`."""
         return len(self.row_counts or ())
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
+        """The type of each column, by default from the first partition, which is read."""
         return self._read(0, self.columns).schema
 
     @property

@@ -81,6 +81,7 @@ def as_text(column: pa.Array) -> pa.Array:
 
 
 def _cast_to_text(column: pa.Array) -> pa.Array:
+    """Return Arrow's text of a column; for timestamps in a zone that is an offset, the local time with that offset."""
     offset = _parse_offset(column.type.tz) if pt.is_timestamp(column.type) else None
     if offset is None:
         return column.cast(pa.string())
@@ -88,6 +89,7 @@ def _cast_to_text(column: pa.Array) -> pa.Array:
 
 
 def _floats_to_text(column: pa.Array) -> pa.Array:
+    """Return floats as text: integer values without ".0", in full below 1e76, others in shortest form; null for NaN."""
     # The digits of a float32 column are float32 digits: 0.1, not 0.10000000149011612.
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(values)
@@ -141,6 +143,7 @@ def _times_to_text(column: pa.Array, text: pa.Array) -> pa.Array:
 
 
 def _durations_to_text(column: pa.Array) -> pa.Array:
+    """Return durations as text, such as "1 days 00:00:01.5"; the days are negative for negative durations."""
     unit = column.type.unit
     days, ticks = np.divmod(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), SECONDS_PER_DAY * _PER_SECOND[unit])
     clock = pa.array(ticks).cast(pa.int32() if unit in ("s", "ms") else pa.int64())

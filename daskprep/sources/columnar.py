@@ -39,6 +39,7 @@ class CommonSchema:
     """
 
     def __init__(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
+        """Merge the schemas of the files, in order; conflicts are recorded in `problems`, not raised."""
         self.types: dict[str, pa.DataType] = {}
         self.problems: dict[str, str] = {}
         distinct: list[pa.Schema] = []
@@ -175,6 +176,7 @@ class BatchFragment(FileFragment):
     casts: tuple[tuple[str, pa.DataType], ...]
 
     def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return validated columns in common types; ConfigError if the number of rows changed since listing."""
         table = self.read_batches(columns)
         if table.num_rows != self.rows:
             raise ConfigError(f"{self.file.name}: changed since it was listed; create the source again")
@@ -197,6 +199,7 @@ class FeatherFragment(BatchFragment):
     kind: ClassVar[str] = "Arrow IPC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
+        """Return these columns of the fragment's batches in stored types; without columns, only the cheapest one."""
         with self.file.open() as handle:
             schema = _open_reader(self.file, handle, None).schema
             fields = [schema.names.index(name) for name in columns] or _cheapest_column(schema)
@@ -206,6 +209,7 @@ class FeatherFragment(BatchFragment):
 
     @staticmethod
     def layout(file: File) -> tuple[pa.Schema, list[int]]:
+        """Return the schema of a file and the rows of each batch, counted by reading only the cheapest column."""
         with explain_read_errors(file, FeatherFragment.kind), file.open() as handle:
             schema = _open_reader(file, handle, None).schema
             check_types(schema)
@@ -292,6 +296,7 @@ class OrcFragment(BatchFragment):
     kind: ClassVar[str] = "ORC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
+        """Return these columns of the fragment's stripes in stored types; without columns, only the cheapest one."""
         with self.file.open() as handle:
             orc = _open_orc(handle)
             names = columns or [orc.schema[i].name for i in _cheapest_column(orc.schema)]
@@ -301,6 +306,7 @@ class OrcFragment(BatchFragment):
 
     @staticmethod
     def layout(file: File) -> tuple[pa.Schema, list[int]]:
+        """Return the schema of a file and the rows of each stripe, counted by reading only the cheapest column."""
         with explain_read_errors(file, OrcFragment.kind), file.open() as handle:
             orc = _open_orc(handle)
             check_types(orc.schema)

@@ -45,6 +45,7 @@ class ComposedSource(FragmentListSource):
     def __init__(
         self, columns: list[str], fragments: Sequence[Fragment], sources: Mapping[str, Source], *, splits: bool
     ) -> None:
+        """Take the fragments of the partitions; with `splits`, each of the `sources` is the source of a split."""
         super().__init__(columns, fragments)
         self.in_memory = any(source.in_memory for source in sources.values())
         self.reads_all = any(source.reads_all for source in sources.values())
@@ -63,6 +64,7 @@ class ComposedSource(FragmentListSource):
         return None if None in records.values() else {"splits": records}
 
     def identity(self) -> Any:
+        """Return the identities of the sources and a digest of the masks; None if either is not available."""
         rows = {name: source.identity() for name, source in self.sources.items()}
         mask_key = content_key(self.masks)
         return None if None in rows.values() or mask_key is None else [rows, mask_key]
@@ -159,6 +161,7 @@ class PreparedSource(FragmentListSource):
     reads_all = True
 
     def __init__(self, raw: Source, function: Prepare) -> None:
+        """Call the function once with a frame without rows, to determine the columns."""
         self.raw = raw
         self._function = function
         self.prepared_by = function_name(function)

@@ -61,6 +61,7 @@ class HuggingFaceSource(FragmentListSource):
     """
 
     def __init__(self, dataset: Any, columns: list[str] | None, partition_bytes: int, partitions: int | None) -> None:
+        """Cut the rows into slices of at most `partition_bytes`, at least `partitions` if there are as many rows."""
         names = choose_columns(dataset.column_names, columns, "the dataset")
         rows = len(dataset)
         # A dataset without columns loses its number of rows.
@@ -175,6 +176,7 @@ class ArrowDatasetSource(FragmentListSource):
         self._stamps = [[info.path, info.size, info.mtime_ns] for info in stored]
 
     def identity(self) -> Any:
+        """Return path, size and modification time of each file, with a digest of the fragments; None if unknown."""
         if not self._stamps or any(None in stamp for stamp in self._stamps):
             return None
         key = content_key(list(self.fragments))

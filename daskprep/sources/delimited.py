@@ -61,6 +61,7 @@ class DelimitedFragment(FileFragment):
     kind: ClassVar[str] = "delimited text"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return columns as text, with nulls and numbers converted; RejectedValueError for invalid lines or encoding."""
         data = self.text.read(self.start, self.stop)
         if self.dialect.comment:
             data = pa.py_buffer(b"".join(self.dialect.drop_comments([data.to_pybytes()])))
@@ -77,7 +78,10 @@ class DelimitedFragment(FileFragment):
         return table.select(columns)
 
     def _parse_table(self, data: pa.Buffer, columns: list[str]) -> pa.Table:
-        """Return these columns as binary cells; the caller checks the encoding, to name the line of an invalid cell."""
+        """Return columns as binary cells, so that the caller can name the line of a cell that is not UTF-8.
+
+        Raise RejectedValueError for an unclosed quote, and for a line with another number of cells than columns.
+        """
         dialect, view = self.dialect, np.frombuffer(data, np.uint8)
         blocks = [view[i : i + BLOCK_BYTES] for i in range(0, len(view), BLOCK_BYTES)]
         has_quotes = dialect.quote is not None and any((block == ord(dialect.quote)).any() for block in blocks)
@@ -96,6 +100,7 @@ class DelimitedFragment(FileFragment):
             return "error"
 
         def parse(lines: pa.Buffer, block_bytes: int) -> pa.Table:
+            """Return Arrow's table of lines; blocks are enlarged so that none ends in a carriage return."""
             if has_quotes:
                 block_bytes = _safe_block_size(np.frombuffer(lines, np.uint8), block_bytes)
             return pa_csv.read_csv(
@@ -131,6 +136,7 @@ class DelimitedFragment(FileFragment):
             ) from error
 
     def _invalid_text_error(self, data: pa.Buffer, column: str, cells: pa.ChunkedArray) -> RejectedValueError:
+        """Return the error for the first cell of a column that is not UTF-8, with its line number in the file."""
         numbered_cells = enumerate(cells.to_pylist())
         row, cell = next(
             (i, cell) for i, cell in numbered_cells if cell and cell.decode(errors="ignore").encode() != cell
@@ -370,6 +376,7 @@ class Dialect:
             raise ConfigError(f"skip_rows={self.skip_rows!r}: expected the number of lines as an integer")
 
     def _check_numbers(self) -> None:
+        """Raise ConfigError unless decimal marks and thousands separators of each column are single, distinct marks."""
         for column in ["", *self.named_columns]:
             decimal, thousands = _option_for(self.decimal, column, "."), _option_for(self.thousands, column, None)
             for mark in (decimal, *([] if thousands is None else [thousands])):

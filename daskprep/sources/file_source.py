@@ -92,6 +92,7 @@ class FileSource(FragmentListSource):
         settings: Mapping[str, Any],
         columns: list[str] | None,
     ) -> None:
+        """Check that all wanted `columns` (None: all) can be read; columns of folder names are added as text."""
         folders = {name: TEXT_CODES for file in files for name, _ in file.folders}
         types = common_schema.types | folders
         if not types:
@@ -302,6 +303,7 @@ def _check_null_values(null_values: Iterable[str] | Mapping[str, Iterable[str]])
 
 
 def _check_options(format: str | None, partition_bytes: int, partitions: int | None) -> None:
+    """Raise ConfigError for an unknown format, or for sizes or numbers of partitions that are not positive integers."""
     if format is not None and format not in get_args(Format):
         accepted = ", ".join(map(repr, get_args(Format)))
         raise ConfigError(
@@ -313,6 +315,7 @@ def _check_options(format: str | None, partition_bytes: int, partitions: int | N
 
 
 def _list_paths(paths: Paths) -> list[str]:
+    """Return one path, or several, as a list of text; ConfigError for an empty list and for values that are no path."""
     path_list = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     for path in path_list:
         if not isinstance(path, str | os.PathLike):

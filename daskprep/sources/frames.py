@@ -45,6 +45,7 @@ class PandasSource(Source):
     row_counts: list[int]
 
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
+        """Check the columns (None: all), and determine slices: 131,072 rows each, or 1,024 if cells may be media."""
         self.columns = column_names(frame.columns, columns)
         self.series = {name: frame[name] for name in self.columns}
         large = len(frame) > _MEDIA_ROWS and not _MEDIA_KINDS.isdisjoint(self._kinds.values())
@@ -60,6 +61,7 @@ class PandasSource(Source):
         return {name: cell_kind(series.to_numpy()) for name, series in objects.items()}
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        """Return the columns of one slice of rows as an Arrow table of delivered types."""
         self.require(columns)
         start = partition * self._slice_rows
         rows = self.row_counts[partition] if self.row_counts else 0
@@ -96,6 +98,7 @@ class TableSource(FragmentListSource):
     in_memory = True
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
+        """Create a partition of each table, without a copy."""
         fragments = [
             FunctionFragment(functools.partial(_select_narrow, table), table.num_rows, decoded_nbytes(table))
             for table in tables
@@ -120,6 +123,7 @@ class DaskSource(Source):
     is_dask = True
 
     def __init__(self, frame: Any, columns: Iterable[str] | None = None) -> None:
+        """Check the columns (None: all); a column that Dask converted from lists or media to text raises when read."""
         self.columns = column_names(frame.columns, columns)
         self.row_counts = None
         self.npartitions = frame.npartitions
@@ -265,6 +269,7 @@ def _narrow_wide_integers(polars: Any, column: Any) -> Any:
 
 
 def _arrow_supports(frame: Any) -> bool:
+    """Return whether Arrow can read a polars frame with its types."""
     try:
         pa.table(frame)
     except pa.ArrowInvalid:
@@ -418,6 +423,7 @@ def content_record(source: Source) -> Mapping[str, Any]:
 
 
 def _content_digest(source: Source, partition: int) -> bytes:
+    """Return the SHA-256 of a partition's column names, masks and present cells, as bytes."""
     digest = hashlib.sha256()
     for name, column in zip(source.columns, source._read(partition, source.columns).columns, strict=True):
         # Memory of missing cells is undefined.

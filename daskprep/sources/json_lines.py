@@ -95,6 +95,10 @@ class JsonFragment(FileFragment):
     kind: ClassVar[str] = "JSON"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return columns from the kept rows, or parsed by Arrow, or by Python for columns of several types.
+
+        Raise RejectedValueError, with the number of the line, for text that is not JSON or does not fit the schema.
+        """
         parsed_rows = self.parsed_rows.rows()
         if parsed_rows is not None and (table := self._cast_parsed_rows(parsed_rows, columns)) is not None:
             return table
@@ -161,6 +165,7 @@ class JsonFragment(FileFragment):
                 raise self._bad_line_error(number, line, f"it is nested more than {_MAX_LEVELS} levels deep")
 
     def _parse_table(self, data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
+        """Return the table that Arrow parses from lines, with the types of `schema`; None: all columns and types."""
         if not data.size or (data.size < _HEAD_BYTES and data.to_pybytes().isspace()):
             return (schema or pa.schema([])).empty_table()
         options = pa_json.ParseOptions(
@@ -376,6 +381,7 @@ def _array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
 
 
 def _float_type(values: np.ndarray) -> pa.DataType:
+    """Return the type of floats: double, or one of the big decimals if all values are integers below 1e38."""
     largest = np.max(np.abs(values), initial=0)
     if largest >= _MAX_BIG_INTEGER or not bool((values == np.trunc(values)).all()):
         return pa.float64()
@@ -383,6 +389,7 @@ def _float_type(values: np.ndarray) -> pa.DataType:
 
 
 def _integer_type(values: Sequence[int]) -> pa.DataType:
+    """Return int64, big decimal or double: the first that fits all integers."""
     # Compared as floats, because Arrow converts all integers of a column with a float or a big integer to floats.
     largest = max(abs(float(value)) for value in values)
     if largest >= _MAX_BIG_INTEGER:

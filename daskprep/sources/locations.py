@@ -244,6 +244,7 @@ def _call_filesystem(user_path: str, attempts: int, call: Callable[[], Any]) -> 
 
 
 def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigError:
+    """Return the error for an absent path, which suggests a similar name in the same folder."""
     parent, _, name = path.rstrip("/").rpartition("/")
     try:
         siblings = [PurePosixPath(sibling).name for sibling in filesystem.ls(parent or "/", detail=False)]
@@ -253,6 +254,7 @@ def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigErro
 
 
 def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: str) -> File:
+    """Return a listed file, with columns from folders below `base`; ConfigError if it is local and not regular."""
     path: str = info["name"]
     inner_folders = path[len(base) :].split("/")[:-1] if base and path.startswith(base) else []
     pairs = (part.partition("=") for part in inner_folders if "=" in part)
@@ -290,6 +292,7 @@ class Spool:
     """A temporary folder that is removed when this process no longer refers to it; a pickle is its path alone."""
 
     def __init__(self, parent: str | os.PathLike[str] | None) -> None:
+        """Create a folder in `parent` (None: the system's temporary folder); ConfigError for a URL."""
         if parent is not None:
             if "://" in os.fspath(parent):
                 raise ConfigError(

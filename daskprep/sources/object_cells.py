@@ -196,6 +196,7 @@ class Cells:
             ) from error
 
     def _convert(self, missing: np.ndarray) -> pa.Array:
+        """Return the cells as an Arrow array by their kind; errors of Arrow and of encodings are raised unchanged."""
         if self.kind == "missing":
             return pa.nulls(len(self.values))
         if self.kind == "refused":
@@ -212,6 +213,7 @@ class Cells:
         return pa.array(self.values, _SCALAR_KINDS[self.kind][1], mask=missing, from_pandas=True)
 
     def _convert_media(self, objects: list[Any], kind: MediaKind) -> pa.StructArray:
+        """Return objects as `CELL_TYPE` structs; ColumnError with the row number of the first unreadable one."""
         cells, unreadable = convert_media_objects(objects, kind)
         if unreadable:
             row, reason = unreadable[0].row, unreadable[0].reason.rstrip(".")
@@ -221,6 +223,7 @@ class Cells:
         return cells
 
     def _convert_lists(self, values: list[Any]) -> pa.Array:
+        """Return lists as an Arrow list array; as lists of text if their elements have no common plain type."""
         cells = [self._as_list(i, cell) for i, cell in enumerate(values)]
         try:
             array = pa.array(cells, from_pandas=True)
@@ -232,6 +235,7 @@ class Cells:
         return pa.array(texts, pa.list_(pa.string()))
 
     def _as_list(self, i: int, cell: Any) -> Any:
+        """Return a cell as a list: sets are sorted by their text; ColumnError for an array that is not 1-D."""
         if isinstance(cell, set | frozenset):
             return sorted(cell, key=str)
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
@@ -240,6 +244,7 @@ class Cells:
         return list(cell) if isinstance(cell, pd.Series) else cell
 
     def _element_texts(self, i: int, cell: Any) -> list[str | None]:
+        """Return the elements of a list as texts, None for missing ones; ColumnError for an element of another type."""
         elements = [None if not isinstance(x, _LIST_TYPES) and pd.isna(x) else x for x in cell]
         for element in elements:
             if element is not None and not isinstance(element, SCALARS):
@@ -259,6 +264,7 @@ class Cells:
         return self._error(i, f"{problem}; make all cells lists, or all text")
 
     def _invalid_text_error(self, missing: np.ndarray) -> RejectedValueError:
+        """Return the error for the first cell that is not UTF-8 text, with its row number."""
         i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not _is_text(c))
         return RejectedValueError(
             f'column "{self.column}", {self._row_label(i)}: {format_cell(cell)} is not UTF-8 text; decode or correct it'
@@ -272,6 +278,7 @@ class Cells:
 
 
 def _has_objects(kind: pa.DataType) -> bool:
+    """Return whether lists of a type are read as text: with structs, times or extension types, also in inner lists."""
     if pt.is_list(kind):
         return _has_objects(kind.value_type)
     # Times in lists are read as text, since Arrow would drop their zones and nanoseconds.
@@ -279,6 +286,7 @@ def _has_objects(kind: pa.DataType) -> bool:
 
 
 def _is_text(cell: Any) -> bool:
+    """Return whether a cell, or each element of a list, is text that can be encoded as UTF-8."""
     try:
         for text in cell_texts(list(cell) if isinstance(cell, _LIST_TYPES) else [cell]):
             (text or "").encode()

@@ -202,6 +202,7 @@ def _open_arrow(
 
 
 def _describe_type(frame: Any) -> str:
+    """Return a phrase for a message, such as "a numpy.ndarray", or "a list of int" by the first element."""
     kind = type(frame)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(frame, list | tuple) and frame:

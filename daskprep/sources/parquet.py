@@ -81,6 +81,7 @@ class ParquetFragment(FileFragment):
     kind: ClassVar[str] = "Parquet"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return validated columns in common types; ConfigError if the row groups changed since the file was listed."""
         metadata = _read_metadata(self.file)
         with _open_parquet(self.file, self.dictionary_columns, metadata) as parquet:
             if self.row_groups and self.row_groups[-1][0] >= parquet.num_row_groups:
@@ -132,6 +133,7 @@ def _split_row_group(
 
 
 def _join(fragments: list[ParquetFragment]) -> Fragment:
+    """Return one fragment per file for consecutive fragments, joined if there are several files."""
     return join_file_fragments(
         fragments,
         lambda file_fragments: {
@@ -169,6 +171,7 @@ def _read_metadata(file: File) -> pq.FileMetaData:
 
 
 def _read_footer(file: File) -> _Footer:
+    """Return the schema without pandas' index columns, the rows of row groups, and column sizes of a file."""
     with explain_read_errors(file, "Parquet"), _open_parquet(file) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))

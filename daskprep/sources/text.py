@@ -130,6 +130,7 @@ class TextFile:
             return pa.py_buffer(stream.read() if nbytes is None else stream.read(nbytes))
 
     def _as_utf8(self, stored: pa.Buffer, start: int) -> pa.Buffer:
+        """Return bytes in the encoding of the file as UTF-8; RejectedValueError with the position of invalid bytes."""
         if self.encoding == _UTF8 or not stored.size:
             return stored
         try:
@@ -173,6 +174,7 @@ class _QuoteTracker:
     """
 
     def __init__(self, delimiter: str, quote: str | None) -> None:
+        """Start at the beginning of a text, outside of quotes; `quote` None: quotes have no meaning."""
         self._delimiter = ord(delimiter)
         self._quote = None if quote is None else ord(quote)
         self._before = _NEWLINE

@@ -171,6 +171,7 @@ class StratifiedSplit(Splitter):
         return count_classes(table, self.column, keep)
 
     def plan(self, censuses: Sequence[ClassCounts], read_again: ReadAgain = None) -> list[ClassAssignment]:
+        """Return each partition's assignment; for classes that are too small, an error or a warning, by `on_small`."""
         totals, shares = share_classes(censuses, self.column, self._key)
         small = np.flatnonzero(class_quotas(totals.counts, self._shares())[1])
         if small.size:

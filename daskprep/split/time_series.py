@@ -86,9 +86,11 @@ class TimeSeriesSplit(TimeSplitter):
             raise self._error("window", "longer than `gap`", 'For example, use `window="90 days", gap="7 days"`.')
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
+        """Return each partition's assignment to segments; ColumnError if there are too few rows for the folds."""
         first_ranks: list[int] = []
 
         def ranks_of(rows: int) -> set[int]:
+            """Return the ranks of the first row of each fold, which are also kept in `first_ranks`."""
             if 0 < rows <= self.k:
                 raise ColumnError(
                     f"TimeSeriesSplit: {rows} rows are too few for {self.k} folds: use more rows, or a smaller k."

@@ -107,6 +107,7 @@ class TimeSplitter(Splitter):
         return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
 
     def _check_unit(self, keys: Integers) -> None:
+        """Raise ConfigError if all times are on 1970-01-01: with `gap`, the unit of numbers must be right."""
         if keys.size and np.abs(keys).max() < 86_400 * 1_000_000:
             raise ConfigError(
                 f'{type(self).__name__}: read as seconds, the numbers of column "{self.column}" are times on one day, '
@@ -361,6 +362,7 @@ def _from_parts(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
 
 
 def _format_cell(cell: pa.Scalar) -> str:
+    """Return a cell in quotes for a message, "(missing)" for null, and its number for times outside Python's range."""
     try:
         return "(missing)" if (value := cell.as_py()) is None else f'"{value}"'
     except (OverflowError, ValueError):  # outside the range of datetime
@@ -407,6 +409,7 @@ class TimeAssignment:
     starts: tuple[int | None, ...]
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        """Return the number of cuts before each row, `DROPPED` within `gap`; an error if the times have changed."""
         keys, bad, unit = self.reader.read(table, keep)
         if bad.any() or unit not in ("", self.unit):
             raise data_changed_error(f'Column "{self.reader.name}"')

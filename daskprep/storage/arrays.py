@@ -194,6 +194,7 @@ def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Ou
 
 
 def _check_size(output: Output, actual_bytes: int, expected_bytes: int) -> None:
+    """Raise CorruptDatasetError, naming the output, unless both numbers of bytes are equal."""
     if actual_bytes != expected_bytes:
         raise CorruptDatasetError(
             f'output "{output.name}": a chunk has {actual_bytes:,} bytes where {expected_bytes:,} are expected: '

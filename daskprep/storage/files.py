@@ -147,6 +147,7 @@ class Folder:
         with self.files.open_reader(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
 
             def read_into(start: int, target: memoryview) -> None:
+                """Fill the buffer from an offset of the file; EOFError if the file ends before."""
                 view = byte_view(target)
                 filled = fill(start, view)
                 if filled != len(view):

@@ -170,6 +170,7 @@ class Layout:
         return range(start, min(start + self.part_blocks, self.blocks(split)))
 
     def _row_range(self, split: str, blocks: range) -> range:
+        """Return the rows of a range of blocks, as positions within the split; IndexError for an absent first block."""
         if not 0 <= blocks.start < self.blocks(split):
             raise IndexError(f'no block {blocks.start} in split "{split}", which has {self.blocks(split)} blocks')
         if self.layouts:
@@ -203,6 +204,7 @@ class Layout:
         return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the layout as JSON values, from which `from_dict` restores it; without `layouts`."""
         return {
             "outputs": [output.to_dict() for output in self.outputs],
             "rows": dict(self.rows),

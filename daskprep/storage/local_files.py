@@ -162,6 +162,7 @@ class LocalFiles:
         descriptor = -1
 
         def write(view: memoryview) -> None:
+            """Append all bytes of a view to the file."""
             nonlocal written
             written += len(view)
             # One call writes at most 2 GiB, and less when the disk fills up.
@@ -209,6 +210,7 @@ class LocalFiles:
             _sync(path)
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
+        """Return the bytes from `start` to `stop` (None: the end), fewer if the file is shorter."""
         with self._open_for_reading(path) as descriptor:
             remaining = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
             chunks = []
@@ -274,12 +276,14 @@ class LocalFiles:
             _release_lock(descriptor)
 
     def remove(self, paths: Sequence[str], url: str) -> None:
+        """Remove files, or the links at these paths; ignore absent ones and those below a link."""
         for path in paths:
             if self._find_link(path) is None:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(path)  # noqa: PTH108 as above
 
     def remove_all(self, path: str, url: str) -> None:
+        """Remove a file or a folder with its content; do nothing if it is absent or below a link."""
         if self._find_link(path):
             return
         while os.path.lexists(path):
@@ -302,6 +306,7 @@ class PreallocatedFile:
     """A file of known size, written in any order; it has no name, and leaves no trace, until `finish` is called."""
 
     def __init__(self, descriptor: int, path: str, size: int) -> None:
+        """Take ownership of an open `descriptor`, which is closed at the latest with this object."""
         self._descriptor = descriptor
         self._path = Path(path)
         self._size = size
@@ -377,6 +382,7 @@ def _close_preallocated(descriptor: int) -> None:
 
 
 def _special_file_error(path: str, mode: int) -> CorruptDatasetError:
+    """Return the error for a file of mode `mode` that is a link, a pipe, a socket or a device."""
     if stat.S_ISLNK(mode):
         description = "a link, which could lead anywhere: replace it by its target"
     else:
@@ -465,6 +471,7 @@ def _warn_of_waiting(descriptor: int, folder: Path) -> None:
 
 
 def _release_lock(descriptor: int) -> None:
+    """Unlock and close the descriptor of a folder; do nothing for one that is inherited or already closed."""
     if descriptor in _lock_descriptors:  # not so in a forked process, which never held the lock
         with _ignore_missing_locks():
             portalocker.unlock(descriptor)

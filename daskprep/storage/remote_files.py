@@ -62,6 +62,7 @@ class RemoteFiles:
     """
 
     def __init__(self, filesystem: Any, attempts: int = ATTEMPTS) -> None:
+        """Take a file system of fsspec, whose own retries are disabled, as requests are retried here."""
         disable_s3fs_retries(filesystem)
         self._filesystem = filesystem
         self.attempts = attempts
@@ -114,6 +115,7 @@ class RemoteFiles:
         data = b"".join(content)  # a single buffer is not copied
 
         def put() -> None:
+            """Upload the file; on file systems with folders, create a missing folder first."""
             try:
                 self.filesystem.pipe_file(path, data)
             except FileNotFoundError:
@@ -156,6 +158,7 @@ class RemoteFiles:
         """Yield a function that fills a buffer with the bytes from an offset and returns how many it filled."""
 
         def read_into(start: int, target: memoryview) -> int:
+            """Fill the buffer from an offset of the file, and return the number of bytes: fewer at its end."""
             if not target:
                 return 0
             data = self._read_range(path, url, start, start + len(target))
@@ -168,6 +171,7 @@ class RemoteFiles:
         """Return the bytes of a nonempty range; a response with too few bytes is retried, too."""
 
         def fetch_range() -> memoryview:
+            """Return the bytes; none beyond the end of the file, and EOFError, which is retried, if too few arrived."""
             try:
                 data = _read_bytes(self.filesystem, path, start, stop, self._stores)
             except Exception as error:
@@ -203,6 +207,8 @@ class RemoteFiles:
         return []
 
     def remove(self, paths: Sequence[str], url: str) -> None:
+        """Remove files in concurrent requests; ignore absent ones."""
+
         def remove_one(path: str) -> None:
             with suppress(FileNotFoundError):
                 call_with_retries(lambda: self.filesystem.rm_file(path), self.attempts)

@@ -189,6 +189,7 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _check_expansion(needed: int, limit: int) -> None:
+    """Raise CorruptDatasetError if the `needed` bytes of a decoded table exceed the limit."""
     if needed > limit:
         raise CorruptDatasetError(
             f"it decodes to {needed >> 20:,} MB, more than {_MAX_EXPANSION} times its size and "

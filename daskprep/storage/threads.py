@@ -30,6 +30,7 @@ class InlineExecutor(Executor):
     """An executor that runs each function immediately, on the calling thread."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Call the function, and return the finished future of its result or error."""
         future: Future[Any] = Future()
         try:
             future.set_result(function(*arguments, **named))

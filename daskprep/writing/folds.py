@@ -34,6 +34,7 @@ class FoldedJob(WriteJob):
     """The writes of all folds, which share the parsed rows."""
 
     def _run(self) -> list[dict[str, Learned]]:
+        """Write all folds, then the manifest; return the learned states of all rows, then without each fold."""
         assert isinstance(self.recipe.split, KFold | TimeSeriesSplit)
         jobs = [self._make_fold_job(self.recipe.split, number) for number in range(self.recipe.split.k)]
         with background_executor() as background:

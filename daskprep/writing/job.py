@@ -122,6 +122,7 @@ class WriteJob:
         return f"The write takes up to {nbytes:,} bytes there until it is committed."
 
     def _run(self) -> list[dict[str, Learned]]:
+        """Run the passes, from the checkpoint of a killed write if there is one, and commit; return the states."""
         # The executor saves and flushes files while tasks compute. No two threads write the same file, and the manifest
         # is written last, after all of them have finished.
         with background_executor() as background:

@@ -104,6 +104,7 @@ class SavedLearned(Mapping[str, Any]):
 
     @functools.cached_property
     def _loaded(self) -> Mapping[str, Learned]:
+        """The learned states by feature, read from the files at the first use in a process that did not learn them."""
         if self.learned is not None:
             return self.learned
         with _lock:
