@@ -276,6 +276,7 @@ class Vocabulary:
         return len(self.tokens)
 
     def __eq__(self, other: object) -> bool:
+        """Return whether tokens, frequencies and special symbols are equal."""
         return (
             isinstance(other, Vocabulary)
             and self.specials == other.specials
@@ -450,6 +451,7 @@ class TokenIndex:
     """
 
     def __init__(self, tokens: pa.StringArray) -> None:
+        """Sort the hashes of tokens, and count the longest run of equal upper bits, which `find` searches."""
         self.tokens = tokens
         self.entries, self._id_mask = _sort_with_row_numbers(token_hashes(tokens))
         prefixes = self.entries & ~self._id_mask

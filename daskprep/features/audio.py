@@ -164,6 +164,7 @@ class Audio(MediaFeature[LearnedAudio]):
     fill_value: float | None = None
 
     def check(self) -> None:
+        """Raise ConfigError for invalid parameters; `learn` checks those that depend on an unknown rate."""
         super().check()
         # While the rate is unknown, `learn` checks the parameters that depend on it.
         self._make_recipe(self.sampling_rate or MAX_SAMPLING_RATE, self.num_fft_points if self.sampling_rate else None)
@@ -173,6 +174,7 @@ class Audio(MediaFeature[LearnedAudio]):
             raise ConfigError(f"Audio: fill_value must be a finite number, not {self.fill_value}")
 
     def _make_recipe(self, rate: int, num_fft_points: int | None, **overrides: Any) -> AudioRecipe:
+        """Return the decoding recipe at a rate, with `overrides` of its fields; raise ConfigError if it is invalid."""
         parameters: dict[str, Any] = {
             "type": self.type,
             "sampling_rate": int(rate),
@@ -220,6 +222,7 @@ class Audio(MediaFeature[LearnedAudio]):
         return self._padding or 0.0  # if it is None, the decoder computes the padding
 
     def learn(self, summary: FileSample) -> LearnedAudio:
+        """Learn rate, shape of decoded audio and mean cell bytes; raise MediaError if no file shows the rate."""
         sample = self.sample(summary)
         rate = self.sampling_rate
         if rate is None:
@@ -235,6 +238,7 @@ class Audio(MediaFeature[LearnedAudio]):
         )
 
     def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:
+        """Return a decoder that fills missing audio with the fill value or padding, and broken audio with padding."""
         has_fixed_fill = self.missing_value_strategy == "fill_with_const" or self._padding is not None
         fill = learned.fill_value if has_fixed_fill else None
         return AudioDecoder(
@@ -246,6 +250,7 @@ class Audio(MediaFeature[LearnedAudio]):
         )
 
     def decode(self, encoded: np.ndarray, learned: LearnedAudio) -> pa.Array:
+        """Return WAV files of "raw" rows as bytes; rows of other types as lists of frames, each a list of float32."""
         numbers = np.ascontiguousarray(encoded, np.float32)
         if self.type == "raw":
             return pa.array([encode_wav(recording[:, 0], learned.sampling_rate) for recording in numbers], pa.binary())

@@ -135,6 +135,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return TokenCounts.of_cells(parsed)
 
     def learn(self, summary: TokenCounts) -> LearnedBinary:
+        """Learn the truth value of each label; ColumnError for too many labels, or if `positive` is not one of them."""
         tokens, counts = summary.rank()
         labels = dict(zip(tokens.to_pylist(), counts.tolist(), strict=True)) if len(tokens) <= _MAX_LABELS else None
         if labels is None or self._are_numbers(labels):
@@ -184,6 +185,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         )
 
     def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedBinary:
+        """Learn truth values, fill value, class counts and cell type; count cells with other labels as unreadable."""
         learned = self.learn(summary.values)
         tokens, counts = summary.values.rank()
         truth = _map_to_truth(tokens, learned)
@@ -237,6 +239,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return pa.array(learned.bool2str).take(pa.array(np.asarray(encoded).astype(np.int64)))
 
     def advice(self, learned: LearnedBinary) -> str | None:
+        """Return a warning about the fill value, more than two numbers, or a true label that is a guess; else None."""
         if advice := fill_advice(self, learned):
             return advice
         if learned.above_zero:
@@ -275,6 +278,7 @@ def _map_to_truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
 
 
 def _describe_too_many_labels(labels: list[str], count: int) -> str:
+    """Return the message of an error about `count` distinct labels, which shows the first four of `labels`."""
     shown = ", ".join(map(repr, labels[:4])) + f", and {count - 4:,} more" * (count > 4)
     return (
         f"has {count:,} distinct labels ({shown}) where a Binary has two: "

@@ -64,6 +64,7 @@ class LearnedCategory(LearnedTokens):
         return len(self.vocabulary) + self.buckets
 
     def class_counts(self) -> Integers | None:
+        """Return the training rows of each id, the rest of the rows as id 0 if it is ``<UNK>``; None with buckets."""
         if self.buckets:
             return None
         counts = self.vocabulary.frequencies.copy()
@@ -174,6 +175,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     reads_any_text_as = "class"
 
     def check(self) -> None:
+        """Raise ConfigError where buckets, order, `handle_unknown` and crossed columns contradict each other."""
         if self.hash_buckets is not None and (self.order is not None or self.oov_buckets or self.min_frequency):
             raise ConfigError(
                 f"Category: hash_buckets={self.hash_buckets} hashes without a vocabulary, so that order, min_frequency "
@@ -232,6 +234,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return TokenCounts.of_cells(parsed)
 
     def _summarize_subsets(self, parsed: pa.Array, row_subsets: list[Any]) -> list[TokenCounts]:
+        """Count the values of disjoint subsets of rows by their codes, which is faster than taking the rows."""
         row_sets = [rows for rows in row_subsets if rows is not None]
         if not row_sets or self.hash_buckets is not None or type(self).summarize is not Category.summarize:
             return super()._summarize_subsets(parsed, row_subsets)
@@ -240,6 +243,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return TokenCounts.of_each(parsed.dictionary, counts)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
+        """Learn the vocabulary (empty with `hash_buckets`); ColumnError for refused labels or too many one-hot columns."""
         buckets = self.hash_buckets or self.oov_buckets
         specials = SpecialSymbols((), (), ()) if self._is_closed else _SPECIALS
         if self.hash_buckets is not None:
@@ -268,6 +272,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             )
 
     def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedCategory:
+        """Learn also the order of an ordered categorical column, or the type that decoded labels are restored to."""
         learned = super().learn_column(summary)
         if summary.cell_type is None or learned.buckets or self.columns is not None:
             return learned
@@ -278,6 +283,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return replace(learned, cell_type=kind)
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
+        """Return the id of each cell, 0 for null; RejectedValueError for unknown labels if ``<UNK>`` has no id."""
         if learned.has_unknown:
             return take_by_code(parsed, learned.ids(parsed.dictionary), 0)
         find_ids = learned.vocabulary.find_ids(parsed.dictionary)
@@ -307,6 +313,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return learned.values(np.asarray(encoded, np.int64).ravel())
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedCategory) -> np.ndarray:
+        """Return ids, positions (-1: ``<UNK>``) or one-hot columns, 2-D, as `transform_to` specifies."""
         ids = encoded[""]
         if self.transform_to == "ids":
             return ids[:, None]

@@ -33,6 +33,7 @@ def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *
 
     @functools.wraps(make)
     def wrapper(feature: Contract, learned: Any, *others: *Extra) -> Result:
+        """Return the stored result, or a new one if a parameter is another object than before."""
         parameters = [type(feature), *vars(feature).values(), *others]
         cached: tuple[list[Any], Result] | None = learned.__dict__.get(key)
         # By identity: parameters may be objects that cannot be compared, such as arrays.

@@ -147,6 +147,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
     _edge_case_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
     def check(self) -> None:
+        """Raise ConfigError for an invalid format, unknown or empty parts, or a fill value that is not a date."""
         if self.datetime_format is not None:
             if "%" not in self.datetime_format:
                 raise ConfigError(f'Date: datetime_format {self.datetime_format!r} has no field, such as "%Y-%m-%d"')
@@ -186,6 +187,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return make_list_array(np.append(0, np.cumsum(present)) * 2, pa.array(pairs[present].ravel()), ~present)
 
     def _parse_timestamps(self, column: pa.Array) -> pa.Array:
+        """Return cells as local timestamps in microseconds, null if unreadable; ColumnError for other types."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             return self._parse_timestamps(column.dictionary).take(column.indices)
@@ -205,6 +207,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return super().parse_fill(value or EPOCH)
 
     def summarize(self, parsed: pa.Array) -> DateSummary:
+        """Return range, exact sum and number of the present dates in seconds, and how many rise and fall."""
         seconds = _to_micros(parsed.drop_null())[0] // MICROS_PER_SECOND
         # A 64-bit sum overflows after 36 million dates of the year 9999, so blocks are added up as Python integers.
         sums = (
@@ -237,6 +240,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return f"{super()._remedy(learned)}, {verb} datetime_format"
 
     def advice(self, learned: LearnedDate) -> str | None:
+        """Return a warning about the fill value, a day that may come first, or numbers of another unit; else None."""
         if advice := fill_advice(self, learned):
             return advice
         if self.datetime_format is not None:
@@ -252,6 +256,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return None
 
     def encode(self, parsed: pa.Array, learned: LearnedDate) -> np.ndarray:
+        """Return int32 rows: the nine parts, or in compact form days and seconds of the date, then of `since`."""
         micros, *since = _to_micros(parsed)
         if self._is_compact:
             days_and_seconds = [
@@ -264,6 +269,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return out
 
     def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
+        """Return the nine parts as int64, or the float32 columns of compact rows, computed on the batch's device."""
         batch = batch.long()
         if not self._is_compact:
             return batch
@@ -280,6 +286,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return {"": (lowest, highest)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedDate) -> pa.Array:
+        """Return timestamps, exact to the second, of the nine parts or of compact rows, without the `since` column."""
         parts = np.asarray(encoded, np.int64)
         if self._is_compact:
             return as_timestamps((parts[:, 0] * SECONDS_PER_DAY + parts[:, 1]) * MICROS_PER_SECOND)

@@ -100,6 +100,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Set `learned_type` from the base's type argument, and check parameters; TypeError if one hides a method."""
         # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.
         kwargs.setdefault("auto_wrap_output_keys", None)
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
@@ -180,6 +181,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         return as_source(frame, columns=self.learned_)
 
     def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: NaN, text and categories are accepted, and no dtype is preserved."""
         tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True

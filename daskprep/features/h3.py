@@ -74,6 +74,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
             self.parse_fill(self.fill_value)
 
     def parse(self, column: pa.Array) -> pa.Array:
+        """Return indexes as uint64, null if negative, inexact or unreadable; raise ColumnError for other types."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             return self.parse(column.dictionary).take(column.indices)
@@ -103,6 +104,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         return int(super().learn_fill(summary))
 
     def advice(self, learned: Learned) -> str | None:
+        """Return a warning if unreadable cells are indexes that lost digits as floating point numbers, else None."""
         # Text of 16 to 18 digits would have been read, so the samples were floats.
         if any(re.fullmatch(r"\d{16,18}", sample) for sample in learned.invalid_samples):
             return (
@@ -131,6 +133,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         return feature, f"H3 cells of resolution {resolution.min()} to {resolution.max()}"
 
     def encode(self, parsed: pa.Array, learned: Learned) -> np.ndarray:
+        """Return uint8 rows of the fields `PARTS`; null is encoded like the index 0."""
         cells = pc.fill_null(parsed, 0).to_numpy()
         out = np.empty((len(cells), len(PARTS)), np.uint8)
         for start in range(0, len(cells), _BLOCK_ROWS):
@@ -144,6 +147,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         return {"": (0, _MASKS.tolist())}
 
     def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:
+        """Return the uint64 index that the fields of each row form."""
         parts = np.asarray(encoded)
         cells = np.zeros(len(parts), np.uint64)
         for part, shift in zip(parts.T, _SHIFTS, strict=True):

@@ -200,6 +200,7 @@ class Image(MediaFeature[LearnedImage]):
     fill_value: NonNegative | None = None
 
     def check(self) -> None:
+        """Raise ConfigError where size, channels, masks, packing, statistics and fill value contradict each other."""
         super().check()
         self._make_recipe(1, 1, 1)
         if (self.height is None) != (self.width is None):
@@ -232,6 +233,7 @@ class Image(MediaFeature[LearnedImage]):
         self._check_fill(learned.fill_value or 0, len(learned.class_map or ()))
 
     def _check_fill(self, fill: float, classes: int) -> None:
+        """Raise ConfigError unless `fill` is a brightness from 0 to 1, or for masks a class below `classes`."""
         if self.is_mask:
             if fill >= classes or fill != int(fill):
                 raise ConfigError(f"Image: fill_value of masks must be a class from 0 to {classes - 1}, not {fill}")
@@ -255,6 +257,7 @@ class Image(MediaFeature[LearnedImage]):
         return self.on_error == "fill" and not self.is_mask
 
     def _make_recipe(self, height: int, width: int, channels: int, resize_method: Any = None) -> ImageRecipe:
+        """Return the recipe to decode images to a shape; `resize_method` replaces the parameter of this name."""
         return ImageRecipe(
             int(height),
             int(width),
@@ -272,6 +275,7 @@ class Image(MediaFeature[LearnedImage]):
         decode_image(content, self._make_recipe(_PREVIEW_SIDE, _PREVIEW_SIDE, self.num_channels or 3, "interpolate"))
 
     def read_facts(self, content: pa.Buffer | bytes) -> _ImageFacts:
+        """Return the size, and if `learn` needs them, the colors of a mask or the mean color of a preview."""
         recipe = self._make_recipe(_PREVIEW_SIDE, _PREVIEW_SIDE, 4, "interpolate")
         size = read_image_size(content, recipe.formats, recipe.max_pixels)
         if self.is_mask:
@@ -294,6 +298,7 @@ class Image(MediaFeature[LearnedImage]):
         return self.num_classes == 2 and channels == 1
 
     def summarize(self, parsed: pa.Array) -> FileSample:
+        """Sample files; with `pixel_statistics`, also decode all images and sum the pixels of the readable ones."""
         summary = super().summarize(parsed)
         if self.pixel_statistics is None:
             return summary
@@ -306,6 +311,7 @@ class Image(MediaFeature[LearnedImage]):
         return replace(summary, pixels=functools.reduce(operator.add, sums))
 
     def learn(self, summary: FileSample) -> LearnedImage:
+        """Learn the shape, and colors and statistics that parameters need; MediaError if no file can be decoded."""
         sample = self.sample(summary)
         height, width, channels = self._resolve_size(sample)
         return LearnedImage(
@@ -338,6 +344,7 @@ class Image(MediaFeature[LearnedImage]):
         return int(height), int(width), int(channels)
 
     def _learn_mean_colour(self, sample: Sequence[MediaContent], channels: int) -> list[int]:
+        """Return the mean color of the readable files of the sample, 0 to 255 per channel; black without files."""
         colours = [file.facts.colour for file in sample if not file.error]
         if not colours:
             return self._grey(0.0, channels)
@@ -351,6 +358,7 @@ class Image(MediaFeature[LearnedImage]):
         return {1: [level], 2: [level, 255], 3: [level] * 3, 4: [level] * 3 + [255]}[channels]
 
     def _learn_class_map(self, sample: Sequence[MediaContent], channels: int) -> list[list[int]]:
+        """Return the color of each class of masks; raise MediaError for more colors than `num_classes`."""
         masks = [file.facts.colours[channels] for file in self.require_decodable(sample, "masks that can be decoded")]
         pixels = [np.array(colours, np.uint8).T[:, :, None] for colours in masks]
         colours: list[list[int]] = find_class_colours(pixels, _MAX_CLASSES).tolist()
@@ -362,6 +370,7 @@ class Image(MediaFeature[LearnedImage]):
         return colours
 
     def advice(self, learned: LearnedImage) -> str | None:
+        """Return a warning if `standardize_image` has no effect, or masks have fewer colors than classes; else None."""
         if self.standardize_image is not None and learned.num_channels != 3:
             return f"has images of {learned.num_channels} channels, so standardize_image, which needs 3, has no effect"
         if learned.class_map is not None and self.num_classes is not None and len(learned.class_map) < self.num_classes:
@@ -372,6 +381,7 @@ class Image(MediaFeature[LearnedImage]):
         return None
 
     def decoder(self, learned: LearnedImage, base_dir: str | None = None) -> ImageDecoder:
+        """Return a decoder that fills missing images with the fill value, and broken ones with the mean color."""
         channels = learned.num_channels
         fill = learned.fill_value or 0
         mask = learned.class_map is not None
@@ -387,6 +397,7 @@ class Image(MediaFeature[LearnedImage]):
         )
 
     def expand(self, batch: Tensor, learned: LearnedImage) -> Tensor:
+        """Return classes of masks as int64, and pixels as uint8 or as float32 from 0 to 1, standardized if set."""
         if learned.class_map is not None:
             return batch.long()
         if self.expand_to == "uint8":
@@ -404,6 +415,7 @@ class Image(MediaFeature[LearnedImage]):
         return {} if learned.class_map is None else {"": (0, len(learned.class_map) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedImage) -> pa.Array:
+        """Return a PNG file as bytes for each image; classes of masks become their colors."""
         if learned.class_map is None:
             images = np.moveaxis(np.asarray(encoded, np.uint8), 1, -1)
         else:

@@ -122,6 +122,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     # -- shared methods
 
     def check(self) -> None:
+        """Raise ConfigError for a strategy, packing, folder, prefetch size or list of formats that is not allowed."""
         name = type(self).__name__
         if self.missing_value_strategy == "fill_with_mode":
             raise ConfigError(f'{name}: "fill_with_mode" is not supported: use "bfill", "ffill" or "drop_row"')
@@ -146,6 +147,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return self.known_formats if self.formats is None else tuple(self.formats)
 
     def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
+        """Parse the cells of the column `name`; lazy modes first save bytes to `lazy_cache_dir`, if it is set."""
         cells = convert_media_column(column, self.media, getattr(self, "sampling_rate", None))
         in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
         if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
@@ -157,6 +159,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return self._parse_cells(convert_media_column(column, self.media, getattr(self, "sampling_rate", None)))
 
     def _parse_cells(self, cells: pa.StructArray) -> pa.StructArray:
+        """Return cells of PARSED_TYPE, with absolute paths unless there is a `base_dir`, and errors to drop rows."""
         path, data = (pc.struct_field(cells, name) for name in ("path", "bytes"))
         if self.base_dir is None:
             relative = pc.invert(pc.match_substring_regex(path, _ABSOLUTE_PATTERN))
@@ -232,6 +235,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         reader = self.reader()
 
         def inspect_file(file: SampledFile) -> MediaContent:
+            """Return the content of a file; if it cannot be opened, its size is 0 and `error` has the reason."""
             if not file.path:  # in memory: `summarize` has inspected it
                 media_content: MediaContent = file.facts
                 return media_content
@@ -295,6 +299,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return out, [failure.row for failure in failures]
 
     def to_stored_cells(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
+        """Return undecoded cells of STORED_TYPE by output; RejectedValueError for missing cells without a fill."""
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(
                 f"{parsed.null_count} missing cells and no {self.kind} in the column that "
@@ -319,6 +324,7 @@ class _MediaImputer(NeighbourImputer):
         return Border.of(mask_undecodable(parsed))
 
     def complete(self, parsed: pa.Array, border_value: BorderValue, learned: Any = None) -> pa.Array:
+        """Fill missing cells from the nearest decodable neighbors or `border_value`; cells with an error stay."""
         if not parsed.null_count:
             return parsed
         decodable = mask_undecodable(parsed)

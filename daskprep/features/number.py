@@ -162,6 +162,7 @@ class LearnedNumber(Learned):
         return 0 if self.edges is None else len(self.edges) - 1
 
     def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
+        """Return doubles, for structs of `make_parsed_cells` in the learned notation; unreadable texts are null."""
         if not pa.types.is_struct(parsed.type):
             return parsed
         numbers, ambiguous, texts = parsed.flatten()
@@ -199,6 +200,7 @@ class NumberImputer(NeighbourImputer):
         return Border.of(self._mask_outliers(parsed, learned))
 
     def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
+        """Return for each partition a pair: the values for its outermost missing cells, and for its outermost outliers."""
         no_values = [None] * len(borders)
         by_strategy = [
             no_values if imputer is None else imputer.compute_border_values(borders)
@@ -207,6 +209,7 @@ class NumberImputer(NeighbourImputer):
         return list(zip(*by_strategy, strict=True))
 
     def complete(self, parsed: pa.Array, border_value: Any, learned: Any = None) -> pa.Array:
+        """Fill missing cells and replace outliers; `border_value` is a pair of values, None without neighbors."""
         border_value = border_value or (None, None)
         # Only partitions with ambiguous numbers or notations have the structs of `make_parsed_cells`.
         if any(isinstance(cell, dict) for cell in border_value):
@@ -296,6 +299,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
     _edge_case_cells = (" -1.5e-1\n", "no number")
 
     def check(self) -> None:
+        """Raise ConfigError for invalid quantiles, bins, notation or target, or a missing fill value for outliers."""
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
             raise ConfigError('Number: outlier_strategy "fill_with_const" needs a fill_value')
         if self.written is not None:
@@ -325,6 +329,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return parse_column_notation(column, derive_notation(self.written))
 
     def _mask_null_values(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
+        """Return cells with null for those whose text is in `texts`; numbers keep their type."""
         cells = one_array(column, plain=False)
         kind = cells.type
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
@@ -357,6 +362,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return [] if self.target is None else [self.target]
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> NumberSummary:
+        """Summarize plain numbers, ambiguous ones in both readings, and other texts; ColumnError if weighted."""
         numbers, ambiguous, texts = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
         ambiguous_rows, ambiguous_columns = np.zeros(0, np.intp), side_columns
         if pa.types.is_struct(parsed.type):
@@ -409,6 +415,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
 
     @property
     def _needs_quantiles(self) -> bool:
+        """Whether a parameter needs quantiles of the training rows."""
         return (
             NORMALIZATIONS[self.normalization].needs_quantiles
             or self.clip_quantiles is not None
@@ -426,6 +433,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return None
 
     def learn_fill(self, summary: ColumnSummary[NumberSummary]) -> Any:
+        """Return the median, mode or mean of the present numbers; raise ColumnError for a mean without weights."""
         if self.missing_value_strategy == "fill_with_median":
             return summary.values.median()
         if self.missing_value_strategy == "fill_with_mode":
@@ -441,6 +449,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return summary.values.mean()
 
     def learn(self, summary: NumberSummary) -> LearnedNumber:
+        """Learn range, moments, normalization and bin edges from plain numbers; an empty state if there are none."""
         if summary.range.empty:
             return LearnedNumber()
         extent, quantiles = summary.range, summary.quantiles
@@ -517,6 +526,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return functools.reduce(operator.add, parts)
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
+        """Return float32 numbers or bin ids, after outliers are replaced by the learned value; null is NaN before."""
         values = learned.mask_unlearned(parsed).to_numpy(zero_copy_only=False)
         outliers = None if learned.outlier_fill_value is None else mask_outliers(self, values, learned)
         if outliers is not None:
@@ -524,6 +534,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return make_encoding(self, learned).encode(values)
 
     def _remedy(self, learned: LearnedNumber) -> str:
+        """Return how a user can fix cells that are not numbers, for the end of a warning."""
         if self.written:
             return f"{super()._remedy(learned)}, correct the example in written"
         if learned.written:
@@ -555,6 +566,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return pa.array(make_encoding(self, learned).decode(encoded), from_pandas=keeps_missing(self))
 
     def advice(self, learned: LearnedNumber) -> str | None:
+        """Return a warning about the fill value, numbers beyond float32, or a column that becomes 0; else None."""
         if advice := fill_advice(self, learned):
             return advice
         if learned.clipped:

@@ -137,6 +137,7 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
         return self
 
     def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy with cloned features, cloned other parameters and the same output container."""
         features: Any = self.features
         if isinstance(features, Mapping):
             features = {name: clone(value) if isinstance(value, Feature) else value for name, value in features.items()}

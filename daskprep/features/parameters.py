@@ -78,6 +78,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 def _is_double(value: numbers.Real) -> bool:
+    """Return whether a number is within the range of doubles."""
     try:
         float(value)
     except OverflowError:  # an integer beyond the range of doubles

@@ -133,6 +133,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     semantic_type = "tokens"
 
     def check(self) -> None:
+        """Raise ConfigError for a missing `vocab_file`, settings that subwords exclude, or lengths without room."""
         super().check()
         check_trusted_path(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(path_text(self.vocab_file, "vocab_file")).is_file():
@@ -157,6 +158,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
                 )
 
     def special_symbols_in_use(self) -> SpecialSymbols:
+        """Return the special symbols of the pretrained tokenizer if there is one, otherwise of the parameters."""
         if (pretrained := self.make_tokenizer().model) is not None:
             roles = {"padding": pretrained.pad_id, "unknown": pretrained.unk_id}
             symbols = {role: pretrained.vocabulary[number] for role, number in roles.items() if number is not None}
@@ -169,6 +171,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         )
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
+        """Count tokens and row lengths; for subwords, lengths are the largest possible ones before training."""
         summary = TokenSummary.of(parsed, documents=self.counts_documents())
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return summary
@@ -182,6 +185,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return dataclasses.replace(summary, lengths=Lengths.of(sizes[valid_mask(parsed)]))
 
     def _summarize_subsets(self, parsed: pa.Array, row_subsets: list[np.ndarray | None]) -> list[TokenSummary]:
+        """Summarize subsets of rows in one pass if only tokens and lengths are counted, otherwise one by one."""
         row_sets = [rows for rows in row_subsets if rows is not None]
         # The shortcut does not apply to a subclass that overrides `summarize`.
         is_default = pa.types.is_list(parsed.type) and type(self).summarize.__module__.startswith("daskprep.features.")
@@ -190,6 +194,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return TokenSummary.of_subsets(parsed, row_sets)
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
+        """Learn the vocabulary and the length of rows; a tokenizer with subwords is trained on the counted words."""
         merges: Merges = ()
         scores: Scores = ()
         if isinstance(kind := self.make_tokenizer(), Subwords):
@@ -227,6 +232,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return super().fingerprint() + hashlib.sha256(Path(self.vocab_file).read_bytes()).hexdigest()
 
     def _learn_vocabulary(self, summary: TokenSummary) -> Vocabulary:
+        """Return the vocabulary of `vocab_file`, else of the pretrained tokenizer, else of the most frequent tokens."""
         specials = self.special_symbols_in_use()
         if self.vocab_file is not None:
             return Vocabulary.from_tokens(_read_tokens(self.vocab_file), summary.counts, specials)
@@ -235,6 +241,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence) -> Encoded:
+        """Return ids (rows, length), padded or truncated, with start and stop symbols if the vocabulary has them."""
         lists, specials = token_lists(parsed), learned.vocabulary.specials
         ids = np.arange(len(learned.vocabulary), dtype=learned.vocabulary.dtype)
         if isinstance(kind := self.make_tokenizer(), Subwords):
@@ -272,6 +279,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return {"": Limits(0, len(learned.vocabulary) - 1, any_length=True)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSequence) -> pa.Array:
+        """Return each row as text without padding, start and stop; subwords and characters are joined to words."""
         ids, specials = np.asarray(encoded), learned.vocabulary.specials
         symbol_ids = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
         inside = ~np.isin(ids, symbol_ids)
@@ -296,6 +304,7 @@ def _read_tokens(path: str) -> list[str]:
 
 
 def _compute_idf(vocabulary: Vocabulary, summary: TokenSummary) -> dict[str, float] | None:
+    """Return ``log(vocab_size / (1 + rows with the token))`` by token, 0 without rows; None if rows are not counted."""
     if summary.documents is None:
         return None
     documents = summary.documents.frequencies(vocabulary.tokens)
@@ -409,6 +418,7 @@ class Text(TextParameters, Sequence):
         return _combine_levels({level: sequence.parse(column) for level, sequence in self._levels.items()})
 
     def parse_fill(self, value: object) -> pa.Array:
+        """Parse a text, or with level="both" also a mapping with `word` and `char`; raise ConfigError for others."""
         if self.level == "both":
             levels = self._levels
             values = value if isinstance(value, Mapping) else dict.fromkeys(levels, value)
@@ -438,6 +448,7 @@ class Text(TextParameters, Sequence):
         return super().learn(summary) if self.level == "word" else levels["char"].learn(summary)
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence | LearnedText) -> Encoded:
+        """Return padded ids (rows, length); with level="both" a dict of such arrays by output."""
         if isinstance(learned, LearnedSequence):
             return super().encode(parsed, learned)
         fields = dict(zip(("word", "char"), parsed.flatten(), strict=True))
@@ -447,6 +458,7 @@ class Text(TextParameters, Sequence):
         }
 
     def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
+        """Return a mask of the distinct words without unknown tokens in the vocabulary of `output`."""
         return (
             super().mask_known_words(words, learned)
             if not output

@@ -44,6 +44,7 @@ class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
         return SpecialSymbols.for_tokens()
 
     def learn(self, summary: TokenSummary) -> LearnedSet:
+        """Learn the vocabulary, and the size of rows: the largest training row, at most `max_size`."""
         specials = self.special_symbols_in_use()
         vocabulary = Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
         largest = summary.lengths.max
@@ -94,6 +95,7 @@ class Set(SetParameters, _SetBase):
         return kernels.pad(lists.rows, lists.codes, learned.size, table, fill=_PAD)
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
+        """Return multi-hot rows as int8, or ids as int64; raise CorruptDatasetError for ids outside the vocabulary."""
         if self.expand_to == "ids":
             return batch.long()
         hot = batch.new_zeros((len(batch), len(learned.vocabulary)), dtype=batch[:0].char().dtype)
@@ -120,6 +122,7 @@ class Set(SetParameters, _SetBase):
         return {"": (0, len(learned.vocabulary) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
+        """Return rows of ids as lists of tokens; raise ColumnError for multi-hot vectors."""
         ids = np.asarray(encoded)
         # Expanded batches may be as wide as rows of ids, but in rows of ids, tokens never follow padding.
         if ids.shape[1] == len(learned.vocabulary) and not ids[:, :1].any() and ids.any() and ids.max() == 1:
@@ -168,6 +171,7 @@ class Bag(_SetBase):
         return out
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
+        """Return float32 rows with the count of each token of the vocabulary; 0 for padding."""
         ids, counts = batch[:, 0].long(), batch[:, 1].float()
         token_counts = counts.new_zeros((len(batch), len(learned.vocabulary)))
         token_counts.scatter_add_(1, ids, counts)

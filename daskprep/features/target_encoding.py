@@ -54,6 +54,7 @@ class LearnedTargetEncoding(LearnedTokens):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LearnedTargetEncoding:
+        """Rebuild a state from its JSON, with encodings decoded from base64; raise ValueError if they are empty."""
         encodings, learned = data["encodings"], super().from_dict(data)
         if isinstance(encodings, str):
             encodings = np.frombuffer(base64.b64decode(encodings, validate=True), "<f4").astype(np.float32)
@@ -127,6 +128,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
     semantic_type = "numbers"
 
     def check(self) -> None:
+        """Raise ConfigError for a missing target, or for folds that are not valid."""
         if self.encoding == "target" and self.target is None:
             raise ConfigError(
                 'TargetEncoding: target is missing: pass its column, as in TargetEncoding(target="price")'
@@ -192,6 +194,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         return ValueSums()  # `_summarize_rows` also counts missing cells: a fill value adds nothing
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> ValueSums:
+        """Sum the rows of each value, and with a target also its weights and sums in each fold."""
         values = self._fill_missing(parsed)
         rows = {"rows": np.ones(len(values))}
         if self.encoding != "target":
@@ -293,6 +296,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         return clipped.astype(np.float32)
 
     def encode(self, parsed: pa.Array, learned: LearnedTargetEncoding) -> np.ndarray:
+        """Return float32 encodings, by fold if `parsed` has fold numbers; 2-D for more than two classes."""
         folds: Any = 0
         if pa.types.is_struct(parsed.type):
             folds = parsed.field("fold").to_numpy().astype(np.intp)

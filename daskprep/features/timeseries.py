@@ -250,6 +250,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
     _edge_case_cells = ("0.1 2.5 nan", "1_-2e3", "[1, 2.25, 3]", "", "no series")
 
     def check(self) -> None:
+        """Raise ConfigError for padding beyond float32, contradictory windows, or a fill value that is not a series."""
         if not abs(self.padding_value) <= MAX_FLOAT32:
             raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is not a finite float32")
         if self.window_size and self.horizon:
@@ -267,6 +268,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
             self.parse_fill(self.fill_value)
 
     def parse(self, column: pa.Array, groups: pa.Array | None = None) -> pa.Array:
+        """Return lists of float32; for windows float32 numbers, or structs of `number` and `group` with `groups`."""
         if not self.is_windowed:
             return parse_number_lists(column, SEPARATORS[self.tokenizer])
         numbers = as_numbers(column).cast(pa.float32(), safe=False)
@@ -276,6 +278,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
         return pa.StructArray.from_arrays([parsed, as_text(groups)], ["number", "group"], mask=parsed.is_null())
 
     def parse_fill(self, value: object) -> pa.Array:
+        """Return one cell with a list of float32; for windows, an empty text becomes NaN, which is padding."""
         if not self.is_windowed:
             return super().parse_fill(value)
         if isinstance(value, str) and not value.strip():
@@ -294,6 +297,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
         return pc.binary_join(parsed.cast(pa.list_(pa.string())), SEPARATORS[self.tokenizer] or " ")
 
     def encode(self, parsed: pa.Array, learned: LearnedTimeseries) -> np.ndarray:
+        """Return float32 rows, padded or truncated to the learned length; NaN becomes `padding_value`."""
         numbers = parsed.flatten().to_numpy(zero_copy_only=False)
         length, fill = learned.max_timeseries_length, float(self.padding_value)
         offsets = list_offsets(parsed)
@@ -319,6 +323,7 @@ class _WindowImputer(NeighbourImputer):
     used_in_fit = False
 
     def __init__(self, feature: Timeseries) -> None:
+        """Derive the direction and reach of windows from a feature; raise ConfigError if they are too long."""
         self._feature = feature
         self.per_split = not feature.across_splits
         self._fill_strategy = neighbour_strategy(feature.missing_value_strategy)
@@ -328,6 +333,7 @@ class _WindowImputer(NeighbourImputer):
             raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {self._reach:,}")
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
+        """Return a column with the masked numbers replaced by HIDDEN; rows keep their positions and groups."""
         if not hidden.any():
             return parsed
         grouped = pa.types.is_struct(parsed.type)
@@ -338,6 +344,7 @@ class _WindowImputer(NeighbourImputer):
         return pa.StructArray.from_arrays([number, parsed.field("group")], ["number", "group"], mask=number.is_null())
 
     def find_border(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowBorder:
+        """Return the numbers of each group that windows and imputation in other partitions may need."""
         rows = rows_by_group(parsed)
         numbers = self._fill(rows, learned, None)
         ends = group_ends(rows) if self._fill_strategy else np.full((len(rows.groups), 2), np.nan, np.float32)
@@ -346,6 +353,7 @@ class _WindowImputer(NeighbourImputer):
         )
 
     def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
+        """Return for each partition the numbers (groups, reach) beyond its border, and a fill (groups,) or NaN."""
         names = pa.concat_arrays([border.groups for border in borders]).dictionary_encode(null_encoding="encode")
         group_codes = np.split(names.indices.to_numpy(), np.cumsum([len(border.groups) for border in borders])[:-1])
         fills = find_border_fills(borders, group_codes, len(names.dictionary), self._fill_strategy)
@@ -359,6 +367,7 @@ class _WindowImputer(NeighbourImputer):
         return border_values
 
     def complete(self, parsed: pa.Array, border_value: Any, learned: LearnedTimeseries | None = None) -> pa.Array:
+        """Return the window of each row as a list of float32; null if its number is missing and not imputed."""
         rows = rows_by_group(parsed)
         outer, fills = border_value or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
         numbers = self._fill(rows, learned, fills)

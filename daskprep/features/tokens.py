@@ -248,6 +248,7 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         raise NotImplementedError
 
     def parse_fill(self, value: object) -> pa.Array:
+        """Return one parsed cell with the tokens of a fill value; a special symbol remains one token."""
         # A tokenizer might split "<UNK>" into three tokens.
         specials = self.special_symbols_in_use()
         if value == UNKNOWN:

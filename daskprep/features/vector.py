@@ -91,6 +91,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return Lengths.of(sizes[sizes > 0])
 
     def learn(self, summary: Lengths) -> LearnedVector:
+        """Learn the size of vectors; raise RejectedValueError if training rows have different ones."""
         if len(summary.lengths) > 1:
             first, second = np.argsort(-summary.counts, kind="stable")[:2]
             size, n_more = summary.lengths[first], len(summary.lengths) - 2
@@ -103,6 +104,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return LearnedVector(vector_size=summary.max or self.vector_size or 1)
 
     def learn_column(self, summary: ColumnSummary[Lengths]) -> LearnedVector:
+        """Learn also the numbers of the fill value, repeated to the size of a vector if it is one number."""
         learned = super().learn_column(summary)
         if learned.fill_value is None:
             return learned
@@ -134,6 +136,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return pc.binary_join(parsed.cast(pa.list_(pa.string())), " ")
 
     def encode(self, parsed: pa.Array, learned: LearnedVector) -> np.ndarray:
+        """Return float32 rows, 0 for null; raise RejectedValueError for a vector of another than the learned size."""
         size = learned.vector_size
         sizes = np.diff(list_offsets(parsed))
         present = parsed.is_valid().to_numpy(zero_copy_only=False)

@@ -45,6 +45,7 @@ class Weight(Feature[Moments, LearnedWeight]):
     invalid: ClassVar[Invalid] = "raise"  # type: ignore[misc] # no parameter here
 
     def parse(self, column: pa.Array) -> pa.Array:
+        """Return weights as doubles; raise RejectedValueError for one that is missing, negative or beyond float32."""
         numbers = as_numbers(column)
         weights = numbers.to_numpy(zero_copy_only=False)
         is_rejected = ~((weights >= 0) & (weights <= _MAX_WEIGHT)) | ((weights > 0) & (weights <= _ROUNDED_TO_0))
