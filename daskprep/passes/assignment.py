@@ -35,8 +35,8 @@ from daskprep.passes.table import (
 from daskprep.sources import Source
 from daskprep.sources.composed import SPLIT, get_splits, select_rows
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
-from daskprep.split.random import RandomAssignment, sample_rows
-from daskprep.split.time_series import PeriodAssignment
+from daskprep.split.folds import PeriodAssignment
+from daskprep.split.rows import RandomAssignment, sample_rows
 
 RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], int]
 

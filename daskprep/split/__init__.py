@@ -7,11 +7,9 @@ from typing import Any
 
 from daskprep.parametrized import make_from_dict
 from daskprep.split.base import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
-from daskprep.split.columns import FixedSplit, HashSplit
-from daskprep.split.folds import KFold
+from daskprep.split.folds import KFold, TimeSeriesSplit
 from daskprep.split.groups import GroupSplit
-from daskprep.split.random import RandomSplit, StratifiedSplit
-from daskprep.split.time_series import TimeSeriesSplit
+from daskprep.split.rows import FixedSplit, HashSplit, RandomSplit, StratifiedSplit
 from daskprep.split.times import DatetimeSplit
 
 __all__ = [

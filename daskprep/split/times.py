@@ -59,7 +59,9 @@ class TimeSplitter(Splitter):
         names = self.column
         if isinstance(names, str):
             return super()._check_column()
-        if not (isinstance(names, list) and 2 <= len(names) <= len(_FIELD_RANGES) and all(map(_is_name, names))):
+        if not (isinstance(names, list) and 2 <= len(names) <= len(_FIELD_RANGES)) or not all(
+            isinstance(name, str) and name for name in names
+        ):
             field_names = ", ".join(_FIELD_RANGES)
             raise self._error("column", "the name of a column, or two to six names", f"Use columns of {field_names}.")
         if self.datetime_format is not None:
@@ -324,10 +326,6 @@ class _TimeReader:
             remedy = 'Use the codes of strptime, such as "%d/%m/%Y %H:%M".'
             raise ConfigError(f'Column "{self.name}": datetime_format {time_format!r}: {error}. {remedy}') from error
         return pa.array(times.dt.as_unit("us")).cast(pa.timestamp("us")).take(encoded.indices)
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and bool(name)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from daskprep.features import Learned
 from daskprep.passes.table import PartitionContext
 from daskprep.split import KFold, TimeSeriesSplit
-from daskprep.split.time_series import select_fold
+from daskprep.split.folds import select_fold
 from daskprep.storage.checkpoint import read_checkpoint, write_checkpoint
 from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, read_manifest
