@@ -25,9 +25,8 @@ from daskprep.options import StreamOptions, with_options
 from daskprep.parametrized import to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
-from daskprep.passes.cell_counts import count_cells
 from daskprep.passes.contexts import assignment_columns, fold_columns
-from daskprep.passes.encoding import encode_source, tabulate_cross_fitted, tabulate_source
+from daskprep.passes.encoding import count_cells, encode_source, tabulate_cross_fitted, tabulate_source
 from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
@@ -313,7 +312,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             Folder of the dataset, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``. It must
             not contain other files.
         **options
-            The options of `write`: `daskprep.writing.recipe.WriteOptions`.
+            The options of `write`: `daskprep.writing.versions.WriteOptions`.
 
         Returns
         -------
@@ -337,7 +336,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         frame, path
             As for `fit_write`.
         **options
-            The options of `fit_write`: `daskprep.writing.recipe.WriteOptions`.
+            The options of `fit_write`: `daskprep.writing.versions.WriteOptions`.
         """
         check_is_fitted(self)
         self._check_one_fold("write")

@@ -72,7 +72,7 @@ class FallbackRowEncoder:
 
     def report(self, rows: RowMappings) -> CellReport:
         """Return the missing, unreadable and unseen cells of rows, as `Preprocessor.cell_counts` counts them."""
-        from daskprep.passes.cell_counts import rows_by_kind  # noqa: PLC0415
+        from daskprep.passes.encoding import rows_by_kind  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
         source = as_source(self._frame(rows))

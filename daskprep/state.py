@@ -23,7 +23,7 @@ from daskprep.features.checking import empty_arrays
 from daskprep.features.parameter_values import make_feature
 from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.parametrized import to_json_value
-from daskprep.passes.golden import check_golden_rows, make_golden_rows
+from daskprep.passes.encoding import check_golden_rows, make_golden_rows
 from daskprep.split import split_from_dict
 from daskprep.steps import saved
 from daskprep.steps.base import PARAMETER_NAMES, SAVED_AS

@@ -1,18 +1,28 @@
-"""Encode all partitions of a source, as arrays or as one table."""
+"""Passes over new rows: encoded arrays and tables, counts of missing, unreadable and unseen cells, and golden rows.
+
+Golden rows are sample cells and their encodings, saved with a Preprocessor to check that it still encodes alike.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from daskprep import partitions
+from daskprep.errors import DaskprepError
 from daskprep.features.arrays import empty_outputs, tabulate
-from daskprep.features.base import Contract
+from daskprep.features.base import Contract, Learned, all_outputs
+from daskprep.features.cells import take_by_code
+from daskprep.features.checking import column_error_context
+from daskprep.features.missing import valid_mask
+from daskprep.features.sequence import Sequence as SequenceFeature
+from daskprep.features.tokens import token_lists
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
 from daskprep.passes.engine import PartitionReader, Pass, default_contexts, run_pass
 from daskprep.passes.fitting import bind_features
@@ -26,8 +36,11 @@ from daskprep.passes.table import (
     kept_rows,
     select_dropping_features,
 )
-from daskprep.sources import Source
+from daskprep.sources import PandasSource, Source
 from daskprep.split import TRAIN, Splitter
+from daskprep.steps.base import CELL_KINDS
+from daskprep.steps.saved import check_golden
+from daskprep.vocabulary import Vocabulary
 
 
 def encode_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
@@ -124,3 +137,133 @@ def _assign_splits(
     context: PartitionContext, features: Mapping[str, Contract], parsed: Parsed, table: pa.Table
 ) -> np.ndarray | None:
     return None if context.assignment is None else context.assignment.assign(table, kept_rows(features, parsed.columns))
+
+
+def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
+    """Return a frame with a row of counts for each feature, in one pass over the partitions of a source."""
+    features, learned = bind_features(features, source), dict(learned)
+
+    def count(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, list[Any]]:
+        masks = find_cell_masks(features, learned, context, parsed, table)
+        return {name: [parsed.rows, *map(np.count_nonzero, kinds)] for name, kinds in masks.items()}
+
+    parts = run_pass(PartitionReader(source), Pass("cells", count, features))
+    counts = [np.sum([part[name] for part in parts], axis=0) for name in features]
+    return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *CELL_KINDS], dtype=np.int64)
+
+
+def rows_by_kind(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
+) -> dict[str, dict[str, list[int]]]:
+    """Return the row numbers with missing, unreadable and unseen cells of each feature, by kind."""
+    work = Pass("cells", functools.partial(find_cell_masks, features, dict(learned)), features)
+    parts = run_pass(PartitionReader(source), work)
+    joined = {name: map(np.concatenate, zip(*(part[name] for part in parts), strict=True)) for name in features}
+    return {
+        name: {kind: np.flatnonzero(mask).tolist() for kind, mask in zip(CELL_KINDS, masks, strict=True)}
+        for name, masks in joined.items()
+    }
+
+
+def find_cell_masks(
+    features: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    context: PartitionContext,
+    parsed: Parsed,
+    table: pa.Table,
+) -> dict[str, tuple[np.ndarray, ...]]:
+    """Return for each feature the masks of missing, unreadable and unseen cells of a partition."""
+    del context, table
+    masks: dict[str, tuple[np.ndarray, ...]] = {}
+    for name, feature in features.items():
+        column = parsed.columns.pop(name)
+        with column_error_context(name):
+            readable = learned[name].mask_unlearned(column)
+        present = valid_mask(readable)
+        unreadable = valid_mask(column) & ~present
+        if name in parsed.unreadable:
+            unreadable[parsed.unreadable[name].rows] = True
+        masks[name] = ~present, unreadable, _mask_unseen(feature, readable, learned[name]) & present
+    return masks
+
+
+def _mask_unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.ndarray:
+    """Return a mask of the cells with a value or token that the vocabulary lacks; none with hashing."""
+    unseen = np.zeros(len(parsed), bool)
+    for output in feature.outputs:
+        vocabulary = getattr(learned.of_output(output), "vocabulary", None)
+        if isinstance(vocabulary, Vocabulary) and getattr(feature, "hash_buckets", None) is None:
+            contains = vocabulary.contains
+            if isinstance(feature, SequenceFeature):
+                contains = functools.partial(feature.mask_known_words, learned=learned.of_output(output), output=output)
+            unseen |= _rows_with_unseen(contains, parsed.field(output[1:]) if output else parsed)
+    return unseen
+
+
+def _rows_with_unseen(contains: Callable[[pa.Array], np.ndarray], parsed: pa.Array) -> np.ndarray:
+    """Return a mask of the cells with a token for which `contains` is False."""
+    if pa.types.is_dictionary(parsed.type):
+        return ~take_by_code(parsed, contains(parsed.dictionary), True)
+    lists = token_lists(parsed)
+    counts_before = np.concatenate([[0], np.cumsum(~contains(lists.values)[lists.codes])])
+    has_unseen: np.ndarray = counts_before[lists.rows[1:]] > counts_before[lists.rows[:-1]]
+    return has_unseen
+
+
+_MAX_CELLS = 8
+_MAX_NUMBERS = 1 << 16  # of all golden rows of a feature; rows longer than this have none
+# Errors that methods of a custom type may raise for text.
+_ENCODING_ERRORS = (
+    DaskprepError,
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+
+
+def make_golden_rows(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the golden rows of each feature: sample cells as text, and their encodings; rejected cells are omitted."""
+    return {name: _make_golden(name, feature, learned[name]) for name, feature in features.items()}
+
+
+def check_golden_rows(name: str, feature: Contract, learned: Learned, golden: Any) -> None:
+    """Raise CorruptDatasetError unless a feature encodes its golden cells to the saved rows."""
+    saved = {"type": feature.kind, "learned": learned.to_state(), "golden": golden}
+    check_golden(name, saved, lambda cells: _encode(name, feature, learned, cells))
+
+
+def _make_golden(name: str, feature: Contract, learned: Learned) -> dict[str, Any]:
+    """Return the cells and encodings of one feature, as JSON-ready values."""
+    cells = feature._sample_cells(learned)[:_MAX_CELLS] if len(feature.reads(name)) == 1 else []
+    arrays = _try_encode(name, feature, learned, cells)
+    if not arrays:
+        cells = [cell for cell in cells if _try_encode(name, feature, learned, [cell])]
+        arrays = _try_encode(name, feature, learned, cells)
+    numbers = sum(array[0].size for array in arrays.values())
+    if len(cells) * numbers > _MAX_NUMBERS:
+        cells = cells[: _MAX_NUMBERS // numbers]
+        arrays = _try_encode(name, feature, learned, cells)
+    return {
+        "cells": cells if arrays else [],
+        "arrays": {output: {"dtype": array.dtype.name, "rows": array.tolist()} for output, array in arrays.items()},
+    }
+
+
+def _try_encode(name: str, feature: Contract, learned: Learned, cells: Sequence[str | None]) -> dict[str, np.ndarray]:
+    """Return the encodings of cells by output; empty if a cell is rejected, or if JSON cannot represent a value."""
+    try:
+        arrays = _encode(name, feature, learned, cells) if cells else {}
+    except _ENCODING_ERRORS:
+        return {}
+    is_plain = all(array.dtype.kind in "biuf" and np.isfinite(array).all() for array in arrays.values())
+    return arrays if is_plain else {}
+
+
+def _encode(name: str, feature: Contract, learned: Learned, cells: Sequence[str | None]) -> dict[str, np.ndarray]:
+    [column] = feature.reads(name)
+    source = PandasSource(pd.DataFrame({column: pd.Series(list(cells), dtype=object)}))
+    encoded = encode_source({name: feature}, {name: learned}, source)
+    return {output: np.asarray(encoded[name + output]) for output in all_outputs(feature)}

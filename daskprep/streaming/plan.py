@@ -36,8 +36,8 @@ from daskprep.split import Splitter
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.streaming.encoding import Encoding, select_own_rows
-from daskprep.writing.placement import SPLITS, Placement
-from daskprep.writing.recipe import Recipe
+from daskprep.writing.plan import SPLITS, Placement
+from daskprep.writing.versions import Recipe
 
 _MAX_NAMED = 5
 # Per row, in addition to its outputs: its row numbers in the split and in the source, and its slot in the window.

@@ -39,8 +39,8 @@ from daskprep.streaming.plan import (
 )
 from daskprep.streaming.windows import StreamOrder, StreamTimes, WindowBlocks, check_window
 from daskprep.writing.memory import parse_bytes
-from daskprep.writing.placement import SPLITS
-from daskprep.writing.recipe import Recipe
+from daskprep.writing.plan import SPLITS
+from daskprep.writing.versions import Recipe
 
 FORMAT = 1
 

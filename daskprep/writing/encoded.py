@@ -48,7 +48,7 @@ from daskprep.storage.checksum import byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FIRST_ROWS, MissingCell
-from daskprep.writing.placement import SPLITS, Placement, Run
+from daskprep.writing.plan import SPLITS, Placement, Run
 
 ReadInto = Callable[[int, memoryview], None]
 EncodedOrCells: TypeAlias = np.ndarray | pa.StructArray

@@ -22,8 +22,7 @@ from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, read_missing_cells
-
-RECEIPTS = "receipts"
+from daskprep.writing.versions import RECEIPTS
 
 FilledMedium = tuple[int, str, str]
 """A medium that could not be decoded and got the fill value: row id, column and reason."""

@@ -1,13 +1,12 @@
-"""Writes of a source as a dataset, and of damaged files of a dataset."""
+"""Fits on a source, writes of it as a dataset, and of damaged files of a dataset."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import tempfile
 import uuid
 from collections.abc import Iterator, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,18 +14,31 @@ from daskprep import partitions
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, StorageFullError
 from daskprep.features import Learned
 from daskprep.features.base import all_outputs
-from daskprep.passes.fitting import bind_features
+from daskprep.passes.contexts import ContextPlan
+from daskprep.passes.fitting import bind_features, learn_source
 from daskprep.progress import Progress
 from daskprep.sources import Source
-from daskprep.storage import Folder
+from daskprep.sources.locations import has_room
 from daskprep.storage.arrays import ROW_ID
+from daskprep.storage.checkpoint import Checkpoint
+from daskprep.storage.files import Folder
+from daskprep.storage.local_files import make_folder
 from daskprep.storage.manifest import Manifest
-from daskprep.writing.differences import differences
-from daskprep.writing.folds import FoldedJob
-from daskprep.writing.job import WriteJob
-from daskprep.writing.parts import RECEIPTS
-from daskprep.writing.recipe import Options, Recipe, digest_of_write
-from daskprep.writing.versions import SCRATCH, check_committed, choose_version, clean, finish_cleaning, short_digest
+from daskprep.writing.job import FoldedJob, WriteJob
+from daskprep.writing.versions import (
+    RECEIPTS,
+    SCRATCH,
+    Options,
+    Recipe,
+    check_committed,
+    choose_version,
+    clean,
+    describe_differences,
+    digest_of_partitioning,
+    digest_of_write,
+    finish_cleaning,
+    short_digest,
+)
 
 
 class WriteResult(NamedTuple):
@@ -56,7 +68,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
             digest,
             repeatable=repeatable,
             overwrite=options.overwrite,
-            differences=lambda committed: differences(root, committed, recipe, fingerprint, options),
+            differences=lambda committed: describe_differences(root, committed, recipe, fingerprint, options),
         )
         if committed is not None:
             finish_cleaning(root, committed)
@@ -120,7 +132,7 @@ def rewrite(
         clean(root, committed)
 
 
-@contextlib.contextmanager
+@contextmanager
 def scratch_folder(version: Folder, path: str | None) -> Iterator[Folder]:
     """Yield the folder for scratch files of a write; `path` is the parent that the user specified, or None.
 
@@ -130,7 +142,7 @@ def scratch_folder(version: Folder, path: str | None) -> Iterator[Folder]:
     if path is not None:
         scratch = Folder.open(Path(path).resolve()) / f"daskprep-{short_digest({'version': version.url})}"
         yield scratch
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             scratch.remove_all()
     elif version.is_local or partitions.is_distributed():
         yield version / SCRATCH
@@ -166,3 +178,60 @@ def check_folders(*folders: Folder) -> None:
 
 def _check_visible(folders: list[Folder], name: str) -> list[bool]:
     return [folder.size(name) is not None for folder in folders]
+
+
+def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Progress) -> list[dict[str, Learned]]:
+    """Return the states learned from the training rows of a source; with folds, followed by a state without each.
+
+    Results of tasks are saved in the folder `scratch`, from which the same fit resumes if this one is killed.
+    """
+    split, features = recipe.split if recipe.fit_on == "train" else None, recipe.features
+    with _open_checkpoint(recipe, source, scratch) as checkpoint, ExitStack() as stack:
+        # Columns would be parsed twice: to count rows, and to learn from them.
+        needs_parsing = source.reads_all and not source.in_memory and not source.is_dask
+        if (
+            needs_parsing
+            and ContextPlan(features, split).needs_reading(source)
+            and (scratch is not None or partitions.is_in_process())
+        ):
+            if scratch is not None:
+                make_folder(scratch, "scratch")
+            if has_room(scratch or tempfile.gettempdir(), sum(fragment.nbytes for fragment in source.fragments)):
+                folder = stack.enter_context(_temporary_folder(scratch)) if checkpoint is None else checkpoint.folder
+                try:
+                    check_folders(folder)
+                    return learn_source(
+                        features,
+                        source,
+                        split=split,
+                        spill=folder,
+                        scratch=folder.path,
+                        checkpoint=checkpoint,
+                        progress=progress,
+                    )
+                except StorageFullError:
+                    folder.remove_all()
+        return learn_source(features, source, split=split, scratch=scratch, checkpoint=checkpoint, progress=progress)
+
+
+@contextmanager
+def _temporary_folder(scratch: str | None) -> Iterator[Folder]:
+    parent = scratch and Path(scratch).resolve()
+    with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Folder.open(folder)
+
+
+@contextmanager
+def _open_checkpoint(recipe: Recipe, source: Source, scratch: str | None) -> Iterator[Checkpoint | None]:
+    """Yield the checkpoint of a fit, removed when it succeeds; None without `scratch`, or if it cannot resume."""
+    if scratch is None or source.in_memory or source.record is None:
+        yield None
+        return
+    fit_settings = {"fit": digest_of_write(recipe, source.record, Options()), "cutting": digest_of_partitioning(source)}
+    folder = Folder.open(Path(scratch).resolve()) / f"daskprep-fit-{short_digest(fit_settings)}"
+    try:
+        yield Checkpoint(folder, "scan")
+    except (ColumnError, ConfigError, RejectedValueError):
+        folder.remove_all()  # the same error would occur again
+        raise
+    folder.remove_all()

@@ -94,7 +94,7 @@ NEAREST_TESTS = {
     "daskprep/loader/sampling.py": ["tests/loader/test_sampling.py"],
     "daskprep/storage/manifest.py": ["tests/storage/test_manifest.py"],
     "daskprep/writing/versions.py": ["tests/writing/test_versions.py"],
-    "daskprep/writing/placement.py": ["tests/writing/test_placement.py"],
+    "daskprep/writing/plan.py": ["tests/writing/test_placement.py"],
     "daskprep/column_types/guess.py": ["tests/column_types/test_rules.py"],
     "daskprep/column_types/rules.py": ["tests/column_types/test_rules.py"],
 }

@@ -15,7 +15,7 @@ import pytest
 import daskprep as dp
 from daskprep.dataset import FoldedDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError
-from daskprep.writing import folds as folds_module
+from daskprep.writing import job as job_module
 from daskprep.writing.job import WriteJob
 from daskprep.writing.write import scratch_folder
 
@@ -156,7 +156,7 @@ def counted(table):
         (WriteJob, "_write", 1, 0),
         (WriteJob, "_write", 3, 0),
         (WriteJob, "_write_rejects", 2, 0),
-        (folds_module, "commit", 1, 0),
+        (job_module, "commit", 1, 0),
     ],
 )
 def test_a_write_that_is_killed_goes_on(counted, tmp_path, monkeypatch, owner, name, call, again):

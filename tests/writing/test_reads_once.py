@@ -20,7 +20,7 @@ from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError, StorageFullError
 from daskprep.passes import contexts, scratch
 from daskprep.sources import as_source, frames, read_files
-from daskprep.writing import fit, rejects
+from daskprep.writing import rejects, write
 from daskprep.writing.parts import PartWriter
 
 ROWS = 240
@@ -259,7 +259,7 @@ def test_a_fit_parses_text_once(table, small_censuses, tmp_path, temporary, monk
     assert Counter(reads) == expected_reads(source)
     assert bool(small_censuses) == (make in (by_time, dropping))
     assert not list(temporary.iterdir())
-    monkeypatch.setattr(fit, "has_room", lambda folder, nbytes: False)
+    monkeypatch.setattr(write, "has_room", lambda folder, nbytes: False)
     twice = make().fit(source)
     assert len(reads) >= 3 * source.npartitions
     assert fitted.to_dict() == twice.to_dict()

@@ -13,8 +13,8 @@ from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_m
 from daskprep.storage.layout import CACHE_FOLDER
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.tables import REJECTS
-from daskprep.writing.parts import RECEIPTS
 from daskprep.writing.versions import (
+    RECEIPTS,
     SCRATCH,
     check_committed,
     choose_version,
