@@ -55,11 +55,6 @@ VOCABULARY_SCHEMA = pa.schema(
 class SpecialSymbols:
     """Special symbols of a vocabulary, in the order of their ids.
 
-    Attributes
-    ----------
-    roles, symbols, ids : tuple
-        Role, spelling and id of each symbol.
-
     Examples
     --------
     >>> SpecialSymbols.for_tokens(start_stop=True).symbols
@@ -199,15 +194,6 @@ def _check_override(symbols: Mapping[str, str], renamed: Mapping[Role, str], *, 
 class Vocabulary:
     """Tokens in the order of their ids, with their frequencies in the training data.
 
-    Attributes
-    ----------
-    tokens : pa.StringArray
-        Tokens by id, including special symbols.
-    frequencies : ndarray
-        Count of each token, int64.
-    specials : SpecialSymbols
-        Special symbols and their ids.
-
     Examples
     --------
     >>> import numpy as np, pyarrow as pa
@@ -219,8 +205,8 @@ class Vocabulary:
     array([3, 1], dtype=uint8)
     """
 
-    tokens: pa.StringArray
-    frequencies: np.ndarray
+    tokens: pa.StringArray  # by id, including special symbols
+    frequencies: np.ndarray  # int64
     specials: SpecialSymbols
 
     def __post_init__(self) -> None:

@@ -43,17 +43,9 @@ class _AudioFacts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedAudio(LearnedMedia):
-    """Fitted state of an audio column.
+    """Fitted state of an audio column: rate, and shape (max_length, feature_dim) of decoded recordings."""
 
-    Attributes
-    ----------
-    sampling_rate : int
-        Samples per second that all audio is resampled to.
-    max_length, feature_dim : int
-        Shape of a decoded recording.
-    """
-
-    sampling_rate: int = 1
+    sampling_rate: int = 1  # samples per second
     max_length: int = 1
     feature_dim: int = 1
 

@@ -36,19 +36,11 @@ Bound: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 
 
 class Limits(NamedTuple):
-    """Smallest and largest integers that `decode` accepts in the rows of one output.
-
-    Attributes
-    ----------
-    low, high : Bound
-        Inclusive bounds of each number of a row.
-    any_length : bool
-        Whether rows to decode may be shorter or longer than encoded rows.
-    """
+    """Smallest and largest integers, inclusive, that `decode` accepts in the rows of one output."""
 
     low: Bound
     high: Bound
-    any_length: bool = False
+    any_length: bool = False  # whether rows to decode may be shorter or longer than encoded rows
 
 
 Bounds: TypeAlias = tuple[Bound, Bound] | Limits
@@ -56,24 +48,12 @@ Bounds: TypeAlias = tuple[Bound, Bound] | Limits
 
 @dataclass(frozen=True)
 class SideColumns:
-    """Columns, folds and weights of the rows of a parsed column, for features that learn from them.
+    """Columns, folds and weights of the rows of a parsed column, for features that learn from them."""
 
-    Attributes
-    ----------
-    table : Table
-        Columns of `SideColumnLearner._learning_columns`, such as a target.
-    folds : ndarray or None
-        Fold of each row, from 0, for a feature that cross-fits.
-    weights : ndarray or None
-        Weight of each row; None: 1 for all.
-    cache : dict
-        Results that features computed from `table` and share with each other.
-    """
-
-    table: pa.Table
-    folds: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    cache: dict[Any, Any] = field(default_factory=dict)
+    table: pa.Table  # columns of `SideColumnLearner._learning_columns`, such as a target
+    folds: np.ndarray | None = None  # fold of each row, from 0
+    weights: np.ndarray | None = None  # None: 1 for all rows
+    cache: dict[Any, Any] = field(default_factory=dict)  # results from `table` that features share
 
     def take(self, rows: np.ndarray) -> SideColumns:
         """Return the side columns of the rows with these row numbers, with an empty cache."""
@@ -113,34 +93,20 @@ def cross_fit_folds(features: Mapping[str, object]) -> dict[str, KFold]:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """Fitted state of a feature for one column; its fields become its JSON.
-
-    Attributes
-    ----------
-    rows : int
-        Number of training rows, without dropped rows.
-    missing : int
-        Number of missing cells, unreadable cells and cells of dropped rows included.
-    invalid : int
-        Number of unreadable cells.
-    invalid_samples : tuple of str
-        First distinct unreadable cells.
-    fill_value : Any
-        Value that replaces missing cells. With "drop_row", "ffill" and "bfill": the fallback for new rows, which are
-        never dropped, and for cells without a neighbor. None if there was nothing to learn it from.
-    seen : int
-        Number of rows among which missing cells were counted if it differs from `rows`; otherwise 0. With "drop_row",
-        the number of all rows, because dropped rows belong to no split.
-    """
+    """Fitted state of a feature for one column; its fields become its JSON."""
 
     # Fields that states saved by older versions lack: `to_state` omits them at their defaults.
     added_fields: ClassVar[tuple[str, ...]] = ()
 
-    rows: int = 0
-    missing: int = 0
-    invalid: int = 0
-    invalid_samples: tuple[str, ...] = ()
+    rows: int = 0  # training rows, without dropped rows
+    missing: int = 0  # missing cells, including unreadable ones and those in dropped rows
+    invalid: int = 0  # unreadable cells
+    invalid_samples: tuple[str, ...] = ()  # first distinct unreadable cells
+    # Value that replaces missing cells. With "drop_row", "ffill" and "bfill": the fallback for new rows, which are
+    # never dropped, and for cells without a neighbor. None if there was nothing to learn it from.
     fill_value: Any = None
+    # Rows among which missing cells were counted if their number differs from `rows`, otherwise 0. With "drop_row", all
+    # rows, because dropped rows belong to no split.
     seen: int = 0
 
     def __init_subclass__(cls) -> None:

@@ -38,33 +38,18 @@ _UNKNOWN = 2
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedBinary(Learned):
-    """Fitted state of a binary column.
-
-    Attributes
-    ----------
-    str2bool : mapping of str to bool
-        Truth value of each label. If all labels are conventional, other conventional spellings can be read too.
-    bool2str : tuple of str
-        Labels for False and True in decoded columns.
-    fallback_true_label : str or None
-        The label that is True if labels are not conventional.
-    above_zero : bool
-        Whether numbers above 0 are True, because there are more than two distinct numbers.
-    counts : tuple of int or None
-        Number of rows encoded as False and as True; None if neighbors fill missing cells.
-    cell_type : CellKind or None
-        Type of the column if its values are not text.
-    """
+    """Fitted state of a binary column."""
 
     added_fields = ("counts", "cell_type")
 
     fill_value: bool | None = None
+    # If all labels are conventional, other conventional spellings can be read too.
     str2bool: Mapping[str, bool] = field(default_factory=dict)
-    bool2str: tuple[str, str] = ("False", "True")
-    fallback_true_label: str | None = None
-    above_zero: bool = False
-    counts: tuple[int, int] | None = None
-    cell_type: CellKind | None = None
+    bool2str: tuple[str, str] = ("False", "True")  # decoded labels
+    fallback_true_label: str | None = None  # the true label if labels are not conventional
+    above_zero: bool = False  # numbers above 0 are True: there are more than two
+    counts: tuple[int, int] | None = None  # rows of False and of True; None if neighbors fill missing cells
+    cell_type: CellKind | None = None  # None: text
 
     def class_counts(self) -> Integers | None:
         return None if self.counts is None else np.array(self.counts)

@@ -40,17 +40,9 @@ def learn_edges(
 
 
 class TargetColumn(NamedTuple):
-    """Target values in the form that `TargetSums.of` adds up.
+    """Target values in the form that `TargetSums.of` adds up, for rows with a target."""
 
-    Attributes
-    ----------
-    present : ndarray or None
-        Mask of the rows with a target; None: all rows.
-    codes, labels, digits : ndarray, tuple, ndarray or None
-        Arguments of `TargetSums.of`, for rows with a target.
-    """
-
-    present: np.ndarray | None
+    present: np.ndarray | None  # mask of the rows with a target; None: all
     codes: np.ndarray
     labels: tuple[Label, ...]
     digits: np.ndarray | None = None

@@ -41,23 +41,13 @@ _SPECIALS = SpecialSymbols.for_category()
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedCategory(LearnedTokens):
-    """Fitted state of a category column: a vocabulary, in which id 0 is ``<UNK>`` unless unknown labels are refused.
-
-    Attributes
-    ----------
-    buckets : int
-        Number of hash buckets; their ids follow the vocabulary.
-    cell_type : CellKind or None
-        Type of the column if its values are not text.
-    declared_order : tuple of str
-        All values in the order of an ordered categorical column, for `transform`; empty for other columns.
-    """
+    """Fitted state of a category column: a vocabulary, in which id 0 is ``<UNK>`` unless unknown labels are refused."""
 
     added_fields = ("buckets", "cell_type", "declared_order")
 
-    buckets: int = 0
-    cell_type: CellKind | None = None
-    declared_order: tuple[str, ...] = ()
+    buckets: int = 0  # their ids follow the vocabulary
+    cell_type: CellKind | None = None  # None: text
+    declared_order: tuple[str, ...] = ()  # all values of an ordered categorical column, for `transform`
 
     @property
     def num_embeddings(self) -> int:
@@ -243,7 +233,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return TokenCounts.of_each(parsed.dictionary, counts)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
-        """Learn the vocabulary (empty with `hash_buckets`); ColumnError for refused labels or too many one-hot columns."""
+        """Learn the vocabulary (empty with `hash_buckets`); ColumnError for refused labels or too many values."""
         buckets = self.hash_buckets or self.oov_buckets
         specials = SpecialSymbols((), (), ()) if self._is_closed else _SPECIALS
         if self.hash_buckets is not None:

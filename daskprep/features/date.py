@@ -53,24 +53,12 @@ class LearnedDate(Learned):
 
 @dataclass(frozen=True)
 class DateSummary(Summary):
-    """Statistics of dates as seconds since 1970.
-
-    Attributes
-    ----------
-    range : Range
-        First and last date.
-    seconds : int
-        Exact sum of all dates.
-    count : int
-        Number of dates.
-    rises, falls : int
-        Number of dates after and before the date of the previous row of the same partition.
-    """
+    """Statistics of dates as seconds since 1970."""
 
     range: Range
-    seconds: int
+    seconds: int  # their exact sum
     count: int
-    rises: int = 0
+    rises: int = 0  # dates after the date of the previous row of the same partition
     falls: int = 0
 
     @property

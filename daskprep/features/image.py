@@ -32,49 +32,26 @@ _BATCH_ROWS = 32  # images decoded at a time for pixel statistics
 
 
 class _ImageFacts(NamedTuple):
-    """Properties of an image of the sample.
+    """Properties of an image of the sample."""
 
-    Attributes
-    ----------
-    size : tuple of int
-        Height, width and number of channels.
-    colour : tuple of float
-        Mean color as RGBA; empty if it is not needed.
-    colours : dict or None
-        Distinct colors of a mask, by the number of channels that it is decoded to.
-    """
-
-    size: tuple[int, int, int]
-    colour: tuple[float, ...] = ()
+    size: tuple[int, int, int]  # height, width and number of channels
+    colour: tuple[float, ...] = ()  # mean color as RGBA; empty if it is not needed
+    # Distinct colors of a mask, by the number of channels that it is decoded to.
     colours: dict[int, tuple[tuple[int, ...], ...]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedImage(LearnedMedia):
-    """Fitted state of an image column.
-
-    Attributes
-    ----------
-    height, width, num_channels : int
-        Shape of decoded images.
-    mean_colour : list of int or None
-        Mean color of the sample, one number per channel; None unless `on_error="fill"`.
-    class_map : list of list of int or None
-        Color of each class of masks.
-    mean, deviation : list of float or None
-        Mean and standard deviation of each channel, from 0 to 1.
-    mean_image : str or None
-        Mean image as an .npy file in base64.
-    """
+    """Fitted state of an image column."""
 
     height: int = 1
     width: int = 1
     num_channels: int = 3
-    mean_colour: list[int] | None = None
-    class_map: list[list[int]] | None = None
-    mean: list[float] | None = None
+    mean_colour: list[int] | None = None  # of the sample, for `on_error="fill"`
+    class_map: list[list[int]] | None = None  # color of each class of masks
+    mean: list[float] | None = None  # of each channel, from 0 to 1, as `deviation`
     deviation: list[float] | None = None
-    mean_image: str | None = None
+    mean_image: str | None = None  # an .npy file in base64
 
     added_fields = ("mean", "deviation", "mean_image")
 

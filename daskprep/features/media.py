@@ -39,37 +39,19 @@ _DEFAULT_CELL_BYTES = 64  # estimated bytes of a stored cell for columns without
 
 
 class MediaContent(NamedTuple):
-    """Content of a file of the sample.
-
-    Attributes
-    ----------
-    file_bytes : int
-        Size of the file in bytes.
-    facts : Any
-        Result of `MediaFeature.read_facts`; None if the file cannot be decoded.
-    error : str
-        Reason why the file cannot be decoded; empty if it can.
-    """
+    """Content of a file of the sample."""
 
     file_bytes: int
-    facts: Any = None
-    error: str = ""
+    facts: Any = None  # from `MediaFeature.read_facts`; None if the file cannot be decoded
+    error: str = ""  # reason why it cannot be decoded; empty if it can
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedMedia(Learned):
-    """Fitted state of an image or audio column.
+    """Fitted state of an image or audio column."""
 
-    Attributes
-    ----------
-    file_bytes : int
-        Mean bytes of a cell of an undecoded column: of its path, or of the file if it is in memory or packed.
-    base_dir : str or None
-        Absolute folder that relative paths start from.
-    """
-
-    file_bytes: int = 0
-    base_dir: str | None = None
+    file_bytes: int = 0  # mean bytes of an undecoded cell: of its path, or of a file in memory or to pack
+    base_dir: str | None = None  # absolute folder that relative paths start from
     fill_value: float | None = None
 
 

@@ -229,24 +229,12 @@ def guess_and_parse(texts: pa.Array, counts: np.ndarray) -> tuple[NotationGuess 
 
 
 class NotationCounts(NamedTuple):
-    """Counts of the texts of a column that its notation is guessed from.
+    """Counts of the texts of a column that its notation is guessed from."""
 
-    Attributes
-    ----------
-    forms : Counter of str
-        Count of each form (see `count_forms`) of texts that are no plain numbers.
-    plain : int
-        Number of plain numbers; 0 if they are all 0.
-    points : int
-        Number of plain numbers whose point is certainly a decimal point.
-    ambiguous : int
-        Number of plain numbers such as 1.234, which may be thousands.
-    """
-
-    forms: Counter[str]
-    plain: int
-    points: int
-    ambiguous: int
+    forms: Counter[str]  # from `count_forms`, of texts that are no plain numbers
+    plain: int  # plain numbers; 0 if they are all 0
+    points: int  # plain numbers with a certain decimal point
+    ambiguous: int  # plain numbers such as 1.234, which may be 1234
 
 
 def count_notations(texts: pa.Array, counts: np.ndarray) -> NotationCounts:

@@ -63,32 +63,18 @@ _NO_SIDE_COLUMNS = SideColumns(pa.table({}))
 
 @dataclass(frozen=True)
 class NumberSummary(Summary):
-    """Statistics of the numbers of a column, before the notation of the column is learned.
-
-    Attributes
-    ----------
-    moments, quantiles, counts, targets : Summary or None
-        Statistics of plain numbers; None if no parameter needs them.
-    range : Range
-        Range of plain numbers.
-    fractions : int
-        How many plain numbers are not integers.
-    beyond : int
-        Number of values beyond float32 that are stored without normalization.
-    written : TokenCounts
-        Counts of texts that may be numbers in a notation other than the plain one.
-    decimals, thousands : NumberSummary or None
-        Ambiguous texts such as "1.234", summarized as 1.234 and as 1234.
-    """
+    """Statistics of plain numbers, as far as parameters need them, and texts whose notation is not learned yet."""
 
     moments: Moments | None
     range: Range
     quantiles: Quantiles | None
     counts: TokenCounts | None
     targets: TargetSums | None = None
-    fractions: int = 0
-    beyond: int = 0
+    fractions: int = 0  # numbers that are not integers
+    beyond: int = 0  # values beyond float32 that are stored without normalization
+    # Texts that may be numbers in another notation than the plain one.
     written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
+    # Ambiguous texts such as "1.234", summarized as 1.234 and as 1234.
     decimals: NumberSummary | None = None
     thousands: NumberSummary | None = None
 
@@ -113,48 +99,26 @@ class NumberSummary(Summary):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedNumber(Learned):
-    """Fitted state of a number column; a field is None if no parameter needs it.
-
-    Attributes
-    ----------
-    written : str or None
-        Example of the notation, such as "$1,234.5"; None if all numbers are plain.
-    mean, std, q1, q2, q3 : float or None
-        Mean, standard deviation and quartiles.
-    min, max : float or None
-        Range of the numbers, or the quantiles at which they are clipped.
-    outlier_fill_value : float or None
-        Value that replaces outliers.
-    quantiles : tuple of float or None
-        Reference quantiles of a quantile transform.
-    power, power_mean, power_std : float or None
-        Power of a power transform, and mean and standard deviation of the transformed numbers.
-    edges : tuple of float or None
-        Edges of the bins.
-    cell_type : CellKind or None
-        "integer" if all numbers are integers and the column has no float type.
-    clipped : int or None
-        Number of training rows that are stored as the largest float32.
-    """
+    """Fitted state of a number column; a field is None if no parameter needs it."""
 
     added_fields = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped")
 
-    written: str | None = None
+    written: str | None = None  # example such as "$1,234.5"; None: plain numbers
     mean: float | None = None
     std: float | None = None
-    min: float | None = None
+    min: float | None = None  # as `max`, or the quantile at which numbers are clipped
     max: float | None = None
     q1: float | None = None
     q2: float | None = None
     q3: float | None = None
     outlier_fill_value: float | None = None
-    quantiles: tuple[float, ...] | None = None
-    power: float | None = None
-    power_mean: float | None = None
+    quantiles: tuple[float, ...] | None = None  # of a quantile transform
+    power: float | None = None  # of a power transform
+    power_mean: float | None = None  # of the transformed numbers
     power_std: float | None = None
     edges: tuple[float, ...] | None = None
-    cell_type: CellKind | None = None
-    clipped: int | None = None
+    cell_type: CellKind | None = None  # "integer": all are integers, and the column has no float type
+    clipped: int | None = None  # training rows that are stored as the largest float32
 
     @property
     def num_embeddings(self) -> int:
@@ -200,7 +164,7 @@ class NumberImputer(NeighbourImputer):
         return Border.of(self._mask_outliers(parsed, learned))
 
     def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
-        """Return for each partition a pair: the values for its outermost missing cells, and for its outermost outliers."""
+        """Return for each partition a pair of values, which fill its outermost missing cells and outermost outliers."""
         no_values = [None] * len(borders)
         by_strategy = [
             no_values if imputer is None else imputer.compute_border_values(borders)
@@ -526,7 +490,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return functools.reduce(operator.add, parts)
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
-        """Return float32 numbers or bin ids, after outliers are replaced by the learned value; null is NaN before."""
+        """Return normalized float32 numbers or bin ids, after outliers are replaced by the learned value."""
         values = learned.mask_unlearned(parsed).to_numpy(zero_copy_only=False)
         outliers = None if learned.outlier_fill_value is None else mask_outliers(self, values, learned)
         if outliers is not None:

@@ -37,27 +37,13 @@ from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedSequence(LearnedTokens):
-    """Fitted state of a sequence column: a vocabulary and lengths.
-
-    Attributes
-    ----------
-    max_sequence_length : int
-        Length of every encoded row.
-    max_sequence_length_99ptile : int
-        Length that is enough for 99 % of the training rows, at most `max_sequence_length`.
-    str2idf : mapping or None
-        ``log(vocab_size / (1 + rows with the token))`` for each token; None without `compute_idf`.
-    merges : tuple
-        Pairs of token ids that "bpe" merges, in this order.
-    scores : tuple of float
-        Log-probability of each token except special symbols, for "unigram".
-    """
+    """Fitted state of a sequence column: a vocabulary and lengths."""
 
     max_sequence_length: int
-    max_sequence_length_99ptile: int
-    str2idf: Mapping[str, float] | None = None
-    merges: Merges = ()
-    scores: Scores = ()
+    max_sequence_length_99ptile: int  # enough for 99 % of the training rows, at most `max_sequence_length`
+    str2idf: Mapping[str, float] | None = None  # from `_compute_idf`
+    merges: Merges = ()  # pairs of token ids, in the order in which "bpe" merges them
+    scores: Scores = ()  # log-probability of each ordinary token, for "unigram"
 
     added_fields = ("merges", "scores")
 

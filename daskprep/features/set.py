@@ -22,18 +22,10 @@ _PAD = 0
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedSet(LearnedTokens):
-    """Fitted state of a set or bag column: a vocabulary and sizes.
+    """Fitted state of a set or bag column: a vocabulary and sizes."""
 
-    Attributes
-    ----------
-    max_set_size : int
-        Number of tokens in the largest training row.
-    size : int
-        Number of ids in an encoded row.
-    """
-
-    max_set_size: int
-    size: int
+    max_set_size: int  # tokens in the largest training row
+    size: int  # ids in an encoded row
 
 
 @with_parameters

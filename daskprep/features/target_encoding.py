@@ -34,18 +34,10 @@ _MAX_TARGET = 1e150  # the square of larger numbers may overflow a double
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTargetEncoding(LearnedTokens):
-    """The values of training rows and their encodings; id 0 is for values not seen in fit.
+    """The values of training rows and their encodings; id 0 is for values not seen in fit."""
 
-    Attributes
-    ----------
-    classes : tuple of str
-        The classes of the target in order. Two classes have one column, for the second class.
-    encodings : ndarray
-        float32 of shape (1 + folds, values, columns): by all training rows, then by the rows outside each fold. In
-        JSON, base64 of the little-endian bytes.
-    """
-
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # in order; two have one column, for the second class
+    # float32 of shape (1 + folds, values, columns): by all training rows, then by the rows outside each fold.
     encodings: np.ndarray
 
     def to_state(self) -> dict[str, Any]:

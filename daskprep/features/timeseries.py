@@ -30,24 +30,13 @@ _MAX_WINDOW = 1 << 24  # a larger window is a mistake, or an attack on memory
 
 @dataclass(frozen=True)
 class WindowBorder:
-    """Information about one partition that the windows of other partitions need, by group.
-
-    Attributes
-    ----------
-    groups : Array
-        Names of the groups.
-    sizes : ndarray
-        Number of rows of each group.
-    nearest : ndarray
-        Numbers that windows of other partitions reach, outermost last; NaN: fewer rows. Shape (groups, reach).
-    ends : ndarray
-        First and last present number of each group. Shape (groups, 2).
-    """
+    """Information about one partition that the windows of other partitions need, by group."""
 
     groups: pa.Array
-    sizes: np.ndarray
+    sizes: np.ndarray  # number of rows of each group
+    # Numbers that windows of other partitions reach, outermost last; NaN: fewer rows. Shape (groups, reach).
     nearest: np.ndarray
-    ends: np.ndarray
+    ends: np.ndarray  # first and last present number of each group; shape (groups, 2)
 
 
 @dataclass(frozen=True)
