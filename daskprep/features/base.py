@@ -461,19 +461,3 @@ def rows_seen(feature: Contract, learned: Learned) -> int:
     """Return the number of rows among which the missing cells of a column were counted."""
     # States saved by older versions lack `seen`; without a split or other dropping features, the sum is equal to it.
     return learned.seen or learned.rows + learned.missing * drops_missing(feature)
-
-
-class MediaContract:
-    """Additional methods of image and audio features."""
-
-    @abstractmethod
-    def with_base_folders(self, folders: tuple[str, ...]) -> Self:
-        """Return a copy of the feature for data in these folders, to which relative paths in cells may refer."""
-
-    @abstractmethod
-    def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
-        """Parse the cells of the column with this name."""
-
-    @abstractmethod
-    def to_stored_cells(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]:
-        """Return undecoded cells by output for a write, whose parts decode them."""

@@ -197,21 +197,25 @@ def _read_cells(cells: np.ndarray, fields: dict[str, tuple[int, int]]) -> tuple[
     hour, minute, second = read_number("h", 0), read_number("m", 0), read_number("s", 0)
     if fields["Y"][1] - fields["Y"][0] == 2:
         year += np.where(year < 69, np.int32(2000), np.int32(1900))
-    invalid = (hour > 23) | (minute > 59) | (second > 59)
+    no_hour: Any = False
     if "p" in fields:
-        invalid |= (hour < 1) | (hour > 12)
+        no_hour = (hour < 1) | (hour > 12)
         hour = hour % 12 + (12 if cells[0, fields["p"][0]] in b"Pp" else 0)
-    days, invalid_days = _count_and_check_days(year, month, day)
-    micros = (days * np.int64(SECONDS_PER_DAY) + (hour * 3600 + minute * 60 + second)) * MICROS_PER_SECOND
+    micros, invalid = _combine_parts(year, month, day, hour, minute, second)
     for digit_index, column in enumerate(range(*fields.get("f", (0, 0)))[:6]):
         micros += digits[:, column] * np.int64(10 ** (5 - digit_index))
-    return micros, invalid_days | invalid
+    return micros, invalid | no_hour
 
 
-def _count_and_check_days(year: Any, month: Any, day: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the days since 1970, and a mask of dates that do not exist in the calendar."""
+def _combine_parts(
+    year: Any, month: Any, day: Any, hour: Any, minute: Any, second: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return dates in microseconds since 1970, and a mask of dates or times that do not exist."""
     last = np.take(_MONTH_DAYS, month, mode="clip") + (is_leap(year) & (month == 2))
-    return count_days(year, month, day), (year < 1) | (month < 1) | (month > 12) | (day < 1) | (day > last)
+    invalid = (year < 1) | (month < 1) | (month > 12) | (day < 1) | (day > last)
+    invalid |= (hour > 23) | (minute > 59) | (second > 59)
+    days = count_days(year, month, day) * np.int64(SECONDS_PER_DAY)
+    return (days + (hour * 3600 + minute * 60 + second)) * MICROS_PER_SECOND, invalid
 
 
 def _read_rare(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -237,8 +241,7 @@ def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     compact = only_where(pc.match_substring_regex(values, f"^{COMPACT_DATE}$"), values)
     digits = pc.fill_null(pc.utf8_rpad(compact, 14, "0").cast(pa.int64()), 0).to_numpy()
     day, clock = np.divmod(digits, 1_000_000)
-    days, invalid = _count_and_check_days(day // 10_000, day // 100 % 100, day % 100)
-    hour, minute, second = clock // 10_000, clock // 100 % 100, clock % 100
-    invalid |= (hour > 23) | (minute > 59) | (second > 59)
-    micros = (days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second) * MICROS_PER_SECOND
+    micros, invalid = _combine_parts(
+        *(part for number in (day, clock) for part in (number // 10_000, number // 100 % 100, number % 100))
+    )
     return np.where(invalid, as_micros(numbers), micros), invalid & null_mask(numbers)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from typing_extensions import TypeVar
 
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
-from daskprep.features.base import Learned, MediaContract
+from daskprep.features.base import Learned
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Border, BorderValue, NeighbourImputer
 from daskprep.media.cells import MediaKind, convert_media_column
@@ -59,7 +59,7 @@ MediaT = TypeVar("MediaT", bound=LearnedMedia, default=Any)
 
 
 @with_parameters
-class MediaFeature(Feature[FileSample, MediaT], MediaContract):
+class MediaFeature(Feature[FileSample, MediaT]):
     """Base class of image and audio features.
 
     Parsed cells are structs of either `path` or `bytes`, and an `error` if `on_error="drop"` and the cell cannot be
@@ -170,6 +170,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return None if self.base_dir is None else _absolute(self.base_dir)
 
     def with_base_folders(self, folders: tuple[str, ...]) -> Self:
+        """Return a copy of the feature for data in these folders, to which relative paths in cells may refer."""
         # Resolved in the process that created the source: the current folder of a task may differ.
         copied = copy.copy(self)
         vars(copied)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would normalize it
@@ -218,11 +219,9 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
 
         def inspect_file(file: SampledFile) -> MediaContent:
             """Return the content of a file; if it cannot be opened, its size is 0 and `error` has the reason."""
-            if not file.path:  # in memory: `summarize` has inspected it
-                media_content: MediaContent = file.facts
-                return media_content
             try:
-                return self._inspect_content(reader.read(file.path))
+                # Files in memory were inspected by `summarize`.
+                return file.facts if not file.path else self._inspect_content(reader.read(file.path))
             except MediaError as error:
                 return MediaContent(0, error=f'"{redact_url(file.path)}": {error}')
 

@@ -14,7 +14,7 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import Learned, fills_with_one_value
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import NeighbourImputer, neighbour_strategy
+from daskprep.features.missing import NeighbourImputer, neighbour_strategy, valid_mask
 from daskprep.features.vector import matrix_to_lists, parse_number_lists
 from daskprep.kernels import list_offsets, pad
 from daskprep.sources.cell_text import as_text
@@ -81,13 +81,6 @@ def fill_in_groups(rows: GroupedRows, strategy: Literal["ffill", "bfill"], fills
         outside = source >= np.repeat(starts + sizes, sizes)
     outer_fills = np.float32(np.nan) if fills is None else np.repeat(fills, sizes)
     return np.where(outside, outer_fills, numbers.take(source, mode="clip"))
-
-
-def group_ends(rows: GroupedRows) -> np.ndarray:
-    """Return the first and the last present number of each group, as columns."""
-    first = fill_in_groups(rows, "bfill", None)[rows.starts]
-    last = fill_in_groups(rows, "ffill", None)[rows.starts + rows.sizes - 1]
-    return np.stack([first, last], axis=1)
 
 
 def find_border_fills(
@@ -335,11 +328,12 @@ class _WindowImputer(NeighbourImputer):
     def find_border(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowBorder:
         """Return the numbers of each group that windows and imputation in other partitions may need."""
         rows = rows_by_group(parsed)
-        numbers = self._fill(rows, learned, None)
-        ends = group_ends(rows) if self._fill_strategy else np.full((len(rows.groups), 2), np.nan, np.float32)
-        return WindowBorder(
-            rows.groups, rows.sizes, nearest_numbers(rows, numbers, self._reach, ahead=self._looks_ahead), ends
-        )
+        nearest = nearest_numbers(rows, self._fill(rows, learned, None), self._reach, ahead=self._looks_ahead)
+        ends = np.full((len(rows.groups), 2), np.nan, np.float32)
+        if self._fill_strategy:
+            ends[:, 0] = fill_in_groups(rows, "bfill", None)[rows.starts]
+            ends[:, 1] = fill_in_groups(rows, "ffill", None)[rows.starts + rows.sizes - 1]
+        return WindowBorder(rows.groups, rows.sizes, nearest, ends)
 
     def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
         """Return for each partition the numbers (groups, reach) beyond its border, and a fill (groups,) or NaN."""
@@ -363,7 +357,7 @@ class _WindowImputer(NeighbourImputer):
         windows = cut_windows(rows, numbers, outer, ahead=self._looks_ahead)
         windows[np.isinf(windows)] = np.nan
         # A window is missing if the number of its row is, unless imputation fills it.
-        missing = parsed.is_null().to_numpy(zero_copy_only=False)
+        missing = ~valid_mask(parsed)
         if learned is not None and fills_with_one_value(self._feature):
             missing[:] = False
         elif self._fill_strategy:

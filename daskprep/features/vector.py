@@ -14,10 +14,12 @@ from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Learned
 from daskprep.features.cells import as_numbers, is_text
 from daskprep.features.feature import Feature, with_parameters
+from daskprep.features.missing import valid_mask
 from daskprep.kernels import (
     list_offsets,
     make_list_array,
     make_string_array,
+    null_mask,
     only_where,
     parse_float_lists,
     string_buffers,
@@ -139,7 +141,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         """Return float32 rows, 0 for null; raise RejectedValueError for a vector of another than the learned size."""
         size = learned.vector_size
         sizes = np.diff(list_offsets(parsed))
-        present = parsed.is_valid().to_numpy(zero_copy_only=False)
+        present = valid_mask(parsed)
         wrong = np.flatnonzero(present & (sizes != size))
         if len(wrong):
             raise RejectedValueError(
@@ -179,7 +181,7 @@ def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Arr
         # Integers are rounded once, directly to float32, as in text; `as_numbers` would round them to doubles first.
         numbers = column if pa.types.is_integer(kind) else as_numbers(column)
         numbers = numbers.cast(pa.float32(), safe=False)
-        missing = numbers.is_null().to_numpy(zero_copy_only=False)
+        missing = null_mask(numbers)
         lists = make_list_array(np.append(0, np.cumsum(~missing)), numbers.drop_null(), missing)
     return mask_rows(lists, any_in_row(lists, np.isinf))
 
@@ -192,7 +194,7 @@ def _parse_lists(column: pa.Array) -> pa.Array:
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
-    missing = column.is_null().to_numpy(zero_copy_only=False)
+    missing = null_mask(column)
     if is_text(values.type):
         texts = make_list_array(list_offsets(column), pc.fill_null(values, "nan"), missing)
         return parse_float_lists(pc.binary_join(texts, " "))

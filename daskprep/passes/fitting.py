@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, did_you_mean, warn
-from daskprep.features.base import Contract, Learned, MediaContract, kind_with_article, rows_seen
+from daskprep.features.base import Contract, Learned, kind_with_article, rows_seen
 from daskprep.features.checking import column_error_context
+from daskprep.features.media import MediaFeature
 from daskprep.passes.contexts import ContextPlan, assignment_columns
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, begin_stage, run_pass
 from daskprep.passes.scratch import SpillingParser, parsing_checkpoint, scratch_reader
@@ -54,7 +55,7 @@ def bind_features(
 def with_base_folders(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
     """Return the features, with media paths relative to the folders of a source's files, or to the current folder."""
     return {
-        name: feature.with_base_folders(source.folders) if isinstance(feature, MediaContract) else feature
+        name: feature.with_base_folders(source.folders) if isinstance(feature, MediaFeature) else feature
         for name, feature in features.items()
     }
 

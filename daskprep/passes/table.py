@@ -13,7 +13,6 @@ from daskprep.balance import PartitionRepeats
 from daskprep.errors import RejectedValueError
 from daskprep.features.base import (
     Contract,
-    MediaContract,
     SideColumnLearner,
     SideColumns,
     check_arrow,
@@ -29,6 +28,7 @@ from daskprep.features.checking import (
     empty_arrays,
     encode_fill_value,
 )
+from daskprep.features.media import MediaFeature
 from daskprep.features.missing import NeighbourImputer, valid_mask
 from daskprep.kernels import unwrap_mixed_column
 from daskprep.sources.arrow_types import cell_type, class_column, declared_order
@@ -190,13 +190,13 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
             cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(raw[0].type)
             if null_texts := strip_null_values(vars(feature)):
                 raw = [pa.chunked_array([feature._mask_null_values(column, null_texts)]) for column in raw]
-            if isinstance(feature, MediaContract):
+            if isinstance(feature, MediaFeature):
                 columns[name] = feature.read_cells(unwrap_mixed_column(raw[0]), names[0])
             else:
                 columns[name] = feature._parse_columns(*raw)
             check_arrow(feature, "parse", columns[name], table.num_rows)
             # Parsing media finds only empty cells unreadable, which deserve no warning.
-            quiet = isinstance(feature, MediaContract) and feature.invalid == "missing"
+            quiet = isinstance(feature, MediaFeature) and feature.invalid == "missing"
             cells = None if quiet else _find_unreadable(raw[0], columns[name])
             if cells is not None:
                 unreadable[name] = cells
@@ -445,7 +445,7 @@ def encoded_outputs(
         column, is_missing = columns.pop(name), columns.pop(name + MISSING, None)
         column = column if rows is None else column.filter(rows)
         with column_error_context(name):
-            if keep_media_cells and isinstance(feature, MediaContract):
+            if keep_media_cells and isinstance(feature, MediaFeature):
                 encoded: Mapping[str, Any] = feature.to_stored_cells(column, learned[name])
             else:
                 encoded = _encode(feature, column, learned[name])
