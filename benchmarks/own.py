@@ -49,7 +49,7 @@ from daskprep.partitions.graphs import reference_results
 from daskprep.permutation import make_key, permute
 from daskprep.report.charts import bin_lengths, draw
 from daskprep.sources import as_source
-from daskprep.sources.object_cells import Cells, cell_kind
+from daskprep.sources.cells import Cells, cell_kind
 from daskprep.split import RandomSplit, StratifiedSplit
 from daskprep.steps.saved import parse_json
 from daskprep.storage.arrays import Output, chunk_name, decode_chunk, encode_chunk, group_metadata

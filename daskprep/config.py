@@ -22,7 +22,7 @@ from daskprep.ludwig import FEATURE_KEYS, upgrade_config
 from daskprep.parametrized import to_json_value
 from daskprep.split import RandomSplit, Splitter, split_from_dict
 from daskprep.steps.saved import parse_json
-from daskprep.storage.urls import open_filesystem, redact_url
+from daskprep.storage.security import open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_BYTES = 100_000_000

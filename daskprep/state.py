@@ -29,7 +29,7 @@ from daskprep.steps import saved
 from daskprep.steps.base import PARAMETER_NAMES, SAVED_AS
 from daskprep.steps.saved import FILE_KEY, load_vocabularies
 from daskprep.storage import Folder
-from daskprep.storage.urls import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
+from daskprep.storage.security import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
 METADATA = "metadata.json"

@@ -299,7 +299,7 @@ def test_a_file_that_cannot_be_written_is_named(folder: Path, use: str, path: st
 
 @pytest.mark.parametrize("use", ["save", "load", "report", "open", "write"])
 def test_a_closed_port_is_an_error_of_storage(folder: Path, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
-    monkeypatch.setattr("daskprep.storage.retries._FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("daskprep.storage.remote_files._FIRST_PAUSE", 0.0)
     with pytest.raises(StorageError, match=r"http://127\.0\.0\.1:9/x\.json.* check the connection"):
         USES[use]("http://127.0.0.1:9/x.json")
 

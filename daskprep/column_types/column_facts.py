@@ -17,7 +17,7 @@ from daskprep.features.tokens import rows_with_repeats
 from daskprep.features.vector import any_in_row, parse_number_lists
 from daskprep.kernels import TokenCodes, list_offsets, string_buffers
 from daskprep.media.audio import SIGNATURES
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.summaries import DistinctValues, Lengths, Range
 from daskprep.summaries.column_facts import ColumnFacts, TextFacts
 from daskprep.summaries.quantiles import sum_by_key

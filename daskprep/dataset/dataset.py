@@ -36,7 +36,7 @@ from daskprep.storage import Folder, Layout, Manifest, Output, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.reading import BlockLocation
-from daskprep.storage.safe_versions import require_safe, require_safe_url
+from daskprep.storage.security import require_safe, require_safe_url
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

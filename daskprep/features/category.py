@@ -21,7 +21,7 @@ from daskprep.features.missing import valid_mask
 from daskprep.features.parameters import CellKind
 from daskprep.features.tokens import LearnedTokens
 from daskprep.permutation import Integers, hash_strings
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.steps.base import smallest_uint
 from daskprep.steps.classes import (
     BUCKET_KEY,

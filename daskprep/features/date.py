@@ -29,7 +29,7 @@ from daskprep.features.date_text import (
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import valid_mask
 from daskprep.kernels import make_list_array
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.steps.cells import SECONDS_PER_DAY
 from daskprep.steps.dates import CYCLES, EPOCH, PARTS, WEEKEND, DateParameters, check_format, sin_cos_table
 from daskprep.summaries import ColumnSummary, Range, Summary

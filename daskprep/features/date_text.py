@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from daskprep.features.cells import as_numbers
 from daskprep.kernels import null_mask, only_where, string_buffers
-from daskprep.sources.cell_text import local_clock
+from daskprep.sources.cells import local_clock
 from daskprep.steps.cells import SECONDS_PER_DAY
 from daskprep.steps.dates import (
     COMPACT_DATE,

@@ -25,7 +25,7 @@ from daskprep.media.decoding import STORED_TYPE, MediaDecoder, read_content
 from daskprep.media.reader import MediaReader, save_cell_bytes
 from daskprep.steps.base import Strategy
 from daskprep.storage.files import Folder
-from daskprep.storage.urls import check_trusted_path, redact_url
+from daskprep.storage.security import check_trusted_path, redact_url
 from daskprep.summaries import ColumnSummary, FileSample, SampledFile
 
 Mode = Literal["lazy", "lazy_cached", "eager"]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from daskprep.features.cells import as_dictionary, as_numbers, is_text, parse_numbers_and_strip
 from daskprep.kernels import BLOCK_SPANS, null_mask, only_where, string_buffers
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.steps import numbers as rules
 from daskprep.steps.numbers import Notation, derive_notation, parse_number
 

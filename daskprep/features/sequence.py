@@ -29,7 +29,7 @@ from daskprep.steps.tokens import (
     SequenceParameters,
     TextParameters,
 )
-from daskprep.storage.urls import check_trusted_path, path_text
+from daskprep.storage.security import check_trusted_path, path_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary
 from daskprep.tokenizers import Subwords, Tokenizer, expand, import_package
 from daskprep.vocabulary import SpecialSymbols, Vocabulary

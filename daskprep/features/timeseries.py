@@ -17,7 +17,7 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy, valid_mask
 from daskprep.features.vector import matrix_to_lists, parse_number_lists
 from daskprep.kernels import list_offsets, pad
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.steps.normalization import MAX_FLOAT32
 from daskprep.steps.series import SEPARATORS, TimeseriesParameters
 from daskprep.summaries import Lengths

@@ -16,7 +16,7 @@ from daskprep.features.base import Learned, LearnedT
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import valid_mask
 from daskprep.kernels import TokenCodes
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.steps.tokens import TokenParameters
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT

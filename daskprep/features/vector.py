@@ -24,7 +24,7 @@ from daskprep.kernels import (
     parse_float_lists,
     string_buffers,
 )
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.steps.series import VectorParameters
 from daskprep.summaries import ColumnSummary, Lengths
 

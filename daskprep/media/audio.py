@@ -19,7 +19,7 @@ import numpy.typing as npt
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.pixels import Encoded, check_choice
 from daskprep.storage.checksum import json_sha256
-from daskprep.storage.safe_versions import require_safe
+from daskprep.storage.security import require_safe
 
 _PCM, _IEEE_FLOAT = 1, 3
 _DTYPES: dict[tuple[int, int], np.dtype[Any]] = {(_PCM, 16): np.dtype("<i2"), (_IEEE_FLOAT, 32): np.dtype("<f4")}

@@ -21,7 +21,7 @@ from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import compute_features, compute_padding
 from daskprep.permutation import Integers
 from daskprep.storage.checksum import json_sha256
-from daskprep.storage.urls import redact_url
+from daskprep.storage.security import redact_url
 
 # A cell as stored in the tables of a dataset: at most one field is present.
 STORED_TYPE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])

@@ -22,7 +22,7 @@ from daskprep.media import gpu, pixels
 from daskprep.media.cells import parse_npy
 from daskprep.media.pixels import Array, Encoded, Pixels
 from daskprep.storage.checksum import json_sha256
-from daskprep.storage.safe_versions import require_safe
+from daskprep.storage.security import require_safe
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile

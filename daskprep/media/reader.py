@@ -21,8 +21,8 @@ from daskprep.storage.checksum import Buffer, byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import READ_FLAGS, LocalFiles
 from daskprep.storage.remote_files import RemoteFiles
-from daskprep.storage.retries import RETRY_STATUSES, call_with_retries, explain
-from daskprep.storage.urls import check_protocol, check_trusted_path, redact_url
+from daskprep.storage.remote_files import RETRY_STATUSES, call_with_retries, explain
+from daskprep.storage.security import check_protocol, check_trusted_path, redact_url
 
 _CHUNK_BYTES = 1 << 24
 _WRITING_THREADS = 8

@@ -32,7 +32,7 @@ from daskprep.features.media import MediaFeature
 from daskprep.features.missing import NeighbourImputer, valid_mask
 from daskprep.kernels import unwrap_mixed_column
 from daskprep.sources.arrow_types import cell_type, class_column, declared_order
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
 from daskprep.split.rows import RandomAssignment
 from daskprep.steps.base import MISSING, strip_null_values

@@ -37,7 +37,7 @@ from daskprep.report.reporters import choose_reporter, count_source_rows, gather
 from daskprep.storage import Folder
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
-from daskprep.storage.urls import path_text
+from daskprep.storage.security import path_text
 from daskprep.summary_html import describe_learned, make_learned_cells
 
 _MAX_FEATURES = 200  # about 6 KB of the page each

@@ -20,7 +20,7 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources.arrow_types import common_type, narrow_table, narrow_type
 from daskprep.sources.base import FileFragment, Fragment, check_names, group_fragments, join_file_fragments
 from daskprep.sources.locations import File, explain_read_errors, for_each_file
-from daskprep.storage.safe_versions import require_safe
+from daskprep.storage.security import require_safe
 
 _OFFSET_BYTES = 4
 _FILE_MAGIC = b"ARROW1"

@@ -25,8 +25,8 @@ from daskprep.sources.base import (
     require_columns,
     table_without_columns,
 )
+from daskprep.sources.cells import Cells, cell_kind
 from daskprep.sources.columnar import decoded_nbytes
-from daskprep.sources.object_cells import Cells, cell_kind
 from daskprep.storage.threads import map_in_threads
 
 _SLICE_ROWS = 131_072

@@ -24,9 +24,9 @@ from daskprep.errors import ConfigError, DaskprepError, did_you_mean
 from daskprep.storage.files import Folder, open_output
 from daskprep.storage.local_files import make_folder
 from daskprep.storage.manifest import MANIFEST
-from daskprep.storage.retries import ATTEMPTS, call_with_retries, explain, pop_attempts, retry_fetches
+from daskprep.storage.remote_files import ATTEMPTS, call_with_retries, explain, pop_attempts, retry_fetches
+from daskprep.storage.security import open_filesystem, redact_url
 from daskprep.storage.threads import map_in_threads
-from daskprep.storage.urls import open_filesystem, redact_url
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")

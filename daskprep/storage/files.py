@@ -14,9 +14,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.storage.checksum import Buffer, byte_view
 from daskprep.storage.local_files import Durable, LocalFiles, PreallocatedFile
-from daskprep.storage.remote_files import RemoteFiles
-from daskprep.storage.retries import pop_attempts
-from daskprep.storage.urls import open_filesystem, path_text, redact_url
+from daskprep.storage.remote_files import RemoteFiles, pop_attempts
+from daskprep.storage.security import open_filesystem, path_text, redact_url
 
 _OUTPUT_BYTES = 1 << 22
 

@@ -17,7 +17,7 @@ from daskprep.features.checking import column_error_context
 from daskprep.features.media import MediaFeature
 from daskprep.passes.scratch import read_saved_table, save_table, scratch_name
 from daskprep.passes.table import Parsed, PartitionContext
-from daskprep.sources.object_cells import format_cell
+from daskprep.sources.cells import format_cell
 from daskprep.split import DROPPED, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA

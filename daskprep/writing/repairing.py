@@ -18,7 +18,7 @@ from daskprep.steps.saved import error_context
 from daskprep.storage import Folder
 from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.manifest import Manifest
-from daskprep.storage.urls import check_protocol, check_trusted_path
+from daskprep.storage.security import check_protocol, check_trusted_path
 from daskprep.writing.versions import Options, Recipe, check_committed, clean
 from daskprep.writing.write import rewrite
 

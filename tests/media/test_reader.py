@@ -193,7 +193,7 @@ def test_what_is_wrong_with_a_remote_file_is_told(memory: str) -> None:
 
 def test_package_that_is_not_there_is_no_fault_of_a_file() -> None:
     # Another test may have imported it.
-    missing = mock.patch("daskprep.storage.urls.url_to_fs", side_effect=ImportError("Install s3fs"))
+    missing = mock.patch("daskprep.storage.security.url_to_fs", side_effect=ImportError("Install s3fs"))
     with missing, pytest.raises(ConfigError, match="pip install s3fs"):
         MediaReader().read("s3://bucket/a.png")
 

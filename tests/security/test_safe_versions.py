@@ -26,9 +26,8 @@ import daskprep as dp
 from daskprep.errors import MissingPackageError
 from daskprep.media import images
 from daskprep.media.reader import MediaReader
-from daskprep.storage import safe_versions
-from daskprep.storage.safe_versions import OVERRIDE_VARIABLE, SAFE_VERSIONS, require_safe
-from daskprep.storage.urls import check_protocol
+from daskprep.storage import security
+from daskprep.storage.security import OVERRIDE_VARIABLE, SAFE_VERSIONS, check_protocol, require_safe
 
 INSTALLED = {
     "pillow": (PIL, "12.9.1"), "opencv-python-headless": (cv2, "4.11.0"), "libsndfile": (soundfile, "1.2.0"),
@@ -152,7 +151,7 @@ def test_versions_are_compared_by_number(
     least: str, found: str, is_safe: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(__version__=found))
-    monkeypatch.setitem(safe_versions.SAFE_VERSIONS, "some", safe_versions._SafeVersion("some_package", least, "x"))
+    monkeypatch.setitem(security.SAFE_VERSIONS, "some", security._SafeVersion("some_package", least, "x"))
     try:
         require_safe("some")
     except MissingPackageError:

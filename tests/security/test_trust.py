@@ -22,7 +22,7 @@ from daskprep import serving, tokenizers
 from daskprep.cli import program
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.reader import MediaReader
-from daskprep.storage.urls import UntrustedPath
+from daskprep.storage.security import UntrustedPath
 
 
 def written(folder: Path, pictures: Path, **parameters: Any) -> dp.Dataset:

@@ -30,7 +30,7 @@ from daskprep.features.cells import as_numbers, one_array
 from daskprep.loader.batches import make_expanders
 from daskprep.serving import Encoder
 from daskprep.sources import table_from_pandas
-from daskprep.sources.cell_text import as_text
+from daskprep.sources.cells import as_text
 from daskprep.steps.base import CELL_KINDS
 from daskprep.steps.cells import number_of, text_of
 from daskprep.steps.tokens import TOKENIZERS

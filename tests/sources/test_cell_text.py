@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError
-from daskprep.sources.cell_text import as_text, cell_texts, local_clock
+from daskprep.sources.cells import as_text, cell_texts, local_clock
 from daskprep.steps.cells import text_of
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")

@@ -244,7 +244,7 @@ def test_protocol_that_is_unknown_or_needs_a_package_is_an_error(monkeypatch: py
     def missing(*args: object, **options: object) -> None:
         raise ImportError("Install s3fs to access S3")
 
-    monkeypatch.setattr("daskprep.storage.urls.url_to_fs", missing)
+    monkeypatch.setattr("daskprep.storage.security.url_to_fs", missing)
     with pytest.raises(ConfigError, match='reading "s3" needs a package: pip install s3fs'):
         read_files("s3://bucket/x.csv")
 

@@ -25,8 +25,7 @@ from PIL import Image
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.kernels import MIXED, unwrap_mixed_column
 from daskprep.media.cells import CELL_TYPE, convert_media_objects
-from daskprep.sources.cell_text import cell_texts
-from daskprep.sources.object_cells import Cells, cell_kind
+from daskprep.sources.cells import Cells, cell_kind, cell_texts
 
 
 def objects(values: list[Any]) -> np.ndarray:

@@ -32,7 +32,7 @@ from daskprep.storage import Folder, checksum, local_files
 from daskprep.storage.checksum import crc32c
 from daskprep.storage.local_files import PreallocatedFile
 from daskprep.storage.remote_files import RemoteFiles
-from daskprep.storage.urls import redact_url
+from daskprep.storage.security import redact_url
 
 
 @pytest.fixture(params=["local", "memory", "with-folders"])
@@ -412,7 +412,7 @@ def test_what_is_no_path_is_an_error() -> None:
 
 
 def test_package_that_is_not_installed_is_named() -> None:
-    missing = mock.patch("daskprep.storage.urls.url_to_fs", side_effect=ImportError("Install s3fs"))
+    missing = mock.patch("daskprep.storage.security.url_to_fs", side_effect=ImportError("Install s3fs"))
     with missing, pytest.raises(ConfigError, match="s3://bucket/x.*pip install s3fs"):
         Folder.open("s3://me:secret@bucket/x")
 
