@@ -34,7 +34,7 @@ _PLAIN = (str, float, int, bool)
 def encode_small_frame(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, np.ndarray] | None:
-    """Return the encoded arrays of a frame of up to MAX_ROWS rows by output; None if columns must encode it."""
+    """Return encoded arrays by output of a pandas frame of up to MAX_ROWS rows; None if columns must encode it."""
     if not isinstance(source, PandasSource) or not 1 <= len(source.frame) <= MAX_ROWS:
         return None
     encoders: dict[str, RowEncoder] = {}
@@ -75,7 +75,7 @@ def _row_encoder(feature: Any, learned: Learned, name: str) -> RowEncoder | None
 
 
 def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
-    """Return the cells of a column as Python values, None unless they are plain."""
+    """Return the cells of a column as Python values (float32 as NumPy scalars); None if they are not plain."""
     dtype = column.dtype
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
         return pa.array(column.array).to_pylist()  # type: ignore[no-any-return] # pandas takes 8 times as long
@@ -146,7 +146,7 @@ def tabulate(
 
 
 def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
-    """Return the names of the columns that `tabulate` creates for a feature."""
+    """Return the names of the columns that `tabulate` creates for a feature: `name` with suffixes, "_missing" last."""
     indicators = [name + MISSING] * feature.missing_indicator
     if (own_names := getattr(feature, "tabulated_names", None)) is not None:
         return [*own_names(name, learned), *indicators]
@@ -164,7 +164,7 @@ def _width(array: np.ndarray) -> int:
 def decode_arrays(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Decode encoded arrays by output to a frame of human-readable values; features without arrays are omitted."""
+    """Decode arrays by output to a frame, without features that lack arrays; raise ConfigError for unknown outputs."""
     if not isinstance(arrays, Mapping):
         raise ConfigError(
             f"arrays to decode must be a mapping by output, not {type(arrays).__name__}: decode the inputs and the "

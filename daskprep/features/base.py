@@ -287,7 +287,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return parsed
 
     def _fill_cell(self, value: object) -> pa.Array:
-        """Return a raw column of one cell with the fill value."""
+        """Return a raw column of one cell with the fill value; raise ConfigError if Arrow cannot hold it."""
         try:
             return pa.array([value])
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
@@ -322,7 +322,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return default_of(type(self), "fill_value")
 
     def _resolve_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return the value that fills all missing cells; None for strategies without one value for all."""
+        """Return the one value that fills missing cells, None if the strategy has none; ColumnError without cells."""
         strategy = self.missing_value_strategy
         if strategy == "fill_with_const":
             return self.fill_value
@@ -448,7 +448,7 @@ def find_dropped_rows(feature: Contract, parsed: pa.Array, learned: Any) -> np.n
 
 
 def class_count(name: str, feature: Contract, learned: Learned) -> int:
-    """Return the number of classes of a feature, or raise ConfigError if it has none."""
+    """Return the number of class ids of a feature, 2 for Binary; raise ConfigError for features without classes."""
     if feature.semantic_type != "classes":
         raise ConfigError(
             f'"{name}" is {kind_with_article(feature)}, which has no classes: name a Category or a Binary'

@@ -137,7 +137,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return bool(unconventional) and self.positive is None and not as_numbers(pa.array(list(labels))).null_count
 
     def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
-        """Return the fitted state for distinct labels that are numbers; raise ColumnError for text."""
+        """Return the state for distinct labels that are numbers, two values or any sign; raise ColumnError for text."""
         numbers = as_numbers(tokens)
         if numbers.null_count:
             raise ColumnError(_describe_too_many_labels(tokens.slice(0, 4).to_pylist(), len(tokens)))
@@ -149,7 +149,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return LearnedBinary(str2bool={low: False, high: True}, bool2str=(low, high), fallback_true_label=high)
 
     def _learn_labels(self, labels: list[str], conventional: Mapping[str, bool]) -> LearnedBinary:
-        """Return the fitted state for labels that are not all conventional; `conventional` has those that are."""
+        """Return the state for labels, some of them `conventional`; raise ColumnError if the true one is not clear."""
         true = None if self.positive is None else self.parse(pa.array([self.positive])).dictionary[0].as_py()
         if true is None:
             if len(labels) > 2:
@@ -252,7 +252,7 @@ def _opposite(label: str) -> str:
 
 
 def _map_to_truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
-    """Return 0, 1 or _UNKNOWN for each distinct label."""
+    """Return 0, 1 or _UNKNOWN for each distinct label, as uint8."""
     if learned.above_zero:
         numbers = as_numbers(labels).to_numpy(zero_copy_only=False)
         return np.where(np.isnan(numbers), _UNKNOWN, numbers > 0).astype(np.uint8)

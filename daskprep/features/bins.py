@@ -49,7 +49,7 @@ class TargetColumn(NamedTuple):
 
     @classmethod
     def of(cls, target: pa.ChunkedArray, *, by_class: bool) -> TargetColumn:
-        """Read a target column as classes (`by_class`) or as numbers."""
+        """Read a target column as classes or as numbers; raise ColumnError for more than MAX_CLASSES classes."""
         column = as_dictionary(one_array(target)) if by_class else as_numbers(one_array(target))
         present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         if not by_class:

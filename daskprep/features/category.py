@@ -80,7 +80,7 @@ class LearnedCategory(LearnedTokens):
         return ids
 
     def values(self, ids: np.ndarray) -> pa.Array:
-        """Return the value of each id, for buckets a name."""
+        """Return the value of each id: its token, or the name of its bucket."""
         distinct, inverse = np.unique(ids, return_inverse=True)
         first_bucket = int(np.searchsorted(distinct, len(self.vocabulary)))
         tokens = self.vocabulary.tokens.take(pa.array(distinct[:first_bucket]))
@@ -250,7 +250,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
 
     def _check_labels(self, vocabulary: Vocabulary, summary: TokenCounts) -> None:
-        """Raise ColumnError without labels, and for labels outside the vocabulary with `handle_unknown="error"`."""
+        """Raise ColumnError without labels, or with handle_unknown="error" for labels outside the vocabulary."""
         if not len(vocabulary):
             raise ColumnError("has no labels in the training rows: name another target, or pass rows with labels")
         excluded = summary.total - int(vocabulary.frequencies.sum())
@@ -340,7 +340,7 @@ def check_one_hot(values: int) -> None:
 
 @memoize
 def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
-    """Return the ids of the values in their order, and the position of each id in that order, -1 for ``<UNK>``."""
+    """Return the "ids" of the values in their order, and the "positions" of all ids in it, -1 for ``<UNK>``."""
     first = int(learned.has_unknown)
     values = learned.vocabulary.tokens.slice(first)
     if feature.order is not None:
@@ -356,7 +356,7 @@ def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarra
 
 
 def _cross_columns(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """Return the combinations of cells of at least two columns; each distinct combination is joined to text once."""
+    """Return the combinations of cells of at least two columns as text by distinct value; null if all are null."""
     missing = np.logical_and.reduce([~valid_mask(column) for column in columns])
     codes = np.zeros(len(missing), np.int64)
     dictionaries, codes_by_column = [], []

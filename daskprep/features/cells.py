@@ -24,7 +24,10 @@ _PROBES = 64  # cells that are cast to find out whether a column is text of plai
 
 
 def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.Array:
-    """Return a column as one array with 32-bit offsets; with `plain`, cells of several Python types become text."""
+    """Return a column as one array with 32-bit offsets, and with `plain` mixed Python types as text.
+
+    Raise ColumnError if it has more than 2 GB.
+    """
     column = unwrap_mixed_column(narrow_column(column)) if plain else narrow_column(column)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
@@ -37,7 +40,7 @@ def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.A
 
 
 def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.DictionaryArray:
-    """Return cells as dictionary-encoded text, stripped (and lower-cased) by distinct value."""
+    """Return cells as dictionary-encoded text, stripped (and lower-cased) by distinct value; ColumnError for lists."""
     distinct = pa.types.is_string(column.type)
     if not pa.types.is_dictionary(column.type):
         try:
@@ -64,7 +67,7 @@ def mask_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> p
 
 
 def as_numbers(column: pa.Array) -> pa.Array:
-    """Return cells as finite doubles; unreadable cells and infinities become null."""
+    """Return cells as finite doubles, null if unreadable or infinite; raise ColumnError for types without numbers."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return as_numbers(column.dictionary).take(column.indices)

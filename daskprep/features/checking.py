@@ -85,7 +85,7 @@ def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray
 
 
 def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
-    """Return each output for 0 rows, "_missing" included if the feature marks missing cells; check the limits."""
+    """Return each output for 0 rows, and "_missing" with an indicator; raise ColumnError for limits of other shapes."""
     arrays = empty_arrays(feature, learned)
     for output, bounds in feature.limits(learned).items():
         shape = np.broadcast(*Limits(*bounds)[:2]).shape
@@ -133,7 +133,7 @@ def check_same_layout(
 
 
 def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
-    """Return rows in the dtypes of `encode`; they may be other numeric types, lists, or tensors on any device."""
+    """Return rows in the dtypes of `encode`, from lists, tensors or other dtypes; ColumnError if they do not fit."""
     limits = {output: Limits(*bounds) for output, bounds in feature.limits(learned).items()} | {MISSING: Limits(0, 1)}
     arrays = {
         output: _check_decodable(feature, _to_array(encoded[output]), empty, limits.get(output))
@@ -182,7 +182,7 @@ def restorable_type(labels: pa.Array, cell_type: str) -> CellKind | None:
 
 
 def _restore_type(decoded: pa.Array, cell_type: str | None) -> pa.Array:
-    """Return decoded values in the column's cell type; floats become integers if all of them are integral."""
+    """Return decoded values in the column's cell type (None: unchanged); integral floats become integers."""
     if cell_type is None:
         return decoded
     if pa.types.is_floating(decoded.type):

@@ -290,7 +290,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
 
 
 def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
-    """Return the dates in microseconds, 0 where missing, and with a `since` column also the dates of that column."""
+    """Return dates in microseconds since 1970, 0 where missing; as a second array, the dates of a `since` column."""
     if not pa.types.is_list(parsed.type):
         return [as_micros(parsed)]
     pairs = np.zeros((len(parsed), 2), np.int64)

@@ -95,7 +95,7 @@ def from_timestamps(column: pa.Array) -> pa.Array:
 
 
 def from_numbers(column: pa.Array) -> pa.Array:
-    """Return the dates of numbers since 1970, in seconds to nanoseconds depending on their size."""
+    """Return numbers as dates since 1970, in seconds to nanoseconds depending on their size; null if out of range."""
     missing = null_mask(column)
     if pa.types.is_integer(column.type):
         if column.type == pa.uint64():
@@ -153,7 +153,7 @@ def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
 
 
 def _group_by_length(block_offsets: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows of each length up to MAX_DATE_CHARACTERS, and a matrix of their characters."""
+    """Yield for each length up to MAX_DATE_CHARACTERS the row numbers of its texts, and a matrix of characters."""
     sizes = np.diff(block_offsets)
     counts = np.bincount(np.minimum(sizes, MAX_DATE_CHARACTERS + 1), minlength=1)
     for size in (np.flatnonzero(counts[1 : MAX_DATE_CHARACTERS + 1]) + 1).tolist():

@@ -51,7 +51,7 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
         return self
 
     def _wrap_output(self: Any, table: Any, rows: Any) -> Any:
-        """Return a table in the chosen container; `rows` are the input, whose index a pandas frame keeps."""
+        """Return a table in the container of `set_output`; `rows` are the input, whose index a pandas frame keeps."""
         container = getattr(self, CONFIG, {}).get("transform") or get_config()["transform_output"]
         if container == "default":
             return table

@@ -159,7 +159,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
 
 
 def _split_fields(cells: np.ndarray) -> np.ndarray:
-    """Return a matrix of the fields of cells, with a row for each of `PARTS`."""
+    """Return the fields of cells as uint8, with a row for each of `PARTS` and a column for each cell."""
     out = np.empty((len(PARTS), len(cells)), np.uint8)
     for row, shift, mask in zip(out, _SHIFTS, _MASKS, strict=True):
         row[:] = cells >> shift & mask

@@ -177,7 +177,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return copied
 
     def _find_base_folder(self, path: pa.Scalar) -> str:
-        """Return the folder that relative paths start from without `base_dir`; `path` is an example for the error."""
+        """Return the one folder of relative paths without `base_dir`; ConfigError, with `path`, if there are more."""
         if len(self._folders) > 1:
             raise ConfigError(
                 f'"{path}" is a relative path, and the data files are in {len(self._folders)} folders, such as '
@@ -214,7 +214,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
             return MediaContent(len(content), error=str(error))
 
     def sample(self, summary: FileSample) -> list[MediaContent]:
-        """Return the content of the files of the sample; files that are not in memory are opened."""
+        """Return the contents of the files of a sample, in order; threads open the files that are not in memory."""
         reader = self.reader()
 
         def inspect_file(file: SampledFile) -> MediaContent:
@@ -267,7 +267,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return self._decode_cells(parsed, learned)[0]
 
     def _decode_cells(self, parsed: pa.Array, learned: MediaT) -> tuple[np.ndarray, list[int]]:
-        """Return decoded cells, and the row positions of cells that could not be decoded and have a fill value."""
+        """Return decoded cells, and the row positions of cells that failed; MediaError for them if on_error="raise"."""
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
         failures = decoder.decode(parsed, out)

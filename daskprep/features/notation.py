@@ -258,7 +258,7 @@ def count_forms(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
 
 
 def guess_notation(notation_counts: NotationCounts) -> NotationGuess | None:
-    """Return the notation of almost all texts; None if too many contradict each other."""
+    """Return the notation of almost all texts; None if there is no text, or too many contradict each other."""
     forms, plain = notation_counts.forms, notation_counts.plain
     amounts = {form: amount for form in forms if (amount := rules.parse_amount(form)) is not None}
     spans = {form for form in forms if parse_number(form, _DURATION_NOTATION) is not None}

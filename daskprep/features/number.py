@@ -303,7 +303,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return cells.take(pa.array(np.arange(len(cells)), mask=null_mask(masked))) if masked.null_count else cells
 
     def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
-        """Parse the one column; of numbers and texts in one column, parse the texts alone, and mark ambiguous cells."""
+        """Parse the one column; in a mixed column, numbers are kept and only texts parsed, which may return structs."""
         cells = one_array(columns[0], plain=False)
         if cells.type != MIXED:
             return super()._parse_columns(*columns)
@@ -454,7 +454,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
     def _resolve_notation(
         self, summary: ColumnSummary[NumberSummary]
     ) -> tuple[ColumnSummary[NumberSummary], str | None]:
-        """Return a summary with the numbers in texts included, and an example of their notation (None: plain)."""
+        """Return a summary that includes the numbers in texts, and an example of their notation (None: plain)."""
         values, decimals, thousands = summary.values, summary.values.decimals, summary.values.thousands
         assert decimals is not None
         assert thousands is not None

@@ -81,7 +81,7 @@ def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) ->
 
 
 def make_feature(name: str, feature: Any) -> Feature:
-    """Return a new feature from a feature, a feature type or the name of a type."""
+    """Return a new feature from an object, a type or the name of a type; raise ConfigError for other values."""
     if not isinstance(name, str):
         raise ConfigError(f"Preprocessor: features are named by strings, not {name!r}: use {str(name)!r}")
     if isinstance(feature, str):

@@ -379,7 +379,7 @@ class Text(TextParameters, Sequence):
 
     @property
     def _levels(self) -> dict[str, Sequence]:
-        """Features for words and for characters, to which the levels "char" and "both" delegate."""
+        """Features by level, "word" and "char", to which the levels "char" and "both" delegate."""
         shared: dict[str, Any] = {**self.get_params(deep=False), "level": "word"}  # type: ignore[no-untyped-call]
         char_parameters = {
             "tokenizer": "characters",

@@ -44,7 +44,7 @@ def token_lists(parsed: pa.ListArray) -> TokenCodes:
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
-    """Return the tokens of raw cells; list cells already contain tokens."""
+    """Return text cells as lists of tokens, and lists of tokens unchanged; ColumnError for other nested types."""
     kind = column.type
     if pa.types.is_list(kind):
         return _from_lists(column, lowercase=lowercase)
@@ -54,7 +54,7 @@ def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.L
 
 
 def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
-    """Return lists of text as tokens; a list with a null item is missing."""
+    """Return lists of text as lists of dictionary-encoded tokens; a list with a null item becomes null."""
     tokens = as_text(column.flatten())
     if lowercase:
         distinct = tokens.dictionary_encode()

@@ -227,7 +227,7 @@ def mask_rows(lists: pa.Array, rows: np.ndarray) -> pa.Array:
 
 
 def _parse_text(text: pa.Array) -> pa.Array:
-    """Parse text with or without brackets; in a cell with commas, there must be one between all numbers."""
+    """Return texts, with or without brackets, as lists of float32; null if commas separate only some numbers."""
     offsets, data = string_buffers(text)
     marks = {mark: np.flatnonzero(data == ord(mark)) for mark in ",[]()"}
     if not any(map(len, marks.values())):
