@@ -24,7 +24,7 @@ from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.sources.arrow_types import class_column
-from daskprep.sources.composed import SPLIT, get_splits
+from daskprep.sources.opening import SPLIT, get_splits
 from daskprep.steps.numbers import Normalization
 from daskprep.summaries.column_facts import ColumnFacts
 from daskprep.summaries.quantiles import MAX_BUCKETS

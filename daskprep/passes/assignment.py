@@ -33,7 +33,7 @@ from daskprep.passes.table import (
     select_dropping_features,
 )
 from daskprep.sources import Source
-from daskprep.sources.composed import SPLIT, get_splits, select_rows
+from daskprep.sources.opening import SPLIT, get_splits, select_rows
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
 from daskprep.split.folds import PeriodAssignment
 from daskprep.split.rows import RandomAssignment, sample_rows

@@ -1,7 +1,6 @@
 """Sources of rows: frames, Arrow tables and streams, and files, each as an ordered list of partitions."""
 
 from daskprep.sources.base import Source
-from daskprep.sources.composed import PreparedSource
 from daskprep.sources.datasets import StreamSource
 from daskprep.sources.file_source import FileSource, read_files
 from daskprep.sources.frames import (
@@ -13,4 +12,4 @@ from daskprep.sources.frames import (
     table_from_pandas,
     table_to_pandas,
 )
-from daskprep.sources.opening import as_source, estimate_bytes, prepared, wrap_single_row
+from daskprep.sources.opening import PreparedSource, as_source, estimate_bytes, prepared, wrap_single_row

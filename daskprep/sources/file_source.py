@@ -16,7 +16,14 @@ from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hint
 from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import Fragment, FragmentListSource, JoinedFragment, group_fragments, require_columns
-from daskprep.sources.columnar import BatchFragment, CommonSchema, FeatherFragment, OrcFragment, plan_batches
+from daskprep.sources.columnar import (
+    BatchFragment,
+    CommonSchema,
+    FeatherFragment,
+    OrcFragment,
+    plan_batches,
+    plan_parquet,
+)
 from daskprep.sources.delimited import (
     DEFAULT_NULLS,
     DelimitedFragment,
@@ -26,7 +33,6 @@ from daskprep.sources.delimited import (
 )
 from daskprep.sources.json_lines import JsonFragment, assign_types, plan_json
 from daskprep.sources.locations import File, Spool, find_files, for_each_file, has_room
-from daskprep.sources.parquet import plan_parquet
 from daskprep.sources.text import TextFile, codec_name
 
 PARTITION_BYTES = 64_000_000

@@ -30,7 +30,7 @@ from daskprep.passes.engine import PartitionReader, Pass
 from daskprep.passes.table import PartitionContext, source_columns
 from daskprep.permutation import Integers
 from daskprep.sources import FileSource, PreparedSource, Source
-from daskprep.sources.composed import ComposedSource
+from daskprep.sources.opening import ComposedSource
 from daskprep.sources.frames import PandasSource
 from daskprep.split import Splitter
 from daskprep.state import state_files

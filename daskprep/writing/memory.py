@@ -12,8 +12,8 @@ from daskprep import partitions
 from daskprep.display import format_bytes
 from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source
-from daskprep.sources.composed import combine_splits, get_splits
 from daskprep.sources.file_source import PARTITION_BYTES
+from daskprep.sources.opening import combine_splits, get_splits
 
 # Resident memory of a process after the imports of a write, measured.
 PROCESS_BYTES = 250_000_000

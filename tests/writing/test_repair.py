@@ -11,7 +11,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.writing import repairing
+from daskprep.writing import write
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .* cells cannot be read:UserWarning")
 OPTIONS = {"split": dp.StratifiedSplit("sold"), "balance": dp.Oversample("sold", ratio=0.8)}
@@ -108,13 +108,13 @@ def test_a_version_that_was_committed_meanwhile_is_kept(tmp_path: Path, monkeypa
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     dataset = dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a")
     next(Path(dataset.url).rglob("part-*.parquet")).write_bytes(b"")
-    original = repairing.rewrite
+    original = write.rewrite
 
     def late(*arguments: object) -> None:
         dp.Preprocessor({"x": "category"}).fit_write(frame, tmp_path / "a", overwrite=True)
         original(*arguments)
 
-    monkeypatch.setattr(repairing, "rewrite", late)
+    monkeypatch.setattr(write, "rewrite", late)
     with pytest.raises(ConfigError, match="was written again meanwhile"):
         dp.repair(tmp_path / "a", frame)
     assert dp.open_dataset(tmp_path / "a")["train"].num_embeddings("x") == 3
