@@ -40,7 +40,7 @@ from PIL import Image
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from daskprep.features.date_text import from_text
+from daskprep.features.date import from_text
 from daskprep.loader.augment import Draws, Mirror
 from daskprep.media.audio import read_plain_wav
 from daskprep.media.pixels import fit

@@ -30,8 +30,7 @@ from daskprep import kernels
 from daskprep.errors import ConfigError, DaskprepError, MissingPackageError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Spans, TokenCodes
 from daskprep.steps.tokens import are_strings, json_items, matches, words
-from daskprep.storage.security import require_safe
-from daskprep.storage.security import UntrustedModelName, check_trusted_path, path_text
+from daskprep.storage.security import UntrustedModelName, check_trusted_path, path_text, require_safe
 
 BATCH_TEXTS = 4096  # texts in one call of the package tokenizers
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}

@@ -63,9 +63,8 @@ def _row_encoder(feature: Any, learned: Learned, name: str) -> RowEncoder | None
         params.get("tokenizer", "space")
     )
     vocabularies = [getattr(learned.of_output(output), "vocabulary", ()) for output in feature.outputs]
-    if not is_builtin or any(isinstance(value, np.generic) for value in params.values()):
-        return None
-    if any(len(vocabulary) >= LARGE_VOCABULARY for vocabulary in vocabularies):
+    is_large = any(len(vocabulary) >= LARGE_VOCABULARY for vocabulary in vocabularies)
+    if not is_builtin or is_large or any(isinstance(value, np.generic) for value in params.values()):
         return None
     try:
         with error_context(name):

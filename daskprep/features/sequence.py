@@ -184,17 +184,13 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         merges: Merges = ()
         scores: Scores = ()
         if isinstance(kind := self.make_tokenizer(), Subwords):
-            specials, vocabulary_size, min_count = (
-                self.special_symbols_in_use(),
-                self.most_common or 0,
-                self.min_frequency or 2,
+            vocabulary, merges, scores = learn_subwords(
+                summary.counts, self.special_symbols_in_use(), kind, self.most_common or 0, self.min_frequency or 2
             )
-            vocabulary, merges, scores = learn_subwords(summary.counts, specials, kind, vocabulary_size, min_count)
         else:
             vocabulary = self._learn_vocabulary(summary)
-        num_boundary_symbols = sum(
-            one is not None for one in (vocabulary.specials.start_id, vocabulary.specials.stop_id)
-        )
+        specials = vocabulary.specials
+        num_boundary_symbols = sum(one is not None for one in (specials.start_id, specials.stop_id))
         longest = summary.lengths.max + num_boundary_symbols
         limit = self.max_sequence_length or longest
         length = self.sequence_length or max(min(longest, limit), 1)
@@ -445,11 +441,9 @@ class Text(TextParameters, Sequence):
 
     def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
         """Return a mask of the distinct words without unknown tokens in the vocabulary of `output`."""
-        return (
-            super().mask_known_words(words, learned)
-            if not output
-            else self._levels[output[1:]].mask_known_words(words, learned)
-        )
+        if output:
+            return self._levels[output[1:]].mask_known_words(words, learned)
+        return super().mask_known_words(words, learned)
 
     def limits(self, learned: LearnedSequence | LearnedText) -> Mapping[str, Bounds]:
         if isinstance(learned, LearnedSequence):

@@ -58,7 +58,7 @@ class GroupedRows:
 def rows_by_group(parsed: pa.Array) -> GroupedRows:
     """Sort the numbers of a parsed column by group, stably; without groups, all rows are one group."""
     grouped = pa.types.is_struct(parsed.type)
-    column = pc.if_else(parsed.is_valid(), parsed.field("number"), None) if grouped else parsed
+    column = pc.struct_field(parsed, "number") if grouped else parsed
     numbers = pc.fill_null(column, np.nan).to_numpy(zero_copy_only=False)
     if not grouped:
         present = min(len(numbers), 1)
@@ -319,7 +319,7 @@ class _WindowImputer(NeighbourImputer):
         if not hidden.any():
             return parsed
         grouped = pa.types.is_struct(parsed.type)
-        number = pc.if_else(parsed.is_valid(), parsed.field("number"), None) if grouped else parsed
+        number = pc.struct_field(parsed, "number") if grouped else parsed
         number = pc.if_else(pa.array(hidden), pa.scalar(HIDDEN, pa.float32()), number)
         if not grouped:
             return number

@@ -16,7 +16,7 @@ from daskprep.dataset import Dataset
 from daskprep.display import format_share
 from daskprep.features import Feature, Learned
 from daskprep.features.base import cross_fit_folds, drops_missing, rows_seen
-from daskprep.features.date_text import MICROS_PER_SECOND, SECONDS_PER_DAY
+from daskprep.features.date import MICROS_PER_SECOND, SECONDS_PER_DAY
 from daskprep.permutation import make_key, mix, permute
 from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Range, Summary

@@ -36,8 +36,8 @@ from daskprep.report.findings import Column, RowSample, SummariesByOutput, summa
 from daskprep.report.reporters import choose_reporter, count_source_rows, gather, list_columns
 from daskprep.storage import Folder
 from daskprep.storage.arrays import folder_name
-from daskprep.storage.tables import REJECTS
 from daskprep.storage.security import path_text
+from daskprep.storage.tables import REJECTS
 from daskprep.summary_html import describe_learned, make_learned_cells
 
 _MAX_FEATURES = 200  # about 6 KB of the page each
