@@ -36,46 +36,24 @@ _ANNOTATIONS = frozenset({"workers", "allow_other_workers", "resources", "retrie
 
 @dataclass(frozen=True)
 class Job:
-    """The work on partitions of a source.
+    """The work on partitions of a source."""
 
-    Attributes
-    ----------
-    work : Work
-        The function, called for each requested partition, and its source; `Work.shared` is sent to workers once.
-    then : callable
-        Called as ``then(result, argument)`` for requests with `then`.
-    digest : str or None
-        Digest of the work, the same in every process. Clients of a scheduler share the tasks of
-        jobs with equal digests. None: the source cannot be identified, and no tasks are shared.
-    """
-
+    # The function, called for each requested partition, and its source; `Work.shared` is sent to workers once.
     work: Work
-    then: Callable[[Any, Any], Any]
+    then: Callable[[Any, Any], Any]  # called as ``then(result, argument)`` for requests with `then`
+    # Digest of the work, the same in every process. Clients of a scheduler share the tasks of jobs with equal digests.
+    # None: the source cannot be identified, and no tasks are shared.
     digest: str | None
 
 
 class PartitionRequest(NamedTuple):
-    """One partition of a job, with the arguments of its functions.
-
-    Attributes
-    ----------
-    number : int
-        Number of the partition.
-    argument : object
-        Second argument of `Work.function`.
-    then : object
-        Second argument of `Job.then`; None: `Job.then` is not called.
-    epoch : int
-        Distinguishes repeated requests for the same partition.
-    sequence_number : int
-        Order of the requests: lower numbers have priority.
-    """
+    """One partition of a job, with the arguments of its functions."""
 
     number: int
-    argument: Any
-    then: Any
-    epoch: int
-    sequence_number: int
+    argument: Any  # second argument of `Work.function`
+    then: Any  # second argument of `Job.then`; None: `Job.then` is not called
+    epoch: int  # distinguishes repeated requests for the same partition
+    sequence_number: int  # order of the requests: lower numbers have priority
 
 
 class PartitionExecutor(ABC):

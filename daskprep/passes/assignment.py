@@ -43,22 +43,13 @@ RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], int]
 
 @dataclass(frozen=True)
 class Assignment:
-    """The rules that assign each row to a split, and how often they write it.
+    """The rules that assign each row to a split, and how often they write it."""
 
-    Attributes
-    ----------
-    features : mapping of str to Feature
-        All features, including those that drop rows.
-    split, balance : Splitter or None, Balance or None
-        As in Preprocessor.
-    learned : mapping of str to Learned, or None
-        Learned states, to also drop rows that only encoding drops: outliers and unseen labels. These rows still count
-        in the split, which is the same as during fitting.
-    """
-
-    features: Mapping[str, Feature]
+    features: Mapping[str, Feature]  # also those that drop rows
     split: Splitter | None = None
     balance: Balance | None = None
+    # Learned states, to also drop rows that only encoding drops: outliers and unseen labels. These rows still count in
+    # the split, which is the same as during fitting.
     learned: Mapping[str, Any] | None = None
 
     def bind_features(self, source: Source) -> Assignment:

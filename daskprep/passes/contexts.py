@@ -53,20 +53,11 @@ def fold_columns(features: Mapping[str, Contract]) -> list[str]:
 
 @dataclass(frozen=True)
 class ContextPlan:
-    """The information from other partitions that tasks need, and the passes that collect it.
+    """The information from other partitions that tasks need, and the passes that collect it."""
 
-    Attributes
-    ----------
-    features : mapping of str to Feature
-        The features that choose or impute training rows.
-    split : Splitter or None
-        Assigns rows to splits.
-    cross_fitted : mapping of str to Feature, or None
-        Contexts get the folds of rows for each of these features that cross-fits; None: of `features`.
-    """
-
-    features: Mapping[str, Contract]
-    split: Splitter | None = None
+    features: Mapping[str, Contract]  # the features that choose or impute training rows
+    split: Splitter | None = None  # assigns rows to splits
+    # Contexts get the folds of rows for each of these features that cross-fits; None: of `features`.
     cross_fitted: Mapping[str, Contract] | None = None
 
     @functools.cached_property

@@ -26,27 +26,15 @@ MapPartition = Callable[[PartitionContext, Parsed, pa.Table], Any]
 
 @dataclass(frozen=True)
 class Pass:
-    """A function of each partition, and the columns it reads.
+    """A function of each partition, and the columns it reads."""
 
-    Attributes
-    ----------
-    name : str
-        Prefix of the names of its tasks.
-    map : callable
-        ``map(context, parsed, table)`` returns the result of a partition; `table` has the unparsed columns.
-    features : mapping of str to Feature
-        The features whose columns are parsed.
-    columns : sequence of str
-        The columns to read unparsed.
-    merge, finish : callable or None
-        For a `map` that returns a pair: a small result, and a mapping with a value for each feature, or else each
-        column. ``merge(values)`` merges up to 8 values, and ``finish(name, values)`` returns the result of the last.
-    """
-
-    name: str
+    name: str  # prefix of the names of its tasks
+    # ``map(context, parsed, table)`` returns the result of a partition; `table` has the unparsed columns.
     map: MapPartition
-    features: Mapping[str, Contract] = field(default_factory=dict)
-    columns: Sequence[str] = ()
+    features: Mapping[str, Contract] = field(default_factory=dict)  # to parse
+    columns: Sequence[str] = ()  # to read unparsed
+    # For a `map` that returns a pair: a small result, and a mapping with a value for each feature, or else each column.
+    # ``merge(values)`` merges up to 8 values, and ``finish(name, values)`` returns the result of the last.
     merge: Callable[[list[Any]], Any] | None = None
     finish: Callable[[Any, list[Any]], Any] | None = None
 

@@ -47,65 +47,33 @@ AnyFeature = TypeVar("AnyFeature", bound=Contract)
 
 @dataclass(frozen=True)
 class PartitionContext:
-    """Information from other partitions that the task of one partition needs.
+    """Information from other partitions that the task of one partition needs."""
 
-    Attributes
-    ----------
-    number : int
-        Number of the partition, from 0.
-    first_row : int
-        Row number in the source of its first row, once rows are counted.
-    border_values : mapping
-        By feature, values of neighboring partitions from which its imputer fills cells at the borders.
-    assignment : PartitionAssignment or None
-        Assigns rows to splits; None: all rows are for training.
-    n_folds : int
-        Number of folds if `assignment` is cross-validation: rows are summarized by fold. Otherwise 0.
-    repeats : PartitionRepeats or None
-        Number of copies of each training row to write; None: one.
-    cross_fit : mapping
-        By feature, assignment of rows to the folds in which they are encoded.
-    sample : RandomAssignment or None
-        Selects the rows to use, as training rows; None: all rows.
-    """
-
-    number: int = 0
-    first_row: int = 0
+    number: int = 0  # number of the partition, from 0
+    first_row: int = 0  # row number in the source of its first row, once rows are counted
+    # By feature, values of neighboring partitions from which its imputer fills cells at the borders.
     border_values: Mapping[str, Any] = field(default_factory=dict)
-    assignment: PartitionAssignment | None = None
+    assignment: PartitionAssignment | None = None  # assigns rows to splits; None: all rows are for training
+    # Number of folds if `assignment` is cross-validation: rows are summarized by fold. Otherwise 0.
     n_folds: int = 0
-    repeats: PartitionRepeats | None = None
+    repeats: PartitionRepeats | None = None  # number of copies of each training row to write; None: one
+    # By feature, assignment of rows to the folds in which they are encoded.
     cross_fit: Mapping[str, PartitionAssignment] = field(default_factory=dict)
-    sample: RandomAssignment | None = None
+    sample: RandomAssignment | None = None  # selects the rows to use, as training rows; None: all rows
 
 
 @checkpointable
 @dataclass(frozen=True)
 class PartitionCensus:
-    """Counts and borders of one partition, for the contexts of other partitions.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    borders : mapping
-        By feature, the result of `NeighbourImputer.find_border`.
-    split : Any
-        Result of `Splitter.census`; None without a split.
-    counts : tuple of int
-        Rows of train, validation and test, once assigned; a repeated row counts once per copy.
-    rejects : int
-        Rejects stored: pairs of a dropped row and a reason.
-    left_out : int
-        Rows that belong to no split, such as rows dropped for a missing or unreadable value.
-    """
+    """Counts and borders of one partition, for the contexts of other partitions."""
 
     rows: int
-    borders: Mapping[str, Any]
-    split: Any = None
+    borders: Mapping[str, Any]  # by feature, the result of `NeighbourImputer.find_border`
+    split: Any = None  # result of `Splitter.census`; None without a split
+    # Rows of train, validation and test, once assigned; a repeated row counts once per copy.
     counts: tuple[int, ...] = ()
-    rejects: int = 0
-    left_out: int = 0
+    rejects: int = 0  # rejects stored: pairs of a dropped row and a reason
+    left_out: int = 0  # rows that belong to no split, such as rows dropped for a missing or unreadable value
 
 
 @dataclass(frozen=True)
@@ -136,23 +104,12 @@ def _replace_nan(cell: Any) -> Any:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Parsed columns of one partition by feature.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    columns : dict
-        Parsed columns by feature.
-    unreadable : dict
-        Unreadable cells by feature, for features that have any.
-    cell_types : dict
-        Cell type or declared order of the raw column, by feature.
-    """
+    """Parsed columns of one partition by feature."""
 
     rows: int
     columns: dict[str, pa.Array]
-    unreadable: dict[str, UnreadableCells]
+    unreadable: dict[str, UnreadableCells]  # unreadable cells by feature, for features that have any
+    # Cell type or declared order of the raw column, by feature.
     cell_types: dict[str, str] = field(default_factory=dict)
 
 

@@ -35,18 +35,10 @@ F = TypeVar("F", bound="FileFragment")
 
 
 class Fragment(ABC):
-    """One partition of a source, or a part of one: small, picklable, and readable on any worker.
+    """One partition of a source, or a part of one: small, picklable, and readable on any worker."""
 
-    Attributes
-    ----------
-    rows : int or None
-        Number of rows; None if unknown before reading.
-    nbytes : int
-        Estimated bytes of the rows in memory.
-    """
-
-    rows: int | None
-    nbytes: int
+    rows: int | None  # number of rows; None if unknown before reading
+    nbytes: int  # estimated bytes of the rows in memory
 
     @abstractmethod
     def read(self, columns: Sequence[str]) -> pa.Table:

@@ -352,24 +352,12 @@ def _count_digits(present: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of a slice of a column, with the facts for error messages.
-
-    Attributes
-    ----------
-    values : numpy.ndarray of objects
-        The cells.
-    column : str
-        Name of the column.
-    kind : str
-        The `cell_kind` of all rows of the column, so that all slices have one type.
-    first_row : int or None
-        Row number of the first cell; None if unknown, as in a Dask partition.
-    """
+    """Cells of a slice of a column, with the facts for error messages."""
 
     values: np.ndarray
     column: str
-    kind: str
-    first_row: int | None
+    kind: str  # the `cell_kind` of all rows of the column, so that all slices have one type
+    first_row: int | None  # row number of the first cell; None if unknown, as in a Dask partition
 
     def to_arrow(self) -> pa.Array:
         """Return the cells as an Arrow array; ColumnError or RejectedValueError for cells that cannot be read."""

@@ -364,24 +364,12 @@ class _Footer:
 
 @dataclass(frozen=True)
 class ParquetFragment(FileFragment):
-    """Consecutive rows of one file.
+    """Consecutive rows of one file."""
 
-    Attributes
-    ----------
-    row_groups : tuple of pairs
-        Number of each row group to read, and its number of rows.
-    skipped : int
-        Number of rows to skip in the first row group.
-    dictionary_columns : tuple of str
-        Text columns to read as dictionary codes.
-    casts : tuple of pairs
-        Columns to cast to the common type of all files, with that type.
-    """
-
-    row_groups: tuple[tuple[int, int], ...]
-    skipped: int
-    dictionary_columns: tuple[str, ...]
-    casts: tuple[tuple[str, pa.DataType], ...]
+    row_groups: tuple[tuple[int, int], ...]  # numbers of row groups, each with its number of rows
+    skipped: int  # rows to skip in the first row group
+    dictionary_columns: tuple[str, ...]  # text columns read as codes
+    casts: tuple[tuple[str, pa.DataType], ...]  # columns to cast, with the common types
     kind: ClassVar[str] = "Parquet"
 
     def read_stored(self, columns: list[str]) -> pa.Table:

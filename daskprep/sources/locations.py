@@ -47,33 +47,16 @@ _MIN_FREE_FACTOR = 4
 
 @dataclass(frozen=True)
 class File:
-    """A file, local or in a file system of fsspec, in its state when it was listed.
+    """A file, local or in a file system of fsspec, in its state when it was listed."""
 
-    Attributes
-    ----------
-    name : str
-        Path or URL without credentials, for messages and fingerprints.
-    size : int or None
-        Size in bytes; None if the file system does not report it.
-    stamp : str
-        Modification time, or the file system's own version of the file; "" if the file system reports neither.
-    path : str
-        Path in the file system.
-    filesystem : fsspec file system or None
-        None for local files.
-    folders : tuple of pairs
-        Columns from names of folders: ``city=Rome/part-0.parquet`` has ("city", "Rome").
-    attempts : int
-        Maximum number of attempts for each request to remote storage.
-    """
-
-    name: str
-    size: int | None
-    stamp: str
+    name: str  # path or URL without credentials
+    size: int | None  # in bytes; None if not reported
+    stamp: str  # modification time, or the store's version of the file; "" if not reported
     path: str = field(repr=False)
-    filesystem: Any = field(default=None, repr=False)
+    filesystem: Any = field(default=None, repr=False)  # None for local files
+    # Columns from names of folders: ``city=Rome/part-0.parquet`` has ("city", "Rome").
     folders: tuple[tuple[str, str | None], ...] = field(default=(), repr=False)
-    attempts: int = field(default=ATTEMPTS, repr=False)
+    attempts: int = field(default=ATTEMPTS, repr=False)  # of each request
 
     @property
     def is_local(self) -> bool:

@@ -276,22 +276,13 @@ def blank_out_comments(blocks: Iterable[bytes], delimiter: str, quote: str | Non
 
 
 class RecordCuts(NamedTuple):
-    """Positions at which a text is split between records.
+    """Positions at which a text is split between records."""
 
-    Attributes
-    ----------
-    positions : list of int
-        Positions after the ends of records.
-    counts : list of int or None
-        Number of records before each position, and in total; None for texts with quotes, carriage returns or blank
-        lines, in which a newline may not end a record.
-    unclosed_quote : int or None
-        Position of a quote that is never closed.
-    """
-
-    positions: list[int]
+    positions: list[int]  # positions after the ends of records
+    # Number of records before each position, and in total; None for texts with quotes, carriage returns or blank lines,
+    # in which a newline may not end a record.
     counts: list[int] | None
-    unclosed_quote: int | None
+    unclosed_quote: int | None  # position of a quote that is never closed
 
 
 def cut_records(

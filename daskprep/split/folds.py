@@ -317,20 +317,11 @@ class TimeSeriesSplit(TimeSplitter):
 
 @dataclass(frozen=True, eq=False)
 class PeriodAssignment:
-    """The plan of `TimeSeriesSplit` for one partition; `assign` returns segments, or with a fold, splits.
+    """The plan of `TimeSeriesSplit` for one partition; `assign` returns segments, or with a fold, splits."""
 
-    Attributes
-    ----------
-    times : TimeAssignment
-        Assigns each row the number of its segment: the rows between two borders of folds.
-    roles : array of uint8
-        Split of each segment (column) for each fold (row).
-    fold : int or None
-        Fold for validation. None: each in turn.
-    """
-
-    times: TimeAssignment
-    roles: np.ndarray
+    times: TimeAssignment  # assigns each row the number of its segment: the rows between two borders of folds
+    roles: np.ndarray  # split of each segment (column) for each fold (row)
+    # Fold for validation. None: each in turn.
     fold: int | None = None
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:

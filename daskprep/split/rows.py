@@ -79,24 +79,12 @@ class RandomSplit(Splitter):
 
 @dataclass(frozen=True)
 class RandomAssignment:
-    """The plan of a random split for one partition.
+    """The plan of a random split for one partition."""
 
-    Attributes
-    ----------
-    ranks : range
-        Row numbers of the partition's kept rows among all kept rows.
-    total : int
-        Number of kept rows in all partitions.
-    ends : tuple of int
-        Positions where train and validation end in the permutation of all kept rows.
-    key : int
-        Key of the permutation.
-    """
-
-    ranks: range
-    total: int
-    ends: tuple[int, int]
-    key: int
+    ranks: range  # row numbers of the partition's kept rows among all kept rows
+    total: int  # number of kept rows in all partitions
+    ends: tuple[int, int]  # positions where train and validation end in the permutation of all kept rows
+    key: int  # key of the permutation
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         return scatter_splits(table, keep, split_positions(self.positions(table, keep), *self.ends))

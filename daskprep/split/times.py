@@ -216,27 +216,13 @@ def find_times(
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class TimeCounts:
-    """Counts of the times of a partition's kept rows, and of unreadable times; add them in partition order.
+    """Counts of the times of a partition's kept rows, and of unreadable times; add them in partition order."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of rows, including dropped rows.
-    unit : str
-        Unit of the times, "us" or "ns"; "" without times.
-    counts : OrderedCounts
-        Rows by time.
-    bad : int
-        Rows with a missing or unreadable time.
-    examples : tuple of (int, str)
-        Row numbers and values of the first of these.
-    """
-
-    rows: int
-    unit: str
-    counts: OrderedCounts
-    bad: int = 0
-    examples: tuple[tuple[int, str], ...] = ()
+    rows: int  # number of rows, including dropped rows
+    unit: str  # unit of the times, "us" or "ns"; "" without times
+    counts: OrderedCounts  # rows by time
+    bad: int = 0  # rows with a missing or unreadable time
+    examples: tuple[tuple[int, str], ...] = ()  # row numbers and values of the first of these
 
     def __add__(self, other: TimeCounts) -> TimeCounts:
         later = ((self.rows + row, value) for row, value in other.examples)
@@ -387,23 +373,13 @@ def _recount(reader: _TimeReader, windows: Any, table: pa.Table, keep: Mask | No
 
 @dataclass(frozen=True)
 class TimeAssignment:
-    """The plan of a split by time for one partition.
-
-    Attributes
-    ----------
-    reader : _TimeReader
-        Reader of the times.
-    unit : str
-        Unit of the times.
-    cuts : tuple of (int, int) or None
-        A time, and how many of the partition's rows with this time precede the cut. None: a cut at the end.
-    starts : tuple of int or None
-        The first time after each cut that is not dropped for `gap`. None: no time is dropped.
-    """
+    """The plan of a split by time for one partition."""
 
     reader: _TimeReader
     unit: str
+    # A time, and how many of the partition's rows with this time precede the cut. None: a cut at the end.
     cuts: tuple[tuple[int, int] | None, ...]
+    # The first time after each cut that is not dropped for `gap`. None: no time is dropped.
     starts: tuple[int | None, ...]
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:

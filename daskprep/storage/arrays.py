@@ -52,21 +52,12 @@ _ABSENT = (1 << 64) - 1
 @checkpointable
 @dataclass(frozen=True)
 class Output:
-    """An encoded output of a dataset: a named column, or array, of numbers.
-
-    Attributes
-    ----------
-    dtype : str
-        The NumPy dtype of the numbers; of media, after decoding.
-    shape : tuple of int
-        The shape of one row, () for a scalar; of media, after decoding.
-    cell_bytes : int or None
-        The mean bytes of a stored path or file, for media that the loader decodes; None if numbers are stored.
-    """
+    """An encoded output of a dataset: a named column, or array, of numbers."""
 
     name: str
-    dtype: str
-    shape: tuple[int, ...] = ()
+    dtype: str  # of media, after decoding
+    shape: tuple[int, ...] = ()  # of one row, () for a scalar
+    # The mean bytes of a stored path or file, for media that the loader decodes; None if numbers are stored.
     cell_bytes: int | None = None
 
     @property

@@ -37,19 +37,11 @@ class Checkpoint:
     """The saved results of the tasks of a pass, each in a file named by its range of partitions.
 
     They are valid only for the same rows, partitions and work, so the name of the folder is a digest of these.
-
-    Attributes
-    ----------
-    folder : Folder
-        The folder of the files.
-    name : str
-        The name of the pass, with which the names of its files start.
-    companion_file : callable or None
-        Returns the name of a file that the task of a partition writes to the folder; the result is valid only with it.
     """
 
     folder: Folder
-    name: str
+    name: str  # of the pass; the names of its files start with it.
+    # Returns the name of a file that the task of a partition writes to the folder; the result is valid only with it.
     companion_file: Callable[[int], str] | None = None
 
     def size(self) -> int | None:

@@ -28,15 +28,6 @@ class Folder:
     processes concurrently. A Folder may be pickled. The pickle includes the storage options with their credentials,
     which `url`, `repr` and messages never show.
 
-    Attributes
-    ----------
-    url : str
-        The path or URL without credentials, for messages.
-    path : str
-        The path in the file system.
-    files : LocalFiles or RemoteFiles
-        The file system.
-
     Examples
     --------
     >>> from daskprep.storage import Folder
@@ -50,9 +41,9 @@ class Folder:
     >>> folder.remove_all()
     """
 
-    url: str
-    path: str
-    files: LocalFiles | RemoteFiles
+    url: str  # the path or URL without credentials, for messages
+    path: str  # the path in the file system
+    files: LocalFiles | RemoteFiles  # the file system
 
     @classmethod
     def open(

@@ -44,31 +44,15 @@ class Layout:
 
     Block `b` of a split is rows ``[b * block_rows, (b + 1) * block_rows)``: one chunk of every array, and one row
     group of the table. A part is `part_blocks` blocks, which one task writes.
-
-    Attributes
-    ----------
-    outputs : tuple of Output
-        The encoded outputs.
-    rows : mapping
-        The number of rows by split, without empty splits, in the order train, validation, test.
-    block_rows : int
-        The number of rows of a block; the last block of a split may have fewer.
-    part_blocks : int
-        The number of blocks of a part; the last part of a split may have fewer.
-    compression : "lz4", "zstd" or "none"
-        The compression of chunks and tables.
-    sharded : bool
-        Whether a file has the chunks of a part, as a shard, instead of one chunk.
-    layouts : tuple of Layout
-        The layouts that this one concatenates, if any. Each block is then a part, and `block_rows` the maximum.
     """
 
     outputs: tuple[Output, ...]
-    rows: Mapping[str, int]
-    block_rows: int
-    part_blocks: int
-    compression: Compression
-    sharded: bool = False
+    rows: Mapping[str, int]  # by split, in the order of SPLITS, without empty splits.
+    block_rows: int  # the last block of a split may have fewer
+    part_blocks: int  # the last part of a split may have fewer
+    compression: Compression  # of chunks and tables
+    sharded: bool = False  # a file has all chunks of a part.
+    # The layouts that this one concatenates, if any. Each block is then a part, and `block_rows` the maximum.
     layouts: tuple[Layout, ...] = ()
 
     @classmethod

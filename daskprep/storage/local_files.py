@@ -102,18 +102,11 @@ _preadv: Callable[[int, Sequence[memoryview], int], int] = getattr(os, "preadv",
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """The storage operations of `Folder` on local files, at absolute paths; `Folder` documents the methods.
+    """The storage operations of `Folder` on local files, at absolute paths; `Folder` documents the methods."""
 
-    Attributes
-    ----------
-    root : str
-        The top folder, which may be a link. Nothing is written, listed or removed through links below it.
-    follow_links : bool
-        Whether files below the root may be links when they are read.
-    """
-
+    # The top folder, which may be a link. Nothing is written, listed or removed through links below it.
     root: str = ""
-    follow_links: bool = False
+    follow_links: bool = False  # whether files below the root may be links when they are read
 
     def _find_link(self, path: str) -> str | None:
         """Return the first folder between the root and a path that is a link; None if none is."""

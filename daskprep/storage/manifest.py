@@ -37,26 +37,15 @@ MissingCell: TypeAlias = tuple[str, int, str, str]
 @checkpointable
 @dataclass(frozen=True)
 class FileEntry:
-    """The size and checksum that a file of a dataset must have.
-
-    Attributes
-    ----------
-    bytes : int
-        The size of the file.
-    crc32c : int
-        Of a chunk, the CRC-32C that it ends with: the CRC-32C of the full chunk would be the same for all chunks.
-        Of a shard, the CRC-32C of its index and the checksums of its chunks, so that each can be checked alone.
-        Of other files, the CRC-32C of their bytes.
-    rows : int or None
-        The number of rows; None of files without rows.
-    slots : int or None
-        The number of chunks that the index of a shard has room for; None of other files.
-    """
+    """The size and checksum that a file of a dataset must have."""
 
     bytes: int
+    # Of a chunk, the CRC-32C that it ends with: the CRC-32C of the full chunk would be the same for all chunks. Of a
+    # shard, the CRC-32C of its index and the checksums of its chunks, so that each can be checked alone. Of other
+    # files, the CRC-32C of their bytes.
     crc32c: int
-    rows: int | None = None
-    slots: int | None = None
+    rows: int | None = None  # None of files without rows
+    slots: int | None = None  # of the index of a shard; None of other files
 
     @classmethod
     def from_data(cls, name: str, data: Buffer, rows: int | None = None, slots: int | None = None) -> FileEntry:
@@ -114,27 +103,14 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description of a dataset, which is written last and lists every file.
+    """The description of a dataset, which is written last and lists every file."""
 
-    Attributes
-    ----------
-    version : str
-        The name of the version folder, with the files.
-    files : mapping
-        The entry of each file by its name in the version folder.
-    source : mapping or None
-        The source of the rows: files and their format.
-    settings : mapping
-        The parameters that the dataset was written with.
-    missing_cells : tuple of MissingCell or None
-        The missing and unreadable cells of the first rows of each split; None of datasets without this record.
-    """
-
-    version: str
+    version: str  # the name of the folder with the files
     layout: Layout
-    files: Mapping[str, FileEntry]
-    source: Mapping[str, Any] | None
-    settings: Mapping[str, Any]
+    files: Mapping[str, FileEntry]  # by name in the version folder
+    source: Mapping[str, Any] | None  # of the rows: files and their format
+    settings: Mapping[str, Any]  # the parameters of the write.
+    # The missing and unreadable cells of the first rows of each split; None of datasets without this record.
     missing_cells: tuple[MissingCell, ...] | None = None
 
     def to_bytes(self) -> bytes:
@@ -187,21 +163,12 @@ def read_manifest(folder: Folder) -> Manifest | None:
 
 @dataclass(frozen=True)
 class Receipt:
-    """A record of a written part, so that a resumed write need not write it again.
+    """A record of a written part, so that a resumed write need not write it again."""
 
-    Attributes
-    ----------
-    files : mapping
-        The entry of each file of the part by name.
-    filled : sequence of tuple
-        Row number, column and reason of each medium that could not be decoded and got the fill value.
-    missing_cells : tuple of MissingCell
-        The missing and unreadable cells among the first rows of the split.
-    """
-
-    files: Mapping[str, FileEntry]
+    files: Mapping[str, FileEntry]  # of the part, by name
+    # Row number, column and reason of each medium that could not be decoded and got the fill value.
     filled: Sequence[tuple[int, str, str]] = ()
-    missing_cells: tuple[MissingCell, ...] = ()
+    missing_cells: tuple[MissingCell, ...] = ()  # among the first rows of the split
 
     def to_bytes(self) -> bytes:
         """Return the receipt as JSON with a checksum."""

@@ -112,25 +112,13 @@ def _is_replaced(version: Folder) -> bool:
 
 @dataclass(frozen=True)
 class BlockLocation:
-    """The location of one block of an output: a chunk in a file of chunks, or row groups of a table.
+    """The location of one block of an output: a chunk in a file of chunks, or row groups of a table."""
 
-    Attributes
-    ----------
-    file, entry : str, FileEntry
-        The name of the file in the version folder, and its entry in the manifest.
-    rows : int
-        The number of rows of the block.
-    groups : tuple of int
-        The numbers of the row groups of a table; empty for chunks.
-    chunk : int
-        The number of the chunk in its file; 0 unless that is a shard.
-    """
-
-    file: str
+    file: str  # name in the version folder
     entry: FileEntry
     rows: int
-    groups: tuple[int, ...] = ()
-    chunk: int = 0
+    groups: tuple[int, ...] = ()  # numbers of the row groups of a table; empty for chunks
+    chunk: int = 0  # number of the chunk in its file; 0 unless that is a shard
 
 
 @dataclass(frozen=True)

@@ -71,22 +71,12 @@ class KeptRows(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """The format of the files of encoded rows, for all partitions.
-
-    Attributes
-    ----------
-    layout, placement : Layout, Placement
-        The files of the dataset, and the number of rows of each split in each partition.
-    seed : int or None
-        The seed of the shuffle; None keeps the order of the source.
-    media : frozenset of str
-        The outputs stored as cells instead of numbers.
-    """
+    """The format of the files of encoded rows, for all partitions."""
 
     layout: Layout
-    placement: Placement
-    seed: int | None
-    media: frozenset[str] = frozenset()
+    placement: Placement  # rows of each split in each partition
+    seed: int | None  # of the shuffle; None keeps the order of the source
+    media: frozenset[str] = frozenset()  # outputs stored as cells instead of numbers
 
     @property
     def columns(self) -> tuple[Output, ...]:
@@ -365,21 +355,6 @@ class Encode:
     """The task that encodes the rows of a partition in the order of its splits.
 
     A partition that was encoded before, by a lost worker or a killed write, is not encoded again.
-
-    Attributes
-    ----------
-    features, learned : mapping
-        The features and their learned states.
-    rows : EncodedRows
-        The format of the encoded rows.
-    reader : PartitionReader
-        The reader of the parsed rows.
-    scratch : Folder
-        The folder of scratch files.
-    assignments_stored : bool
-        Whether splits and repeats of rows are read from scratch, or computed from row numbers.
-    removes_parsed : bool
-        Whether to remove the parsed rows of the partition, if no other task reads them.
     """
 
     features: Mapping[str, Feature]
@@ -387,8 +362,8 @@ class Encode:
     rows: EncodedRows
     reader: PartitionReader
     scratch: Folder
-    assignments_stored: bool
-    removes_parsed: bool
+    assignments_stored: bool  # whether splits and repeats are read from scratch, or computed from row numbers
+    removes_parsed: bool  # whether to remove the parsed rows of the partition, if no other task reads them
 
     def __call__(self, context: PartitionContext) -> int:
         """Save the encoded rows of a partition, and return their number."""

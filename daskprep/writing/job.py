@@ -73,35 +73,18 @@ class ScanResult(NamedTuple):
 
 @dataclass(frozen=True)
 class WriteJob:
-    """One write of a source as a version of a dataset.
-
-    Attributes
-    ----------
-    recipe, source : Recipe, Source
-        The preprocessing, and the rows.
-    root, name : Folder, str
-        The folder of the dataset, and the name of the version folder in it.
-    scratch_root : Folder
-        The folder of temporary files.
-    options, progress : Options, Progress
-        The options of the write, and its progress bar.
-    fingerprint : mapping or None
-        The record of the source, which the manifest stores.
-    expected : mapping or None
-        The entries of a committed version, for the repair of its files; None for a new version.
-    parsed : Folder or None
-        The folder of the parsed rows, if several writes share them; None: the scratch folder.
-    """
+    """One write of a source as a version of a dataset."""
 
     recipe: Recipe
     source: Source
-    root: Folder
-    name: str
+    root: Folder  # of the dataset
+    name: str  # of the version folder
     scratch_root: Folder
     options: Options
     progress: Progress
-    fingerprint: Mapping[str, Any] | None
-    expected: Mapping[str, FileEntry] | None = None
+    fingerprint: Mapping[str, Any] | None  # the record of the source, which the manifest stores
+    expected: Mapping[str, FileEntry] | None = None  # entries of the version that a repair writes again
+    # The folder of the parsed rows, if several writes share them; None: the scratch folder.
     parsed: Folder | None = None
 
     @property

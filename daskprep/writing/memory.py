@@ -35,22 +35,12 @@ _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """The memory limit of all processes of a write together.
+    """The memory limit of all processes of a write together."""
 
-    Attributes
-    ----------
-    memory : str or int
-        The limit as the user passed it, for messages.
-    nbytes : int
-        The limit in bytes.
-    processes, threads : int
-        The numbers of processes and of threads that run tasks, in all processes together.
-    """
-
-    memory: str | int
-    nbytes: int
+    memory: str | int  # as the user passed it, for messages
+    nbytes: int  # the limit
     processes: int
-    threads: int
+    threads: int  # that run tasks, in all processes together
 
     @classmethod
     def from_size(cls, memory: str | int) -> MemoryLimit:

@@ -61,28 +61,15 @@ class Part:
 
 @dataclass(frozen=True)
 class PartWriter:
-    """A writer of the parts of a version from encoded rows.
-
-    Attributes
-    ----------
-    version, scratch : Folder
-        The version folder, and the folder with the files of encoded rows.
-    rows : EncodedRows
-        The format of the encoded rows.
-    features, learned : mapping
-        The features and their learned states.
-    syncs : bool
-        Whether to flush the files of a part to the disk.
-    expected : mapping or None
-        The manifest's entries, which files must match in a repair; None in a write.
-    """
+    """A writer of the parts of a version from encoded rows."""
 
     version: Folder
-    scratch: Folder
+    scratch: Folder  # has the files of encoded rows
     rows: EncodedRows
     features: Mapping[str, Feature]
     learned: Mapping[str, Any]
-    syncs: bool
+    syncs: bool  # whether to flush the files of a part to the disk
+    # The entries of the manifest that files must match in a repair; None in a write.
     expected: Mapping[str, FileEntry] | None = None
 
     def __call__(

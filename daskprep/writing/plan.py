@@ -37,18 +37,10 @@ class Run(NamedTuple):
 @checkpointable
 @dataclass(frozen=True)
 class Placement:
-    """The number of rows of each partition in the source, and in each split.
+    """The number of rows of each partition in the source, and in each split."""
 
-    Attributes
-    ----------
-    source_rows : tuple of int
-        The number of source rows of each partition.
-    counts : array of shape (partitions, 3)
-        The number of written rows, including repeats, of each partition in train, validation and test.
-    """
-
-    source_rows: tuple[int, ...]
-    counts: np.ndarray
+    source_rows: tuple[int, ...]  # the number of source rows of each partition
+    counts: np.ndarray  # the number of written rows, including repeats, of each partition in train, validation and test
 
     @classmethod
     def from_counts(cls, source_rows: Sequence[int], counts: Sequence[Sequence[int]]) -> Placement:
@@ -143,26 +135,14 @@ class WritePlan:
 
 @dataclass(frozen=True, eq=False)
 class SavedLearned(Mapping[str, Any]):
-    """The learned states by feature, saved in the version folder, which other processes read once.
+    """The learned states by feature, saved in the version folder, which other processes read once."""
 
-    Attributes
-    ----------
-    version : Folder
-        The version folder, with the saved states.
-    scratch : Folder
-        The folder of scratch files, with a checkpoint of the states, which is faster to read.
-    types : mapping
-        The class of each state.
-    key : str
-        A random key of the write in the cache of a process: a folder may be written again.
-    learned : mapping or None
-        The states, in the process that learned them; None: read them from the files.
-    """
-
-    version: Folder
-    scratch: Folder
-    types: Mapping[str, type[Learned]]
+    version: Folder  # the folder with the saved states
+    scratch: Folder  # has a checkpoint of the states, which is faster to read
+    types: Mapping[str, type[Learned]]  # of the states.
+    # A random key of the write in the cache of a process: a folder may be written again.
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    # The states, in the process that learned them; None: read them from the files.
     learned: Mapping[str, Learned] | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:

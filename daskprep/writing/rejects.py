@@ -28,24 +28,12 @@ _MAX_SHOWN = 80
 
 @dataclass(frozen=True)
 class AssignSplits:
-    """The task that saves split and repeats of every row of a partition, and its rejects, in `scratch`.
+    """The task that saves split and repeats of every row of a partition, and its rejects, in `scratch`."""
 
-    Attributes
-    ----------
-    dropping : mapping
-        The features that drop rows.
-    learned : mapping
-        The learned states by feature.
-    scratch : Folder
-        The folder of scratch files.
-    split : Splitter or None
-        The split, which may exclude rows.
-    """
-
-    dropping: Mapping[str, Feature]
-    learned: Mapping[str, Any]
-    scratch: Folder
-    split: Splitter | None
+    dropping: Mapping[str, Feature]  # the features that drop rows
+    learned: Mapping[str, Any]  # the learned states by feature
+    scratch: Folder  # the folder of scratch files
+    split: Splitter | None  # the split, which may exclude rows
 
     def __call__(self, context: PartitionContext, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
         """Save the assignment of a partition, and return its number of rejects."""

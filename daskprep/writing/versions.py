@@ -36,23 +36,14 @@ ENCODING_VERSION = 1
 
 @dataclass(frozen=True)
 class Recipe:
-    """The preprocessing of the rows: the parameters and states of a Preprocessor.
-
-    Attributes
-    ----------
-    features, split, balance, fit_on, targets : mapping, Splitter, Balance, str, tuple
-        The parameters of the Preprocessor.
-    learned : mapping or None
-        The learned states by feature; None: learn them from the rows.
-    describe : callable
-        Returns the JSON state of the Preprocessor for learned states, or for None.
-    """
+    """The preprocessing of the rows: the parameters and states of a Preprocessor."""
 
     features: Mapping[str, Feature]
     split: Splitter | None
     balance: Balance | None
     fit_on: str
-    learned: Mapping[str, Learned] | None
+    learned: Mapping[str, Learned] | None  # None: learn the states from the rows
+    # Returns the JSON state of the Preprocessor for learned states, or for None.
     describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]]
     targets: tuple[str, ...] = ()
 
