@@ -105,9 +105,9 @@ def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None)
 def list_offsets(array: pa.Array) -> Codes:
     """Return the offsets of the rows in `array.flatten()`, starting at 0; a null row is empty."""
     if not array.null_count and pa.types.is_list(array.type):
-        starts: Codes = plain_values(array, np.int32, len(array) + 1)
-        starts = starts - starts[0]
-        return starts
+        offsets: Codes = plain_values(array, np.int32, len(array) + 1)
+        from_zero: Codes = offsets - offsets[0]
+        return from_zero
     return offsets_from_lengths(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
 
 

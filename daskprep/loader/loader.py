@@ -325,12 +325,12 @@ class Loader(BatchIterator):
         threads = self.threads or max(Settings.threads_for(local=local), decode_threads)
         lanes = len(schedule.lanes)
         if size is not None:
-            return Settings(size * lanes, threads, decodes=bool(undecoded_names), local=local)
+            return Settings(size * lanes, threads, decodes=bool(undecoded_names))
         block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
         blocks = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
         if any(group.stores_cells for group in groups):
             blocks = min(blocks, _MAX_CELL_BLOCKS * lanes)
-        return Settings(max(1, blocks), threads, decodes=bool(undecoded_names), local=local)
+        return Settings(max(1, blocks), threads, decodes=bool(undecoded_names))
 
     def stats(self) -> dict[str, float]:
         """Return where the last iteration spent its time, in seconds summed over threads, and what it did.

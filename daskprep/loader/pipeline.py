@@ -50,8 +50,6 @@ class Settings:
     prefetch_blocks: int
     threads: int
     decodes: bool = False  # whether media have to be decoded during the iteration
-    # If blocks are remote, prefetching starts after the first window, whose connections it would share.
-    local: bool = True
     single_block_windows: bool = False  # windows end with their block, because the next one may take long to arrive
 
     @classmethod
@@ -250,7 +248,8 @@ class Pipeline:
 
         self._windows = self._buffers.take(WindowArrays, self._shape, make_windows)
         self._size = 1
-        self._begun = False
+        # A stream encodes partitions, so its threads begin with several of them.
+        self._reads_ahead = settings.threads > 0 and settings.single_block_windows
         self._queue: deque[_PendingWindow] = deque()
         self._executor: Any = None
         self._resident: ResidentBlocks
@@ -277,8 +276,10 @@ class Pipeline:
                 pending = self._queue.popleft()
                 window = self._wait_for(pending)
                 self._release(pending.epoch, window)
-                if threads:
+                if self._reads_ahead:
                     self._plan()
+                # A caller who takes a single batch does not wait for reads of other blocks to end.
+                self._reads_ahead = threads > 0
                 yield window
                 del window, pending
                 if self._getpid() != self._process:
@@ -333,7 +334,7 @@ class Pipeline:
 
     def _plan(self) -> None:
         """Submit the tasks of the next windows, up to the maximum in progress, and prefetch blocks for later ones."""
-        max_windows = self._max_windows if self.settings.threads else 1
+        max_windows = self._max_windows if self._reads_ahead else 1
         while len(self._queue) < max_windows and self._unplanned[1]:
             keys, size = self._reserve_next()
             if not size:
@@ -345,9 +346,8 @@ class Pipeline:
             blocks = {key[1]: self._resident[key] for key in keys}
             gathered = self._executor.submit(self._gather, *self._epochs[epoch], batches, blocks)
             self._queue.append(_PendingWindow(epoch, keys, gathered, self._submit_decoding(size, gathered)))
-        if self.settings.threads and (self._begun or self.settings.local):
+        if self._reads_ahead:
             self._prefetch()
-        self._begun = True
 
     def _reserve_next(self) -> tuple[list[BlockKey], int]:
         """Start loading the blocks of the next batches, as memory permits; return their keys and the number of batches.
