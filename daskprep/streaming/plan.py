@@ -30,8 +30,8 @@ from daskprep.passes.engine import PartitionReader, Pass
 from daskprep.passes.table import PartitionContext, source_columns
 from daskprep.permutation import Integers
 from daskprep.sources import FileSource, PreparedSource, Source
-from daskprep.sources.opening import ComposedSource
 from daskprep.sources.frames import PandasSource
+from daskprep.sources.opening import ComposedSource
 from daskprep.split import Splitter
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
