@@ -1,4 +1,4 @@
-"""Block sources with a cache in front: a cache of decoded media, and a local cache of blocks of remote files."""
+"""Sources in front of another: a cache of decoded media, a local cache of remote blocks, and blocks on a device."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import cast
 
 import numpy as np
 import pyarrow.compute as pc
+import torch
 
 from daskprep.dataset import Split
 from daskprep.dataset.cache import BlockCache, GrowingBlock, MappedChunks, make_cache_name
 from daskprep.errors import ConfigError, MediaError, StorageFullError
 from daskprep.features.media import MediaFeature
-from daskprep.loader.groups import Buffers, Group, group_outputs
+from daskprep.loader.groups import Buffers, DeviceTransfer, Group, group_outputs
 from daskprep.loader.media import CellArray, CellRows, DecodeStats, MediaRows, Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Settings
@@ -290,6 +291,33 @@ class CopiedBlocks(_WrappedBlocks):
             with writable.tolerate_full_disk():
                 if not writable.is_full and not writable.cache.write(block, target[: writable.cache.count_rows(block)]):
                     writable.is_full = True
+
+
+class DeviceBlocks(_WrappedBlocks):
+    """Source that copies blocks to a device once they are read, except media, so that windows are gathered there.
+
+    The device holds as many blocks as this machine: the slots of the pool.
+    """
+
+    def __init__(self, source: BlockSource[ResidentBlock], split: Split, transfer: DeviceTransfer) -> None:
+        super().__init__(source, split)
+        self._transfer = transfer
+
+    def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
+        """Set the tensors of a block, and append the copies of its rows to the functions that read them."""
+        rows = slice(block.first, block.first + self._split.layout.block_rows)
+        block.tensors = self._transfer.mirror(block.arrays)
+        for groups, read in block.read_jobs.items():
+            copies = [(block.tensors[group][rows], block.arrays[group][rows]) for group in groups]
+            block.read_jobs[groups] = functools.partial(self._read_and_copy, read, copies)
+
+    def _read_and_copy(self, read: Callable[[], None], copies: list[tuple[torch.Tensor, np.ndarray]]) -> None:
+        read()
+        self._transfer.copy_rows(copies)
+
+    def close(self) -> None:
+        self._transfer.free()
+        super().close()
 
 
 def _open_copy_cache(split: Split, group: Group, folder: Folder, limit: int | None) -> BlockCache:

@@ -1,10 +1,10 @@
-"""Groups of outputs that share an array: memory for windows, and copies of windows to the device of the model."""
+"""Groups of outputs that share an array: memory for windows, and blocks and windows on the device of the model."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -127,13 +127,15 @@ def _count_own_references() -> int:
 
 _OWN_REFERENCES = _count_own_references()
 Tensors = dict[Group, torch.Tensor]
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 class Arrays(Protocol):
-    """Rows by group, in arrays that may be longer, and the row numbers."""
+    """Rows by group, in arrays that may be longer or in tensors on the device, and the row numbers."""
 
     arrays: dict[Group, np.ndarray]
     rows: Integers
+    tensors: Tensors
 
 
 Window = TypeVar("Window", bound=Arrays)
@@ -142,13 +144,19 @@ Window = TypeVar("Window", bound=Arrays)
 class DeviceTransfer:
     """Conversion of windows to tensors on a device.
 
-    For a GPU, windows are gathered into pinned memory and copied on a separate CUDA stream, one window in advance. They
-    are split into batches and expanded on the GPU.
+    For a GPU, all copies and gathers run on one separate CUDA stream, whose order protects memory on the GPU from being
+    overwritten before it is read. If this transfer `gathers`, blocks are copied once they are read, and windows are
+    gathered from them on the GPU, except media. Other windows are gathered into pinned memory and copied, one window in
+    advance. Windows are split into batches and expanded on the GPU.
     """
 
-    def __init__(self, device: torch.device | None) -> None:
+    def __init__(self, device: torch.device | None, *, gathers: bool = False) -> None:
+        """Create the stream; raise ConfigError for an unusable device. Only a GPU `gathers`."""
         self.device = device
         self._is_cuda = device is not None and device.type == "cuda"
+        self.gathers = gathers and self._is_cuda
+        self._stream = make_cuda_stream(device)
+        self._mirrors: dict[int, tuple[Mapping[Group, np.ndarray], Tensors]] = {}  # by the identity of the arrays
 
     @property
     def make_array(self) -> Callable[[Group, int], np.ndarray]:
@@ -168,21 +176,73 @@ class DeviceTransfer:
         return partial(torch.cuda.set_device, torch.cuda.current_device()) if is_used else None
 
     def move_windows(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
-        """Yield each window with its tensors on the device, by group; raise ConfigError for an unusable device."""
-        stream = make_cuda_stream(self.device)
-        if stream is None:
+        """Yield each window with its tensors on the device, by group."""
+        if self._stream is None:
             for window in windows:
-                yield window, {group: tensor.to(self.device) for group, tensor in _as_tensors(window).items()}
+                copies = {group: tensor.to(self.device) for group, tensor in _as_tensors(window).items()}
+                yield window, window.tensors | copies
             return
         pending: tuple[Window, Tensors, Tensors, torch.Event] | None = None
         for window in windows:
             source = _as_tensors(window)
-            following = (window, source, *self._copy(source, stream))
+            copied, event = self._copy(source, self._stream)
+            following = (window, source, window.tensors | copied, event)
             if pending is not None:
                 yield self._wait_for_copy(pending)
             pending = following
         if pending is not None:
             yield self._wait_for_copy(pending)
+
+    def mirror(self, arrays: Mapping[Group, np.ndarray]) -> Tensors:
+        """Return memory on the device for the rows of `arrays`, except media, until `free`; only one thread calls this.
+
+        A second call returns the same tensors.
+        """
+        if id(arrays) not in self._mirrors:
+            with torch.cuda.stream(self._stream):
+                tensors = {
+                    group: torch.empty_like(torch.from_numpy(array), device=self.device)
+                    for group, array in arrays.items()
+                    if not group.stores_cells
+                }
+            self._mirrors[id(arrays)] = arrays, tensors
+        return self._mirrors[id(arrays)][1]
+
+    def copy_rows(self, copies: Iterable[tuple[torch.Tensor, np.ndarray]]) -> None:
+        """Copy arrays to tensors on the device, and wait, because the arrays are reused."""
+        with torch.cuda.stream(self._stream):
+            for target, array in copies:
+                target.copy_(torch.from_numpy(array), non_blocking=True)
+        if self._stream is not None:
+            self._stream.record_event().synchronize()
+
+    def gather(self, parts: Sequence[tuple[Tensors, Integers, Integers | None]]) -> Tensors:
+        """Return the rows of a window on the device, to use on its stream.
+
+        Each of `parts` has tensors by group, indices of rows in them, and the positions of these rows in the window,
+        or None if they are all rows in order.
+        """
+        targets = [part_targets for _, _, part_targets in parts if part_targets is not None]
+        with torch.cuda.stream(self._stream):
+            indices = [to_device(part_indices, self.device) for _, part_indices, _ in parts]
+            order = to_device(np.argsort(np.concatenate(targets)), self.device) if targets else None
+            gathered = {}
+            for group, first in parts[0][0].items():
+                # torch indexes few of the unsigned types.
+                dtype = _SIGNED.get(first.dtype, first.dtype)
+                taken = [
+                    tensors[group].view(dtype).index_select(0, index)
+                    for (tensors, _, _), index in zip(parts, indices, strict=True)
+                ]
+                rows = taken[0] if order is None else torch.cat(taken).index_select(0, order)
+                gathered[group] = rows.view(first.dtype)
+            return gathered
+
+    def free(self) -> None:
+        """Free the memory of `mirror`, after the work in progress."""
+        if self._stream is not None:
+            self._stream.synchronize()
+        self._mirrors.clear()
 
     def _copy(self, source: Tensors, stream: torch.cuda.Stream) -> tuple[Tensors, torch.Event]:
         with torch.cuda.stream(stream):

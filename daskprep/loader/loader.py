@@ -26,7 +26,7 @@ from daskprep.loader.batch_iterator import (
     refuse_sharing,
 )
 from daskprep.loader.batches import BatchBuilder, make_expanders, select_outputs
-from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, max_prefetch_size
+from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, DeviceBlocks, max_prefetch_size
 from daskprep.loader.groups import Buffers, DeviceTransfer, Group, group_outputs, make_cuda_stream
 from daskprep.loader.media import Medium
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
@@ -224,7 +224,9 @@ class Loader(BatchIterator):
 
     def _iterate_batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
         """Yield the batches with the numbers `batches` from a new pipeline, which is closed at the end."""
-        pipeline = self._make_pipeline(self._make_groups(), schedule, batches, DeviceTransfer(self.device))
+        # The next epoch uses the same CUDA stream, for which torch keeps memory.
+        transfer = self._buffers.take(DeviceTransfer, (self.device,), lambda: DeviceTransfer(self.device, gathers=True))
+        pipeline = self._make_pipeline(self._make_groups(), schedule, batches, transfer)
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())
         builder = BatchBuilder(names, self.seed, self._augment, expand, self._batch_format)
@@ -232,6 +234,7 @@ class Loader(BatchIterator):
             yield from self._iterate_pipeline(pipeline, builder, schedule)
         finally:
             pipeline.close()
+            self._buffers.put_back((self.device,), transfer)
 
     @property
     def _outputs(self) -> list[Output]:
@@ -250,9 +253,13 @@ class Loader(BatchIterator):
         self._last_settings = settings = self._settings_for(groups, schedule)
         times, lanes = LoaderTimes(), len(schedule.lanes)
         budget = lanes + settings.prefetch_blocks
-        source: BlockSource[Any] = FileBlocks(self.split, groups, times, self._buffers, budget, spare=2 * lanes)
+        source: BlockSource[Any] = FileBlocks(
+            self.split, groups, times, self._buffers, budget, 2 * lanes, transfer.make_array
+        )
         if (copy_folder := self._cache_policy.copy_folder(self.split)) is not None:
             source = CopiedBlocks(source, self.split, groups, copy_folder, self._cache_policy.limit)
+        if transfer.gathers:
+            source = DeviceBlocks(source, self.split, transfer)
         media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.stores_cells]
         cached_media = [medium for medium in media if medium.group.is_cached]
         if cached_media:

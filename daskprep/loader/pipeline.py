@@ -9,16 +9,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.loader.groups import Buffers, DeviceTransfer, Group, WindowArrays
+from daskprep.loader.groups import Buffers, DeviceTransfer, Group, Tensors, WindowArrays
 from daskprep.loader.media import DecodeStats, MediaRows, Medium, Times
 from daskprep.loader.order import Schedule
-from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
+from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather, join_rows
 from daskprep.media.decoding import MediaDecoder
 from daskprep.permutation import Integers
 from daskprep.storage.threads import InlineExecutor
@@ -69,7 +69,7 @@ class Window:
     """Consecutive batches of one rank in one epoch: their numbers, and the size and tally of each.
 
     `epoch` has the numbers of all batches of the epoch that are yielded. `arrays` may be longer than `rows`, the row
-    numbers in the split.
+    numbers in the split. `tensors` has the groups that were gathered on the device.
     """
 
     schedule: Schedule
@@ -81,6 +81,7 @@ class Window:
     tallies: list[RowTally]
     # To decode media: the blocks, and for each row the index of its block and its index in the block.
     origins: tuple[list[ResidentBlock], Integers, Integers] | None = None
+    tensors: Tensors = field(default_factory=dict)
 
 
 BlockKey = tuple[int, int]
@@ -243,8 +244,10 @@ class Pipeline:
         rows = self._max_batches * rank_rows + schedule.streams + rank_rows
         self._shape = (tuple(groups), rows)
 
+        in_memory = [group for group in groups if group.stores_cells or not transfer.gathers]
+
         def make_windows() -> WindowArrays:
-            return WindowArrays(lambda: {group: transfer.make_array(group, rows) for group in groups})
+            return WindowArrays(lambda: {group: transfer.make_array(group, rows) for group in in_memory})
 
         self._windows = self._buffers.take(WindowArrays, self._shape, make_windows)
         self._size = 1
@@ -427,7 +430,12 @@ class Pipeline:
         slices = [(resident[part.block_position], part.target, part.within) for part in plan.slices]
         located = [(block, target, block.row_indices(within)) for block, target, within in slices]
         arrays, count = self._windows.take(), sum(plan.sizes)
-        rows = gather(located, count, arrays)
+        rows, taken = join_rows(located, count)
+        tensors: Tensors = {}
+        if self.transfer.gathers:
+            tensors = self.transfer.gather([(block.tensors, indices, targets) for block, indices, targets in taken])
+        else:
+            gather(taken, count, arrays)
         origins = None
         if self._media:
             blocks = list(resident.values())
@@ -438,7 +446,7 @@ class Pipeline:
                 origins[2][target] = indices
         self.times.gathering += time.perf_counter() - began
         tallied = tally_batches(rows, plan.sizes)
-        return Window(schedule, epoch, batches, arrays, rows, plan.sizes, tallied, origins)
+        return Window(schedule, epoch, batches, arrays, rows, plan.sizes, tallied, origins, tensors)
 
     def _submit_decoding(self, batches: int, gathered: Future[Window]) -> list[Future[DecodeStats]]:
         """Submit the tasks that decode the media of a window of `batches` batches, and return their futures.

@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from daskprep.dataset import Split
-from daskprep.loader.groups import Buffers, Group
+from daskprep.loader.groups import Buffers, Group, Tensors
 from daskprep.loader.media import MediaRows, StoredMedia, Times
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
@@ -50,6 +50,7 @@ class ResidentBlock:
         self.number = number
         self._run = run
         self.arrays = arrays
+        self.tensors: Tensors = {}  # the same rows on the device of the model, if windows are gathered there
         self.first = first
         self.media: dict[Group, MediaRows] = {}  # decoded for each window
         self.jobs: list[Callable[[], None]] = []
@@ -111,25 +112,44 @@ LocatedRows = tuple[ResidentBlock, slice | Integers, Integers]
 """Rows of a block: the block, the positions of the rows in a window, and their indices in the block."""
 
 
-def gather(located: Sequence[LocatedRows], count: int, out: Mapping[Group, np.ndarray]) -> Integers:
-    """Copy rows of blocks to the first `count` rows of the arrays in `out`, except media; return their row numbers."""
+class TakenRows(NamedTuple):
+    """Rows of a window from blocks that share arrays: such a block, indices in the arrays, and positions in the window.
+
+    Without positions, these are all rows of the window, in order.
+    """
+
+    block: ResidentBlock
+    indices: Integers
+    targets: Integers | None = None
+
+
+def join_rows(located: Sequence[LocatedRows], count: int) -> tuple[Integers, list[TakenRows]]:
+    """Return the row numbers of the `count` rows of a window, and where the rows are, by shared arrays."""
     rows, positions = np.empty(count, np.int64), np.empty(count, np.int64)
     for block, target, indices in located:
         positions[target] = indices + block.first
         rows[target] = block.row_numbers(indices)
-    arrays = {id(block.arrays): block.arrays for block, _, _ in located}
-    if len(arrays) == 1:
-        for group, array in located[0][0].arrays.items():
-            if not group.stores_cells:
+    blocks = {id(block.arrays): block for block, _, _ in located}
+    if len(blocks) == 1:
+        return rows, [TakenRows(located[0][0], positions)]
+    taken, order = [], np.arange(count)
+    for key, first in blocks.items():
+        targets = np.concatenate([order[target] for block, target, _ in located if id(block.arrays) == key])
+        taken.append(TakenRows(first, positions[targets], targets))
+    return rows, taken
+
+
+def gather(taken: Sequence[TakenRows], count: int, out: Mapping[Group, np.ndarray]) -> None:
+    """Copy rows of blocks to the first `count` rows of the arrays in `out`, except media."""
+    for block, indices, targets in taken:
+        for group, array in block.arrays.items():
+            if group.stores_cells:
+                continue
+            if targets is None:
                 # In NumPy, only mode="clip" writes to `out` without a temporary copy; all indices are valid.
-                np.take(array, positions, axis=0, out=out[group][:count], mode="clip")
-        return rows
-    for key, memory in arrays.items():
-        targets = np.concatenate([np.arange(count)[target] for block, target, _ in located if id(block.arrays) == key])
-        for group, array in memory.items():
-            if not group.stores_cells:
-                out[group][targets] = array.take(positions[targets], axis=0)
-    return rows
+                np.take(array, indices, axis=0, out=out[group][:count], mode="clip")
+            else:
+                out[group][targets] = array.take(indices, axis=0)
 
 
 @dataclass
@@ -164,9 +184,19 @@ class FileBlocks:
     """
 
     def __init__(
-        self, split: Split, groups: Sequence[Group], times: LoaderTimes, buffers: Buffers, budget: int, spare: int
+        self,
+        split: Split,
+        groups: Sequence[Group],
+        times: LoaderTimes,
+        buffers: Buffers,
+        budget: int,
+        spare: int,
+        make_array: Callable[[Group, int], np.ndarray] = Group.empty,
     ) -> None:
-        """Open the readers of all outputs; take the pool of slots and cached tables from `buffers`, or create them."""
+        """Open the readers of all outputs; take the pool of slots and cached tables from `buffers`, or create them.
+
+        `make_array` allocates the memory for a number of rows of a group, except media.
+        """
         self.split = split
         self.groups = list(groups)
         self._times = times
@@ -182,7 +212,7 @@ class FileBlocks:
         names = tuple(output.name for output in self._scalars)
         self._tables = buffers.take(SmallTables, names, lambda: SmallTables(names))
         shape = (tuple(groups), max(1, min(split.layout.blocks(split.name), max(budget, spare))))
-        self._pool = buffers.take(SlotPool, shape, lambda: SlotPool(*shape, split.layout.block_rows))
+        self._pool = buffers.take(SlotPool, shape, lambda: SlotPool(*shape, split.layout.block_rows, make_array))
         self._held_blocks = 0
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> FileBlock | None:
@@ -279,9 +309,16 @@ class SlotPool:
     `free` is the list of unused slots.
     """
 
-    def __init__(self, groups: Sequence[Group], slots: int, block_rows: int) -> None:
-        """Allocate `slots` slots of `block_rows` rows, all free."""
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        slots: int,
+        block_rows: int,
+        make_array: Callable[[Group, int], np.ndarray] = Group.empty,
+    ) -> None:
+        """Allocate `slots` slots of `block_rows` rows with `make_array`, all free."""
         self.slots = slots
+        self._make_array = make_array
         self._groups = groups
         self._block_rows = block_rows
         self._slabs: list[dict[Group, np.ndarray]] = []
@@ -309,7 +346,8 @@ class SlotPool:
 
     def _add(self, slots: int) -> None:
         rows = slots * self._block_rows
-        self._slabs.append({g: g.empty(rows) for g in self._groups if g.is_cached or not g.stores_cells})
+        slab = {g: self._make_array(g, rows) for g in self._groups if not g.stores_cells}
+        self._slabs.append(slab | {g: g.empty(rows) for g in self._groups if g.is_cached})
         self._slot_locations += [(len(self._slabs) - 1, slot * self._block_rows) for slot in range(slots)]
 
 

@@ -1,4 +1,4 @@
-"""The path to a GPU, with a device that copies only when it is waited for."""
+"""Windows gathered in memory on their way to a GPU, with a device that copies only when it is waited for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FakeMover(DeviceTransfer):
 
     made = 0
 
-    def __init__(self, _):
+    def __init__(self, _, gathers=False):
         super().__init__(torch.device("cuda"))
         self.events = []
 
@@ -103,7 +103,7 @@ def test_copies_go_to_a_stream_of_their_own(train, monkeypatch):
         asked.append("stream")
         yield
 
-    monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
+    monkeypatch.setattr(loader, "DeviceTransfer", lambda device, gathers: DeviceTransfer(device))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
     monkeypatch.setattr(torch.cuda, "stream", on_stream)
     monkeypatch.setattr(groups, "_allocate_pinned", lambda group, rows: group.empty(rows))
