@@ -15,14 +15,7 @@ import dask
 from dask.optimization import cull
 
 from daskprep.errors import ConfigError
-from daskprep.partitions.dask_internals import (
-    CPU_COUNT,
-    DataNode,
-    Task,
-    TaskRef,
-    avoid_tokenizing,
-    find_upstream_tasks,
-)
+from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef, avoid_tokenizing, find_upstream_tasks
 from daskprep.partitions.graphs import Layer, Work, run_on_fragment, run_on_frame, unique_name
 from daskprep.partitions.schedulers import active_client, worker_error
 from daskprep.sources import Source

@@ -86,10 +86,7 @@ class ContextPlan:
         return cross_fit_folds(self.features if self.cross_fitted is None else self.cross_fitted)
 
     def make_contexts(
-        self,
-        reader: PartitionReader,
-        census: Sequence[PartitionCensus] | None = None,
-        progress: Progress | None = None,
+        self, reader: PartitionReader, census: Sequence[PartitionCensus] | None = None, progress: Progress | None = None
     ) -> list[PartitionContext]:
         """Return the context of each partition, from `census` or in as few passes as possible."""
         source = reader.source

@@ -144,10 +144,8 @@ def open_arrow_dataset(
         arrow_fragments = list(dataset.get_fragments())
     except ValueError:  # a filtered dataset
         return None
-    is_supported = is_instance_of(dataset, "lance", "LanceDataset") or {type(one) for one in arrow_fragments} == {
-        pds.ParquetFileFragment
-    }
-    if not is_supported:
+    is_lance = is_instance_of(dataset, "lance", "LanceDataset")
+    if not is_lance and {type(one) for one in arrow_fragments} != {pds.ParquetFileFragment}:
         return None
     sample = narrow_table(dataset.head(_SAMPLE_ROWS, columns=columns, batch_size=_SAMPLE_ROWS))
     row_bytes = max(1.0, sample.nbytes / max(len(sample), 1))

@@ -355,11 +355,8 @@ def _merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str
     for fields in fields_by_fragment:
         for name, (kind, is_mixed) in fields.items():
             merged, was_mixed = total.get(name, _NULL_TYPE)
-            common = common_type(merged, kind)
-            if common is None:
-                total[name] = common_type(merged, kind, pa.string()), True
-            else:
-                total[name] = common, is_mixed or was_mixed
+            has_none = common_type(merged, kind) is None
+            total[name] = common_type(merged, kind, pa.string()), has_none or is_mixed or was_mixed
     return total
 
 

@@ -314,17 +314,8 @@ def as_source(
         frame.require(wanted or ())
         return frame
     if frames := get_splits(frame):
-        source_options: Any = {
-            "partition_bytes": partition_bytes,
-            "partitions": partitions,
-            "scratch": scratch,
-            **options,
-        }
-        return combine_splits(
-            frames,
-            wanted,
-            lambda split_frame, split_columns: as_source(split_frame, columns=split_columns, **source_options),
-        )
+        options |= {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch}
+        return combine_splits(frames, wanted, lambda one, own_columns: as_source(one, columns=own_columns, **options))
     if is_dask_frame(frame):
         dask_source = DaskSource(frame, wanted)
         dask_source.require(wanted or ())
@@ -341,8 +332,8 @@ def as_source(
         return source
     paths = frame if isinstance(frame, list | tuple | set) else [frame]
     if all(isinstance(item, str | os.PathLike) for item in paths):
-        partitioning: Any = {"partition_bytes": partition_bytes, "partitions": partitions}
-        return read_files(frame, columns=wanted, scratch=scratch, **partitioning, **options)
+        options |= {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch}
+        return read_files(frame, columns=wanted, **options)
     raise ConfigError(f"{_describe_type(frame)} cannot be read as rows; accepted are {_ACCEPTED}{_remedy(frame)}")
 
 
@@ -435,9 +426,8 @@ def _describe_type(frame: Any) -> str:
     """Return a phrase for a message, such as "a numpy.ndarray", or "a list of int" by the first element."""
     kind = type(frame)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(frame, list | tuple) and frame:
-        return f"a {name} of {type(frame[0]).__qualname__}"
-    return f"a {name}"
+    items = f" of {type(frame[0]).__qualname__}" if isinstance(frame, list | tuple) and frame else ""
+    return f"a {name}{items}"
 
 
 def _remedy(frame: Any) -> str:

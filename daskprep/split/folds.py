@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.classes import ClassShare, Mask, RowCounts, count_classes, share_classes
+from daskprep.classes import ClassShare, Mask, count_classes, share_classes
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.parametrized import is_integer, with_parameters
 from daskprep.permutation import Integers
@@ -114,9 +114,6 @@ class KFold(Splitter):
             return self._plan_classes(self.stratify, censuses)
         if self.time is not None:
             return cut_times(DatetimeSplit(self.time), censuses, self._fold_ends, read_again)
-        return self._plan_rows(censuses)
-
-    def _plan_rows(self, censuses: Sequence[RowCounts]) -> list[RowFolds]:
         kept = [census.kept for census in censuses]
         self._check_enough(sum(kept), "rows")
         return [RowFolds(self.k, rows) for rows in assign_ranks(kept, (0, 0), self._key)]

@@ -79,14 +79,7 @@ def _version_numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall("[0-9]+", version.partition("+")[0] + ".0.0")[:3]]
 
 
-_PACKAGES = {
-    "s3": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "http": "aiohttp",
-    "https": "aiohttp",
-    "abfs": "adlfs",
-}
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp", "abfs": "adlfs"}
 
 
 PROTOCOLS = frozenset(

@@ -226,21 +226,6 @@ def _read_varlen(read_into: ReadInto, offset: int, rows: int) -> tuple[np.ndarra
     return starts, data
 
 
-def group_by_split(
-    folder: Folder, rows: EncodedRows, partition: int, kept: KeptRows
-) -> dict[str, dict[str, EncodedOrCells]]:
-    """Return the encoded rows of a partition by split and output, in the order of the source."""
-    chosen = {split: rows.rows_in_split(code, kept.splits, kept.repeats) for split, code in SPLITS.items()}
-    present = {split: order for split, order in chosen.items() if len(order)}
-    _save_missing_cells(folder, partition, kept.missing_codes, rows.first_rows(partition, present, {}))
-    encoded: dict[str, dict[str, EncodedOrCells]] = {split: {} for split in present}
-    for name, array in kept.outputs:
-        for split, order in present.items():
-            is_identity = len(present) == 1 and _is_identity(order, len(kept.splits))
-            encoded[split][name] = array if is_identity else take(array, order)
-    return encoded
-
-
 def save_encoded(folder: Folder, rows: EncodedRows, partition: int, kept: KeptRows) -> None:
     """Write the encoded rows of a partition to its file."""
     order, positions = rows.order(partition, kept.splits, kept.repeats)
@@ -283,12 +268,9 @@ def _save_missing_cells(
 def read_missing_cells(folder: Folder, rows: EncodedRows, split: str) -> tuple[MissingCell, ...]:
     """Return the missing and unreadable cells of the first rows of a split, from the files of `_save_missing_cells`."""
     first = range(min(FIRST_ROWS, rows.layout.rows[split]))
-    partitions = None if rows.seed is not None else {run.partition for run in rows.placement.runs(split, first)}
-    present = folder.sizes()
-    names = [
-        scratch_name("gaps", one)
-        for one in (range(len(rows.placement.source_rows)) if partitions is None else partitions)
-    ]
+    unshuffled = {run.partition for run in rows.placement.runs(split, first)}
+    partitions = unshuffled if rows.seed is None else range(len(rows.placement.source_rows))
+    names, present = [scratch_name("gaps", one) for one in partitions], folder.sizes()
     missing_cells = [tuple(cell) for name in names if name in present for cell in json.loads(bytes(folder.read(name)))]
     return tuple(sorted(cell for cell in missing_cells if cell[0] == split))
 
@@ -375,8 +357,17 @@ class Encode:
         return int(self.rows.placement.counts[number].sum())
 
     def encode_by_split(self, context: PartitionContext) -> dict[str, dict[str, EncodedOrCells]]:
-        """Return the encoded rows of a partition instead of saving them."""
-        return group_by_split(self.scratch, self.rows, context.number, self._encode(context))
+        """Return the encoded rows of a partition by split and output, in the order of the source; do not save them."""
+        rows, number, kept = self.rows, context.number, self._encode(context)
+        chosen = {split: rows.rows_in_split(code, kept.splits, kept.repeats) for split, code in SPLITS.items()}
+        present = {split: order for split, order in chosen.items() if len(order)}
+        _save_missing_cells(self.scratch, number, kept.missing_codes, rows.first_rows(number, present, {}))
+        encoded: dict[str, dict[str, EncodedOrCells]] = {split: {} for split in present}
+        for name, array in kept.outputs:
+            for split, order in present.items():
+                is_identity = len(present) == 1 and _is_identity(order, len(kept.splits))
+                encoded[split][name] = array if is_identity else take(array, order)
+        return encoded
 
     def _encode(self, context: PartitionContext) -> KeptRows:
         """Return the encoded rows of a partition that are in a split."""

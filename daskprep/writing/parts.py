@@ -217,13 +217,12 @@ def read_receipts(version: Folder) -> dict[str, Receipt]:
             receipt = Receipt.from_bytes(version.read(name))
         except CorruptDatasetError:
             continue
-        if all(_matches_entry(version, file, entry, sizes) for file, entry in receipt.files.items()):
+        if all(
+            sizes.get(file) == entry.bytes and entry.matches(file, version.read(file))
+            for file, entry in receipt.files.items()
+        ):
             receipts[name] = receipt
     return receipts
-
-
-def _matches_entry(version: Folder, file: str, entry: FileEntry, sizes: Mapping[str, int]) -> bool:
-    return sizes.get(file) == entry.bytes and entry.matches(file, version.read(file))
 
 
 def _to_filled_media(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[FilledMedium]:

@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,6 +198,7 @@ def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Pr
     """
     split, features = recipe.split if recipe.fit_on == "train" else None, recipe.features
     with _open_checkpoint(recipe, source, scratch) as checkpoint, ExitStack() as stack:
+        learn = partial(learn_source, features, source, split=split, checkpoint=checkpoint, progress=progress)
         # Columns would be parsed twice: to count rows, and to learn from them.
         needs_parsing = source.reads_all and not source.in_memory and not source.is_dask
         if (
@@ -207,28 +209,18 @@ def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Pr
             if scratch is not None:
                 make_folder(scratch, "scratch")
             if has_room(scratch or tempfile.gettempdir(), sum(fragment.nbytes for fragment in source.fragments)):
-                folder = stack.enter_context(_temporary_folder(scratch)) if checkpoint is None else checkpoint.folder
+                if checkpoint is not None:
+                    folder = checkpoint.folder
+                else:
+                    parent = scratch and Path(scratch).resolve()
+                    temporary = tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True)
+                    folder = Folder.open(stack.enter_context(temporary))
                 try:
                     check_folders(folder)
-                    return learn_source(
-                        features,
-                        source,
-                        split=split,
-                        spill=folder,
-                        scratch=folder.path,
-                        checkpoint=checkpoint,
-                        progress=progress,
-                    )
+                    return learn(spill=folder, scratch=folder.path)
                 except StorageFullError:
                     folder.remove_all()
-        return learn_source(features, source, split=split, scratch=scratch, checkpoint=checkpoint, progress=progress)
-
-
-@contextmanager
-def _temporary_folder(scratch: str | None) -> Iterator[Folder]:
-    parent = scratch and Path(scratch).resolve()
-    with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Folder.open(folder)
+        return learn(scratch=scratch)
 
 
 @contextmanager
