@@ -121,23 +121,22 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
 
     def learn(self, summary: TokenCounts) -> LearnedBinary:
         """Learn the truth value of each label; ColumnError for too many labels, or if `positive` is not one of them."""
-        tokens, counts = summary.rank()
-        labels = dict(zip(tokens.to_pylist(), counts.tolist(), strict=True)) if len(tokens) <= _MAX_LABELS else None
-        if labels is None or self._are_numbers(labels):
+        tokens, _ = summary.rank()
+        if len(tokens) > _MAX_LABELS:
             return self._learn_numbers(tokens)
+        labels = tokens.to_pylist()
         conventional = {
             label: CONVENTIONAL_LABELS[label.lower()] for label in labels if label.lower() in CONVENTIONAL_LABELS
         }
-        if self.positive is None and (len(conventional) == len(labels) or len(set(conventional.values())) == 2):
-            return _learn_conventional(conventional)
+        if self.positive is None:
+            if len(conventional) < len(labels) and not as_numbers(tokens).null_count:
+                return self._learn_numbers(tokens)
+            if len(conventional) == len(labels) or len(set(conventional.values())) == 2:
+                return _learn_conventional(conventional)
         return self._learn_labels(sorted(labels, key=str.encode), conventional)
 
-    def _are_numbers(self, labels: Mapping[str, int]) -> bool:
-        unconventional = [label for label in labels if label.lower() not in CONVENTIONAL_LABELS]
-        return bool(unconventional) and self.positive is None and not as_numbers(pa.array(list(labels))).null_count
-
     def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
-        """Return the state for distinct labels that are numbers, two values or any sign; raise ColumnError for text."""
+        """Return the state for numbers: the larger of two is True, of more all above 0; raise ColumnError for text."""
         numbers = as_numbers(tokens)
         if numbers.null_count:
             raise ColumnError(_describe_too_many_labels(tokens.slice(0, 4).to_pylist(), len(tokens)))

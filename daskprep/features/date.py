@@ -272,7 +272,11 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
             return np.stack(days_and_seconds, axis=1).astype(np.int32)
         out = np.empty((len(micros), len(PARTS)), np.int32)
         for block in iterate_blocks(len(micros)):
-            write_date_parts(micros[block], out[block])
+            seconds = micros[block] // MICROS_PER_SECOND
+            days = seconds // SECONDS_PER_DAY
+            parts = calendar_parts(days.astype(np.int32), (seconds - days * SECONDS_PER_DAY).astype(np.int32))
+            for column, part in zip(out[block].T, parts, strict=False):  # the last part, the weekend, is not in PARTS
+                column[:] = part
         return out
 
     def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
@@ -346,15 +350,6 @@ def count_days(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarr
     days: np.ndarray = np.take(_DAYS_SINCE_MARCH, month, mode="clip") + (day - 719_469)
     days += year * 365 + year // 4 - year // 100 + year // 400
     return days
-
-
-def write_date_parts(micros: np.ndarray, out: np.ndarray) -> None:
-    """Write the parts of dates in microseconds to the columns of `out`, in the order of `dates.PARTS`."""
-    seconds = micros // MICROS_PER_SECOND
-    days = seconds // SECONDS_PER_DAY
-    parts = calendar_parts(days.astype(np.int32), (seconds - days * SECONDS_PER_DAY).astype(np.int32))
-    for column, part in zip(out.T, parts, strict=False):  # the last part, the weekend, is not one of PARTS
-        column[:] = part
 
 
 # Dates from numbers and timestamps.

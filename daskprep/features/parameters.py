@@ -130,7 +130,7 @@ def _describe(annotation: Any) -> str:
     origin = typing.get_origin(annotation)
     if origin in (Union, types.UnionType):
         parts = typing.get_args(annotation)
-        choices = tuple(one for part in parts if typing.get_origin(part) is Literal for one in typing.get_args(part))
+        choices = tuple(_choices(annotation))
         others = [_describe(part) for part in parts if typing.get_origin(part) is not Literal]
         return " or ".join([_describe(Literal[choices]), *others] if choices else others)
     if origin is Literal:
@@ -157,10 +157,10 @@ def _suggestion(value: Any, annotation: Any) -> str:
     """Return the end of a message about a wrong value: similar choices, or a hint about large integers."""
     if isinstance(value, numbers.Integral) and not _is_double(value):
         return " A 64-bit float cannot hold it."
-    choices = [
-        choice
-        for part in (annotation, *typing.get_args(annotation))
-        if typing.get_origin(part) is Literal
-        for choice in typing.get_args(part)
-    ]
-    return did_you_mean(value, choices)
+    return did_you_mean(value, _choices(annotation))
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """Return the values of a Literal annotation, or of the Literals in a union."""
+    parts = (annotation, *typing.get_args(annotation))
+    return [choice for part in parts if typing.get_origin(part) is Literal for choice in typing.get_args(part)]

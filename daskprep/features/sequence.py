@@ -214,10 +214,15 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return super().fingerprint() + hashlib.sha256(Path(self.vocab_file).read_bytes()).hexdigest()
 
     def _learn_vocabulary(self, summary: TokenSummary) -> Vocabulary:
-        """Return the vocabulary of `vocab_file`, else of the pretrained tokenizer, else of the most frequent tokens."""
+        """Return the vocabulary of `vocab_file`, of the pretrained tokenizer, or of the most frequent tokens.
+
+        The file has a token per line, before the first space; repeated tokens count once.
+        """
         specials = self.special_symbols_in_use()
         if self.vocab_file is not None:
-            return Vocabulary.from_tokens(_read_tokens(self.vocab_file), summary.counts, specials)
+            lines = Path(self.vocab_file).read_text(encoding="utf-8").splitlines()
+            tokens = dict.fromkeys(token for line in lines if (token := line.strip().split(" ")[0]))
+            return Vocabulary.from_tokens(list(tokens), summary.counts, specials)
         if (pretrained := self.make_tokenizer().model) is not None:
             return Vocabulary.from_tokens(pretrained.vocabulary, summary.counts, specials)
         return Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
@@ -277,12 +282,6 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
 @memoize
 def _make_subword_model(feature: Any, learned: LearnedSequence) -> Any:
     return subword_model(feature.make_tokenizer(), learned.vocabulary, learned.merges, learned.scores)
-
-
-def _read_tokens(path: str) -> list[str]:
-    """Return the distinct tokens of a vocabulary file: the text before the first space of each line."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    return list(dict.fromkeys(token for line in lines if (token := line.strip().split(" ")[0])))
 
 
 def _compute_idf(vocabulary: Vocabulary, summary: TokenSummary) -> dict[str, float] | None:

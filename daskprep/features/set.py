@@ -13,7 +13,7 @@ from daskprep.errors import ColumnError, CorruptDatasetError
 from daskprep.features.base import Bounds, Tensor
 from daskprep.features.checking import empty_arrays
 from daskprep.features.feature import with_parameters
-from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, drop_repeats, to_list_array, token_lists
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, drop_repeats, token_lists
 from daskprep.steps.tokens import BagParameters, SetParameters, frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
@@ -76,7 +76,9 @@ class Set(SetParameters, _SetBase):
     semantic_type = "sets"
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
-        return to_list_array(drop_repeats(token_lists(tokens))[0], tokens)
+        lists, _ = drop_repeats(token_lists(tokens))
+        values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.values)
+        return kernels.make_list_array(lists.rows, values, kernels.null_mask(tokens))
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed)

@@ -69,12 +69,6 @@ def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
     return kernels.make_list_array(kernels.offsets_from_lengths(lengths), tokens.dictionary_encode(), missing)
 
 
-def to_list_array(lists: TokenCodes, like: pa.ListArray) -> pa.ListArray:
-    """Return token lists as a parsed column; rows are missing where they are missing in `like`."""
-    values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.values)
-    return kernels.make_list_array(lists.rows, values, kernels.null_mask(like))
-
-
 def drop_repeats(lists: TokenCodes) -> tuple[TokenCodes, np.ndarray]:
     """Keep the first of equal tokens in each row; also return the count of each kept token in its row."""
     lengths = np.diff(lists.rows)
