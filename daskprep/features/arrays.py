@@ -135,10 +135,8 @@ def tabulate(
             if (own_tabulate := getattr(feature, "tabulate", None)) is not None:
                 tables.append(own_tabulate(own_arrays, learned[name]))
             else:
-                tables += [
-                    own_arrays[output].reshape(len(own_arrays[output]), _width(own_arrays[output]))
-                    for output in feature.outputs
-                ]
+                stored = [own_arrays[output] for output in feature.outputs]
+                tables += [array.reshape(len(array), _width(array)) for array in stored]
             if feature.missing_indicator:
                 tables.append(own_arrays[MISSING][:, None])
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)

@@ -188,9 +188,8 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         if fills_with_one_value(self):
             counts[int(fill)] += summary.rows - counts.sum()
         final_counts = None if neighbour_strategy(self.missing_value_strategy) else tuple(counts.tolist())
-        kind = (
-            None if summary.cell_type is None else restorable_type(pa.array(learned.bool2str), summary.cell_type.name)
-        )
+        type_name = "" if summary.cell_type is None else summary.cell_type.name
+        kind = restorable_type(pa.array(learned.bool2str), type_name)
         return add_counts(dataclasses.replace(learned, counts=final_counts, cell_type=kind), summary, fill)
 
     def _parse_fill_truth(self, learned: LearnedBinary) -> bool:

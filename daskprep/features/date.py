@@ -217,11 +217,10 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         """Return range, exact sum and number of the present dates in seconds, and how many rise and fall."""
         seconds = _to_micros(parsed.drop_null())[0] // MICROS_PER_SECOND
         # A 64-bit sum overflows after 36 million dates of the year 9999, so blocks are added up as Python integers.
-        sums = (
-            int(seconds[start : start + _SUM_BLOCK_ROWS].sum()) for start in range(0, len(seconds), _SUM_BLOCK_ROWS)
-        )
+        starts = range(0, len(seconds), _SUM_BLOCK_ROWS)
+        total = sum(int(seconds[start : start + _SUM_BLOCK_ROWS].sum()) for start in starts)
         rises, falls = (int(np.count_nonzero(compare(seconds[1:], seconds[:-1]))) for compare in (np.greater, np.less))
-        return DateSummary(Range.of(seconds), sum(sums), len(seconds), rises, falls)
+        return DateSummary(Range.of(seconds), total, len(seconds), rises, falls)
 
     def learn(self, summary: DateSummary) -> LearnedDate:
         if summary.range.empty:

@@ -224,10 +224,8 @@ class Image(MediaFeature[LearnedImage]):
 
     @property
     def sample_size(self) -> int:
-        needs_sample = (
-            self.height is None or self.num_channels is None or self.is_mask or self._needs_mean_colour or self.pack
-        )
-        return self.infer_image_sample_size if needs_sample else 0
+        infers = None in (self.height, self.num_channels) or self.is_mask or self._needs_mean_colour
+        return self.infer_image_sample_size if infers or self.pack else 0
 
     @property
     def _needs_mean_colour(self) -> bool:

@@ -230,10 +230,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         )
 
     def learn(self, summary: ValueSums) -> LearnedTargetEncoding:
-        """Learn the count, the frequency or the mean target of each value, by fold and class.
-
-        Raise ColumnError for too many classes of the target.
-        """
+        """Learn count, frequency or mean target of each value, by fold and class; ColumnError for too many classes."""
         values, counts, digits = list[pa.Array](), list[np.ndarray](), np.zeros((), np.int64)
         for part in summary.parts():  # all parts together may not fit in memory
             values.append(part.values)

@@ -187,10 +187,7 @@ def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Arr
 
 
 def _parse_lists(column: pa.Array) -> pa.Array:
-    """Return lists of numbers, texts or booleans as lists of float32, with NaN for missing items.
-
-    Raise ColumnError for nested lists.
-    """
+    """Return lists of numbers, texts or booleans as lists of float32, NaN for missing items; ColumnError if nested."""
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
