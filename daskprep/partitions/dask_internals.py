@@ -51,7 +51,7 @@ def find_upstream_tasks(graph: Mapping[Any, Any], key: Any) -> set[Any]:
 
 
 def chosen_scheduler() -> Scheduler:
-    """Return the scheduler that ``compute`` of a Dask collection would use."""
+    """Return the `get` function of the scheduler that ``compute`` of a Dask collection would use."""
     # get_scheduler imports distributed, which takes a second, only to find that there is no client.
     if dask.config.get("scheduler", None) or "distributed" in sys.modules:
         chosen: Scheduler | None = get_scheduler()

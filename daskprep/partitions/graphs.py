@@ -106,7 +106,7 @@ def add_value(layer: Layer, name: str, value: Any) -> TaskRef:
 def add_tasks(
     layer: Layer, name: str, function: Callable[..., Any], argument_lists: Iterable[Sequence[Any]]
 ) -> list[tuple[str, int]]:
-    """Add a task to a graph for each list of arguments, and return the keys of the tasks."""
+    """Add a task that calls `function` for each list of arguments to `layer`, and return the tasks' keys in order."""
     prefix, keys = unique_name(name), list[tuple[str, int]]()
     for i, arguments in enumerate(argument_lists):
         keys.append((prefix, i))

@@ -142,7 +142,7 @@ class Assignment:
         return partitions.build_arrays(PartitionReader(source).work(work, contexts), like=lambda: empty)
 
     def assign(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """Return the split of each row of a partition, and how often it is written."""
+        """Return the split code of each row of a partition, and the number of times it is written: 0 if dropped."""
         splits = self._splits(context, parsed, table)
         if context.repeats is None:
             repeats = np.ones(len(splits), np.int64)
@@ -152,7 +152,7 @@ class Assignment:
         return splits, repeats
 
     def _splits(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> np.ndarray:
-        """Return the split of each row of a partition."""
+        """Return the split code of each row of a partition, `DROPPED` for rows that features or sample leave out."""
         keep = kept_rows(self.dropping, parsed.columns)
         if context.sample is not None:
             keep = np.logical_and(context.sample.is_train(parsed.rows), True if keep is None else keep)

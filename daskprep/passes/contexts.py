@@ -62,7 +62,7 @@ class ContextPlan:
 
     @functools.cached_property
     def census(self) -> Pass:
-        """The pass on whose results other partitions and the split depend."""
+        """The pass that takes a census of each partition: borders for imputers, and counts for the split."""
         features = {
             name: feature
             for name, feature in self.features.items()

@@ -236,7 +236,7 @@ def check_golden_rows(name: str, feature: Contract, learned: Learned, golden: An
 
 
 def _make_golden(name: str, feature: Contract, learned: Learned) -> dict[str, Any]:
-    """Return the cells and encodings of one feature, as JSON-ready values."""
+    """Return up to 8 sample cells of a feature and their encodings as JSON values; empty if none can be encoded."""
     cells = feature._sample_cells(learned)[:_MAX_CELLS] if len(feature.reads(name)) == 1 else []
     arrays = _try_encode(name, feature, learned, cells)
     if not arrays:

@@ -85,7 +85,7 @@ class UnreadableCells:
 
     @classmethod
     def of(cls, column: pa.Array | pa.ChunkedArray, rows: np.ndarray) -> UnreadableCells:
-        """Collect the cells of a column at these row numbers."""
+        """Return the cells of a column at these row numbers, as text."""
         cells = one_array(column.take(pa.array(rows)))
         if not pa.types.is_nested(cells.type):
             return cls(rows, as_text(cells))
@@ -137,7 +137,7 @@ def select_dropping_features(features: Mapping[str, AnyFeature]) -> dict[str, An
 
 
 def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
-    """Parse the columns of every feature, and collect the unreadable cells."""
+    """Return the parsed columns of all features, with their unreadable cells and cell types; errors name the column."""
     columns, unreadable, cell_types = {}, {}, {}
     for name, feature in features.items():
         with column_error_context(name):
@@ -227,7 +227,7 @@ def _mask_other_splits(splits: np.ndarray, code: int) -> np.ndarray:
 def _complete_by_split(
     imputer: NeighbourImputer, known: pa.Array, border_values: Mapping[int, Any], learned: Any, splits: np.ndarray
 ) -> pa.Array:
-    """Fill the missing cells of each split, with the cells of other splits hidden."""
+    """Return the cells with missing ones imputed within each split: cells of other splits are hidden."""
     completed = [
         imputer.complete(imputer.hide(known, _mask_other_splits(splits, code)), border_values[code], learned).filter(
             splits == code

@@ -64,7 +64,7 @@ def narrow_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa
 
 
 def narrow_table(table: pa.Table) -> pa.Table:
-    """Return the table with every column cast to its delivered type."""
+    """Return the table with every column cast to its `narrow_type`, and the same values."""
     for i, field in enumerate(table.schema):
         if narrow_type(field.type) != field.type:
             table = table.set_column(i, field.name, narrow_column(table.column(i)))
@@ -72,7 +72,7 @@ def narrow_table(table: pa.Table) -> pa.Table:
 
 
 def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column cast to its delivered type."""
+    """Return a column cast to its `narrow_type`; text with 64-bit offsets is split into chunks that fit 32 bits."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     target = column.type if column.type.id in PLAIN_TYPE_IDS else narrow_type(column.type)
     if target == column.type:
@@ -112,7 +112,7 @@ def _narrow_array(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
-    """Return UUIDs as text in Python's format, in groups of 8, 4, 4, 4 and 12 digits."""
+    """Return 16-byte UUIDs as text in Python's format, in groups of 8, 4, 4, 4 and 12 digits; nulls stay."""
     cells = pc.fill_null(array, bytes(16))
     octets = np.frombuffer(cells.buffers()[1], np.uint8)[cells.offset * 16 :][: len(cells) * 16]
     digits = np.stack([octets >> 4, octets & 15], axis=1).reshape(-1, 32)

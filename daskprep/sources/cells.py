@@ -430,7 +430,7 @@ class Cells:
         return cell_texts(elements)
 
     def _refused_error(self, missing: np.ndarray) -> ColumnError:
-        """Return the error of the first unreadable cell, or of the first scalar in a column of lists."""
+        """Return the error, with row number and remedy, for the first unreadable cell, or first scalar among lists."""
         for i, cell in enumerate(self.values):
             if not missing[i] and not isinstance(cell, (*SCALARS, *_LIST_TYPES)):
                 remedy = "put its values in separate columns" if isinstance(cell, dict) else "convert it first"

@@ -59,7 +59,7 @@ class CommonSchema:
         self._require_everywhere(files, schemas)
 
     def _add(self, file: File, schema: pa.Schema, first: File) -> None:
-        """Merge the types of a file into the common types, and record its problems."""
+        """Merge the types of a file into `types`; record repeated names and types that do not fit in `problems`."""
         for name in {name for name in schema.names if len(schema.get_all_field_indices(name)) > 1}:
             try:
                 check_names(schema.names, file.name, "write the file again with other names")
@@ -81,7 +81,7 @@ class CommonSchema:
                 self.problems.setdefault(field.name, f"{problem}; name each differently")
 
     def _require_everywhere(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
-        """Record a problem for each column absent from some file."""
+        """Record in `problems` each column that some file lacks, with the names of both files."""
         for file, schema in zip(files, schemas, strict=True):
             if len(schema) == len(self.types):
                 continue

@@ -184,7 +184,7 @@ class ArrowDatasetSource(FragmentListSource):
 def _read_arrow_fragment(
     arrow_fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
 ) -> pa.Table:
-    """Return a row group of a Parquet file, or `rows` rows of a Lance fragment from row `start`."""
+    """Return columns of a row group of Parquet (`start` None), or of `rows` rows of Lance; ConfigError if changed."""
     scan_options = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
     try:
         table = arrow_fragment.to_table(columns=list(columns), **scan_options)
@@ -294,7 +294,7 @@ def _check_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _rebatch(batches: Iterable[Any], schema: pa.Schema, max_bytes: int) -> Iterator[pa.Table]:
-    """Yield tables of delivered types and at most about `max_bytes`; at least one table."""
+    """Yield tables of delivered types, split or joined to at most about `max_bytes`; without batches an empty one."""
     pending, nbytes = [schema.empty_table()], 0
     for table in (narrow_table(pa.table(batch)) for batch in batches):
         rows = max(1, min(MAX_FRAGMENT_ROWS, len(table) * max_bytes // max(table.nbytes, 1)))

@@ -166,7 +166,7 @@ def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
 
 
 def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> list[DelimitedFragment]:
-    """Read the header of a file, and return fragments of about `partition_bytes` for the rest."""
+    """Detect delimiter and names of a file, and return fragments of its rows of about `partition_bytes` each."""
     for nbytes in (_HEAD_BYTES * 16**i for i in count()):
         head, complete, start = _read_head(text, dialect, nbytes)
         head_text = text.decode_head(head[start:])
@@ -255,7 +255,7 @@ def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
 
 
 def _shorten_line(line: str, delimiter: str) -> str:
-    """Return the first cells of a line, none of them truncated if the first one fits."""
+    """Return a line for a message, if too long only its first cells and "..."; the first cell may be truncated."""
     return (
         line
         if len(line) <= _MAX_SHOWN_CHARACTERS
@@ -354,7 +354,7 @@ class Dialect:
         return blank_out_comments(blocks, self.delimiter or DELIMITERS[0], self.quote, self.comment)
 
     def check(self) -> None:
-        """Raise ConfigError for invalid or contradictory options."""
+        """Raise ConfigError for invalid options, and for marks or header options that contradict each other."""
         self._check_numbers()
         if not is_valid_utf8(self.null_values):
             raise ConfigError(f"null_values={self.null_values!r:.80}: one has half of a surrogate pair: correct it")

@@ -77,7 +77,7 @@ class PandasSource(Source):
         return content_record(self) if _MEDIA_KINDS.isdisjoint(self._kinds.values()) else None
 
     def sample(self, columns: Sequence[str], max_rows: int) -> pa.Table:
-        """Return at most `max_rows` rows, evenly spaced."""
+        """Return these columns of every n-th row as a table, with n such that it has at most `max_rows` rows."""
         self.require(columns)
         step = -(-max(len(self.frame), 1) // max_rows)
         rows = self.frame.iloc[::step]
@@ -211,7 +211,7 @@ def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[st
 
 
 def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, remedy: str = "rename one") -> list[str]:
-    """Return the `wanted` columns of a table, or all; ColumnError for missing and repeated names."""
+    """Return the `wanted` names (None: all) of a table; ColumnError, naming `where`, for absent or repeated names."""
     require_columns(wanted or (), names)
     wanted_names = set(names if wanted is None else wanted)
     check_names([name for name in names if name in wanted_names], where, remedy)
@@ -376,7 +376,7 @@ def _arrow_convertible(series: pd.Series[Any], dtype: Any) -> Any:
 
 
 def _remedy(dtype: Any) -> str | None:
-    """Return the remedy for a dtype that no feature reads; None for other dtypes."""
+    """Return a hint how to convert a column of complex numbers, intervals or periods; None for other dtypes."""
     if isinstance(dtype, np.dtype):
         return "make two columns, of .real and .imag" if dtype.kind == "c" else None
     if isinstance(dtype, pd.IntervalDtype):

@@ -213,7 +213,7 @@ class JsonFragment(FileFragment):
 
 
 def _find_deep_lines(text: bytes) -> np.ndarray:
-    """Return the indices of lines nested too deeply, if brackets in strings count too."""
+    """Return the indices of lines nested more than 100 levels deep; brackets in strings are counted too."""
     marks = np.frombuffer(text.translate(None, _UNMARKED_BYTES), np.uint8)
     ends = np.append(np.flatnonzero(marks == _NEWLINE), len(marks))
     lengths = np.diff(ends, prepend=-1)
@@ -262,7 +262,7 @@ def assign_types(
 
 
 def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
-    """Raise ConfigError for JSON that is not in lines, which could be parsed as rows by accident."""
+    """Raise ConfigError unless the first line of `head` is a JSON object, or with a truncated line, starts one."""
     first, newline, _ = head.partition(b"\n")
     first = first.strip()
     if not first:
@@ -395,7 +395,7 @@ def _integer_type(values: Sequence[int]) -> pa.DataType:
 
 
 def _settle_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is read, from its merged type over all fragments."""
+    """Return the type in which a column is read: a merged type, with double for floats that are integral."""
     if pt.is_list(kind):
         return pa.list_(_settle_inner_type(kind.value_type))
     if pt.is_struct(kind):

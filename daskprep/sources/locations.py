@@ -100,7 +100,7 @@ class File:
             return pa.py_buffer(data)
 
     def _check_length(self, data: bytes, start: int, stop: int | None) -> bytes:
-        """Return the data; EOFError if it is shorter than the requested span of bytes."""
+        """Return `data`, the bytes from `start` to `stop` (None: the end); EOFError, which is retried, if too short."""
         last = self.size if stop is None else stop if self.size is None else min(stop, self.size)
         if last is not None and len(data) < last - start:
             raise EOFError(f"received {len(data):,} of {last - start:,} bytes")
@@ -155,7 +155,7 @@ def find_files(
 def _expand_path(
     user_path: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]
 ) -> list[File]:
-    """Return the files of one path, glob, folder or URL."""
+    """Return the files of one path, glob, folder or URL; ConfigError if there are none or they cannot be listed."""
     filesystem, root = open_filesystem(user_path, options)
     filesystem.invalidate_cache()  # fsspec caches listings, which may be stale
     info = _call_filesystem(user_path, attempts, lambda: filesystem.info(root))
@@ -255,7 +255,7 @@ def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: s
 
 
 def _remote_name(filesystem: Any, path: str, user_path: str) -> str:
-    """Return the URL of a remote file without credentials."""
+    """Return the URL of a remote file without credentials, with the host of `user_path` where paths omit it."""
     url = filesystem.unstrip_protocol(path)
     host = urlsplit(user_path.partition("::")[0]).netloc.rpartition("@")[2]
     scheme, _, rest = url.partition("://")

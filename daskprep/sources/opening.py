@@ -177,7 +177,7 @@ class PreparedSource(FragmentListSource):
     reads_all = True
 
     def __init__(self, raw: Source, function: Prepare) -> None:
-        """Call the function once with a frame without rows, to determine the columns."""
+        """Take the names and types of columns from the function's result for a frame without rows."""
         self.raw = raw
         self._function = function
         self.prepared_by = function_name(function)
@@ -431,7 +431,7 @@ def _describe_type(frame: Any) -> str:
 
 
 def _remedy(frame: Any) -> str:
-    """Return how to convert an object to rows, as the end of a message; "" if unknown."""
+    """Return the end of a message with a way to convert an object of a known kind to rows; "" for other objects."""
     if type(frame).__module__.startswith("pyspark."):
         return "; write it as Parquet and give the path: frame.write.parquet(path)"
     if hasattr(frame, "to_frame"):

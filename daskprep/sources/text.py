@@ -68,7 +68,7 @@ class TextFile:
         return self.compression is None and self.file.size is not None and _keeps_ascii(self.encoding)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
-        """Return the UTF-8 bytes between two positions."""
+        """Return the text between two positions (None: the end) as UTF-8; RejectedValueError for invalid bytes."""
         if self.can_split:
             return self._as_utf8(self.file.read(start, stop), start)
         data = self._as_utf8(self._read_stored(), 0)
@@ -118,7 +118,7 @@ class TextFile:
         return len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_split) else 0
 
     def _read_stored(self, nbytes: int | None = None) -> pa.Buffer:
-        """Return the first `nbytes` decompressed bytes, or all, in the encoding of the file."""
+        """Return the first `nbytes` bytes (None: all), decompressed, still in the encoding of the file."""
         if self.compression is None:
             limits = [size for size in (nbytes, self.file.size) if size is not None]
             return self.file.read(0, None if nbytes is None else min(limits))
@@ -204,7 +204,7 @@ class _QuoteTracker:
         return np.concatenate([[-1], changes]), inside
 
     def _uneven_runs(self, block: np.ndarray) -> np.ndarray:
-        """Return the start of each run of 2n + 1 quotes."""
+        """Return the start positions of the runs of 2n + 1 quotes in a block."""
         if self._quote is None or not (marks := block == self._quote).any():  # any() is far faster than flatnonzero
             return np.empty(0, np.int64)
         quotes = np.flatnonzero(marks)
@@ -321,7 +321,7 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
 
 
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
-    """Return the start of each record that is not a blank line."""
+    """Return the positions in a text at which records start, as an array, without blank lines."""
     view = np.frombuffer(text, np.uint8)
     changes, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
     starts = np.concatenate([[0], _outside_quotes(np.flatnonzero(view == _NEWLINE), changes, inside) + 1])

@@ -130,7 +130,7 @@ class Splitter(Parametrized, ABC):
         return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
 
     def _ends(self, rows: int) -> tuple[int, int]:
-        """Return the ends of train and validation among `rows` rows in order."""
+        """Return the row numbers where train and validation end among `rows` rows; ColumnError if train is empty."""
         train, validation, _ = largest_remainder(rows, self._shares()).tolist()
         if rows and not train:
             raise ColumnError(

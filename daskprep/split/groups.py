@@ -126,7 +126,7 @@ class GroupUnits:
 
     @classmethod
     def of(cls, censuses: Sequence[GroupCounts], stratify: str | None) -> GroupUnits:
-        """Add up the counts of all partitions."""
+        """Return the units with the sum of the row counts of all partitions; ColumnError for over 1,000 classes."""
         classes = pa.chunked_array([census.classes for census in censuses], pa.large_string()).unique()
         if len(classes) > MAX_STRATA:
             raise ColumnError(

@@ -77,7 +77,7 @@ class TimeSplitter(Splitter):
         self._nanoseconds("gap")
 
     def _nanoseconds(self, parameter: str) -> int:
-        """Return a parameter with a duration in nanoseconds; 0 if it is None."""
+        """Return the duration in a parameter in nanoseconds, 0 for None; ConfigError if it is invalid or negative."""
         gap = getattr(self, parameter)
         with suppress(TypeError, ValueError):
             # pandas reads a number without a unit as nanoseconds.
@@ -354,7 +354,7 @@ def _format_cell(cell: pa.Scalar) -> str:
 
 
 def _in_microseconds(cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return times in microseconds; null for times outside 64 bits."""
+    """Return times cast to `kind`, in microseconds; null for times outside 64 bits."""
     try:
         return cells.cast(kind)
     except pa.ArrowInvalid:

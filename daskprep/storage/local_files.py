@@ -109,7 +109,7 @@ class LocalFiles:
     follow_links: bool = False  # whether files below the root may be links when they are read
 
     def _find_link(self, path: str) -> str | None:
-        """Return the first folder between the root and a path that is a link; None if none is."""
+        """Return the path of the first folder between the root and a path that is a link; None if there is none."""
         end = path.find("/", len(self.root) + 1) if self.root else -1
         try:
             while end > 0:
@@ -331,7 +331,7 @@ class PreallocatedFile:
         return file
 
     def write(self, start: int, data: memoryview) -> None:
-        """Write `data` at the offset `start`."""
+        """Write `data` at the offset `start`; StorageFullError if the disk is full."""
         with self._error_context():
             while data:
                 written = os.pwrite(self._descriptor, data, start)

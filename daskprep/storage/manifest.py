@@ -49,7 +49,7 @@ class FileEntry:
 
     @classmethod
     def from_data(cls, name: str, data: Buffer, rows: int | None = None, slots: int | None = None) -> FileEntry:
-        """Return the entry of a new file with the bytes `data`."""
+        """Return the entry of a new file with the bytes `data`; its checksum covers what `crc32c` documents."""
         view = byte_view(data)
         covered = view[:-CHECKSUM_BYTES] if is_chunk(name) else view
         if slots is not None:
@@ -151,7 +151,7 @@ class Manifest:
 
 
 def read_manifest(folder: Folder) -> Manifest | None:
-    """Return the manifest of the dataset in a folder, or None if the folder has no manifest."""
+    """Return the manifest in a folder; None if there is none, CorruptDatasetError if it is damaged or too large."""
     where = f"{folder.url}/{MANIFEST}"
     size = folder.size(MANIFEST)
     if size is None:

@@ -47,7 +47,7 @@ class VersionFiles:
         return self.entries[name]
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file after checking its size and checksum."""
+        """Return the content of a listed file; CorruptDatasetError if it is missing, or size or checksum differ."""
         entry = self.entry(name)
         data = read_exact(self.folder, name, entry.bytes)
         if not entry.matches(name, data):

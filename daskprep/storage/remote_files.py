@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the maximum number of attempts of a request, and the options without "attempts"."""
+    """Return "attempts" of storage options, 8 by default, and the other options; ConfigError if it is invalid."""
     filesystem_options = dict(options)
     attempts = filesystem_options.pop("attempts", ATTEMPTS)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
@@ -70,7 +70,7 @@ def call_with_retries(call: Callable[[], T], attempts: int) -> T:
 
 
 def disable_botocore_retries(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options that disable the retries of botocore, which would multiply our attempts."""
+    """Return options of s3fs with a single attempt per request of botocore, whose retries would multiply ours."""
     # fsspec returns the same file system for the same options; the user agent keeps ours separate from those that other
     # code in the process uses.
     config = {"retries": {"total_max_attempts": 1}, "user_agent_extra": "daskprep"}
@@ -101,7 +101,7 @@ def retry_fetches(file: Any, attempts: int) -> Any:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a repeated request may succeed."""
+    """Return whether an error is temporary, such as a timeout or status 500, so that a repeated request may succeed."""
     # For web servers, fsspec raises every failure as FileNotFoundError: only the first cause is reliable.
     *_, root_cause = _chain(error)
     for cause in _chain(error):
@@ -128,7 +128,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return the reason of a failed request, and a remedy."""
+    """Return the reason of a failed request in parentheses, and a remedy, as the end of a message."""
     reason = reason_of(error)
     if is_transient(error) and getattr(error, "attempts", 1) > 1:
         remedy = 'check the connection, try later, or raise "attempts" in storage_options'

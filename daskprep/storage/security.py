@@ -183,7 +183,7 @@ def redact_url(url: str) -> str:
 
 
 def _remove_credentials(url: str) -> str:
-    """Return a URL without "::" as `redact_url` does."""
+    """Return a URL without user, password and query, replaced by a digest; other paths and protocols unchanged."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url

@@ -62,7 +62,7 @@ def encode_table(column_batches: Iterable[Columns], block_rows: int, compression
 
 
 def _to_table(columns: Columns) -> pa.Table:
-    """Return columns as a table without nulls in its scalars; ValueError otherwise."""
+    """Return columns as an Arrow table, in which only media may be null; ValueError for nulls in other columns."""
     arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns.values()]
     fields = [
         pa.field(name, array.type, nullable=pa.types.is_struct(array.type))
@@ -181,7 +181,7 @@ def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the number of bytes of text of a dictionary column after decoding."""
+    """Return the bytes of all texts of a dictionary column once decoded; 0 for a column of another type."""
     if not pa.types.is_dictionary(column.type):  # not text: the cast raises an error
         return 0
     lengths = [pc.binary_length(chunk.dictionary).cast(pa.int64()).take(chunk.indices) for chunk in column.chunks]

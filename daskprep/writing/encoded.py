@@ -227,7 +227,7 @@ def _read_varlen(read_into: ReadInto, offset: int, rows: int) -> tuple[np.ndarra
 
 
 def save_encoded(folder: Folder, rows: EncodedRows, partition: int, kept: KeptRows) -> None:
-    """Write the encoded rows of a partition to its file."""
+    """Write the encoded rows of a partition to its file, sorted by split, and its missing cells among first rows."""
     order, positions = rows.order(partition, kept.splits, kept.repeats)
     present = rows._present_splits(partition)
     ends = {split: rows.placement.counts[partition, SPLITS[split]] for split in present}
@@ -254,7 +254,7 @@ def save_encoded(folder: Folder, rows: EncodedRows, partition: int, kept: KeptRo
 def _save_missing_cells(
     folder: Folder, partition: int, missing_codes: Mapping[str, np.ndarray], first_rows: Iterable[tuple[str, int, int]]
 ) -> None:
-    """Write the missing and unreadable cells of the first rows of splits to a file, if any are."""
+    """Write the missing cells among the first rows of splits, from a partition, as JSON; no file if there are none."""
     missing_cells: list[MissingCell] = [
         (split, position, name, ("missing", "unreadable")[codes[row] - 1])
         for split, position, row in first_rows
@@ -370,7 +370,7 @@ class Encode:
         return encoded
 
     def _encode(self, context: PartitionContext) -> KeptRows:
-        """Return the encoded rows of a partition that are in a split."""
+        """Read a parsed partition and encode its rows in a split, lazily by output, with the assignments of rows."""
         placement, number = self.rows.placement, context.number
         splits, repeats = self._read_assignment(context)
         keep = splits != DROPPED
@@ -393,7 +393,7 @@ class Encode:
         )
 
     def _read_assignment(self, context: PartitionContext) -> tuple[np.ndarray, np.ndarray]:
-        """Return the split and the number of repeats of each row."""
+        """Return the split code and the number of repeats of each row, from scratch or from the context."""
         if not self.assignments_stored:
             return Assignment({}).assign(
                 context, *make_columnless_rows(self.rows.placement.source_rows[context.number])

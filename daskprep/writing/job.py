@@ -126,7 +126,7 @@ class WriteJob:
         return [dict(prepared.saved)]
 
     def _write(self, prepared: PreparedWrite, background: Executor) -> None:
-        """Write the parts that an earlier write has not written, and commit."""
+        """Write the parts without a valid receipt, metadata and rejects; then write the manifest, which commits."""
         plan, state_future = prepared.plan, prepared.state_future
         if state_future.done():
             state_future.result()
@@ -226,7 +226,7 @@ class WriteJob:
         return learn_partitions(reader, features, columns, contexts, scratch=scratch, checkpoint=checkpoint, **options)
 
     def _prepare(self, background: Executor, scan_result: ScanResult | None = None) -> PreparedWrite:
-        """Return the result of the passes before encoding; `scan_result` is computed if None."""
+        """Assign rows to splits, save the fitted state, and plan the files; `scan_result` None: scan the source."""
         recipe = self.recipe
         census, contexts, [learned] = scan_result or self._scan()
         rows = [partition.rows for partition in census]
@@ -443,7 +443,7 @@ class FoldedJob(WriteJob):
         return [full_state, *learned]
 
     def _make_fold_job(self, split: KFold | TimeSeriesSplit, number: int) -> WriteJob:
-        """Return the job that writes one fold."""
+        """Return the job that writes one fold to its folder, from the parsed rows that all folds share."""
         fold_split: KFold | TimeSeriesSplit = clone(split).set_params(fold=number)
         recipe = dataclasses.replace(
             self.recipe,
@@ -480,7 +480,7 @@ class FoldedJob(WriteJob):
     def _plan_folds(
         self, jobs: Sequence[WriteJob], background: Executor
     ) -> tuple[dict[str, FileEntry], list[PreparedWrite | None]]:
-        """Run the first passes of all folds; return the same as `_resume_folds`."""
+        """Scan the source, save the state, prepare each fold's write (None if committed); return entries and writes."""
         census, contexts, (full_state, *states) = self._scan()
         entries = self._save_state(full_state)
         prepared: list[PreparedWrite | None] = []

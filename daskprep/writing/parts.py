@@ -100,7 +100,7 @@ class PartWriter:
         return _PartRows([0], {name: [array] for name, array in arrays.items()})
 
     def _slice_rows(self, part: Part, encoded_rows: Sequence[Mapping[str, EncodedOrCells]]) -> _PartRows:
-        """Return the rows of a part from the encoded rows of its partitions, without a copy."""
+        """Return the rows of a part from the encoded rows of its partitions, as slices without a copy."""
         runs = self.rows.runs_of_part(part.split, part.number)
         arrays = {
             column.name: [

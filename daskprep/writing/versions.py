@@ -124,7 +124,7 @@ class Options:
     scratch: str | None = None
 
     def check(self) -> None:
-        """Raise ConfigError for an invalid option."""
+        """Raise ConfigError for the first option with an invalid value."""
         Layout.choose([], {}, block_rows=self.block_rows, compression=self.compression)
         Progress(self.progress)
         is_local = self.scratch is None or (isinstance(self.scratch, str) and "://" not in self.scratch)
@@ -156,7 +156,7 @@ class Options:
 
 
 def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, options: Options) -> str:
-    """Return a digest of all inputs that determine the bytes of the dataset."""
+    """Return a digest of all inputs that determine the bytes of the dataset: features, states, source and options."""
     state = recipe.describe(recipe.learned)
     learned = {}
     if recipe.learned is not None:
@@ -234,7 +234,7 @@ def choose_version(
 
 
 def _is_ours(root: Folder, name: str) -> bool:
-    """Return whether a file or folder in the folder of a dataset was written by daskprep."""
+    """Return whether an entry of the folder of a dataset has a name, and content, that only daskprep writes."""
     if not _VERSION.fullmatch(name):
         return bool(name in {MANIFEST, CACHE_FOLDER} or _TEMPORARY.fullmatch(name))
     # A partly removed version lacks some of these files, but never has other files.
@@ -264,7 +264,7 @@ def commit(root: Folder, manifest: Manifest) -> None:
 
 
 def clean(root: Folder, manifest: Manifest) -> None:
-    """Remove all files that are not part of the committed version."""
+    """Remove other versions, scratch files, receipts and unlisted files; the cache of media is kept."""
     _remove_others(root, manifest)
     version = root / manifest.version
     (version / SCRATCH).remove_all()
@@ -274,7 +274,7 @@ def clean(root: Folder, manifest: Manifest) -> None:
 
 
 def finish_cleaning(root: Folder, manifest: Manifest) -> None:
-    """Remove the files left by a write that was killed right after its commit."""
+    """Remove other versions, and `clean` if a write that was killed right after its commit left its folders."""
     if {RECEIPTS, SCRATCH} & set((root / manifest.version).children()):
         clean(root, manifest)
     else:
@@ -282,7 +282,7 @@ def finish_cleaning(root: Folder, manifest: Manifest) -> None:
 
 
 def _remove_others(root: Folder, manifest: Manifest) -> None:
-    """Remove other versions and temporary manifests."""
+    """Remove the folders of versions other than the manifest's, and temporary manifests."""
     for name in root.children():
         if _VERSION.fullmatch(name) and name != manifest.version and _is_ours(root, name):
             (root / name).remove_all()
@@ -339,7 +339,7 @@ def _compare_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | 
 
 
 def describe_source(record: Mapping[str, Any]) -> str:
-    """Return a description of the rows that the record of a source identifies."""
+    """Return a phrase for the rows of a source record, such as names of files or "5 rows in memory"."""
     if "splits" in record:
         return ", ".join(f"{describe_source(one)} ({name})" for name, one in record["splits"].items())
     if "files" in record:
@@ -379,7 +379,7 @@ def _compare_features(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
 
 
 def _compare_parameters(before: Mapping[str, Any], now: Mapping[str, Any], names: Any) -> Iterator[str]:
-    """Yield the parameters among `names` with different values, as text."""
+    """Yield a text such as "seed is 1, not 2" for each parameter among `names` whose values differ."""
     for name in names:
         if before.get(name) != now.get(name):
             old, new = (_shorten(values.get(name)) for values in (before, now))

@@ -310,7 +310,7 @@ def _repair(
     progress: bool | None,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
-    """Repair one dataset in the folder `root` that has no folds, or one fold."""
+    """Write the damaged files of a dataset or fold again, from `frame` or its recorded source; else only clean."""
     committed = dataset.manifest
     damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in damages}
     lost = damaged & committed.files.keys()
