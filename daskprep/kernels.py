@@ -31,7 +31,7 @@ Side: TypeAlias = Literal["right", "left"]
 u8, u64 = np.uint8, np.uint64
 
 # Blocks nearly fit the caches of a core. A call on one takes much longer than reacquiring the GIL, for which a thread
-# waits for all other threads. One core takes as long with a quarter of the rows, and longer with four times the bytes.
+# waits for all other threads. One core takes as long with a quarter of the rows, and longer with twice the bytes.
 BLOCK_BYTES = 1 << 20
 BLOCK_SPANS = 1 << 18
 BLOCK_ROWS = 1 << 14
