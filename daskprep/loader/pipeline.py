@@ -251,7 +251,7 @@ class Pipeline:
 
         self._windows = self._buffers.take(WindowArrays, self._shape, make_windows)
         self._size = 1
-        # A stream encodes partitions, so its threads begin with several of them.
+        # A stream encodes partitions, so its threads start with several of them.
         self._reads_ahead = settings.threads > 0 and settings.single_block_windows
         self._queue: deque[_PendingWindow] = deque()
         self._executor: Any = None
@@ -281,7 +281,7 @@ class Pipeline:
                 self._release(pending.epoch, window)
                 if self._reads_ahead:
                     self._plan()
-                # A caller who takes a single batch does not wait for reads of other blocks to end.
+                # Otherwise a single batch would take as long as the reads of later blocks.
                 self._reads_ahead = threads > 0
                 yield window
                 del window, pending
