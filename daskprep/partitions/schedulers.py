@@ -52,7 +52,6 @@ _MIN_GAIN = 1.1  # these are estimates
 Advance = Callable[[Any], object]
 Workers = int | Literal["threads"] | None
 
-
 # The client that `use_client` set. dask.config would change the scheduler of all threads.
 _client_in_use: ContextVar[Any] = ContextVar("client", default=None)
 

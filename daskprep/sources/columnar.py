@@ -36,19 +36,12 @@ _FEATHER_1_MAGIC = b"FEA1"
 
 
 class CommonSchema:
-    """The columns of several files.
-
-    Attributes
-    ----------
-    types : dict
-        Delivered Arrow type of each column.
-    problems : dict
-        Error message of each unreadable column: absent from some file, or of a type that does not fit other files.
-    """
+    """The columns of several files."""
 
     def __init__(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
         """Merge the schemas of the files, in order; conflicts are recorded in `problems`, not raised."""
-        self.types: dict[str, pa.DataType] = {}
+        self.types: dict[str, pa.DataType] = {}  # delivered Arrow types
+        # Error messages of unreadable columns: absent from some file, or of a type that does not fit other files.
         self.problems: dict[str, str] = {}
         distinct: list[pa.Schema] = []
         for file, schema in zip(files, schemas, strict=True):

@@ -48,15 +48,7 @@ Prepare: TypeAlias = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 class ComposedSource(FragmentListSource):
-    """Fragments derived from fragments of other sources; if one source is in memory, this process reads all.
-
-    Attributes
-    ----------
-    sources : mapping
-        The underlying sources, by split or with the single key "".
-    masks : sequence of callable
-        For each partition, a function from its number of rows to a mask of the selected rows; empty: all rows.
-    """
+    """Fragments derived from fragments of other sources; if one source is in memory, this process reads all."""
 
     def __init__(
         self, columns: list[str], fragments: Sequence[Fragment], sources: Mapping[str, Source], *, splits: bool
@@ -66,8 +58,8 @@ class ComposedSource(FragmentListSource):
         self.in_memory = any(source.in_memory for source in sources.values())
         self.reads_all = any(source.reads_all for source in sources.values())
         self.files = tuple(file for source in sources.values() for file in source.files)
-        self.sources = sources
-        self.masks: Sequence[Mask] = ()
+        self.sources = sources  # by split, or with the single key ""
+        self.masks: Sequence[Mask] = ()  # of each partition, by its number of rows; empty: all rows
         self.splits = sources if splits else {}
         self._first = next(iter(sources.values()))
 

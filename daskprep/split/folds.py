@@ -109,7 +109,11 @@ class KFold(Splitter):
     def _plan(self, censuses: Sequence[Any], read_again: ReadAgain) -> Sequence[PartitionAssignment]:
         """Return the assignment of rows to `k` folds for each partition: by group, class, time or row number."""
         if self.group is not None:
-            return self._plan_groups(self.group, censuses)
+            group_units = GroupUnits.of(censuses, self.stratify)
+            self._check_enough(group_units.units.size, f'groups of column "{self.group}"')
+            unit_splits = group_units.assign_units([1 / self.k] * self.k)
+            assignment = GroupAssignment(self.group, self._key, group_units.shift, group_units.units, unit_splits)
+            return [assignment] * len(censuses)
         if self.stratify is not None:
             return self._plan_classes(self.stratify, censuses)
         if self.time is not None:
@@ -129,12 +133,6 @@ class KFold(Splitter):
         return [
             ClassFolds(self.k, share, before[indices]) for share, indices in zip(shares, class_indices, strict=True)
         ]
-
-    def _plan_groups(self, column: str, censuses: Sequence[Any]) -> list[GroupAssignment]:
-        group_units = GroupUnits.of(censuses, self.stratify)
-        self._check_enough(group_units.units.size, f'groups of column "{column}"')
-        unit_splits = group_units.assign_units([1 / self.k] * self.k)
-        return [GroupAssignment(column, self._key, group_units.shift, group_units.units, unit_splits)] * len(censuses)
 
     def _fold_ends(self, rows: int) -> Sequence[int]:
         self._check_enough(rows, "rows")

@@ -417,8 +417,9 @@ call_after_fork(_close_inherited_locks)
 def _acquire_lock(folder: Path) -> int:
     """Lock a folder, creating it if necessary, and return its descriptor; wait while it is locked elsewhere."""
     lock_path = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
+    flags = os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT
     while True:
-        descriptor = _open_lock(folder, lock_path)
+        descriptor = _create_in_folder(folder, lambda: os.open(lock_path, flags))
         _lock_descriptors.add(descriptor)
         try:
             with _ignore_missing_locks():
@@ -500,12 +501,6 @@ def _create_file(path: Path) -> int:
     with suppress(FileNotFoundError):
         return os.open(path, flags, 0o666)
     return _create_in_folder(path.parent, lambda: os.open(path, flags, 0o666))
-
-
-def _open_lock(folder: Path, lock_path: Path) -> int:
-    return _create_in_folder(
-        folder, lambda: os.open(lock_path, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT)
-    )
 
 
 def _create_in_folder(folder: Path, create: Callable[[], int]) -> int:

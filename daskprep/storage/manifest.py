@@ -27,7 +27,6 @@ _MAX_FOLDS = 255  # a row's fold is stored in a byte
 _MAX_NAME_BYTES = 255  # of a folder or file, on all file systems
 _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
-
 FIRST_ROWS = 5
 """The number of rows of each split that reports and cards show."""
 MissingCell: TypeAlias = tuple[str, int, str, str]

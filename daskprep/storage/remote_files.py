@@ -186,14 +186,8 @@ _store_lock = threading.Lock()
 class RemoteFiles:
     """The storage operations of `Folder` on a file system of fsspec; `Folder` documents the methods.
 
-    Paths are never patterns: no method of fsspec that expands "*" is called.
-
-    Parameters
-    ----------
-    filesystem : fsspec.AbstractFileSystem
-        The file system.
-    attempts : int
-        The maximum number of attempts of a request that fails temporarily.
+    Paths are never patterns: no method of fsspec that expands "*" is called. A request that fails temporarily is
+    attempted up to `attempts` times.
     """
 
     def __init__(self, filesystem: Any, attempts: int = ATTEMPTS) -> None:

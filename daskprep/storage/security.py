@@ -81,7 +81,6 @@ def _version_numbers(version: str) -> list[int]:
 
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp", "abfs": "adlfs"}
 
-
 PROTOCOLS = frozenset(
     {"file", "local", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory", "hf"}
 )
@@ -94,7 +93,6 @@ _PROTOCOLS_WITHOUT_QUERY = frozenset({"s3", "s3a", "gs", "gcs", "memory", "file"
 # A user name alone is not secret: in abfs it is the container. Digits after the colon are a port; else it is a
 # password, which may contain "/".
 _USER_AND_PASSWORD = re.compile(r"^[^/:@]*:(?![0-9]+(/|$)).*@")
-
 
 _MAX_NAME_BYTES = 255  # of a folder or file, on all file systems
 

@@ -24,7 +24,6 @@ _MAX_EXPANSION = 64
 
 Columns: TypeAlias = Mapping[str, "np.ndarray | pa.Array"]
 
-
 REJECTS = "rejects.parquet"
 """The name of the file with the rejected rows, in the version folder."""
 
@@ -35,7 +34,6 @@ REJECTS_SCHEMA = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
-
 
 CELL_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 """The type of a column of media: the bytes of a file, or its path, as in Hugging Face datasets."""
