@@ -148,7 +148,10 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return LearnedBinary(str2bool={low: False, high: True}, bool2str=(low, high), fallback_true_label=high)
 
     def _learn_labels(self, labels: list[str], conventional: Mapping[str, bool]) -> LearnedBinary:
-        """Return the state for labels, some of them `conventional`; raise ColumnError if the true one is not clear."""
+        """Return the state with one true label: `positive`, the opposite of the `conventional` one, or the last of two.
+
+        Raise ColumnError for more than two labels without `positive`, and if `positive` is not one of them.
+        """
         true = None if self.positive is None else self.parse(pa.array([self.positive])).dictionary[0].as_py()
         if true is None:
             if len(labels) > 2:

@@ -28,7 +28,7 @@ Extra = TypeVarTuple("Extra")
 
 
 def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *Extra], Result]:
-    """Cache the result of a function of a feature and its fitted state in the state, while parameters are the same."""
+    """Return a function that stores its result for a feature and a fitted state in the state, until parameters change."""
     key = f"_{make.__name__}"  # underscored attributes are not pickled
 
     @functools.wraps(make)
