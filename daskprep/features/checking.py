@@ -28,7 +28,7 @@ Extra = TypeVarTuple("Extra")
 
 
 def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *Extra], Result]:
-    """Return a function that stores its result for a feature and a fitted state in the state, until parameters change."""
+    """Return a function that stores its result in the fitted state, and computes it again if parameters change."""
     key = f"_{make.__name__}"  # underscored attributes are not pickled
 
     @functools.wraps(make)
