@@ -366,10 +366,8 @@ class Merger:
             # The first value is merged too, as merging bounds its size in memory.
             merged = {key: self.merge([*([merged[key]] if merged else []), values[key]]) for key in values}
             del values
-        return [
-            small_results,
-            *({key: merged[key] for key in chunk} for chunk in split_batches(list(merged), _CHUNK_KEYS)),
-        ]
+        chunks = split_batches(list(merged), _CHUNK_KEYS)
+        return [small_results, *({key: merged[key] for key in chunk} for chunk in chunks)]
 
     def merge_chunk(self, parts: Sequence[Any]) -> dict[Any, Any]:
         """Return the merged values of the same chunk of several results."""

@@ -63,10 +63,11 @@ class ContextPlan:
     @functools.cached_property
     def census(self) -> Pass:
         """The pass that takes a census of each partition: borders for imputers, and counts for the split."""
+        is_split = self.split is not None
         features = {
-            name: feature
-            for name, feature in self.features.items()
-            if get_fit_imputer(feature) or (self.split is not None and drops_missing(feature))
+            name: one
+            for name, one in self.features.items()
+            if get_fit_imputer(one) or (is_split and drops_missing(one))
         }
         columns = [] if self.split is None else self.split.columns
         return Pass("census", functools.partial(take_census, features, self.split), features, columns)

@@ -383,11 +383,9 @@ class Cells:
             cells = [None if gone else cell for gone, cell in zip(missing, self.values, strict=True)]
             if self.kind == "mixed":
                 return mixed_cells(cells)
-            return (
-                self._convert_lists(cells)
-                if self.kind == "list"
-                else self._convert_media(cells, cast("MediaKind", self.kind))
-            )
+            if self.kind == "list":
+                return self._convert_lists(cells)
+            return self._convert_media(cells, cast("MediaKind", self.kind))
         return pa.array(self.values, _SCALAR_KINDS[self.kind][1], mask=missing, from_pandas=True)
 
     def _convert_media(self, objects: list[Any], kind: MediaKind) -> pa.StructArray:

@@ -79,11 +79,7 @@ class CommonSchema:
             if len(schema) == len(self.types):
                 continue
             for name in self.types.keys() - set(schema.names):
-                other_file = next(
-                    candidate
-                    for candidate, candidate_schema in zip(files, schemas, strict=True)
-                    if name in candidate_schema.names
-                )
+                other_file = next(one for one, types in zip(files, schemas, strict=True) if name in types.names)
                 self.problems.setdefault(
                     name,
                     f'column "{name}" is missing in {file.name}, but present in {other_file.name}; leave out '
@@ -228,11 +224,8 @@ def plan_batches(
     """Return the common schema of all files, and fragments of about `partition_bytes` of the requested columns."""
     layouts = for_each_file(kind.layout, files)
     common_schema = CommonSchema(files, [schema for schema, _ in layouts])
-    names = [
-        name
-        for name in common_schema.types
-        if name not in common_schema.problems and (columns is None or name in columns)
-    ]
+    readable = [name for name in common_schema.types if name not in common_schema.problems]
+    names = readable if columns is None else [name for name in readable if name in columns]
     width = _batch_row_bytes(kind, files, [rows for _, rows in layouts], names)
     fragments = []
     for file, (schema, rows) in zip(files, layouts, strict=True):

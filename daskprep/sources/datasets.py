@@ -10,6 +10,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -150,17 +151,11 @@ def open_arrow_dataset(
     sample = narrow_table(dataset.head(_SAMPLE_ROWS, columns=columns, batch_size=_SAMPLE_ROWS))
     row_bytes = max(1.0, sample.nbytes / max(len(sample), 1))
     max_rows = max(1, int(partition_bytes / row_bytes))
-    fragments = [
-        FunctionFragment(
-            functools.partial(_read_arrow_fragment, arrow_fragment, dataset.schema, rows, start),
-            rows,
-            int(rows * row_bytes),
-        )
-        for row_ranges in map_in_threads(
-            lambda arrow_fragment: _split_arrow_fragment(arrow_fragment, max_rows), arrow_fragments, local=False
-        )
-        for arrow_fragment, rows, start in row_ranges
-    ]
+    split = functools.partial(_split_arrow_fragment, max_rows=max_rows)
+    fragments = []
+    for part, rows, start in chain.from_iterable(map_in_threads(split, arrow_fragments, local=False)):
+        read = functools.partial(_read_arrow_fragment, part, dataset.schema, rows, start)
+        fragments.append(FunctionFragment(read, rows, int(rows * row_bytes)))
     joined = group_fragments(fragments, partition_bytes, JoinedFragment.from_fragments)
     return ArrowDatasetSource(narrow_schema(dataset.schema, columns), joined, dataset) if joined else None
 
@@ -201,10 +196,8 @@ def _split_arrow_fragment(arrow_fragment: Any, max_rows: int) -> list[tuple[Any,
     The first row is None for Parquet, as there the fragment itself is the row group.
     """
     if isinstance(arrow_fragment, pds.ParquetFileFragment):
-        return [
-            (part, sum(group.num_rows for group in part.row_groups), None)
-            for part in arrow_fragment.split_by_row_group()
-        ]
+        parts = arrow_fragment.split_by_row_group()
+        return [(part, sum(group.num_rows for group in part.row_groups), None) for part in parts]
     rows = arrow_fragment.count_rows()
     return [(arrow_fragment, min(max_rows, rows - start), start) for start in range(0, rows, max_rows)]
 

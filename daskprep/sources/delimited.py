@@ -241,12 +241,8 @@ def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
     # pandas names columns 0, 1, 2, ... by default; a single number other than 0 is more likely a cell.
     is_numbered = names == [str(first + i) for i in range(len(names))] and (not first or len(names) > 1)
     repeated_cells = {(i, cell) for row in rows[1:] for i, cell in enumerate(row) if cell and len(cells) > 1}
-    name_like_cells = [
-        cell
-        for i, cell in enumerate(cells)
-        if cell and (i, cell) not in repeated_cells and not _NUMBER_LIKE.fullmatch(cell)
-    ]
-    if is_numbered or name_like_cells:
+    once = [cell for i, cell in enumerate(cells) if cell and (i, cell) not in repeated_cells]
+    if is_numbered or not all(map(_NUMBER_LIKE.fullmatch, once)):
         return None
     return (
         f"looks like a row: {join_names([*map(repr, cells)], _MAX_SHOWN_CELLS)} are numbers, dates, or also cells of "
@@ -256,11 +252,9 @@ def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
 
 def _shorten_line(line: str, delimiter: str) -> str:
     """Return a line for a message, if too long only its first cells and "..."; the first cell may be truncated."""
-    return (
-        line
-        if len(line) <= _MAX_SHOWN_CHARACTERS
-        else (line[: line.rfind(delimiter, 0, _MAX_SHOWN_CHARACTERS) + 1] or line[:_MAX_SHOWN_CHARACTERS]) + "..."
-    )
+    if len(line) <= _MAX_SHOWN_CHARACTERS:
+        return line
+    return (line[: line.rfind(delimiter, 0, _MAX_SHOWN_CHARACTERS) + 1] or line[:_MAX_SHOWN_CHARACTERS]) + "..."
 
 
 def _read_csv_rows(text: str, delimiter: str, quote: str | None) -> Any:

@@ -243,12 +243,8 @@ def read_files(
         if file_format == "jsonl":
             common_schema, text_fragments = _plan_json(texts, fragment_bytes, partition_bytes, scratch)
         else:
-            settings |= {
-                "delimiter": delimiter,
-                "quote": quote,
-                "null_values": dialect.null_values,
-                **dialect.non_default_options,
-            }
+            settings |= {"delimiter": delimiter, "quote": quote, "null_values": dialect.null_values}
+            settings |= dialect.non_default_options
             common_schema, text_fragments = _plan_delimited(texts, dialect, fragment_bytes)
         fragments = group_fragments(
             text_fragments,

@@ -167,11 +167,8 @@ def _cells_before_conversion(node: Any, frame_type: type, columns: set[str]) -> 
         rows = node.frame._meta
     else:
         return {}
-    objects = [
-        name
-        for name, dtype in getattr(rows, "dtypes", pd.Series()).items()
-        if name in columns and _has_object_dtype(dtype)
-    ]
+    dtypes = getattr(rows, "dtypes", pd.Series())
+    objects = [name for name, dtype in dtypes.items() if name in columns and _has_object_dtype(dtype)]
     if objects and node_type == "ArrowStringConversion":
         rows = frame_type(node.frame)[objects].partitions[0].compute()
     samples = {name: rows[name][rows[name].notna()].head(_SAMPLE_CELLS).to_numpy() for name in objects}
@@ -326,10 +323,8 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
     Ordered dictionaries become categoricals, other dictionaries become text.
     """
     table = unwrap_mixed_table(table)
-    plain = [
-        pa.string() if pt.is_dictionary(arrow_type) and not arrow_type.ordered else arrow_type
-        for arrow_type in table.schema.types
-    ]
+    types = table.schema.types
+    plain = [pa.string() if pt.is_dictionary(kind) and not kind.ordered else kind for kind in types]
     flat = table.cast(pa.schema(zip(table.column_names, plain, strict=True)))
     frame: pd.DataFrame = flat.to_pandas(
         types_mapper=lambda arrow_type: (

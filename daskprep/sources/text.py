@@ -259,10 +259,8 @@ def _join_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 def blank_out_comments(blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str) -> Iterator[bytes]:
     """Yield blocks with comment lines overwritten by carriage returns, so that positions stay the same."""
-    quotes, line = (
-        _QuoteTracker(delimiter, quote),
-        re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*"),
-    )
+    quotes = _QuoteTracker(delimiter, quote)
+    line = re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*")
     for block in _join_lines(blocks):
         view, out, start = np.frombuffer(block, np.uint8), bytearray(block), 0
         for match in line.finditer(block):

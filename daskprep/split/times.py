@@ -303,10 +303,8 @@ class _TimeReader:
         try:
             # pandas reads names of months and weekdays in the locale of the process.
             if time_format != "ISO8601" and (numeric := numeric_format(time_format)) is not None:
-                distinct, time_format = (
-                    pa.array(map(numeric.translate, distinct.to_pylist()), pa.string()),
-                    numeric.format,
-                )
+                distinct = pa.array(map(numeric.translate, distinct.to_pylist()), pa.string())
+                time_format = numeric.format
             times = pd.to_datetime(pd.Series(distinct.to_pandas()), format=time_format, errors="coerce", utc=True)
         except ValueError as error:
             remedy = 'Use the codes of strptime, such as "%d/%m/%Y %H:%M".'

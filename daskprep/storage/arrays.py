@@ -206,11 +206,8 @@ def group_metadata(
         for output in outputs
     }
     # A copy of the metadata of all arrays: it saves requests to object stores, and xarray warns if it is missing.
-    consolidated = {
-        "kind": "inline",
-        "must_understand": False,
-        "metadata": {name: arrays[name] for name in sorted(arrays, key=str.casefold)},
-    }
+    metadata = {name: arrays[name] for name in sorted(arrays, key=str.casefold)}
+    consolidated = {"kind": "inline", "must_understand": False, "metadata": metadata}
     group = {"attributes": {}, "zarr_format": 3, "consolidated_metadata": consolidated, "node_type": "group"}
     files = {"zarr.json": group, **{f"{folder}/zarr.json": array for folder, array in arrays.items()}}
     return {name: json.dumps(files[name], indent=2).encode() for name in sorted(files)}

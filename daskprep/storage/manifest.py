@@ -90,10 +90,8 @@ class FileEntry:
         file_spans = []
         for start, stop, checksum in self.chunks(read_tail):
             end = max(start, stop - CHECKSUM_BYTES)
-            file_spans += [
-                Span(start, end, checksum),
-                Span(end, stop, crc32c(checksum.to_bytes(CHECKSUM_BYTES, "little"))),
-            ]
+            checksum_of_end = crc32c(checksum.to_bytes(CHECKSUM_BYTES, "little"))
+            file_spans += [Span(start, end, checksum), Span(end, stop, checksum_of_end)]
         return file_spans
 
     def to_list(self) -> list[int]:

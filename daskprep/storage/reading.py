@@ -192,8 +192,7 @@ def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) 
     CorruptDatasetError if the table does not match the manifest and the outputs.
     """
     requested = {
-        output.name: CELL_TYPE if output.stores_cells else pa.from_numpy_dtype(np.dtype(output.dtype))
-        for output in outputs
+        one.name: CELL_TYPE if one.stores_cells else pa.from_numpy_dtype(np.dtype(one.dtype)) for one in outputs
     }
     size = block.entry.bytes
     # From large tables in stores, only the requested columns are read; a small one takes no longer to read in full.

@@ -165,15 +165,8 @@ _WITHOUT_FOLDERS = frozenset({"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss
 
 # With other options of s3fs, s3fs itself reads.
 _SUPPORTED_OPTIONS = {
-    "anon",
-    "endpoint_url",
-    "key",
-    "profile",
-    "secret",
-    "skip_instance_cache",
-    "token",
-    "use_listings_cache",
-}
+    "anon", "endpoint_url", "key", "profile", "secret", "skip_instance_cache", "token", "use_listings_cache",
+}  # fmt: skip
 _SUPPORTED_CLIENT_OPTIONS = {"endpoint_url", "region_name", "retries", "user_agent_extra"}
 _TIMEOUTS = {"connect_timeout": "60s", "read_timeout": "60s", "timeout": "1h"}  # as in s3fs; `timeout` is the total
 _CREDENTIAL_LIFETIME = timedelta(minutes=10)  # until credentials are read again: s3fs may have renewed them

@@ -93,11 +93,7 @@ def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
         schema = footer.schema.to_arrow_schema()
     types = {field.name: field.type for field in schema}
     # Arrow reads some columns that were not requested, and the text of very many rows may be encoded in a few bytes.
-    unexpected = [
-        name
-        for name, column_type in types.items()
-        if not pa.types.is_primitive(column_type) and column_type != CELL_TYPE
-    ]
+    unexpected = [name for name, kind in types.items() if not pa.types.is_primitive(kind) and kind != CELL_TYPE]
     if unexpected or len(types) < len(schema):
         raise CorruptDatasetError(f"a table has columns twice, or of types that are never written: {unexpected}")
     return types

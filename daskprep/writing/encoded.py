@@ -162,18 +162,12 @@ class EncodedRows:
                     target = arrays[column.name][rows_read : rows_read + run.rows]
                     read_into(starts[column.name, 0] + run.first * column.row_bytes, byte_view(target))
                 if self.seed is not None:
-                    read_into(
-                        starts["positions", None] + run.first * _POSITION_BYTES,
-                        byte_view(positions[rows_read : rows_read + run.rows]),
-                    )
+                    target = positions[rows_read : rows_read + run.rows]
+                    read_into(starts["positions", None] + run.first * _POSITION_BYTES, byte_view(target))
                 for column in self._cell_columns:
-                    offsets = [
-                        starts[column.name, field_index] + run.first * _START_BYTES
-                        for field_index in range(VARLEN_COLUMNS)
-                    ]
-                    cells[column.name].append(
-                        cells_from_varlen([_read_varlen(read_into, offset, run.rows) for offset in offsets])
-                    )
+                    offsets = [starts[column.name, i] + run.first * _START_BYTES for i in range(VARLEN_COLUMNS)]
+                    varlen = [_read_varlen(read_into, offset, run.rows) for offset in offsets]
+                    cells[column.name].append(cells_from_varlen(varlen))
             rows_read += run.rows
         outputs: dict[str, EncodedOrCells] = {**arrays, **{name: concatenate(slices) for name, slices in cells.items()}}
         if self.seed is None:
@@ -194,9 +188,7 @@ class EncodedRows:
             present = self._present_splits(partition)
             sizes |= {("borders", split): (self.layout.parts(split) + 1) * _POSITION_BYTES for split in present}
         sizes |= {
-            (one.name, field_index): (total + 1) * _START_BYTES
-            for one in self._cell_columns
-            for field_index in range(VARLEN_COLUMNS)
+            (one.name, i): (total + 1) * _START_BYTES for one in self._cell_columns for i in range(VARLEN_COLUMNS)
         }
         return dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
 

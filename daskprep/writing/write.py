@@ -363,11 +363,8 @@ def _open_recorded_source(
 ) -> Source:
     """Return the source of the files that a manifest records; CorruptDatasetError if they have changed."""
     if "splits" in recorded:
-        return combine_splits(
-            recorded["splits"],
-            columns,
-            lambda one, own_columns: _open_recorded_source(one, own_columns, storage_options),
-        )
+        open_split = partial(_open_recorded_source, storage_options=storage_options)
+        return combine_splits(recorded["splits"], columns, open_split)
     if not {"files", "format", "settings"} <= recorded.keys():
         raise ConfigError("the dataset does not record the files of its source: pass the frame to repair it from")
     for name, *_ in recorded["files"]:
@@ -375,13 +372,8 @@ def _open_recorded_source(
         check_protocol(name if "::" not in name else f"{name}://")
     settings = {key: value for key, value in recorded["settings"].items() if key != "format"}
     try:
-        source = read_files(
-            [name for name, *_ in recorded["files"]],
-            columns=columns,
-            format=recorded["format"],
-            storage_options=storage_options,
-            **settings,
-        )
+        options: Any = {"format": recorded["format"], "storage_options": storage_options, **settings}
+        source = read_files([name for name, *_ in recorded["files"]], columns=columns, **options)
     except ColumnError as error:
         raise ColumnError(f"{error}. If columns are read from folder names, pass the folder as frame") from error
     for before, now in zip(recorded["files"], source.fingerprint(), strict=True):
