@@ -17,19 +17,8 @@ __all__ = [
     "KFold", "PartitionAssignment", "RandomSplit", "Splitter", "StratifiedSplit", "TimeSeriesSplit", "split_from_dict",
 ]  # fmt: skip
 
-SPLITS: dict[str, type[Splitter]] = {
-    split.type: split
-    for split in (
-        RandomSplit,
-        StratifiedSplit,
-        FixedSplit,
-        DatetimeSplit,
-        HashSplit,
-        GroupSplit,
-        KFold,
-        TimeSeriesSplit,
-    )
-}
+_SPLITS = RandomSplit, StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit, GroupSplit, KFold, TimeSeriesSplit
+SPLITS: dict[str, type[Splitter]] = {split.type: split for split in _SPLITS}
 
 
 def split_from_dict(data: Mapping[str, Any] | None) -> Splitter | None:

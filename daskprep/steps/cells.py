@@ -1,4 +1,4 @@
-"""Conversion of single cells of any type to text or a number; `sources.cell_text` has the table of texts."""
+"""Conversion of single cells of any type to text or a number; `sources.cells` has the table of texts."""
 
 from __future__ import annotations
 

@@ -27,13 +27,8 @@ Columns: TypeAlias = Mapping[str, "np.ndarray | pa.Array"]
 REJECTS = "rejects.parquet"
 """The name of the file with the rejected rows, in the version folder."""
 
-REJECTS_SCHEMA = pa.schema(
-    [
-        pa.field("row_id", pa.int64(), nullable=False),
-        pa.field("column", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-    ]
-)
+_REJECT_TYPES = {"row_id": pa.int64(), "column": pa.string(), "reason": pa.string()}
+REJECTS_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _REJECT_TYPES.items()])
 
 CELL_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 """The type of a column of media: the bytes of a file, or its path, as in Hugging Face datasets."""
@@ -154,14 +149,9 @@ def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
         rows_bytes = footer.num_rows * 8 * len(schema)
         _check_expansion(max(rows_bytes, sum(group.total_byte_size for group in groups)), limit)
         # As a dictionary, a text that occurs in many rows takes no more memory than in the file.
-        dictionary_columns = sorted(
-            {
-                column.path_in_schema
-                for group in groups
-                for column in map(group.column, range(group.num_columns))
-                if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY"
-            }
-        )
+        columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+        text_columns = [one for one in columns if one.has_dictionary_page and one.physical_type == "BYTE_ARRAY"]
+        dictionary_columns = sorted({column.path_in_schema for column in text_columns})
         source.seek(0)
         with pq.ParquetFile(source, page_checksum_verification=True, read_dictionary=dictionary_columns) as file:
             if file.schema_arrow.names != schema.names:
