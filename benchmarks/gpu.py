@@ -1,10 +1,11 @@
 """How well a loader feeds a GPU: rows and bytes a second into its memory, and how long it waits while a model trains.
 
-    python benchmarks/gpu.py --images bench-data/images [--rows 2000000] [--only copy,load,expand,jpeg,idle]
+    python benchmarks/gpu.py --images bench-data/images [--rows 2000000] [--only copy,load,expand,augment,jpeg,idle]
 
 Prints a JSON line per figure. `busy` sums what events on the GPU measure around each step; what is left of the time,
-from the first batch on, is idle. With ``--device cpu`` the same code runs without a GPU, which tells that
-it works and nothing else.
+from the first batch on, is idle. `gather` is where windows are gathered: on the device from copies of blocks, or in
+memory as streams do it. With ``--device cpu`` the same code runs without a GPU, which tells that it works and nothing
+else.
 """
 
 from __future__ import annotations
@@ -26,11 +27,24 @@ import pyarrow.parquet as pq
 import torch
 
 import daskprep as dp
+from daskprep.loader import loader as loader_module
+from daskprep.loader.groups import DeviceTransfer
 
+GATHERS = ("memory", "device")
 BATCH, VECTOR, NUMBERS = 8_192, 48, 8
 PHOTO_BATCH, STEP_PHOTOS, SMALL_SIDE, SIDE = 256, 64, 64, 224
 WIDTHS = (512, 1_024, 1_536, 2_048, 3_072, 4_096, 6_144, 8_192)  # of the layers of models
 STEP_MS = 5.0
+
+
+class ChosenTransfer(DeviceTransfer):
+    """A transfer of loaders that gathers at the `place` set, also on the CPU."""
+
+    place = GATHERS[1]
+
+    def __init__(self, device: torch.device | None, *, gathers: bool = False) -> None:
+        super().__init__(device)
+        self.gathers = gathers and self.place == "device"
 
 
 def make_table(rows: int, folder: Path) -> tuple[Path, dp.Preprocessor, dp.Dataset]:
@@ -206,11 +220,14 @@ def show(**figures: Any) -> None:
 
 def load_part(train: Any, images: Path | None, count: int, folder: Path, device: torch.device, copied: float) -> None:
     """Measure epochs without a model: of the table, and of images from a cache."""
-    for expand, threads in ((False, None), (False, 8), (True, None)):
+    choices = [(False, None), (True, None), *((False, threads) for threads in (1, 2, 4, 8, 16))]
+    for (expand, threads), gather in itertools.product(choices, GATHERS):
+        ChosenTransfer.place = gather
         loader = train.loader(BATCH, device=device, expand=expand, threads=threads)
         rows, size = max([epoch_rate(loader, device) for _ in range(3)][1:])
         figures = {"rows_a_second": round(rows), "share_of_copy": round(size / copied, 3)}
-        show(part="load", source="table", expand=expand, threads=threads, **figures)
+        seconds = {name: loader.stats()[name] for name in ("waiting", "reading", "gathering")}
+        show(part="load", source="table", gather=gather, expand=expand, threads=threads, **figures, **seconds)
     if images is None:
         return
     photos = make_photos(images, count, SIDE, folder, mode="lazy_cached", expand_to="uint8")["train"]
@@ -219,6 +236,21 @@ def load_part(train: Any, images: Path | None, count: int, folder: Path, device:
         rows, size = max([epoch_rate(loader, device) for _ in range(4)][1:])
         figures = {"rows_a_second": round(rows), "share_of_copy": round(size / copied, 3)}
         show(part="load", source="media cache", threads=threads, **figures)
+
+
+def augment_part(images: Path, count: int, folder: Path, device: torch.device, copied: float) -> None:
+    """Measure epochs of images that are stored decoded: cropped, mirrored and normalized on the device."""
+    photos = make_photos(images, count, SMALL_SIDE, folder, mode="eager", pixel_statistics="channels")["train"]
+    crop = dp.RandomCrop(SMALL_SIDE - 8, SMALL_SIDE - 8)
+    for (name, steps), gather in itertools.product(
+        {"none": (), "all": (crop, dp.Mirror(), dp.Normalize())}.items(), GATHERS
+    ):
+        ChosenTransfer.place = gather
+        loader = photos.loader(PHOTO_BATCH, device=device, augment={"photo": steps} if steps else None)
+        rows = max([epoch_rate(loader, device)[0] for _ in range(4)][1:])
+        # Pixels are copied as bytes, and arrive as floats.
+        figures = {"images_a_second": round(rows), "share_of_copy": round(rows * 3 * SMALL_SIDE**2 / copied, 3)}
+        show(part="augment", steps=name, gather=gather, **figures)
 
 
 def jpeg_part(images: Path, count: int, folder: Path, device: torch.device) -> None:
@@ -245,9 +277,11 @@ def idle_part(prep: dp.Preprocessor, file: Path, train: Any, device: torch.devic
     """Measure how long the GPU waits for rows of the table."""
     inputs = sum(tensor[0].numel() for tensor in next(iter(train.loader(2)))[0].values())
     for size, model in models(inputs, BATCH, device):
-        loader = train.loader(BATCH, device=device)
-        idle_share(loader, model, device)  # the first epoch warms up
-        show(part="idle", model=size, source="loader", **idle_share(loader, model, device))
+        for gather in GATHERS:
+            ChosenTransfer.place = gather
+            loader = train.loader(BATCH, device=device)
+            idle_share(loader, model, device)  # the first epoch warms up
+            show(part="idle", model=size, source="loader", gather=gather, **idle_share(loader, model, device))
         stream = prep.stream(str(file), BATCH, device=device)
         show(part="idle", model=size, source="stream", **idle_share(stream, model, device))
 
@@ -275,11 +309,12 @@ def main() -> None:
     parser.add_argument("--images", type=Path, help="a folder of JPEG files; without it, no images are loaded")
     parser.add_argument("--photos", type=int, default=8_192, help="how many rows of images there are")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--only", default="copy,load,expand,jpeg,idle")
+    parser.add_argument("--only", default="copy,load,expand,augment,jpeg,idle")
     options = parser.parse_args()
     device, parts = torch.device(options.device), options.only.split(",")
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU: figures tell nothing"
     show(device=card, cuda_devices=torch.cuda.device_count(), torch=torch.__version__, cores=os.cpu_count())
+    loader_module.DeviceTransfer = ChosenTransfer  # type: ignore[misc]
     rate = copy_rate(device)
     if "copy" in parts:
         show(part="copy", gigabytes_a_second=round(rate / 1e9, 2), within_memory=round(memory_rate() / 1e9, 2))
@@ -289,6 +324,10 @@ def main() -> None:
         train = dataset["train"]
         if "load" in parts:
             load_part(train, images, count, folder, device, rate)
+        ChosenTransfer.place = "device"
+        if "augment" in parts and images is not None:
+            augment_part(images, count, folder, device, rate)
+            ChosenTransfer.place = "device"
         if "expand" in parts:
             on_device = max(epoch_rate(train.loader(BATCH, device=device), device) for _ in range(2))
             on_cpu = max(epoch_rate(train.loader(BATCH), device, move=True) for _ in range(2))

@@ -1,6 +1,6 @@
 """Processes beside threads: a write with `workers` of a number, "threads" and the default, in turn.
 
-    python benchmarks/processes.py --data data/5m --rows 1000 1000000 5000000 [--workers 2] [--rounds 3]
+    python benchmarks/processes.py --data data/5m --rows 1000 1000000 5000000 [--workers 2 4] [--rounds 3]
 
 Each write runs in a process of its own. Prints a JSON line for each number of rows: median seconds of each choice,
 what the default chose, and the ratios of rows per second to those of threads.
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rows", type=int, nargs="+", required=True)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, nargs="+", default=[2])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--once", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -39,7 +39,8 @@ def main() -> None:
         print(time_write(options.data, options.rows[0], json.loads(options.once)))
         return
     for rows in options.rows:
-        choices = {"threads": "threads", "processes": options.workers, "default": None}
+        numbers = {f"{count} processes": count for count in options.workers}
+        choices: dict[str, str | int | None] = {"threads": "threads", **numbers, "default": None}
         seconds: dict[str, list[float]] = {name: [] for name in choices}
         for _ in range(options.rounds):
             for name, workers in choices.items():
@@ -47,7 +48,7 @@ def main() -> None:
         medians = {name: round(median(times), 2) for name, times in seconds.items()}
         with tempfile.TemporaryDirectory() as folder:
             chosen = choose_workers(estimate_bytes(first_rows(options.data, rows, Path(folder))), CPU_COUNT)
-        ratios = {name: round(medians["threads"] / medians[name], 3) for name in ("processes", "default")}
+        ratios = {name: round(medians["threads"] / medians[name], 3) for name in (*numbers, "default")}
         print(json.dumps({"rows": rows, **medians, "default_processes": chosen, "against_threads": ratios}), flush=True)
 
 
