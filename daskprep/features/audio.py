@@ -230,7 +230,7 @@ class Audio(MediaFeature[LearnedAudio]):
         )
 
     def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:
-        """Return a decoder that fills missing audio with the fill value or padding, and broken audio with padding."""
+        """Return a decoder; missing audio is the fill value or padding, broken audio padding if on_error="fill"."""
         has_fixed_fill = self.missing_value_strategy == "fill_with_const" or self._padding is not None
         fill = learned.fill_value if has_fixed_fill else None
         return AudioDecoder(

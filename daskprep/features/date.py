@@ -271,11 +271,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
             return np.stack(days_and_seconds, axis=1).astype(np.int32)
         out = np.empty((len(micros), len(PARTS)), np.int32)
         for block in iterate_blocks(len(micros)):
-            seconds = micros[block] // MICROS_PER_SECOND
-            days = seconds // SECONDS_PER_DAY
-            parts = calendar_parts(days.astype(np.int32), (seconds - days * SECONDS_PER_DAY).astype(np.int32))
-            for column, part in zip(out[block].T, parts, strict=False):  # the last part, the weekend, is not in PARTS
-                column[:] = part
+            _write_parts(micros[block], out[block])
         return out
 
     def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
@@ -341,6 +337,16 @@ def iterate_blocks(rows: int) -> Iterator[slice]:
 
 
 # Calendar arithmetic: years start in March, so that a leap day is the last day of its year.
+
+
+def _write_parts(micros: np.ndarray, out: np.ndarray) -> None:
+    """Write the parts of dates in microseconds to the columns of `out`, in the order of `PARTS`."""
+    # Arrays are freed before the next block: within the loop of `encode`, parsing and encoding took 1.4 times as long.
+    seconds = micros // MICROS_PER_SECOND
+    days = seconds // SECONDS_PER_DAY
+    parts = calendar_parts(days.astype(np.int32), (seconds - days * SECONDS_PER_DAY).astype(np.int32))
+    for column, part in zip(out.T, parts, strict=False):  # the last part, the weekend, is not one of PARTS
+        column[:] = part
 
 
 def count_days(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarray:

@@ -356,7 +356,7 @@ class Image(MediaFeature[LearnedImage]):
         return None
 
     def decoder(self, learned: LearnedImage, base_dir: str | None = None) -> ImageDecoder:
-        """Return a decoder that fills missing images with the fill value, and broken ones with the mean color."""
+        """Return a decoder; missing images become the fill value, broken ones the mean color if on_error="fill"."""
         channels = learned.num_channels
         fill = learned.fill_value or 0
         mask = learned.class_map is not None

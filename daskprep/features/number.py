@@ -397,7 +397,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return None
 
     def learn_fill(self, summary: ColumnSummary[NumberSummary]) -> Any:
-        """Return the median, mode or mean of the present numbers; raise ColumnError for a mean without weights."""
+        """Return the median, mode or mean that fills missing cells; ColumnError for a mean if all weights are 0."""
         if self.missing_value_strategy == "fill_with_median":
             return summary.values.median()
         if self.missing_value_strategy == "fill_with_mode":
