@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import get_args
 
 import pytest
 
 import daskprep as dp
-from daskprep.cli import program
+from daskprep.cli import options, program
 from daskprep.cli.console import format_line
+from daskprep.sources.file_source import Format
 
 OPTIONS = {name for command in program.commands.values() for one in command.params for name in one.opts}
 
@@ -73,6 +75,10 @@ def test_a_parameter_that_is_an_option_is_called_by_its_name(name):
 
 
 @pytest.mark.filterwarnings("always")
+def test_the_formats_of_the_command_line_are_those_of_read_files():
+    assert list(get_args(Format)) == options._FORMATS
+
+
 def test_a_header_that_looks_like_a_row_is_shown_in_whole_cells(call, tmp_path):
     cells = [f"{number}.123456789012" for number in range(12)]
     rows = [cells, *([str(float(cell) + row) for cell in cells] for row in range(1, 40))]
