@@ -1,4 +1,8 @@
-"""Worker processes of this machine, started for one call. Imported only when they start: distributed takes a second."""
+"""Worker processes of this machine, started for one call. Imported only when they start: distributed takes a second.
+
+It uses ``distributed.deploy.subprocess``, which distributed calls experimental: its process of a worker, not its cluster.
+``tests/test_processes.py`` fails with a release that changes it.
+"""
 
 from __future__ import annotations
 

@@ -74,11 +74,11 @@ def test_a_parameter_that_is_an_option_is_called_by_its_name(name):
     assert re.match(f"use {SHARED[name]}[ ,]", format_line(f"use {name}={VALUES.get(name, '1')}, or another"))
 
 
-@pytest.mark.filterwarnings("always")
 def test_the_formats_of_the_command_line_are_those_of_read_files():
     assert list(get_args(Format)) == options._FORMATS
 
 
+@pytest.mark.filterwarnings("always")
 def test_a_header_that_looks_like_a_row_is_shown_in_whole_cells(call, tmp_path):
     cells = [f"{number}.123456789012" for number in range(12)]
     rows = [cells, *([str(float(cell) + row) for cell in cells] for row in range(1, 40))]
