@@ -52,6 +52,9 @@ trap 'rm -rf "$SCRATCH"' EXIT
 export PYTHONPATH=$PWD:$PWD/benchmarks PYTHONUNBUFFERED=1 TMPDIR=$SCRATCH
 if [ "${SITE:-1}" = 1 ]; then
     "$PYTHON" -m tarfile -e "$CARRIED/site.tar.xz" "$SCRATCH/site"
+    # Workers compare the versions of installed packages.
+    mkdir "$SCRATCH/site/daskprep-0.1.0.dist-info"
+    printf 'Metadata-Version: 2.1\nName: daskprep\nVersion: 0.1.0\n' > "$SCRATCH/site/daskprep-0.1.0.dist-info/METADATA"
     export PYTHONPATH=$PYTHONPATH:$SCRATCH/site
 fi
 PEERS=$(realpath "$CARRIED/peers")

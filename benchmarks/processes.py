@@ -55,7 +55,7 @@ def main() -> None:
 def run_once(data: Path, rows: int, workers: object) -> float:
     """Return the seconds of one write in a new process."""
     command = [sys.executable, __file__, "--data", str(data), "--rows", str(rows), "--once", json.dumps(workers)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def first_rows(data: Path, rows: int, folder: Path) -> list[str]:
