@@ -1,6 +1,6 @@
 """Worker processes of this machine, started for one call. Imported only when they start: distributed takes a second.
 
-It uses ``distributed.deploy.subprocess``, which distributed calls experimental: its process of a worker, not its cluster.
+It uses ``distributed.deploy.subprocess``, which distributed calls experimental: its worker process, not its cluster.
 ``tests/test_processes.py`` fails with a release that changes it.
 """
 
