@@ -172,8 +172,8 @@ class DeviceTransfer:
         device = self.device if self._is_cuda else None
         if device is not None and device.index is not None:
             return partial(torch.cuda.set_device, device)
-        is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        return partial(torch.cuda.set_device, torch.cuda.current_device()) if is_used else None
+        current = current_gpu()
+        return None if current is None else partial(torch.cuda.set_device, current)
 
     def move_windows(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
         """Yield each window with its tensors on the device, by group."""
@@ -280,6 +280,11 @@ def as_device(device: str | torch.device | None) -> torch.device | None:
         hint = did_you_mean(device, ("cuda", "mps", "cpu"))
         message = f"device={device!r} is not a torch device.{hint} Devices are: cuda, cuda:1, mps, cpu"
         raise ConfigError(message) from error
+
+
+def current_gpu() -> int | None:
+    """Return the number of the current GPU of this thread, or None if torch has not initialized CUDA."""
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
 
 
 def make_cuda_stream(device: torch.device | None) -> torch.cuda.Stream | None:

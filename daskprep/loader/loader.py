@@ -27,7 +27,7 @@ from daskprep.loader.batch_iterator import (
 )
 from daskprep.loader.batches import BatchBuilder, make_expanders, select_outputs
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, DeviceBlocks, max_prefetch_size
-from daskprep.loader.groups import Buffers, DeviceTransfer, Group, group_outputs, make_cuda_stream
+from daskprep.loader.groups import Buffers, DeviceTransfer, Group, current_gpu, group_outputs, make_cuda_stream
 from daskprep.loader.media import Medium
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
 from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition, check_options, check_packing_state
@@ -224,8 +224,9 @@ class Loader(BatchIterator):
 
     def _iterate_batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
         """Yield the batches with the numbers `batches` from a new pipeline, which is closed at the end."""
-        # The next epoch uses the same CUDA stream, for which torch keeps memory.
-        transfer = self._buffers.take(DeviceTransfer, (self.device,), lambda: DeviceTransfer(self.device, gathers=True))
+        # The next epoch uses the same CUDA stream, for which torch keeps memory, unless another GPU is current.
+        gpu = (self.device, current_gpu())
+        transfer = self._buffers.take(DeviceTransfer, gpu, lambda: DeviceTransfer(self.device, gathers=True))
         pipeline = self._make_pipeline(self._make_groups(), schedule, batches, transfer)
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())
@@ -234,7 +235,7 @@ class Loader(BatchIterator):
             yield from self._iterate_pipeline(pipeline, builder, schedule)
         finally:
             pipeline.close()
-            self._buffers.put_back((self.device,), transfer)
+            self._buffers.put_back(gpu, transfer)
 
     @property
     def _outputs(self) -> list[Output]:

@@ -264,10 +264,16 @@ def test_epochs_share_a_stream_and_leave_no_work(train):
     before = len(LateDevice.instances)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader, "DeviceTransfer", LateDevice)
+        gpu = 0
+        patch.setattr(loader, "current_gpu", lambda: gpu)
         made = train.loader(48, columns=["plain", "many"])
         for _ in range(3):
             assert len([batch["many"].sum() for batch in made]) == len(made)
         iterator = iter(made)
         next(iterator)
         iterator.close()
+        assert len(LateDevice.instances) == before + 1
+        gpu = 1
+        next(iter(made))
+        assert len(LateDevice.instances) == before + 2
     assert not any(device._stream.pending() for device in LateDevice.instances[before:])
