@@ -79,7 +79,10 @@ def _version_numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall("[0-9]+", version.partition("+")[0] + ".0.0")[:3]]
 
 
-_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp", "abfs": "adlfs"}
+_PACKAGES = {
+    **_PROTOCOL_PACKAGES, **dict.fromkeys(("http", "https"), "aiohttp"),
+    **dict.fromkeys(("abfs", "abfss", "az", "adl"), "adlfs"),
+}  # fmt: skip
 
 PROTOCOLS = frozenset(
     {"file", "local", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory", "hf"}

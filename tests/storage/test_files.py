@@ -411,10 +411,11 @@ def test_what_is_no_path_is_an_error() -> None:
         Folder.open("memroy://x")
 
 
-def test_package_that_is_not_installed_is_named() -> None:
-    missing = mock.patch("daskprep.storage.security.url_to_fs", side_effect=ImportError("Install s3fs"))
-    with missing, pytest.raises(ConfigError, match="s3://bucket/x.*pip install s3fs"):
-        Folder.open("s3://me:secret@bucket/x")
+@pytest.mark.parametrize(("protocol", "package"), [("s3", "s3fs"), ("s3a", "s3fs"), ("abfss", "adlfs")])
+def test_package_that_is_not_installed_is_named(protocol: str, package: str) -> None:
+    missing = mock.patch("daskprep.storage.security.url_to_fs", side_effect=ImportError(f"Install {package}"))
+    with missing, pytest.raises(ConfigError, match=f"{protocol}://bucket/x.*pip install {package}"):
+        Folder.open(f"{protocol}://me:secret@bucket/x")
 
 
 def test_credentials_are_never_shown() -> None:
