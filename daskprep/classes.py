@@ -206,7 +206,10 @@ class ClassShare:
         return rows, np.repeat(np.arange(counts.size), counts), self._permute_ranks(ranks, counts, keys)
 
     def _permute_ranks(self, ranks: Integers, counts: Integers, keys: Uint64Array) -> Integers:
-        """Return the permuted ranks of rows sorted by class, with `counts` rows and a key per class."""
+        """Map the rank of each row in its class to a position in the class, by a permutation with a key per class.
+
+        `ranks` are sorted by class; `counts` are the numbers of ranks of each class, and `keys` its key.
+        """
         if ranks.size < _MIN_ROWS_PER_CALL * counts.size:
             return permute(ranks, np.repeat(self.totals, counts), np.repeat(keys, counts))
         ends = np.cumsum(counts)

@@ -206,7 +206,7 @@ def split_at(column: pa.Array, separator: str) -> Spans:
 
 
 def _split(column: pa.Array, classify: Callable[[Bytes, Bytes, Mask], Mask]) -> Spans:
-    """Cut rows into spans, block by block, by the classes of their bytes.
+    """Cut rows into spans, block by block; return the first span of each row, and the start and bytes of all spans.
 
     ``classify(raw, out, continues)`` copies the bytes `raw` to `out`, and overwrites separators by NUL in `out`. In
     `continues`, it marks the bytes that continue the span of the previous byte. It returns a mask of the bytes that

@@ -133,7 +133,10 @@ def _rewrite_types(config: Section) -> None:
 
 
 def _move_defaults(config: Section) -> None:
-    """Move the parameters of types from `preprocessing` to `defaults`, in place; a preset adds normalization "iq"."""
+    """Move ``preprocessing[type]`` to ``defaults[type]["preprocessing"]``, in place.
+
+    The preset "tabular_realmlp" sets the normalization "iq" for numbers without one.
+    """
     preprocessing = _subsection(config, "preprocessing")
     for key, kind in {**dict.fromkeys(FEATURES), "numerical": "number"}.items():
         if isinstance(preprocessing.get(key), dict):

@@ -308,7 +308,10 @@ def read_state(path: str) -> dict[str, Any]:
 
 
 def _open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folder, str]:
-    """Return the folder of a path or URL, and the file name in it; raise ConfigError for a path without a name."""
+    """Return the folder of a path or URL, and the file name in it; raise ConfigError for a path without a name.
+
+    With `follow_links`, files that are read from the folder may be links.
+    """
     scheme, mark, inner = path.rpartition("://")
     parent, slash, name = inner.rpartition("/")
     if not name:

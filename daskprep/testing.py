@@ -136,7 +136,10 @@ class _Trial:
 
 
 def _make_table(feature: Feature, column: Any) -> pa.Table:
-    """Return a table with the cells in each column that the feature reads; raise ConfigError for unreadable cells."""
+    """Return a table with the cells in each column that the feature reads.
+
+    Raise ConfigError for no cells, and for a cell that the feature parses as missing.
+    """
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)

@@ -89,7 +89,10 @@ def is_identifier_text(name: str, facts: ColumnFacts) -> bool:
 
 
 def _look_random(facts: ColumnFacts) -> bool:
-    """Return whether texts are codes from a limited range that repeat about as often as random draws would."""
+    """Return whether texts are codes of a limited range that repeat at least half as often as random draws from it.
+
+    True also if there are too few of them for repeats.
+    """
     texts = facts.distinct.texts
     digits, letters = (pc.count_substring_regex(texts, kind).to_numpy() for kind in (r"\d", r"\p{L}"))
     short = 10.0**digits * 26.0**letters <= _MAX_CODES

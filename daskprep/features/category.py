@@ -340,7 +340,11 @@ def check_one_hot(values: int) -> None:
 
 @memoize
 def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
-    """Return the "ids" of the values in their order, and the "positions" of all ids in it, -1 for ``<UNK>``."""
+    """Return the "ids" of the values in order, and the "positions" of all ids in that order, -1 for ``<UNK>``.
+
+    The order is the parameter `order`, or else the order that the type of the data declares, or else the sorted values;
+    hash buckets follow.
+    """
     first = int(learned.has_unknown)
     values = learned.vocabulary.tokens.slice(first)
     if feature.order is not None:

@@ -26,7 +26,7 @@ _PROBES = 64  # cells that are cast to find out whether a column is text of plai
 def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.Array:
     """Return a column as one array with 32-bit offsets, and with `plain` mixed Python types as text.
 
-    Raise ColumnError if it has more than 2 GB.
+    Lists and binary of fixed size get a variable size. Raise ColumnError if it has more than 2 GB.
     """
     column = unwrap_mixed_column(narrow_column(column)) if plain else narrow_column(column)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

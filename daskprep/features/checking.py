@@ -85,7 +85,10 @@ def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray
 
 
 def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
-    """Return each output for 0 rows, and "_missing" with an indicator; raise ColumnError for limits of other shapes."""
+    """Return an array of 0 rows for each output, also for the missing indicator if the feature has one.
+
+    Raise ColumnError if ``feature.limits`` names another output, or has a shape that does not fit a row.
+    """
     arrays = empty_arrays(feature, learned)
     for output, bounds in feature.limits(learned).items():
         shape = np.broadcast(*Limits(*bounds)[:2]).shape

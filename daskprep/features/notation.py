@@ -65,7 +65,11 @@ class NotationGuess(NamedTuple):
 
 
 def parse_or_keep_text(column: pa.Array) -> pa.Array:
-    """Return cells as doubles, or as structs of `make_parsed_cells` if some depend on the notation of the column."""
+    """Return cells as doubles; as structs if the notation of the column decides some, such as "1.234" and "1,5".
+
+    The structs have the number, whether it is ambiguous, and the text of cells that are no plain numbers but may be
+    numbers in another notation. Other text becomes null.
+    """
     if pa.types.is_dictionary(column.type):
         return parse_or_keep_text(column.dictionary).take(column.indices)
     if not is_text(column.type):

@@ -259,7 +259,11 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         return LearnedTargetEncoding(vocabulary=vocabulary, classes=classes, encodings=table)
 
     def _encodings(self, part: SumTable, overall: SumTable, classes: tuple[str, ...]) -> np.ndarray:
-        """Return the encodings of a part's values by all training rows, then by the rows outside each fold."""
+        """Return smoothed target means of a part's values, of shape (1 + folds, values, columns).
+
+        Row 0 is of all training rows, row 1 + f of the rows outside fold f. Columns: one for a number, one for two
+        classes (the second), otherwise one per class.
+        """
         if self.target_type == "class":
             names = [_CLASS + name for name in (classes[1:] if len(classes) == 2 else classes)] or ["sum"]
             columns = [self._smooth_means(part, overall, name, name, 0, 0) for name in names]

@@ -106,7 +106,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return LearnedVector(vector_size=summary.max or self.vector_size or 1)
 
     def learn_column(self, summary: ColumnSummary[Lengths]) -> LearnedVector:
-        """Learn also the numbers of the fill value, repeated to the size of a vector if it is one number."""
+        """Return the learned size of vectors, and the fill value as that many numbers: one number is repeated."""
         learned = super().learn_column(summary)
         if learned.fill_value is None:
             return learned

@@ -401,7 +401,10 @@ def _media_feature(split: Split, name: str) -> MediaFeature:
 
 
 def _is_remote(split: Split, name: str) -> bool:
-    """Return whether the first block of an output of media refers to files in a remote store; False if packed."""
+    """Return whether a path in the first block of an output of media, or their base folder, is a URL.
+
+    False for packed media, and for a block without paths.
+    """
     if _media_feature(split, name).pack:
         return False
     blocks = split.media(name)

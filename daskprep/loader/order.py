@@ -236,9 +236,10 @@ class Schedule:
         return list(block_positions)
 
     def _select_touched(self, lane: int, batches: range, candidates: range) -> list[int]:
-        """Return the block positions among `candidates` with rows of the lane, the index of a lane, in `batches`.
+        """Return the block positions among `candidates` with rows of a lane in `batches`.
 
-        For lanes that skip rows between batches, so that blocks between them may have no rows.
+        A lane, specified by its index, has the rows of one stream in the batches of this rank. This is for lanes that
+        skip rows between batches, so that blocks between them may have no rows.
         """
         firsts, stops, _ = (bounds[0] for bounds in self._lane_bounds(batches, slice(lane, lane + 1)))
         nonempty = stops > firsts

@@ -294,9 +294,10 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
 
 
 def _encode_image(value: Any) -> _CellContent:
-    """Return a PIL image or 3-dimensional array as PNG, arrays that could be audio as .npy; MediaError for other types.
+    """Return a PIL image or 3-dimensional array as PNG; MediaError for other types.
 
-    An unchanged PIL image of a local file becomes its path. Tensors are channels first.
+    Arrays of 1 or 2 dimensions, which could also be audio, are returned as .npy. An unchanged PIL image of a local file
+    becomes its path. Tensors of 3 dimensions are channels first.
     """
     if isinstance(value, np.ndarray) or is_tensor(value):
         array = _to_array(value)

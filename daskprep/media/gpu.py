@@ -89,7 +89,11 @@ def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
 
 
 def fit(image: torch.Tensor, orientation: int, target: Target) -> torch.Tensor:
-    """Return an image (colors, height, width) as floats in the target shape: upright, resized, with opaque alpha."""
+    """Return an image (colors, height, width) as floats from 0 to 255 in the target shape, upright by its orientation.
+
+    With ``target.crop``, the middle pixels are kept and the edge is repeated where there are too few; otherwise the
+    image is resized bilinearly. An alpha channel of 255 is appended if the target has one more channel.
+    """
     import torch  # noqa: PLC0415 as above
 
     if orientation >= 5:

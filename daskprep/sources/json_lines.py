@@ -142,7 +142,10 @@ class JsonFragment(FileFragment):
         return table.num_rows, {name: (_array_type(table[name]), False) for name in table.column_names}
 
     def _cast_parsed_rows(self, table: pa.Table, columns: list[str]) -> pa.Table | None:
-        """Return columns of the kept rows, cast to the schema; None if the cast could change values."""
+        """Return columns of `table` cast to the schema: absent columns are null, and integers may become floats.
+
+        None if a column has mixed types, or another type than in the schema.
+        """
         arrays = []
         for name in columns:
             kind = self.schema.field(name).type

@@ -331,8 +331,9 @@ def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
 def chunk_spans(tail: Buffer, nbytes: int, checksum: int) -> list[Span]:
     """Return the spans of the chunks of a shard, each with the checksum that the chunk ends with.
 
-    `tail` are the last `tail_bytes` bytes of the shard; `nbytes` and `checksum` are its size and checksum in the
-    manifest. CorruptDatasetError if the checksums differ, or unless the chunks fill the shard before its tail in order.
+    `tail` are the last `tail_bytes` bytes of the shard: the checksums of all chunks, the index, and its checksum.
+    `nbytes` and `checksum`, from the manifest, are the size of the shard and the checksum of the tail before its end.
+    CorruptDatasetError if checksums differ, or unless the chunks fill the shard before its tail in order.
     """
     view = byte_view(tail)
     sealed, seal = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")

@@ -203,7 +203,10 @@ class LocalFiles:
             _sync(path)
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
-        """Return the bytes from `start` to `stop` (None: the end), fewer if the file is shorter."""
+        """Return the bytes from `start` to `stop` (None: the end), fewer if the file is shorter.
+
+        Raise CorruptDatasetError for links (unless they are followed), pipes and devices.
+        """
         with self._open_for_reading(path) as descriptor:
             remaining = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
             chunks = []

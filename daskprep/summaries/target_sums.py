@@ -122,7 +122,10 @@ class TargetSums(Summary):
 
 
 def split_into_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...], np.ndarray]:
-    """Split finite numbers into digits: return the index of each number's position, all positions, and the digits."""
+    """Round finite numbers to 24 bits and return them as integers (digits) times 16**position, so that sums are exact.
+
+    Return the index of each number's position, all positions from the lowest to the highest, and the digits.
+    """
     mantissas, exponents = np.frexp(finite_doubles(target))
     exponents -= _MANTISSA_BITS
     digits = np.ldexp(np.rint(np.ldexp(mantissas, _MANTISSA_BITS)), exponents & (_POSITION_BITS - 1))
