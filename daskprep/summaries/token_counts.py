@@ -298,7 +298,7 @@ class TokenCounts(Summary):
         return replace(self, chunks=((tokens, counts),), compacted_entries=len(counts))
 
     def limit_memory(self, folder: str | None) -> TokenCounts:
-        """Return equal counts; beyond two million tokens or 64 MB, all tokens in memory are written to a file in `folder`.
+        """Return equal counts; beyond two million tokens or 64 MB, all tokens in memory move to a file in `folder`.
 
         `rank` and `frequencies` read the files, in any process with access to the folder. The caller removes them.
         """

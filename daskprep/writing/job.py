@@ -493,7 +493,7 @@ class FoldedJob(WriteJob):
     def _commit(
         self, jobs: Sequence[WriteJob], entries: Mapping[str, FileEntry], learned: Mapping[str, Learned]
     ) -> None:
-        """Remove what the write of each fold left behind, and commit a manifest with `entries` and the files of all folds."""
+        """Remove the remains of each fold's write, and commit a manifest with `entries` and the files of all folds."""
         files = dict(entries)
         for number, job in enumerate(jobs):
             data = job.root.read(MANIFEST)
