@@ -21,7 +21,7 @@ from distributed import Client
 
 import daskprep as dp
 from daskprep import partitions
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, WorkerError
 from daskprep.partitions import schedulers
 from tests.test_notebooks import RUNNER, notebook_of, said_of
 
@@ -48,7 +48,9 @@ def started(monkeypatch) -> list[int]:
     """Count processes in place of starting them, on a machine of 16 cores."""
     counts: list[int] = []
     monkeypatch.setattr(schedulers, "CPU_COUNT", 16)
-    monkeypatch.setattr("daskprep.partitions.processes.LocalWorkers", lambda count: counts.append(count) or _Nothing())
+    monkeypatch.setattr(
+        "daskprep.partitions.processes.LocalWorkers", lambda count, **_: counts.append(count) or _Nothing()
+    )
     return counts
 
 
@@ -139,6 +141,28 @@ def test_a_client_is_used_by_the_thread_that_set_it_alone():
             assert partitions.is_distributed()
         assert not partitions.is_distributed()
     assert seen == [False]
+
+
+def test_without_processes_a_default_uses_threads_and_a_number_is_an_error(source, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("asyncio.create_subprocess_exec", refuse)
+    with pytest.raises(WorkerError, match=r'2 processes could not be started.*no more processes.*workers="threads"'):
+        preprocessor().fit(source, workers=2)
+    monkeypatch.setattr(schedulers, "CPU_COUNT", 4)
+    monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
+    with pytest.warns(UserWarning, match="so threads are used"):
+        preprocessor().fit(source)
+
+
+def test_processes_of_a_block_are_used_by_the_calls_in_it(source):
+    with (
+        Client(n_workers=1, threads_per_worker=1, processes=False, set_as_default=False) as client,
+        partitions.use_client(client),
+        partitions.use_client(None),
+    ):
+        assert partitions.is_distributed()
 
 
 @pytest.mark.slow

@@ -16,6 +16,8 @@ from contextlib import ExitStack, suppress
 from distributed import Client, Scheduler, SpecCluster
 from distributed.deploy.subprocess import SubprocessWorker
 
+from daskprep.errors import WorkerError, warn
+
 _START_TIMEOUT, _STOP_TIMEOUT = 60.0, 5.0
 _LOCAL = {"host": "127.0.0.1", "dashboard": False}
 # `memory=` limits memory by the size of partitions. Without a limit, workers do not pause, spill or restart.
@@ -52,29 +54,38 @@ class _CommandWorker(SubprocessWorker):
 class LocalWorkers:
     """A context manager that yields a Client of `count` new processes of this machine, with one thread each.
 
-    A class, since a generator that is still open when Python exits would stop the processes too late.
+    If they cannot be started, it raises WorkerError if they are `required`, else it warns and yields None. A class, as
+    a generator that is still open when Python exits would stop the processes too late.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, required: bool) -> None:
         self._count = count
+        self._required = required
         self._cleanup = ExitStack()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Client | None:
         """Start the processes, wait up to a minute for them, and return their Client; their log messages are hidden."""
-        # Messages about the end of a cluster are of no use: errors of tasks are raised.
-        for handler in logging.getLogger("distributed").handlers:
-            handler.addFilter(self)
-            self._cleanup.callback(handler.removeFilter, self)
-        worker = {"cls": _CommandWorker, "options": {"worker_kwargs": _WORKER_OPTIONS}}
-        scheduler = {"cls": Scheduler, "options": {**_LOCAL, "port": 0, "dashboard_address": ":0"}}
-        with ExitStack() as starting:
-            cluster = starting.enter_context(
-                SpecCluster(dict.fromkeys(range(self._count), worker), scheduler=scheduler, silence_logs=False)
-            )
-            client: Client = starting.enter_context(Client(cluster, set_as_default=False))
-            client.wait_for_workers(self._count, timeout=_START_TIMEOUT)
-            self._cleanup.push(starting.pop_all())
-        return client
+        try:
+            with ExitStack() as starting:
+                # Messages about the end of a cluster are of no use: errors of tasks are raised.
+                for handler in logging.getLogger("distributed").handlers:
+                    handler.addFilter(self)
+                    starting.callback(handler.removeFilter, self)
+                worker = {"cls": _CommandWorker, "options": {"worker_kwargs": _WORKER_OPTIONS}}
+                scheduler = {"cls": Scheduler, "options": {**_LOCAL, "port": 0, "dashboard_address": ":0"}}
+                cluster = SpecCluster(
+                    dict.fromkeys(range(self._count), worker), scheduler=scheduler, silence_logs=False
+                )
+                client: Client = starting.enter_context(Client(starting.enter_context(cluster), set_as_default=False))
+                client.wait_for_workers(self._count, timeout=_START_TIMEOUT)
+                self._cleanup = starting.pop_all()
+                return client
+        except (OSError, RuntimeError, TimeoutError) as error:
+            problem = f"{self._count} processes could not be started on this machine ({error})"
+            if self._required:
+                raise WorkerError(f'{problem}: use workers="threads", or a Client') from error
+            warn(f'{problem}, so threads are used; workers="threads" does that without this warning')
+            return None
 
     def __exit__(self, *error: object) -> None:
         self._cleanup.close()

@@ -69,8 +69,8 @@ def active_client() -> Any:
 
 @contextmanager
 def use_client(client: Any) -> Iterator[None]:
-    """Run the block with the workers of `client`, in this thread alone; None: with the configured scheduler."""
-    token = _client_in_use.set(client)
+    """Run the block with the workers of `client`, in this thread alone; None changes nothing."""
+    token = _client_in_use.set(client or _client_in_use.get())
     try:
         yield
     finally:
@@ -82,7 +82,7 @@ def on_workers(workers: Workers, frame: Any, max_workers: int | None = None, **o
     """Run the block, in this thread alone, on processes of this machine if they are worth it; see `local_workers`."""
     with (
         local_workers(workers, frame, max_workers, **options) as client,
-        use_client(client or _client_in_use.get()),
+        use_client(client),
         show_processes(0 if client is None else len(client.nthreads())),
     ):
         yield
@@ -108,7 +108,7 @@ def local_workers(
         return nullcontext()
     from daskprep.partitions.processes import LocalWorkers  # noqa: PLC0415 distributed takes long to import
 
-    return LocalWorkers(count)
+    return LocalWorkers(count, required=workers is not None)
 
 
 def _has_scheduler() -> bool:
