@@ -44,7 +44,7 @@ class ChosenTransfer(DeviceTransfer):
 
     def __init__(self, device: torch.device | None, *, gathers: bool = False) -> None:
         super().__init__(device)
-        self.gathers = gathers and self.place == "device"
+        self.gathers = self.place == "device"
 
 
 def make_table(rows: int, folder: Path) -> tuple[Path, dp.Preprocessor, dp.Dataset]:

@@ -164,6 +164,11 @@ class DeviceTransfer:
         return _allocate_pinned if self._is_cuda else Group.empty
 
     @property
+    def make_block_array(self) -> Callable[[Group, int], np.ndarray]:
+        """The same function for blocks, which are in pinned memory only if windows are gathered on a GPU."""
+        return self.make_array if self.gathers else Group.empty
+
+    @property
     def begin_thread(self) -> Callable[[], None] | None:
         """Function that each thread calls first, or None: it selects the GPU, since threads may decode on one.
 
