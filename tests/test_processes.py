@@ -23,6 +23,7 @@ import daskprep as dp
 from daskprep import partitions
 from daskprep.errors import ConfigError, WorkerError
 from daskprep.partitions import schedulers
+from daskprep.sources import estimate_bytes
 from tests.test_notebooks import RUNNER, notebook_of, said_of
 
 GB = 10**9
@@ -108,6 +109,13 @@ def test_a_large_source_gets_all_cores_or_as_many_as_fit_in_memory(source, monke
     preprocessor().fit(source)
     preprocessor().fit_write(source, tmp_path / "a.dp", memory="4GB")
     assert started == [16, 8]
+
+
+def test_a_choice_lists_files_and_opens_none(tmp_path, path, monkeypatch):
+    (tmp_path / "rows.jsonl").write_text('{"x": 1.0}\n' * 100)
+    monkeypatch.setattr("daskprep.sources.opening.read_files", None)
+    assert estimate_bytes(tmp_path / "rows.jsonl") == int(2.3 * 1_100)
+    assert estimate_bytes({"train": str(path), "test": [tmp_path / "rows.jsonl"]}) > path.stat().st_size
 
 
 def test_rows_in_memory_start_no_processes(path, started):

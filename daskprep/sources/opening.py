@@ -24,7 +24,7 @@ from daskprep.sources.base import (
     repeat_text,
 )
 from daskprep.sources.datasets import HuggingFaceSource, is_dataset, open_arrow_dataset, open_stream
-from daskprep.sources.file_source import PARTITION_BYTES, read_files
+from daskprep.sources.file_source import PARTITION_BYTES, estimate_file_bytes, read_files
 from daskprep.sources.frames import (
     DaskSource,
     PandasSource,
@@ -371,14 +371,14 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
 def estimate_bytes(frame: Any, **options: Any) -> int | None:
     """Return the bytes of all partitions of files in memory, 0 for frames of pandas; None: not known before reading.
 
-    Paths are opened with `options`, the parameters of `as_source`.
+    Paths are listed, not opened: to open JSON reads all rows. `options` are the parameters of `as_source`.
     """
     if frames := get_splits(frame):
         sizes = [estimate_bytes(one, **options) for one in frames.values()]
         return None if None in sizes else sum(filter(None, sizes))
     paths = frame if isinstance(frame, list | tuple | set) else [frame]
     if all(isinstance(item, str | os.PathLike) for item in paths):
-        frame = as_source(frame, **options)
+        return estimate_file_bytes(frame, options.get("storage_options"), options.get("format"))
     if isinstance(frame, pd.DataFrame) or (isinstance(frame, Source) and frame.in_memory):
         return 0
     if not isinstance(frame, Source) or frame.is_dask:
