@@ -164,6 +164,21 @@ def test_without_processes_a_default_uses_threads_and_a_number_is_an_error(sourc
         preprocessor().fit(source)
 
 
+def test_a_function_that_cannot_be_sent_is_an_error_with_the_remedy(source):
+    lock = threading.Lock()
+
+    def wait(rows: pd.DataFrame) -> pd.DataFrame:
+        with lock:
+            return rows
+
+    with (
+        Client(n_workers=1, threads_per_worker=1, processes=False, set_as_default=False) as client,
+        partitions.use_client(client),
+        pytest.raises(WorkerError, match=r'cannot be sent to other processes \(.*lock.*workers="threads"'),
+    ):
+        preprocessor().fit(dp.prepared(source, wait))
+
+
 def test_processes_of_a_block_are_used_by_the_calls_in_it(source):
     with (
         Client(n_workers=1, threads_per_worker=1, processes=False, set_as_default=False) as client,

@@ -38,7 +38,14 @@ from daskprep.partitions.graphs import (
     run_on_fragment,
     unique_name,
 )
-from daskprep.partitions.schedulers import Advance, compute, is_distributed, run_on_threads, worker_threads
+from daskprep.partitions.schedulers import (
+    Advance,
+    compute,
+    explain_worker_errors,
+    is_distributed,
+    run_on_threads,
+    worker_threads,
+)
 from daskprep.storage.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -406,5 +413,8 @@ def _dump(items: Any) -> bytes:
     try:
         data = pickle.dumps(items, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
+        data = b"__main__"
+    if b"__main__" not in data:
+        return data
+    with explain_worker_errors():
         return bytes(cloudpickle.dumps(items))
-    return data if b"__main__" not in data else bytes(cloudpickle.dumps(items))

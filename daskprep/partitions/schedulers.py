@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import multiprocessing.pool
+import pickle
 import re
 import socket
 import sys
@@ -38,6 +39,7 @@ from daskprep.sources import estimate_bytes
 _TIMEOUT_SECONDS = 120.0
 _REMOVAL_ATTEMPTS, _REMOVAL_PAUSE_SECONDS = 20, 0.25
 _IMPORT_ERRORS = re.compile(r"\b(ModuleNotFoundError|ImportError|AttributeError)\b")
+_PICKLE_ERRORS = re.compile(r"[Pp]ickle|[Ss]erialize")
 _SAME_VERSIONS_HINT = (
     "workers need the packages of this process, in the same versions; install them there and start it again"
 )
@@ -209,6 +211,11 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
             "use smaller partitions (partition_bytes of read_files, memory of fit_write). Finished work is kept: run "
             "the write again to resume"
         )
+    elif isinstance(error, TypeError | pickle.PicklingError) and _PICKLE_ERRORS.search(str(error)):
+        explanation = WorkerError(
+            f"a function, feature or source cannot be sent to other processes ({error}): open locks, connections and "
+            'files where they are used, or run with workers="threads"'
+        )
     elif isinstance(error, ImportError) or (_IMPORT_ERRORS.search(str(error)) and address):
         explanation = WorkerError(f"{worker} cannot import the code of a task ({error}): {_SAME_VERSIONS_HINT}")
     else:
@@ -218,7 +225,8 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
 
 
 @contextmanager
-def _explain_worker_errors() -> Iterator[None]:
+def explain_worker_errors() -> Iterator[None]:
+    """Raise a WorkerError with an explanation for errors of workers, and of objects that cannot be sent to them."""
     """Raise errors of workers, such as failed imports, as a WorkerError; other errors unchanged."""
     try:
         yield
@@ -294,7 +302,7 @@ def compute(
             advance(result)
 
     if (client := _client(get)) is not None:
-        with _explain_worker_errors():
+        with explain_worker_errors():
             return _gather_as_completed(client, layer, keys, advance_once)
     with Callback(posttask=lambda key, result, *_: advance_once(key, result)):
         results = _compute(get, layer, keys)
@@ -308,7 +316,7 @@ def compute(
 def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
     """Return the results of `keys`, computed by a scheduler; WorkerError for errors of workers."""
     if (client := _client(get)) is not None:
-        with _explain_worker_errors():
+        with explain_worker_errors():
             return _gather_as_completed(client, layer, keys)
     if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
         return list(get(layer, list(keys)))
