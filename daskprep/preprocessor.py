@@ -155,7 +155,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         if self._is_auto:
             frame = as_source(frame, scratch=self.scratch)
         options = Options(workers=workers, progress=progress, scratch=self._scratch)
-        with on_workers(frame, workers, **options.source_options):
+        with on_workers(frame, workers, sent=self, **options.source_options):
             features, _ = self._resolve_features(frame, split, options)
             source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
             source = take_sample(source, self.sample, self.sample_seed)
@@ -321,7 +321,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         """
         settings = Options(**options, scratch=self._scratch)
         Folder.open(path, settings.storage_options)  # raises an error if `frame` and `path` are swapped
-        with on_workers(frame, settings.workers, settings.memory, **settings.source_options):
+        with on_workers(frame, settings.workers, settings.memory, self, **settings.source_options):
             features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
             return self._write(features, frame, path, settings)
 
@@ -341,7 +341,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         check_is_fitted(self)
         self._check_one_fold("write")
         settings = Options(**options, scratch=self._scratch)
-        with on_workers(frame, settings.workers, settings.memory, **settings.source_options):
+        with on_workers(frame, settings.workers, settings.memory, self, **settings.source_options):
             return self._write(None, frame, path, settings)
 
     def stream(

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import dask
 import nbformat
@@ -125,6 +126,20 @@ def test_rows_in_memory_start_no_processes(path, started):
     assert started == []
 
 
+def test_a_function_that_cannot_be_sent_stays_on_threads(source, monkeypatch, started):
+    monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
+    lock = threading.Lock()
+
+    def wait(rows: pd.DataFrame) -> pd.DataFrame:
+        with lock:
+            return rows
+
+    preprocessor().fit(dp.prepared(source, wait))
+    assert started == []
+    preprocessor().fit(dp.prepared(source, pd.DataFrame.copy))
+    assert started == [16]
+
+
 def test_a_chosen_scheduler_is_used(source, started):
     with dask.config.set(scheduler="synchronous"):
         preprocessor().fit(source, workers=4)
@@ -230,6 +245,27 @@ def test_a_process_that_is_killed_changes_nothing(source, tmp_path):
     assert len(list(tmp_path.glob("killed-*"))) == 2
     preprocessor().fit_write(dp.prepared(source, kill_once), tmp_path / "threads.dp", workers="threads")
     assert bytes_of(tmp_path / "killed.dp") == bytes_of(tmp_path / "threads.dp")
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_process_that_is_killed_in_each_pass_changes_nothing(source, tmp_path, monkeypatch):
+    compute, killed = schedulers._gather_as_completed, []
+
+    def kill_and_compute(*arguments: Any) -> list[Any]:
+        """Kill a worker that the scheduler still counts on, whenever the tasks of a pass are sent."""
+        supervisors = [process for process in psutil.Process().children() if "spec" in process.cmdline()]
+        workers = [worker for process in supervisors for worker in process.children() if worker.pid not in killed]
+        workers[0].kill()
+        killed.append(workers[0].pid)
+        return compute(*arguments)
+
+    expected = preprocessor().fit_write(source, tmp_path / "threads.dp", workers="threads")
+    monkeypatch.setattr(schedulers, "_gather_as_completed", kill_and_compute)
+    written = preprocessor().fit_write(source, tmp_path / "killed.dp", workers=2)
+    assert bytes_of(tmp_path / "killed.dp") == bytes_of(tmp_path / "threads.dp")
+    assert written.manifest.files.keys() == expected.manifest.files.keys()
+    assert len(killed) > 2
 
 
 @pytest.mark.slow

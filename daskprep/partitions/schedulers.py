@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import ContextVar
 from typing import Any, Literal
 
+import cloudpickle
 import dask
 import dask.multiprocessing
 import dask.threaded
@@ -80,10 +81,12 @@ def use_client(client: Any) -> Iterator[None]:
 
 
 @contextmanager
-def on_workers(workers: Workers, frame: Any, max_workers: int | None = None, **options: Any) -> Iterator[None]:
+def on_workers(
+    workers: Workers, frame: Any, max_workers: int | None = None, sent: object = None, **options: Any
+) -> Iterator[None]:
     """Run the block, in this thread alone, on processes of this machine if they are worth it; see `local_workers`."""
     with (
-        local_workers(workers, frame, max_workers, **options) as client,
+        local_workers(workers, frame, max_workers, sent, **options) as client,
         use_client(client),
         show_processes(0 if client is None else len(client.nthreads())),
     ):
@@ -91,13 +94,14 @@ def on_workers(workers: Workers, frame: Any, max_workers: int | None = None, **o
 
 
 def local_workers(
-    workers: Workers, frame: Any, max_workers: int | None = None, **options: Any
+    workers: Workers, frame: Any, max_workers: int | None = None, sent: object = None, **options: Any
 ) -> AbstractContextManager[Any]:
     """Return a context of a Client of `workers` new processes of this machine; or of None, for threads of this process.
 
-    None as `workers` chooses up to `max_workers` by the number of cores and the size of a frame's partitions; `options`
-    are passed to `as_source` for paths. No processes are started for rows in memory, if a scheduler was chosen, such as
-    an active Client, or within a process that was itself started to share work.
+    None as `workers` chooses up to `max_workers` by the number of cores and the size of a frame's partitions, and
+    threads if the frame or `sent`, what tasks use besides rows, cannot be pickled; `options` are passed to `as_source`
+    for paths. No processes are started for rows in memory, if a scheduler was chosen, such as an active Client, or
+    within a process that was itself started to share work.
     """
     is_count = isinstance(workers, int) and not isinstance(workers, bool) and workers > 0
     if not (is_count or workers is None or workers == "threads"):
@@ -106,6 +110,8 @@ def local_workers(
     if workers != "threads" and not _has_scheduler() and (workers or CPU_COUNT > 2):
         nbytes = estimate_bytes(frame, **options)
         count = 0 if nbytes == 0 else workers or choose_workers(nbytes, CPU_COUNT, max_workers)
+        if workers is None and count and not _is_picklable((frame, sent)):
+            count = 0
     if not count:
         return nullcontext()
     from daskprep.partitions.processes import LocalWorkers  # noqa: PLC0415 distributed takes long to import
@@ -123,6 +129,14 @@ def _has_scheduler() -> bool:
             sys.modules["distributed"].get_worker()
             return True
     return False
+
+
+def _is_picklable(value: object) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 def choose_workers(nbytes: int | None, cores: int, max_workers: int | None = None) -> int:
@@ -226,8 +240,7 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
 
 @contextmanager
 def explain_worker_errors() -> Iterator[None]:
-    """Raise a WorkerError with an explanation for errors of workers, and of objects that cannot be sent to them."""
-    """Raise errors of workers, such as failed imports, as a WorkerError; other errors unchanged."""
+    """Raise a WorkerError that explains errors of workers, and of what cannot be sent to them; others unchanged."""
     try:
         yield
     except Exception as error:

@@ -129,7 +129,7 @@ class Stream(BatchIterator):
         self._builder = BatchBuilder(contents.names, self.seed, augment, expanders, batch_format)
         # With numbers of rows, the plan reads few columns, or none.
         planning_workers: partitions.Workers = workers if source.row_counts is None else "threads"
-        with partitions.use_client(client), partitions.on_workers(planning_workers, source):
+        with partitions.use_client(client), partitions.on_workers(planning_workers, source, sent=contents):
             self._plan = plan_stream(
                 recipe.features, contents.learned, source, recipe.split, recipe.balance, contents.features
             )
@@ -233,7 +233,7 @@ class Stream(BatchIterator):
         # Ranks on one machine share its cores.
         is_alone = self._resolve_ranks()[1] == 1
         return partitions.local_workers(
-            "threads" if self._workers is None and not is_alone else self._workers, self.source
+            "threads" if self._workers is None and not is_alone else self._workers, self.source, sent=self._contents
         )
 
     def _warn_unshared(self) -> None:

@@ -76,17 +76,17 @@ class MemoryLimit:
 
 @contextmanager
 def on_workers(
-    frame: Any, workers: partitions.Workers, memory: str | int | None = None, **options: Any
+    frame: Any, workers: partitions.Workers, memory: str | int | None = None, sent: object = None, **options: Any
 ) -> Iterator[None]:
     """Run the block on the processes that `WriteOptions.workers` chooses, as many as fit in the memory.
 
-    `options` are passed to `as_source`.
+    `sent` is what tasks use besides rows; `options` are passed to `as_source`.
     """
     fitting = None
     if memory is not None:
         per_process = PROCESS_BYTES + _SUPERVISOR_BYTES + PART_BYTES + TASK_FACTOR * _COMFORTABLE_PARTITION_BYTES
         fitting = (parse_bytes(memory) - PROCESS_BYTES - _SUPERVISOR_BYTES) // per_process
-    with partitions.on_workers(workers, frame, fitting, **options):
+    with partitions.on_workers(workers, frame, fitting, sent, **options):
         yield
 
 
