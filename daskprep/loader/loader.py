@@ -43,9 +43,6 @@ AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
 # Per stream. Encoded media are small, so that `AHEAD_BYTES` would read blocks long before their rows can be decoded.
 _MAX_CELL_BLOCKS = 2
-# Whether a GPU gathers windows from copies of blocks. Off until that was measured: a test that compares the batches
-# with batches gathered in memory failed once, in a run of all tests, and never again.
-GATHERS_ON_DEVICE = False
 
 
 @with_options(BatchOptions, SharedOptions)
@@ -229,9 +226,7 @@ class Loader(BatchIterator):
         """Yield the batches with the numbers `batches` from a new pipeline, which is closed at the end."""
         # The next epoch uses the same CUDA stream, for which torch keeps memory, unless another GPU is current.
         gpu = (self.device, current_gpu())
-        transfer = self._buffers.take(
-            DeviceTransfer, gpu, lambda: DeviceTransfer(self.device, gathers=GATHERS_ON_DEVICE)
-        )
+        transfer = self._buffers.take(DeviceTransfer, gpu, lambda: DeviceTransfer(self.device, gathers=True))
         pipeline = self._make_pipeline(self._make_groups(), schedule, batches, transfer)
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())

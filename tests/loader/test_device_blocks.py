@@ -198,7 +198,7 @@ options_of_loaders = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("device", [PlainDevice])
+@pytest.mark.parametrize("device", [LateDevice, PlainDevice])
 @settings(max_examples=10)
 @given(
     options=options_of_loaders,
