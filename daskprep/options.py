@@ -101,6 +101,11 @@ class BatchOptions(TypedDict, total=False):
     augment : mapping or None
         Random augmentation of images by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It depends on
         seed, epoch and row, and is applied before `expand`. The key ``("photo", "mask")`` augments both outputs alike.
+    trim : bool
+        Whether to cut the token ids of a `Sequence` or `Text` to the longest row of each batch of this rank, and to add
+        the lengths of its rows as "<name>_length". Padding is cut on its side.
+    pad_to_multiple_of : int or None
+        With `trim`, round widths up to a multiple of this, for kernels that need one.
     rank, world_size : int or None
         Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
         of 1.
@@ -123,6 +128,8 @@ class BatchOptions(TypedDict, total=False):
     row_ids: bool
     transform: Callable[[Any], Any] | None
     augment: Mapping[Any, Any] | None
+    trim: bool
+    pad_to_multiple_of: int | None
     rank: int | None
     world_size: int | None
     uneven: bool
@@ -138,6 +145,7 @@ class LoaderOptions(BatchOptions, total=False):
     prefetch_bytes: int | None
     balance: Balance | None
     weights: Mapping[str, Mapping[Any, float]] | None
+    group_by_length: str | None
     overfit_batches: int | None
     pack: Packing | None
     cache: bool | None
@@ -170,6 +178,8 @@ class SharedOptions:
     row_ids: bool = False
     transform: Callable[[Any], Any] | None = None
     augment: Mapping[Any, Any] | None = None
+    trim: bool = False
+    pad_to_multiple_of: int | None = None
     rank: int | None = None
     world_size: int | None = None
     uneven: bool = False
@@ -179,7 +189,11 @@ class SharedOptions:
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size, 1)
         check_count("threads", self.threads, 1)
-        check_flags(**{name: getattr(self, name) for name in ("shuffle", "drop_last", "expand", "row_ids", "uneven")})
+        check_count("pad_to_multiple_of", self.pad_to_multiple_of, 1)
+        flags = ("shuffle", "drop_last", "expand", "row_ids", "uneven", "trim")
+        check_flags(**{name: getattr(self, name) for name in flags})
+        if self.pad_to_multiple_of is not None and not self.trim:
+            raise ConfigError(f"pad_to_multiple_of={self.pad_to_multiple_of} needs trim=True, which cuts padding")
 
 
 def with_options(options: type[Any], defaults: type[Any]) -> Callable[[T], T]:

@@ -56,7 +56,7 @@ ALLOWED_NAMES = {"tell", "Whole"}
 PARTICIPLES = re.compile(
     r"^_*[a-z]+(?<!ne)ed$|^_*(given|taken|made|found|told|kept|known|held|seen|written|drawn|shown)$"
 )
-ALLOWED_PARTICIPLES = {"prepared", "damaged"}
+ALLOWED_PARTICIPLES = {"prepared", "damaged", "jagged"}
 FIRST_WORDS = re.compile(r"(tell|give|say|let|ask|what|who|how|of|for|by|as|that|those|this|these)\b", re.IGNORECASE)
 
 

@@ -2,5 +2,6 @@
 
 from daskprep.loader.augment import MeanSubtraction, Mirror, Normalize, RandomCrop
 from daskprep.loader.batches import rows_for_model
+from daskprep.loader.lengths import jagged
 from daskprep.loader.loader import Loader
 from daskprep.loader.packing import Packing

@@ -16,6 +16,7 @@ from daskprep.features import Feature, Learned
 from daskprep.features.base import all_outputs, kind_with_article
 from daskprep.loader.augment import Steps, augment_batch
 from daskprep.loader.groups import Group
+from daskprep.loader.lengths import Trimming
 from daskprep.loader.pipeline import RowTally, Window
 from daskprep.options import SharedOptions
 from daskprep.steps.base import MISSING
@@ -125,7 +126,7 @@ def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, ea
 class BatchBuilder:
     """Callable that splits a window into batches of the outputs `names`, augments and expands them, and formats them.
 
-    `seed` is for the augmentation; `expand` has functions that expand compact rows, by output.
+    `seed` is for the augmentation; `expand` has functions that expand compact rows, by output. `trimming` cuts padding.
     """
 
     names: Sequence[str]
@@ -133,6 +134,7 @@ class BatchBuilder:
     augment: Steps
     expand: Mapping[str, Expander]
     batch_format: BatchFormat
+    trimming: Trimming | None = None
 
     def __call__(
         self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int
@@ -147,12 +149,16 @@ class BatchBuilder:
             for output, column in zip(group.outputs, unpacked, strict=True):
                 # Augmented outputs are expanded after their augmentation.
                 expand = None if output.name in self._augmented_names else self.expand.get(output.name)
+                if self.trimming is not None and output.name in self.trimming.paddings:
+                    columns |= self.trimming.split(output.name, column, sizes, expand)
+                    continue
                 batches = _split_rows(column, sizes) if expand is None else _expand_batches(column, sizes, expand)
                 columns[output.name] = batches
-        ordered = [columns[name] for name in self.names]
+        names = self.names if self.trimming is None else self.trimming.names(self.names)
+        ordered = [columns[name] for name in names]
         stops = itertools.accumulate(sizes)
         for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):
-            batch = dict(zip(self.names, parts, strict=True))
+            batch = dict(zip(names, parts, strict=True))
             if self.augment:
                 batch = augment_batch(batch, window.rows[stop - size : stop], self.seed, epoch, self.augment)
                 batch |= {name: self.expand[name](batch[name]) for name in self._augmented_names & self.expand.keys()}

@@ -28,6 +28,7 @@ from daskprep.loader.batch_iterator import (
 from daskprep.loader.batches import BatchBuilder, make_expanders, select_outputs
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, DeviceBlocks, max_prefetch_size
 from daskprep.loader.groups import Buffers, DeviceTransfer, Group, current_gpu, group_outputs, make_cuda_stream
+from daskprep.loader.lengths import Trimming, find_padding, read_lengths
 from daskprep.loader.media import Medium
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
 from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition, check_options, check_packing_state
@@ -68,6 +69,10 @@ class Loader(BatchIterator):
         How to sample the rows of each class in an epoch, against class imbalance. Seed and epoch choose the rows.
     weights : mapping or None
         Alternative to `balance`: ``{"sold": {"yes": 3.0}}`` yields rows of that class three times as often.
+    group_by_length : str or None
+        Output of token ids: rows of similar length are batched together, so that `trim` leaves little padding. They
+        are sorted within groups of batches, so that the order still depends on seed, epoch and row alone. The lengths
+        of all rows are read once.
     overfit_batches : int or None
         Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.
     pack : Packing or None
@@ -111,6 +116,7 @@ class Loader(BatchIterator):
         streams: int | None = None,
         balance: Balance | None = None,
         weights: Mapping[str, Mapping[Any, float]] | None = None,
+        group_by_length: str | None = None,
         overfit_batches: int | None = None,
         pack: Packing | None = None,
         prefetch_size: int | None = None,
@@ -155,11 +161,38 @@ class Loader(BatchIterator):
         if pack is not None:
             check_options(shared, overfit_batches)
             self._packer = Packer(split, pack, batch_size, drop_last=self.drop_last)
+        self._trimming: Trimming | None = None
+        if shared.trim and pack is None:
+            self._trimming = Trimming.of(dataset.features, dataset.learned, self.names, shared.pad_to_multiple_of)
+        self.group_by_length = group_by_length
+        if group_by_length is not None:
+            self._check_grouping(group_by_length, pack)
         self._packing_position = PackingPosition()
         self._first_batch = 0
         self._buffers = Buffers()
         self._last_settings: Settings | None = None  # settings of the last iteration, for `stats`
         self._resolve_ranks()
+
+    def _check_grouping(self, column: str, pack: Packing | None) -> None:
+        """Raise ConfigError if an output has no lengths, or with options that determine batches in another way."""
+        option = f"group_by_length={column!r}"
+        find_padding(self.split, column, option)
+        if not self.shuffle or pack is not None:
+            name = (
+                "pack" if pack is not None else "shuffle=False" if self.overfit_batches is None else "overfit_batches"
+            )
+            raise ConfigError(f"{option} cannot be used together with {name}: it changes the order of rows")
+        if self.batch_size % self.streams:
+            raise ConfigError(
+                f"{option}: batch_size={self.batch_size} is no multiple of streams={self.streams}: pass streams that "
+                "divide it"
+            )
+
+    @cached_property
+    def _lengths(self) -> np.ndarray | None:
+        """Length of each row in `group_by_length`, or None."""
+        column = self.group_by_length
+        return None if column is None else read_lengths(self.split, column, find_padding(self.split, column, "lengths"))
 
     def __getstate__(self) -> dict[str, Any]:
         ranks = self._ranks.freeze(self.batch_size)
@@ -182,7 +215,7 @@ class Loader(BatchIterator):
         blocks = EpochBlocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._sampling, self._starts[:-1])
         # `drop_last` then drops packed rows, not documents.
         drop_last = self.drop_last and self._packer is None
-        return Schedule(blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before)
+        return Schedule(blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before, self._lengths)
 
     @cached_property
     def _starts(self) -> Integers:
@@ -230,7 +263,7 @@ class Loader(BatchIterator):
         pipeline = self._make_pipeline(self._make_groups(), schedule, batches, transfer)
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())
-        builder = BatchBuilder(names, self.seed, self._augment, expand, self._batch_format)
+        builder = BatchBuilder(names, self.seed, self._augment, expand, self._batch_format, self._trimming)
         try:
             yield from self._iterate_pipeline(pipeline, builder, schedule)
         finally:
@@ -357,9 +390,11 @@ class Loader(BatchIterator):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader as JSON values; it counts batches yielded, not batches prefetched."""
-        packed = {}
+        optional: dict[str, Any] = {}
         if self._packer is not None:
-            packed["packing"] = self._packer.state(self._packing_position, self._make_schedule())
+            optional["packing"] = self._packer.state(self._packing_position, self._make_schedule())
+        if self.group_by_length is not None:
+            optional["grouping"] = [self.group_by_length, self.batch_size]
         return {
             "format": FORMAT,
             "version": self.split.dataset.version,
@@ -372,7 +407,7 @@ class Loader(BatchIterator):
             "streams": self.streams,
             "shuffle": self.shuffle,
             "sampling": None if self._sampling is None else self._sampling.digest,
-            **packed,
+            **optional,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -394,7 +429,7 @@ class Loader(BatchIterator):
     def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise ConfigError if a state is invalid or of another order, CorruptDatasetError if it is of other rows."""
         # States of older versions have no digest: only the version of the dataset is compared.
-        names = self.state_dict().keys() - {"packing", "digest"}
+        names = self.state_dict().keys() - {"packing", "digest", "grouping"}
         check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)
         version, digest = self.split.dataset.version, state.get("digest", self._digest)
         if (state["version"], digest, state["split"]) != (version, self._digest, self.split.name):
@@ -409,6 +444,12 @@ class Loader(BatchIterator):
             raise ConfigError(
                 "the state was saved with a different balance= or weights=, which yields other rows: use the same "
                 "ones, or restart the epoch"
+            )
+        grouping = None if self.group_by_length is None else [self.group_by_length, self.batch_size]
+        if (saved := state.get("grouping")) != grouping:
+            raise ConfigError(
+                f"the state was saved with group_by_length and batch_size {saved or 'unset'}, and this loader has "
+                f"{grouping or 'unset'}: the order of rows depends on both. Use the same ones, or restart the epoch"
             )
         if self._packer is None and (rows_before := state["rows_given"]) > self._rows:
             raise ConfigError(f"state: rows_given={rows_before}: an epoch has {self._rows} rows")

@@ -5,6 +5,10 @@ streams: contiguous ranges whose lengths differ by at most one row. Rows are dea
 stream, then the second row of each, until the streams are exhausted. A global batch consists of the next rows dealt,
 sorted by stream. A rank takes a contiguous share of every global batch, so ranks read disjoint blocks except at the
 borders of their shares. Ranks, threads and workers determine only where a row is processed, never its batch.
+
+By length, groups of consecutive batches are rearranged. The rows that a stream contributes to a group are sorted by
+length and cut into a part for each batch, and a batch gets the same part of every stream. No row leaves its stream, so
+that ranks read the same blocks as before.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ _MAX_BLOCKS = 256  # a stream keeps a block in memory
 # A permutation of fewer rows costs as much as one of this size.
 _MIN_PERMUTED_ROWS = 4096
 _MAX_GROUPS = 256
+# Batches of a group of similar lengths: fewer leave more padding, more keep more blocks in memory.
+_MIN_GROUPED, _MAX_GROUPED = 64, 512
 
 
 def default_streams(batch_size: int) -> int:
@@ -150,6 +156,9 @@ class Schedule:
     world_size: int
     drop_last: bool
     rows_before: int = 0  # rows of the epoch that all ranks together yielded before the first batch
+    # Length of each row of the split, to batch rows of similar length. Then `batch_size` divides `rows_before`, and
+    # `streams` divides `batch_size`.
+    lengths: np.ndarray | None = None
 
     @cached_property
     def stream_borders(self) -> Integers:
@@ -203,7 +212,7 @@ class Schedule:
             slices += self._slice_full_batches(full)
         if self._includes_tail(batches):
             tail = self.tail()
-            slices += self._slice_positions(tail, sum(sizes))
+            slices += self._slice_positions(tail, sum(sizes) + np.arange(len(tail)))
             if self._is_tail_batch:
                 sizes.append(len(tail))
             else:
@@ -221,7 +230,10 @@ class Schedule:
         """Return the positions of the blocks with this rank's rows of `batches`, as `window` does, but faster."""
         full = self._select_full(batches)
         block_positions: dict[int, None] = {}
-        if full:
+        if full and self.lengths is not None:
+            grouped = np.searchsorted(self.blocks.starts, self._group_positions(full)[0], side="right") - 1
+            block_positions.update(dict.fromkeys(np.unique(grouped).tolist()))
+        elif full:
             firsts, stops, _ = self._lane_bounds(full[:: max(1, len(full) - 1)])
             contiguous = self._contiguous_lanes(full)
             block_bounds = self._covering_blocks(firsts[:, 0], stops[:, -1])
@@ -254,6 +266,9 @@ class Schedule:
 
     def _slice_full_batches(self, batches: range) -> Iterator[BlockSlice]:
         """Yield the rows of this rank in full batches, which start the window, by lane and block."""
+        if self.lengths is not None:
+            yield from self._slice_positions(*self._group_positions(batches))
+            return
         firsts, stops, targets = self._lane_bounds(batches)
         first, last = self._covering_blocks(firsts[:, 0], stops[:, -1])
         counts, batch_offsets = stops - firsts, np.arange(len(batches)) * len(self.rank_range)
@@ -270,6 +285,56 @@ class Schedule:
                 target = runs_by_count[count] + offset
             positions = None if is_contiguous else _runs(firsts[lane], counts[lane])
             yield from self._slice_lane(range(first[lane], last[lane]), start, positions, target)
+
+    def _group_positions(self, batches: range) -> tuple[Integers, Integers]:
+        """Return the positions of this rank's rows of full batches in the sequence, by length, and in the window."""
+        firsts, stops, targets = self._lane_bounds(batches)
+        counts = stops - firsts
+        positions = []
+        for stream, first, count in zip(self.lanes, firsts, counts, strict=True):
+            border = int(self.stream_borders[stream])
+            # Lengths change the positions within a group of a stream.
+            groups, within = np.divmod(_runs(first, count) - border, self._group_rows)
+            edges = np.flatnonzero(np.diff(groups)) + 1
+            for group, part in zip(groups[np.append(0, edges)].tolist(), np.split(within, edges), strict=True):
+                positions.append(self._group_order(stream, group)[part])
+        offsets = np.arange(len(batches)) * len(self.rank_range)
+        return np.concatenate(positions), _runs((targets + offsets).ravel(), counts.ravel())
+
+    @cached_property
+    def _group_rows(self) -> int:
+        """Rows of a stream in a group of similar lengths."""
+        stream_rows = self.batch_size // self.streams
+        batches = self.blocks.block_rows // stream_rows
+        return stream_rows * min(_MAX_GROUPED, max(_MIN_GROUPED, batches))
+
+    def _group_order(self, stream: int, group: int) -> Integers:
+        """Return the positions in the sequence of the rows of a stream in a group, batch after batch."""
+        order = self._group_orders.get((stream, group))
+        if order is None:
+            stream_rows = self.batch_size // self.streams
+            rows = self.blocks.rows // self.batch_size * stream_rows  # of the stream in full batches
+            start = group * self._group_rows
+            first, size = int(self.stream_borders[stream]) + start, min(self._group_rows, rows - start)
+            parts = np.argsort(self._lengths_at(first, first + size), kind="stable").reshape(-1, stream_rows)
+            key = make_key(self.blocks.seed, "lengths", self.blocks.epoch, group)
+            order = first + parts[permute(np.arange(len(parts)), len(parts), key)].ravel()
+            if len(self._group_orders) >= _MAX_GROUPS:
+                self._group_orders.clear()
+            self._group_orders[stream, group] = order
+        return order
+
+    def _lengths_at(self, start: int, stop: int) -> np.ndarray:
+        """Return the lengths of the rows from position `start` to `stop` in the sequence."""
+        assert self.lengths is not None
+        [first], [last] = self._covering_blocks(np.array([start]), np.array([stop]))
+        lengths = np.concatenate([self.lengths[self.blocks.row_numbers(position)] for position in range(first, last)])
+        offset = start - int(self.blocks.starts[first])
+        return lengths[offset : offset + stop - start]
+
+    @cached_property
+    def _group_orders(self) -> dict[tuple[int, int], Integers]:
+        return {}
 
     def _covering_blocks(self, starts: Integers, stops: Integers) -> tuple[list[int], list[int]]:
         """Return the first and the stop block position of each range of the sequence from `starts` to `stops`."""
@@ -368,22 +433,23 @@ class Schedule:
         positions = np.concatenate([np.arange(*bounds) for bounds in zip(starts, stops, strict=True)])
         return positions[slice(*rank_bounds(len(positions), self.rank, self.world_size))]
 
-    def _slice_positions(self, positions: Integers, offset: int) -> Iterator[BlockSlice]:
-        """Yield the rows at `positions` in the sequence, block by block; they follow `offset` rows in the window."""
+    def _slice_positions(self, positions: Integers, targets: Integers) -> Iterator[BlockSlice]:
+        """Yield the rows at `positions` in the sequence, block by block; `targets` are positions in the window."""
         block_positions = np.searchsorted(self.blocks.starts, positions, side="right") - 1
         for block_position in np.unique(block_positions).tolist():
             chosen = np.flatnonzero(block_positions == block_position)
             yield BlockSlice(
-                block_position, offset + chosen, positions[chosen] - int(self.blocks.starts[block_position])
+                block_position, targets[chosen], positions[chosen] - int(self.blocks.starts[block_position])
             )
 
     def mask_needed(self, block_positions: Integers, batch: int) -> np.ndarray:
         """Return a mask of `block_positions`: whether this rank reads the block in batch number `batch` or later."""
         streams = np.arange(self.lanes.start, self.lanes.stop + 1)
         stream_borders = self.stream_borders[streams]
-        first = stream_borders[:-1] + np.diff(
-            self._count_dealt(self.rows_before + min(batch, self.full_batches) * self.batch_size, streams)
-        )
+        rows = self.rows_before + min(batch, self.full_batches) * self.batch_size
+        if self.lengths is not None:  # the rows of a group are needed until its end
+            rows -= rows % (self._group_rows * self.streams)
+        first = stream_borders[:-1] + np.diff(self._count_dealt(rows, streams))
         begin, end = self.blocks.starts[block_positions], self.blocks.starts[block_positions + 1]
         is_needed: np.ndarray = np.any((begin[:, None] < stream_borders[1:]) & (end[:, None] > first), axis=1)
         return is_needed

@@ -16,17 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from daskprep import features
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError
-from daskprep.features.base import kind_with_article
 from daskprep.loader.batch_iterator import check_same_options
 from daskprep.loader.groups import to_device
+from daskprep.loader.lengths import Padding, find_padding, read_lengths
 from daskprep.loader.order import Schedule, rank_bounds
 from daskprep.options import Packing, SharedOptions
 from daskprep.permutation import Integers
-from daskprep.storage.reading import read_block
-from daskprep.storage.threads import map_in_threads
 
 _EXTRA_OUTPUTS = ("position_ids", "document_ids")
 _WINDOW_ROWS = 4_000_000
@@ -34,22 +31,6 @@ _CHUNK_TOKENS = 1 << 18  # a chunk, its mask and its positions fit in a core's c
 
 Arrays = dict[str, np.ndarray]
 Documents = tuple[np.ndarray, Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Padding:
-    """The token id that pads short rows, and whether it is on their left side."""
-
-    token: int
-    left: bool = False
-
-    def lengths(self, ids: np.ndarray) -> Integers:
-        """Return the number of tokens of each row, without padding on its side; a padding id elsewhere is a token."""
-        is_token = ids != self.token
-        # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding.
-        padded = (is_token if self.left else is_token[:, ::-1]).argmax(axis=1)
-        lengths: Integers = np.where(is_token.any(axis=1), ids.shape[1] - padded, 0)
-        return lengths
 
 
 @dataclass(frozen=True)
@@ -167,7 +148,7 @@ class Packer:
         self.block_size = _check_block_size(packing)
         self.column = _select_column(split, packing)
         self.output = split.output(self.column)
-        self.padding = _find_padding(split, self.column)
+        self.padding = find_padding(split, self.column, "Packing")
         self.batch_size = batch_size
         self.drop_last = drop_last
         self._cached_count: tuple[tuple[int, int], int] | None = None
@@ -194,16 +175,7 @@ class Packer:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each row of the split, in the smallest unsigned type; reads every block of the output."""
-        blocks = range(self.split.layout.blocks(self.split.name))
-        smallest = np.min_scalar_type(self.output.shape[0])
-
-        def count(block: int) -> np.ndarray:
-            split, number = self.split.locate_block(block)
-            ids = read_block(split.block_reader(self.column), split.block(self.column, number))
-            return self.padding.lengths(ids).astype(smallest)
-
-        return np.concatenate(map_in_threads(count, blocks, local=self.split.is_local))
+        return read_lengths(self.split, self.column, self.padding)
 
     def count(self, schedule: Schedule) -> int:
         """Return the fewest batches that a rank has in the schedule's epoch; the last result is cached."""
@@ -271,6 +243,7 @@ def check_options(options: SharedOptions, overfit_batches: int | None) -> None:
         ("expand", not options.expand, "packed tokens are always int64"),
         ("overfit_batches", overfit_batches is not None, "keep the first batches in a list, and iterate over that"),
         ("augment", options.augment is not None, "tokens are not augmented"),
+        ("trim", options.trim, "packed rows have no padding but that of the last"),
     ):
         if is_set:
             raise ConfigError(f"{name} cannot be used together with pack: {remedy}")
@@ -310,24 +283,3 @@ def _select_column(split: Split, packing: Packing) -> str:
     if output.name in _EXTRA_OUTPUTS:
         raise ConfigError(f'Packing: batches already have a tensor "{output.name}": rename the feature')
     return output.name
-
-
-def _find_padding(split: Split, column: str) -> Padding:
-    """Return the padding of the documents in an output; raise ConfigError if they are no sequences or have none."""
-    dataset = split.dataset
-    outputs = {name + suffix: feature for name, feature in dataset.features.items() for suffix in feature.outputs}
-    feature = outputs.get(column)
-    if not isinstance(feature, features.Sequence):
-        kind = "no feature" if feature is None else kind_with_article(feature)
-        candidates = [name for name, candidate in outputs.items() if isinstance(candidate, features.Sequence)]
-        raise ConfigError(
-            f'Packing: "{column}" is {kind}: expected an output of a Sequence or Text'
-            + (f", such as {', '.join(candidates)}" if candidates else ", but this dataset has none")
-        )
-    token = dataset.vocabulary(column).specials.padding_id
-    if token is None:
-        raise ConfigError(
-            f'Packing: the vocabulary of "{column}" has no padding symbol, so padding cannot be distinguished from '
-            "tokens: use a tokenizer with a padding symbol, and write the dataset again"
-        )
-    return Padding(token, feature.padding == "left")

@@ -100,8 +100,8 @@ def local_workers(
 
     None as `workers` chooses up to `max_workers` by the number of cores and the size of a frame's partitions. It
     chooses threads if the frame or `sent`, what tasks use besides rows, cannot be pickled. `options` are passed to
-    `as_source` for paths. No processes are started for rows in memory, if a scheduler was chosen, such as an active Client, or
-    within a process that was itself started to share work.
+    `as_source` for paths. No processes are started for rows in memory, if a scheduler was chosen, such as an active
+    Client, or within a process that was itself started to share work.
     """
     is_count = isinstance(workers, int) and not isinstance(workers, bool) and workers > 0
     if not (is_count or workers is None or workers == "threads"):

@@ -24,6 +24,7 @@ from daskprep.loader.batch_iterator import (
 )
 from daskprep.loader.batches import BatchBuilder, make_expanders
 from daskprep.loader.groups import DeviceTransfer
+from daskprep.loader.lengths import Trimming
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
@@ -126,7 +127,10 @@ class Stream(BatchIterator):
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
         expanders = make_expanders(recipe.features, contents.learned, shapes if self.expand else ())
         augment = check_augment(shared.augment, shapes, contents.learned)
-        self._builder = BatchBuilder(contents.names, self.seed, augment, expanders, batch_format)
+        trimming = None
+        if shared.trim:
+            trimming = Trimming.of(recipe.features, contents.learned, contents.names, shared.pad_to_multiple_of)
+        self._builder = BatchBuilder(contents.names, self.seed, augment, expanders, batch_format, trimming)
         # With numbers of rows, the plan reads few columns, or none.
         planning_workers: partitions.Workers = workers if source.row_counts is None else "threads"
         with partitions.use_client(client), partitions.on_workers(planning_workers, source, sent=contents):

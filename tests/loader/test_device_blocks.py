@@ -68,9 +68,10 @@ class OnStream(TorchDispatchMode):
             target, source = args[:2]
             self._stream.work.append(lambda: target.copy_(source))
             return target
-        result = function(*args)
+        # Filled before it is appended: another thread may do the work at once.
+        result = function(*args).fill_(99)
         self._stream.work.append(lambda: result.copy_(function(*args)))
-        return result.fill_(99)
+        return result
 
 
 class LateDevice(DeviceTransfer):

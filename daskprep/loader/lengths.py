@@ -1,0 +1,150 @@
+"""Lengths of rows of tokens, and batches cut to their longest row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from daskprep.dataset import Split
+from daskprep.errors import ConfigError
+from daskprep.features import Feature, Learned, Sequence
+from daskprep.features.base import all_outputs, kind_with_article
+from daskprep.features.sequence import LearnedSequence
+from daskprep.permutation import Integers
+from daskprep.storage.reading import read_block
+from daskprep.storage.threads import map_in_threads
+
+LENGTH = "_length"
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The token id that pads short rows, and whether it is on their left side."""
+
+    token: int
+    left: bool = False
+
+    def lengths(self, ids: np.ndarray) -> Integers:
+        """Return the number of tokens of each row, without padding on its side; a padding id elsewhere is a token."""
+        is_token = ids != self.token
+        # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding.
+        padded = (is_token if self.left else is_token[:, ::-1]).argmax(axis=1)
+        lengths: Integers = np.where(is_token.any(axis=1), ids.shape[1] - padded, 0)
+        return lengths
+
+    def cut(self, ids: torch.Tensor, width: int) -> torch.Tensor:
+        """Return rows of token ids cut to a width, which is at least their length."""
+        return (ids[:, ids.shape[1] - width :] if self.left else ids[:, :width]).contiguous()
+
+
+def find_paddings(features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> dict[str, Padding]:
+    """Return the padding of each output of token ids that has one."""
+    paddings = {}
+    for name, feature in features.items():
+        if isinstance(feature, Sequence):
+            for suffix in feature.outputs:
+                state = learned[name].of_output(suffix)
+                if isinstance(state, LearnedSequence) and (token := state.vocabulary.specials.padding_id) is not None:
+                    paddings[name + suffix] = Padding(token, feature.padding == "left")
+    return paddings
+
+
+def find_padding(split: Split, column: str, option: str) -> Padding:
+    """Return the padding of an output; ConfigError, which starts with `option`, if it is no sequence or has none."""
+    dataset = split.dataset
+    split.output(column)
+    paddings = find_paddings(dataset.features, dataset.learned)
+    if column in paddings:
+        return paddings[column]
+    owners = {name + suffix: one for name, one in dataset.features.items() for suffix in all_outputs(one)}
+    if isinstance(owners.get(column), Sequence):
+        raise ConfigError(
+            f'{option}: the vocabulary of "{column}" has no padding symbol, so padding cannot be distinguished from '
+            "tokens: use a tokenizer with a padding symbol, and write the dataset again"
+        )
+    kind = kind_with_article(owners[column]) if column in owners else "no feature"
+    candidates = f", such as {', '.join(paddings)}" if paddings else ", but this dataset has none"
+    raise ConfigError(f'{option}: "{column}" is {kind}: expected an output of a Sequence or Text{candidates}')
+
+
+def read_lengths(split: Split, column: str, padding: Padding) -> np.ndarray:
+    """Return the number of tokens of each row of a split, in the smallest unsigned type; reads the whole output."""
+    smallest = np.min_scalar_type(split.output(column).shape[0])
+
+    def count(block: int) -> np.ndarray:
+        part, number = split.locate_block(block)
+        ids = read_block(part.block_reader(column), part.block(column, number))
+        return padding.lengths(ids).astype(smallest)
+
+    return np.concatenate(map_in_threads(count, range(split.layout.blocks(split.name)), local=split.is_local))
+
+
+@dataclass(frozen=True)
+class Trimming:
+    """Cuts the token ids of each batch to its longest row, and adds the lengths of its rows."""
+
+    paddings: Mapping[str, Padding]  # by output
+    multiple: int = 1  # widths are rounded up to a multiple of this, for kernels that need one
+
+    @classmethod
+    def of(
+        cls, features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str], multiple: int | None
+    ) -> Trimming:
+        """Return the trimming of the outputs `names`; raise ConfigError if none has padding, or lengths lack a name."""
+        names = list(names)
+        paddings = {name: one for name, one in find_paddings(features, learned).items() if name in names}
+        if not paddings:
+            raise ConfigError(
+                "trim=True: no output of the batches is of a Sequence or Text with padding: leave trim out, or select "
+                "one with columns="
+            )
+        for name in paddings:
+            if name + LENGTH in names:
+                raise ConfigError(
+                    f'trim=True: batches have an output "{name}{LENGTH}", the name of the lengths of "{name}": rename '
+                    "its column, or leave it out with columns="
+                )
+        return cls(paddings, multiple or 1)
+
+    def names(self, names: Iterable[str]) -> list[str]:
+        """Return the names of the outputs of batches: each output, and the lengths of one that is cut behind it."""
+        return [one for name in names for one in ((name, name + LENGTH) if name in self.paddings else (name,))]
+
+    def split(
+        self, name: str, column: torch.Tensor, sizes: list[int], expand: Callable[[torch.Tensor], torch.Tensor] | None
+    ) -> dict[str, list[torch.Tensor]]:
+        """Return the batches of `sizes` rows of a column, cut and expanded, and the lengths of their rows, by name."""
+        padding, width = self.paddings[name], column.shape[1]
+        lengths = padding.lengths(column.cpu().numpy())
+        starts = np.cumsum([0, *sizes[:-1]])
+        longest = np.maximum.reduceat(lengths, starts).tolist()
+        batches = []
+        for rows, length in zip(column.split(sizes), longest, strict=True):  # type: ignore[no-untyped-call]
+            cut = padding.cut(rows, min(width, max(1, -(-length // self.multiple)) * self.multiple))
+            batches.append(cut if expand is None else expand(cut))
+        all_lengths = torch.from_numpy(lengths.astype(np.int64, copy=False)).to(column.device)
+        return {name: batches, name + LENGTH: list(all_lengths.split(sizes))}  # type: ignore[no-untyped-call]
+
+
+def jagged(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return padded rows as a nested tensor without padding (``torch.nested``, layout ``torch.jagged``).
+
+    Parameters
+    ----------
+    rows : torch.Tensor
+        Rows padded on the right, of shape (rows, width, ...).
+    lengths : torch.Tensor
+        The length of each row, as in ``batch["review_length"]`` of a loader with ``trim=True``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import daskprep as dp
+    >>> nested = dp.jagged(torch.tensor([[3, 4, 0], [5, 6, 7]]), torch.tensor([2, 3]))
+    >>> [row.tolist() for row in nested.unbind()]
+    [[3, 4], [5, 6, 7]]
+    """
+    return torch.nested.narrow(rows, 1, 0, lengths, layout=torch.jagged).contiguous()

@@ -1,0 +1,201 @@
+"""Batches cut to their longest row, and rows of similar length in one batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+
+ROWS, WIDTH = 2_003, 60
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    lengths = np.minimum(np.exp(rng.normal(1.8, 0.7, ROWS)).astype(int), WIDTH)
+    lengths[:3] = 0, 1, WIDTH
+    texts = [" ".join(f"w{word}" for word in rng.integers(0, 300, length)) or None for length in lengths]
+    return pd.DataFrame({"review": texts, "steps": [text and text[:20] for text in texts], "x": rng.normal(size=ROWS)})
+
+
+def write(rows, folder, **options):
+    features = {"review": dp.Text(max_sequence_length=WIDTH, **options), "steps": dp.Sequence(**options), "x": "number"}
+    return dp.Preprocessor(features, split=None).fit_write(rows, folder, block_rows=64)["train"]
+
+
+@pytest.fixture(scope="module")
+def train(rows, tmp_path_factory):
+    return write(rows, tmp_path_factory.mktemp("lengths") / "rows.dp")
+
+
+def as_rows(batch):
+    """Return the tokens of each row without padding, by row number."""
+    parts = zip(batch["row_id"].tolist(), batch["review"].tolist(), batch["review_length"].tolist(), strict=True)
+    return {row: ids[:length] for row, ids, length in parts}
+
+
+@pytest.mark.parametrize("expand", [True, False])
+def test_batches_are_cut_to_their_longest_row(train, expand):
+    whole = train.loader(48, seed=1, expand=expand)
+    cut = train.loader(48, seed=1, expand=expand, trim=True)
+    for expected, batch in zip(whole, cut, strict=True):
+        for name in ("review", "steps"):
+            width = batch[name].shape[1]
+            padded = expected[name].to(torch.int64) == 0
+            lengths = batch[name + "_length"]
+            assert lengths.tolist() == (~padded).sum(1).tolist()
+            assert width == max(1, int(lengths.max()))
+            assert batch[name].dtype == expected[name].dtype
+            assert batch[name].is_contiguous()
+            assert torch.equal(batch[name].to(torch.int64), expected[name][:, :width].to(torch.int64))
+            assert not expected[name].to(torch.int64)[:, width:].any()
+        assert list(batch) == ["review", "review_length", "steps", "steps_length", "x"]
+
+
+def test_padding_on_the_left_is_cut_there(rows, tmp_path):
+    train = write(rows, tmp_path / "left.dp", padding="left")
+    for expected, batch in zip(train.loader(32, seed=1), train.loader(32, seed=1, trim=True), strict=True):
+        assert torch.equal(batch["review"], expected["review"][:, -batch["review"].shape[1] :])
+        assert batch["review_length"].tolist() == (expected["review"] != 0).sum(1).tolist()
+
+
+def test_widths_are_multiples(train):
+    widths = {batch["review"].shape[1] for batch in train.loader(48, trim=True, pad_to_multiple_of=8)}
+    assert len(widths) > 2
+    assert all(width % 8 == 0 or width == WIDTH for width in widths)
+
+
+def test_streams_cut_padding_too(rows, tmp_path):
+    rows.to_parquet(tmp_path / "rows.parquet")
+    prep = dp.Preprocessor({"review": dp.Text(max_sequence_length=WIDTH), "x": "number"}, split=None).fit(rows)
+    seen = {}
+    for batch in prep.stream(str(tmp_path / "rows.parquet"), 48, trim=True, row_ids=True, epochs=1):
+        assert batch["review"].shape[1] == max(1, int(batch["review_length"].max()))
+        seen |= as_rows(batch)
+    expected = prep.encode(rows)["review"].tolist()
+    assert {row: ids + [0] * (WIDTH - len(ids)) for row, ids in seen.items()} == dict(enumerate(expected))
+
+
+@settings(max_examples=25)
+@given(
+    batch_size=st.sampled_from([16, 32, 48, 96]),
+    streams=st.sampled_from([1, 2, 8, 16]),
+    seed=st.integers(0, 9),
+    epoch=st.integers(0, 2),
+    world=st.sampled_from([1, 2, 3, 4]),
+    stops=st.lists(st.integers(1, 30), max_size=3),
+    drop_last=st.booleans(),
+    prefetch_size=st.sampled_from([0, 1, None]),
+)
+def test_groups_have_each_row_once_for_any_ranks_and_stops(
+    train, batch_size, streams, seed, epoch, world, stops, drop_last, prefetch_size
+):
+    options = {
+        "streams": streams,
+        "seed": seed,
+        "drop_last": drop_last,
+        "row_ids": True,
+        "prefetch_size": prefetch_size,
+    }
+    options |= {"group_by_length": "review", "columns": ["review"], "trim": True, "uneven": True}
+    loader = train.loader(batch_size, **options)
+    loader.set_epoch(epoch)
+    expected = [as_rows(batch) for batch in loader]
+    loader.audit()
+    seen = sorted(row for batch in expected for row in batch)
+    assert seen == sorted(set(seen))
+    assert len(seen) == (ROWS // batch_size * batch_size if drop_last else ROWS)
+    batches, state = [], train.loader(batch_size, **options).state_dict() | {"epoch": epoch}
+    for stop in [*stops, None]:
+        ranks = [train.loader(batch_size, rank=rank, world_size=world, **options) for rank in range(world)]
+        for one in ranks:
+            one.load_state_dict(state)
+        for number, parts in enumerate(zip(*ranks, strict=True), start=1):
+            batches.append({})
+            for part in parts:
+                batches[-1] |= as_rows(part)
+            if number == stop:
+                break
+        state, world = ranks[0].state_dict(), world % 4 + 1
+        if len(batches) == len(expected):
+            break
+    assert batches == expected
+
+
+def test_rows_of_a_batch_have_similar_lengths(train):
+    def padded(**options):
+        tokens = width = 0
+        widths = []
+        for batch in train.loader(32, trim=True, seed=3, columns=["review"], **options):
+            tokens += int(batch["review_length"].sum())
+            width += batch["review"].numel()
+            widths.append(batch["review"].shape[1])
+        return 1 - tokens / width, widths
+
+    (shuffled, _), (grouped, widths) = padded(), padded(group_by_length="review")
+    assert shuffled > 0.5
+    assert grouped < 0.25
+    # Batches of one length do not follow each other.
+    assert np.corrcoef(widths, np.arange(len(widths)))[0, 1] < 0.5
+
+
+def test_groups_can_be_balanced(train, rows, tmp_path):
+    rows = rows.assign(sold=np.arange(ROWS) % 5 == 0)
+    prep = dp.Preprocessor({"review": "text", "sold": "binary"}, split=None)
+    split = prep.fit_write(rows, tmp_path / "sold.dp", block_rows=64)["train"]
+    loader = split.loader(32, group_by_length="review", balance=dp.Oversample("sold", 0.8), row_ids=True)
+    numbers = [row for batch in loader for row in batch["row_id"].tolist()]
+    assert set(numbers) == set(range(ROWS))
+    assert len(numbers) > ROWS
+    loader.audit()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"group_by_length": "x"}, 'group_by_length=.x.: "x" is a number: expected an output of a Sequence or Text'),
+        ({"group_by_length": "review", "shuffle": False}, "cannot be used together with shuffle=False"),
+        ({"group_by_length": "review", "overfit_batches": 2}, "cannot be used together with overfit_batches"),
+        ({"group_by_length": "review", "streams": 5}, "batch_size=32 is no multiple of streams=5"),
+        ({"trim": True, "columns": ["x"]}, "no output of the batches is of a Sequence or Text"),
+        ({"trim": "yes"}, "trim='yes': expected True or False"),
+        ({"pad_to_multiple_of": 8}, "pad_to_multiple_of=8 needs trim=True"),
+        ({"pad_to_multiple_of": 0, "trim": True}, "pad_to_multiple_of=0: expected an integer from 1"),
+        ({"trim": True, "pack": dp.Packing(8, "review")}, "trim cannot be used together with pack"),
+        ({"group_by_length": "review", "pack": dp.Packing(8, "review")}, "cannot be used together with pack"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(train, options, message):
+    with pytest.raises(ConfigError, match=message):
+        train.loader(32, **options)
+
+
+def test_a_name_of_lengths_that_is_taken_is_refused(tmp_path):
+    frame = pd.DataFrame({"review": ["a b"] * 4, "review_length": range(4)})
+    train = dp.Preprocessor({"review": "text", "review_length": "number"}).fit_write(frame, tmp_path / "a.dp")["train"]
+    with pytest.raises(ConfigError, match='an output "review_length", the name of the lengths'):
+        train.loader(2, trim=True)
+
+
+def test_a_state_of_another_order_is_refused(train):
+    state = train.loader(32, group_by_length="review").state_dict()
+    for other in (
+        train.loader(32),
+        train.loader(64, group_by_length="review"),
+        train.loader(32, group_by_length="steps"),
+    ):
+        with pytest.raises(ConfigError, match="group_by_length and batch_size"):
+            other.load_state_dict(state)
+
+
+def test_rows_become_nested_tensors_without_padding(train):
+    for batch in train.loader(64, trim=True, columns=["review"]):
+        nested = dp.jagged(batch["review"], batch["review_length"])
+        parts = zip(batch["review"], batch["review_length"].tolist(), nested.unbind(), strict=True)
+        assert all(row[:length].tolist() == part.tolist() for row, length, part in parts)
