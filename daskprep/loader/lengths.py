@@ -29,15 +29,23 @@ class Padding:
 
     def lengths(self, ids: np.ndarray) -> Integers:
         """Return the number of tokens of each row, without padding on its side; a padding id elsewhere is a token."""
-        is_token = ids != self.token
-        # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding.
-        padded = (is_token if self.left else is_token[:, ::-1]).argmax(axis=1)
-        lengths: Integers = np.where(is_token.any(axis=1), ids.shape[1] - padded, 0)
-        return lengths
+        rows, width = ids.shape
+        # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding. Eight flags at a time
+        # take a fifth of the time.
+        is_token = np.zeros((rows, -(-width // 8), 8), bool)
+        np.not_equal(ids, self.token, out=is_token.reshape(rows, 8 * is_token.shape[1])[:, :width])
+        groups = is_token.view(np.uint64)[:, :, 0] != 0
+        group = groups.argmax(axis=1) if self.left else groups.shape[1] - 1 - groups[:, ::-1].argmax(axis=1)
+        flags = is_token[np.arange(rows), group]
+        if self.left:
+            lengths = width - 8 * group - flags.argmax(axis=1)
+        else:
+            lengths = 8 * group + 8 - flags[:, ::-1].argmax(axis=1)
+        return np.where(flags.any(axis=1), lengths, 0)
 
     def cut(self, ids: torch.Tensor, width: int) -> torch.Tensor:
         """Return rows of token ids cut to a width, which is at least their length."""
-        return (ids[:, ids.shape[1] - width :] if self.left else ids[:, :width]).contiguous()
+        return ids[:, ids.shape[1] - width :] if self.left else ids[:, :width]
 
 
 def find_paddings(features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> dict[str, Padding]:
@@ -124,7 +132,7 @@ class Trimming:
         batches = []
         for rows, length in zip(column.split(sizes), longest, strict=True):  # type: ignore[no-untyped-call]
             cut = padding.cut(rows, min(width, max(1, -(-length // self.multiple)) * self.multiple))
-            batches.append(cut if expand is None else expand(cut))
+            batches.append(cut.contiguous() if expand is None else expand(cut))
         all_lengths = torch.from_numpy(lengths.astype(np.int64, copy=False)).to(column.device)
         return {name: batches, name + LENGTH: list(all_lengths.split(sizes))}  # type: ignore[no-untyped-call]
 
