@@ -185,7 +185,7 @@ class BlockCache:
         self.folder.remove(*(self._chunk_file(block) for block in present if stamps[block] != before[block]))
         if (updated := stamps.tobytes()) != stored:
             with self.explain_errors():
-                self.folder.write(name, updated, durable=False)
+                self.folder.write(name, updated, durable=None)
 
     def warn_once(self, topic: str, message: str) -> None:
         """Warn unless this process has already warned about the same topic of this cache."""
@@ -290,7 +290,7 @@ class BlockCache:
         elif self.limit is not None:
             with self.explain_errors(), suppress(FileNotFoundError):  # another process may have just removed the cache
                 # Its modification time is the time of last use, by which `_make_room` sorts.
-                self.folder.write(f"{self._array}/{_USER_PREFIX}{self.user}", b"\n", durable=False)
+                self.folder.write(f"{self._array}/{_USER_PREFIX}{self.user}", b"\n", durable=None)
 
     def write(self, block: int, rows: np.ndarray) -> bool:
         """Cache the rows of a block; return False if `limit` leaves no room. ConfigError if they cannot be written."""
@@ -327,9 +327,9 @@ class BlockCache:
             with self.parent.lock() if attempt and self.limit is None else nullcontext():
                 try:
                     for name, data in self._missing_metadata().items():
-                        self.folder.write(name, data, durable=False)
+                        self.folder.write(name, data, durable=None)
                     if file_name is not None:
-                        self.folder.write(file_name, *chunk, durable=False)
+                        self.folder.write(file_name, *chunk, durable=None)
                 except FileNotFoundError:
                     # The cache was removed, with the file that was being written to.
                     if attempt + 1 == _MAX_TRIES:
@@ -399,10 +399,11 @@ class GrowingBlock:
         self._file = file
         self._row_bytes = cache.output.row_bytes
 
-    def write_row(self, row: int, values: np.ndarray) -> None:
-        """Write the values of a row."""
+    def write_rows(self, rows: Iterable[int], values: Iterable[np.ndarray]) -> None:
+        """Write the values of rows."""
         with self._cache.explain_errors():
-            self._file.write(row * self._row_bytes, byte_view(values))
+            for row, row_values in zip(rows, values, strict=True):
+                self._file.write(row * self._row_bytes, byte_view(row_values))
 
     def read_into(self, row: int, values: np.ndarray) -> None:
         """Read a row that was written, into `values`."""

@@ -96,8 +96,7 @@ class CachedMedia(MediaRows):
         with self._cached_medium.tolerate_full_disk():
             # Another thread may have added the same row before, with the same values.
             if self._growing is not None:
-                for row, source in zip(indices.tolist(), sources.tolist(), strict=True):
-                    self._growing.write_row(row, rows[source])
+                self._growing.write_rows(indices.tolist(), (rows[source] for source in sources.tolist()))
             else:
                 self._slot[indices] = rows[sources]
             with self._lock:

@@ -177,7 +177,7 @@ class Medium:
             out[targets] = decoded
         broken = targets[[failure.row for failure in failures]]
         cached = sum(
-            media.keep(indices, out, row_targets, filled=bool(np.isin(row_targets, broken).any()))
+            media.keep(indices, out, row_targets, filled=bool(failures) and bool(np.isin(row_targets, broken).any()))
             for media, _, indices, row_targets in cell_rows
         )
         return DecodeStats(time.perf_counter() - began, len(order), len(failures), cached)

@@ -167,18 +167,6 @@ def make_upright(image: Image.Image) -> Image.Image:
     return image.transpose(Transpose[_TRANSPOSITIONS[exif_orientation]])
 
 
-def _write_planes(image: Image.Image, out: Pixels) -> None:
-    """Write the pixels of an image of one of `MODES` to `out` (channels, height, width), of the same size."""
-    shared = _view_pixels(image)
-    if shared is None:
-        out[...] = _view_planes(image)
-        return
-    # Shifting four-byte pixels takes half the time of copying each fourth byte.
-    packed = shared.view("<u4")[:, :, 0]
-    for channel, plane in enumerate(out):
-        plane[...] = packed >> 8 * channel if channel else packed
-
-
 def _view_planes(image: Image.Image) -> Pixels:
     """Return the pixels of an image of one of `MODES` as a view (channels, height, width)."""
     if image.mode == "L":
@@ -215,7 +203,7 @@ def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) ->
             return
         method = Resampling.NEAREST if labels else Resampling.BILINEAR
         image = image.resize((width, height), method, reducing_gap=2.0)
-    _write_planes(image, out)
+    out[...] = _view_planes(image)
 
 
 def _crop(image: Image.Image, height: int, width: int) -> Image.Image:

@@ -91,8 +91,8 @@ class Folder:
         """Write the concatenation of `buffers` as one file, atomically, and return its size in bytes.
 
         A file of that name is replaced: readers see the old or the new one. With `durable`, the file survives a power
-        failure; with "later", the disk starts to write it, and `sync` waits for that. Raise StorageFullError if the
-        disk is full.
+        failure; with "later", the disk starts to write it, and `sync` waits for that. New folders are flushed, unless
+        `durable` is None: no durable file may be written to them. Raise StorageFullError if the disk is full.
         """
         with self.writer(name, durable=durable) as append:
             return sum(map(append, buffers))

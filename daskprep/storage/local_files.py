@@ -50,7 +50,7 @@ _NO_FOLDER_SYNC_ERRNOS = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, er
 
 _MAX_FOLDER_REMOVALS = 100  # of a folder by other processes, while a file is created in it
 
-Durable: TypeAlias = bool | Literal["later"]
+Durable: TypeAlias = bool | Literal["later"] | None
 
 # Windows cannot open, flush or lock folders. There a file next to the folder is locked: one inside would prevent the
 # removal of the folder.
@@ -163,7 +163,7 @@ class LocalFiles:
                 view = view[os.write(descriptor, view) :]
 
         with _write_error_context(target, lambda: written):
-            descriptor = _create_file(temporary)
+            descriptor = _create_file(temporary, flush=durable is not None)
             try:
                 with open(descriptor, "wb", buffering=0):  # noqa: PTH123 it takes a descriptor
                     yield write
@@ -499,35 +499,36 @@ def make_folder(path: str | os.PathLike[str], parameter: str) -> Path:
         raise StorageError(f"{parameter}={path!r} cannot be a folder ({reason}): choose another path") from error
 
 
-def _create_file(path: Path) -> int:
+def _create_file(path: Path, *, flush: bool) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with suppress(FileNotFoundError):
         return os.open(path, flags, 0o666)
-    return _create_in_folder(path.parent, lambda: os.open(path, flags, 0o666))
+    return _create_in_folder(path.parent, lambda: os.open(path, flags, 0o666), flush=flush)
 
 
-def _create_in_folder(folder: Path, create: Callable[[], int]) -> int:
+def _create_in_folder(folder: Path, create: Callable[[], int], *, flush: bool = True) -> int:
     """Create a folder and return the result of `create`; repeat if other processes remove the folder meanwhile."""
     for _ in range(_MAX_FOLDER_REMOVALS):
         with suppress(FileNotFoundError):
-            _make_folder(folder)
+            _make_folder(folder, flush=flush)
             return create()
-    _make_folder(folder)  # raises the reason where no folder can be created, as in /proc
+    _make_folder(folder, flush=flush)  # raises the reason where no folder can be created, as in /proc
     return create()
 
 
-def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents, and flush their names to the disk."""
+def _make_folder(folder: Path, *, flush: bool) -> None:
+    """Create a folder and its parents; with `flush`, flush their names to the disk."""
     if folder.is_dir():
         return
-    _make_folder(folder.parent)
+    _make_folder(folder.parent, flush=flush)
     try:
         folder.mkdir()
     except FileExistsError:
         if folder.is_file() or folder.is_symlink():
             raise  # otherwise another process created the folder, and may have removed it
     # Files that are written there later may be durable.
-    _sync(folder.parent)
+    if flush:
+        _sync(folder.parent)
 
 
 def _sync(path: str | Path) -> None:

@@ -305,6 +305,14 @@ def test_durable_file_and_its_new_folders_are_flushed(tmp_path: Path) -> None:
     assert flushed.call_count == 6
 
 
+def test_new_folders_of_a_cache_are_not_flushed(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path)
+    with mock.patch("os.fsync") as flushed:
+        folder.write("a/b/c", b"1", durable=None)
+    assert flushed.call_count == 0
+    assert folder.read("a/b/c") == b"1"
+
+
 def test_files_are_flushed_together(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
     names = [f"a/b/{number}" for number in range(5)]
