@@ -98,8 +98,11 @@ def make_string_array(offsets: Array, data: Bytes) -> pa.StringArray:
 
 def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None) -> pa.ListArray:
     """Return a list array of n + 1 offsets into `values`; rows marked in `nulls` are null and must have no values."""
-    mask = pa.array(nulls) if nulls is not None and nulls.any() else None
-    return pa.ListArray.from_arrays(pa.array(np.asarray(offsets, np.int32)), values, mask=mask)
+    offsets = np.ascontiguousarray(offsets, np.int32)
+    if nulls is not None and nulls.any():
+        return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(nulls))
+    buffers = [None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(pa.list_(values.type), len(offsets) - 1, buffers, children=[values])
 
 
 def list_offsets(array: pa.Array) -> Codes:
@@ -108,7 +111,8 @@ def list_offsets(array: pa.Array) -> Codes:
         offsets: Codes = plain_values(array, np.int32, len(array) + 1)
         from_zero: Codes = offsets - offsets[0]
         return from_zero
-    return offsets_from_lengths(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
+    lengths = pc.list_value_length(array)
+    return offsets_from_lengths(np.where(valid_mask(lengths), plain_values(lengths), 0))
 
 
 def offsets_from_lengths(lengths: Array) -> Codes:
@@ -118,22 +122,54 @@ def offsets_from_lengths(lengths: Array) -> Codes:
     return offsets
 
 
-def plain_values(array: pa.Array, dtype: Any, count: int | None = None) -> Array:
-    """Return the fixed-size values of an array without nulls, or the `count` offsets of lists, as a view.
+def plain_values(array: pa.Array, dtype: Any = None, count: int | None = None) -> Array:
+    """Return the fixed-size values of an array, undefined for nulls, or the `count` offsets of lists, as a view.
 
-    `to_numpy` would reacquire the GIL eight times.
+    `dtype` None is the dtype of the Arrow type. `to_numpy` would reacquire the GIL eight times.
     """
+    dtype = array.type.to_pandas_dtype() if dtype is None else dtype
     buffer, count = array.buffers()[1], len(array) if count is None else count
     if buffer is None or not count:  # an empty array
         return np.zeros(count, dtype)
     return np.frombuffer(buffer, dtype, count, array.offset * np.dtype(dtype).itemsize)
 
 
+def float_values(array: pa.Array) -> Array:
+    """Return the floats of an array, NaN for nulls."""
+    values = plain_values(array)
+    return np.where(valid_mask(array), values, np.nan) if array.null_count else values
+
+
+def as_arrow(values: Array) -> pa.Array:
+    """Return numbers as an Arrow array without nulls, as a view; `pa.array` would reacquire the GIL three times."""
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
 def null_mask(array: pa.Array) -> Mask:
     """Return a mask of the nulls of an array."""
+    return ~valid_mask(array) if array.null_count else np.zeros(len(array), bool)
+
+
+def valid_mask(array: pa.Array) -> Mask:
+    """Return a mask of the values of an array that are not null."""
     if not array.null_count:
-        return np.zeros(len(array), bool)
-    return np.array(array.is_null(), bool)
+        return np.ones(len(array), bool)
+    bits = array.buffers()[0]
+    if bits is None or (pa.types.is_dictionary(array.type) and array.dictionary.null_count):
+        return np.array(array.is_valid(), bool)
+    return _unpack_bits(bits, array.offset, len(array))
+
+
+def bool_values(array: pa.Array) -> Mask:
+    """Return the values of a boolean array without nulls."""
+    return _unpack_bits(array.buffers()[1], array.offset, len(array)) if len(array) else np.zeros(0, bool)
+
+
+def _unpack_bits(bits: pa.Buffer, offset: int, count: int) -> Mask:
+    """Return `count` bits of a buffer, from the bit `offset` on, as a mask."""
+    unpacked = np.unpackbits(np.frombuffer(bits, u8)[offset >> 3 : (offset + count + 7) >> 3], bitorder="little")
+    return unpacked.view(bool)[offset & 7 : (offset & 7) + count]
 
 
 def look_up(table: Array, index: Array) -> Array:
@@ -291,7 +327,7 @@ def encode_characters(column: pa.Array, *, lowercase: bool = False) -> TokenCode
     rows = offsets - np.searchsorted(np.flatnonzero(continues), offsets).astype(np.int32)
     ascii_of = np.arange(256, dtype=u8)
     _copy(ascii_of.copy(), ascii_of, _letter_mask(ascii_of) if lowercase else None)
-    distinct_bytes = pa.array(firsts).unique().to_numpy()
+    distinct_bytes = plain_values(as_arrow(firsts).unique())
     used = np.zeros(256, bool)
     used[ascii_of[distinct_bytes[distinct_bytes < 128]]] = True
     values = make_string_array(np.arange(used.sum() + 1), np.flatnonzero(used).astype(u8))
@@ -314,7 +350,7 @@ def _encode_spans(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
         codes, distinct_keys = _encode_keys(keys)
         values = _words_to_strings(distinct_keys)
         if len(long):
-            long_codes, long_values = _encode_strings(make_string_array(offsets, data).take(pa.array(long)))
+            long_codes, long_values = _encode_strings(make_string_array(offsets, data).take(as_arrow(long)))
             # The first long value replaces the key LONG; the other long values follow the short ones.
             long_index = int(np.flatnonzero(distinct_keys == LONG)[0])
             codes[long] = np.where(long_codes == 0, np.int32(long_index), long_codes + np.int32(len(distinct_keys) - 1))
@@ -343,7 +379,7 @@ def sliding_words(data: Bytes) -> Uint64Array:
 
 def _encode_strings(values: pa.StringArray) -> tuple[Codes, pa.StringArray]:
     encoded = _strip_padding(values).dictionary_encode()
-    return encoded.indices.to_numpy(), encoded.dictionary
+    return plain_values(encoded.indices), encoded.dictionary
 
 
 def _encode_keys(keys: Uint64Array, multipliers: tuple[int, ...] = MULTIPLIERS) -> tuple[Codes, Uint64Array]:
@@ -353,8 +389,8 @@ def _encode_keys(keys: Uint64Array, multipliers: tuple[int, ...] = MULTIPLIERS) 
     last write wins. The few keys that lose their slot are encoded recursively with the next multiplier.
     """
     if len(keys) <= BLOCK_SPANS // 32 or not multipliers:
-        encoded = pa.array(keys).dictionary_encode()
-        return np.array(encoded.indices), encoded.dictionary.to_numpy()
+        encoded = as_arrow(keys).dictionary_encode()
+        return plain_values(encoded.indices), plain_values(encoded.dictionary)
     bits = min(MAX_SLOT_BITS, len(keys).bit_length())
     blocks = [slice(begin, begin + BLOCK_SPANS) for begin in range(0, len(keys), BLOCK_SPANS)]
     slots = np.full(1 << bits, EMPTY_SLOT, u64)
@@ -392,7 +428,7 @@ def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringA
     encoded = values.dictionary_encode()
     if len(encoded.dictionary) == len(values):
         return codes, values
-    return look_up(encoded.indices.to_numpy(), codes), encoded.dictionary
+    return look_up(plain_values(encoded.indices), codes), encoded.dictionary
 
 
 def drop_blank_rows(token_codes: TokenCodes) -> TokenCodes:

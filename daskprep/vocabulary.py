@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError, did_you_mean
+from daskprep.kernels import as_arrow, bool_values, plain_values, valid_mask
 from daskprep.steps.base import smallest_uint
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.tables import read_bounded_table
@@ -406,8 +407,7 @@ class Vocabulary:
         """Return the id of each token of a dictionary as int64, -1 for tokens outside the vocabulary."""
         if len(self) < max(MIN_INDEXED_TOKENS, len(dictionary)):
             indices = pc.index_in(dictionary, value_set=self.tokens)
-            ids: np.ndarray = indices.fill_null(-1).to_numpy().astype(np.int64)
-            return ids
+            return np.where(valid_mask(indices), plain_values(indices), np.int64(-1))
         return get_cached_index(HashableTokens(self._digest, self.tokens)).find(dictionary)
 
     @functools.cached_property
@@ -458,9 +458,9 @@ class TokenIndex:
             candidates = self.entries[np.minimum(positions + step, len(self.entries) - 1)]
             rows = np.flatnonzero((candidates & ~self._id_mask == hashes) & (result < 0))
             ids = (candidates[rows] & self._id_mask).view(np.int64)
-            same = pc.equal(tokens.take(pa.array(rows)), self.tokens.take(pa.array(ids)))
-            same = same.fill_null(False).to_numpy(zero_copy_only=False)
-            result[rows[same]] = ids[same]
+            same = pc.equal(tokens.take(as_arrow(rows)), self.tokens.take(as_arrow(ids)))
+            is_same = bool_values(same.fill_null(False) if same.null_count else same)
+            result[rows[is_same]] = ids[is_same]
         return result
 
 

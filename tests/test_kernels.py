@@ -81,6 +81,27 @@ def test_list_of_marks_null_rows():
     assert kernels.make_list_array(np.array([0]), pa.array([], pa.int8())).to_pylist() == []
 
 
+@given(st.lists(st.one_of(st.none(), st.booleans()), max_size=40), st.integers(0, 20), st.integers(0, 20))
+def test_masks_of_slices(cells, start, length):
+    column = pa.array(cells, pa.bool_()).slice(start, length)
+    for kind in (pa.bool_(), pa.float64(), pa.string(), pa.dictionary(pa.int32(), pa.string())):
+        one = column.cast(pa.string()).cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
+        assert kernels.valid_mask(one).tolist() == one.is_valid().to_pylist()
+        assert kernels.null_mask(one).tolist() == one.is_null().to_pylist()
+    assert kernels.bool_values(column.drop_null()).tolist() == column.drop_null().to_pylist()
+    marks = pa.array([True, *[False] * 12, True]).slice(start)
+    assert kernels.bool_values(marks).tolist() == marks.to_pylist()
+    numbers = column.cast(pa.float64())
+    np.testing.assert_array_equal(kernels.float_values(numbers), numbers.to_numpy(zero_copy_only=False))
+    assert kernels.as_arrow(kernels.plain_values(numbers.drop_null())).equals(numbers.drop_null())
+
+
+def test_nulls_of_arrays_without_bitmap_and_of_dictionaries():
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), pa.array(["a", None]))
+    for column in (pa.nulls(3), dictionary, pa.array([], pa.float64())):
+        assert kernels.valid_mask(column).tolist() == column.is_valid().to_pylist()
+
+
 @pytest.mark.parametrize(("n", "dtype"), [(0, "u1"), (1, "u1"), (256, "u1"), (257, "u2"), (65537, "u4"), (2**40, "u8")])
 def test_smallest_uint_holds_ids_below(n, dtype):
     assert smallest_uint(n) == np.dtype(dtype)

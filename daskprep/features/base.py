@@ -14,8 +14,9 @@ from typing_extensions import TypeVar
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.cells import as_dictionary, mask_texts, one_array
-from daskprep.features.missing import NeighbourImputer, neighbour_strategy, valid_mask
+from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.parameters import check_parameters, default_of
+from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
 from daskprep.split.folds import KFold
 from daskprep.steps.base import MISSING, Parameters

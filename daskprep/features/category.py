@@ -17,9 +17,9 @@ from daskprep.features.base import Bounds, Tensor, drops_missing
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import valid_mask
 from daskprep.features.parameters import CellKind
 from daskprep.features.tokens import LearnedTokens
+from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers, hash_strings
 from daskprep.sources.cells import as_text
 from daskprep.steps.base import smallest_uint

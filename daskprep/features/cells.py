@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
-from daskprep.kernels import only_where, unwrap_mixed_column
+from daskprep.kernels import only_where, plain_values, unwrap_mixed_column, valid_mask
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cells import as_text
 from daskprep.steps.cells import MAX_EXACT_INTEGER, NUMBER_PATTERN
@@ -91,8 +91,10 @@ def is_text(kind: pa.DataType) -> bool:
 
 def take_by_code(parsed: pa.DictionaryArray, table: np.ndarray, missing: Any) -> np.ndarray:
     """Return `table[code]` for each cell of a dictionary array, and `missing` for null cells."""
-    codes = parsed.indices.fill_null(len(table)) if parsed.null_count else parsed.indices
-    values: np.ndarray = np.append(table, table.dtype.type(missing)).take(codes.to_numpy(), mode="clip")
+    codes = plain_values(parsed.indices)
+    if parsed.null_count:
+        codes = np.where(valid_mask(parsed.indices), codes, len(table))
+    values: np.ndarray = np.append(table, table.dtype.type(missing)).take(codes, mode="clip")
     return values
 
 

@@ -17,8 +17,7 @@ from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_yo
 from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_with_one_value
 from daskprep.features.cells import as_numbers, is_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import valid_mask
-from daskprep.kernels import make_list_array, null_mask, only_where, string_buffers
+from daskprep.kernels import make_list_array, null_mask, only_where, plain_values, string_buffers, valid_mask
 from daskprep.sources.cells import as_text, local_clock
 from daskprep.steps.cells import SECONDS_PER_DAY
 from daskprep.steps.dates import (
@@ -368,7 +367,8 @@ def as_timestamps(micros: np.ndarray, unreadable: np.ndarray | None = None) -> p
 def as_micros(parsed: pa.Array) -> np.ndarray:
     """Return timestamps as integers in their unit; null as 0."""
     ticks = parsed.view(pa.int64())
-    return (pc.fill_null(ticks, 0) if ticks.null_count else ticks).to_numpy()  # type: ignore[no-any-return]
+    values = plain_values(ticks)
+    return np.where(valid_mask(ticks), values, 0) if ticks.null_count else values
 
 
 def from_timestamps(column: pa.Array) -> pa.Array:

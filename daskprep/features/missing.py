@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pyarrow as pa
 
+from daskprep.kernels import valid_mask
 from daskprep.steps.base import NEIGHBOUR_STRATEGIES
 from daskprep.steps.base import Strategy as Strategy  # noqa: PLC0414 custom types import it from here
 
@@ -96,11 +97,3 @@ class NeighbourImputer:
 def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
     """Return the strategy if it fills missing cells from neighbors, else None."""
     return strategy if strategy in NEIGHBOUR_STRATEGIES else None  # type: ignore[return-value]
-
-
-def valid_mask(parsed: pa.Array) -> np.ndarray:
-    """Return a mask of the present cells."""
-    if not parsed.null_count:
-        return np.ones(len(parsed), bool)
-    valid: np.ndarray = parsed.is_valid().to_numpy(zero_copy_only=False)
-    return valid

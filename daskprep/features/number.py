@@ -48,7 +48,7 @@ from daskprep.features.notation import (
     parse_strict_notation,
 )
 from daskprep.features.parameters import CellKind
-from daskprep.kernels import MIXED, null_mask, only_where, plain_values
+from daskprep.kernels import MIXED, float_values, null_mask, only_where, plain_values
 from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
 from daskprep.steps.numbers import ENCODINGS, NumberParameters, Outliers, Values, derive_notation
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
@@ -491,10 +491,11 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
         """Return normalized float32 numbers or bin ids, after outliers are replaced by the learned value."""
-        values = learned.mask_unlearned(parsed).to_numpy(zero_copy_only=False)
-        outliers = None if learned.outlier_fill_value is None else mask_outliers(self, values, learned)
-        if outliers is not None:
-            values = np.where(outliers, learned.outlier_fill_value, values)
+        values = float_values(learned.mask_unlearned(parsed))
+        fill = learned.outlier_fill_value
+        outliers = None if fill is None else mask_outliers(self, values, learned)
+        if fill is not None and outliers is not None:
+            values = np.where(outliers, fill, values)
         return make_encoding(self, learned).encode(values)
 
     def _remedy(self, learned: LearnedNumber) -> str:

@@ -19,9 +19,9 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import Bounds, Encoded, Learned, Limits, Tensor
 from daskprep.features.checking import memoize
 from daskprep.features.feature import with_parameters
-from daskprep.features.missing import valid_mask
 from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
+from daskprep.kernels import valid_mask
 from daskprep.steps.tokens import (
     CONTINUATION_MARK,
     WORD_START_MARK,

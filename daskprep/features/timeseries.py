@@ -14,9 +14,9 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import Learned, fills_with_one_value
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import NeighbourImputer, neighbour_strategy, valid_mask
+from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.vector import matrix_to_lists, parse_number_lists
-from daskprep.kernels import list_offsets, pad
+from daskprep.kernels import float_values, list_offsets, pad, valid_mask
 from daskprep.sources.cells import as_text
 from daskprep.steps.normalization import MAX_FLOAT32
 from daskprep.steps.series import SEPARATORS, TimeseriesParameters
@@ -280,7 +280,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
 
     def encode(self, parsed: pa.Array, learned: LearnedTimeseries) -> np.ndarray:
         """Return float32 rows, padded or truncated to the learned length; NaN becomes `padding_value`."""
-        numbers = parsed.flatten().to_numpy(zero_copy_only=False)
+        numbers = float_values(parsed.flatten())
         length, fill = learned.max_timeseries_length, float(self.padding_value)
         offsets = list_offsets(parsed)
         if (np.diff(offsets) == length).all():

@@ -14,8 +14,7 @@ from daskprep import kernels
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, LearnedT
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import valid_mask
-from daskprep.kernels import TokenCodes
+from daskprep.kernels import TokenCodes, plain_values, valid_mask
 from daskprep.sources.cells import as_text
 from daskprep.steps.tokens import TokenParameters
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
@@ -36,11 +35,11 @@ def token_lists(parsed: pa.ListArray) -> TokenCodes:
         flat = parsed.flatten()
         offsets = kernels.list_offsets(parsed)
     else:
-        offsets = parsed.offsets.to_numpy()
+        offsets = plain_values(parsed, np.int32, len(parsed) + 1)
         first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
         flat = parsed.values.slice(first, last - first)
         offsets = offsets - first if first else offsets
-    return TokenCodes(offsets, flat.indices.to_numpy(), flat.dictionary)
+    return TokenCodes(offsets, plain_values(flat.indices), flat.dictionary)
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:

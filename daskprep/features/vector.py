@@ -14,8 +14,8 @@ from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Learned
 from daskprep.features.cells import as_numbers, is_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import valid_mask
 from daskprep.kernels import (
+    float_values,
     list_offsets,
     make_list_array,
     make_string_array,
@@ -23,6 +23,7 @@ from daskprep.kernels import (
     only_where,
     parse_float_lists,
     string_buffers,
+    valid_mask,
 )
 from daskprep.sources.cells import as_text
 from daskprep.steps.series import VectorParameters
@@ -211,7 +212,7 @@ def matrix_to_lists(matrix: np.ndarray) -> pa.Array:
 
 def any_in_row(lists: pa.Array, predicate: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return a mask of the rows of lists with a value for which the predicate, a function of all values, is true."""
-    passed = predicate(lists.flatten().to_numpy(zero_copy_only=False))
+    passed = predicate(float_values(lists.flatten()))
     if not passed.any():
         return np.zeros(len(lists), bool)
     before = np.append(0, np.cumsum(passed)).take(list_offsets(lists))

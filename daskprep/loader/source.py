@@ -278,7 +278,8 @@ class FileBlocks:
         split, number = self.split.locate_block(block)
         reader = self._readers[split, group]
         rows = read_block(reader, split.block(group.name, number), target[: reader.block_rows])
-        if not np.may_share_memory(rows, target):
+        # `np.may_share_memory` would release the GIL.
+        if rows.__array_interface__["data"] != target.__array_interface__["data"]:
             target[: len(rows)] = rows
 
     def _read_scalars(self, block: int, targets: dict[Group, np.ndarray]) -> None:

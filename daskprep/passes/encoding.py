@@ -20,9 +20,9 @@ from daskprep.features.arrays import empty_outputs, tabulate
 from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.cells import take_by_code
 from daskprep.features.checking import column_error_context
-from daskprep.features.missing import valid_mask
 from daskprep.features.sequence import Sequence as SequenceFeature
 from daskprep.features.tokens import token_lists
+from daskprep.kernels import valid_mask
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
 from daskprep.passes.engine import PartitionReader, Pass, default_contexts, run_pass
 from daskprep.passes.fitting import bind_features

@@ -29,8 +29,8 @@ from daskprep.features.checking import (
     encode_fill_value,
 )
 from daskprep.features.media import MediaFeature
-from daskprep.features.missing import NeighbourImputer, valid_mask
-from daskprep.kernels import unwrap_mixed_column
+from daskprep.features.missing import NeighbourImputer
+from daskprep.kernels import unwrap_mixed_column, valid_mask
 from daskprep.sources.arrow_types import cell_type, class_column, declared_order
 from daskprep.sources.cells import as_text
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter

@@ -76,7 +76,7 @@ def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     target = column.type if column.type.id in PLAIN_TYPE_IDS else narrow_type(column.type)
     if target == column.type:
-        return pa.chunked_array(chunks, target)
+        return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array(chunks, target)
     if column.type in _LARGE:
         chunks = [narrow_chunk for chunk in chunks for narrow_chunk in _narrow_offsets(chunk)]
     else:

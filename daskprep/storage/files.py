@@ -101,9 +101,16 @@ class Folder:
         """Return a context manager that creates and locks a local folder; it does nothing on other file systems."""
         return self.files.lock(self.path, self.url)
 
-    def sync(self, names: Iterable[str]) -> None:
-        """Flush files that were written with ``durable=False``: from now on they survive a power failure."""
-        self.files.sync([f"{self.path}/{name}" for name in names], self.path)
+    def sync(self, names: Iterable[str], *, contents: bool = True, folders: bool = True) -> None:
+        """Flush the contents of files that were written with ``durable=False``, and the folders that they are in.
+
+        From then on they survive a power failure.
+        """
+        paths = [f"{self.path}/{name}" for name in names]
+        if contents:
+            self.files.sync(paths)
+        if folders:
+            self.files.sync_folders(paths, self.path)
 
     @contextmanager
     def writer(self, name: str, *, durable: Durable = True) -> Iterator[Callable[[Buffer], int]]:

@@ -125,14 +125,15 @@ class LocalFiles:
         if link := self._find_link(path):
             raise _special_file_error(link, stat.S_IFLNK)
 
-    def _check_file(self, path: str) -> None:
-        """Raise CorruptDatasetError if a path leads through a link or is not a regular file; OSError for a folder."""
+    def _check_file(self, path: str) -> int:
+        """Return the size of a regular file; CorruptDatasetError if a link or special, OSError if a folder."""
         self._check_folders(path)
         status = os.stat(path, follow_symlinks=self.follow_links)  # noqa: PTH116 a Path would double the time
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
             raise _special_file_error(path, status.st_mode)
+        return status.st_size
 
     @contextmanager
     def _open_for_reading(self, path: str) -> Iterator[int]:
@@ -165,12 +166,14 @@ class LocalFiles:
         with _write_error_context(target, lambda: written):
             descriptor = _create_file(temporary, flush=durable is not None)
             try:
-                with open(descriptor, "wb", buffering=0):  # noqa: PTH123 it takes a descriptor
+                try:
                     yield write
                     if durable is True:
                         os.fsync(descriptor)
                     elif durable:
                         _begin_flush(descriptor, *_FLUSH_ALL_ARGUMENTS)
+                finally:
+                    os.close(descriptor)
                 temporary.replace(target)
             except BaseException:
                 temporary.unlink(missing_ok=True)
@@ -195,12 +198,16 @@ class LocalFiles:
         self._check_folders(path)
         return PreallocatedFile.create(path, size)
 
-    def sync(self, paths: Sequence[str], root: str) -> None:
-        """Flush files to the disk, and once each all their parent folders up to `root`."""
-        parents = {Path(folder) for folder in {path.rpartition("/")[0] for path in paths}}
-        folders = {str(folder) for one in parents for folder in (one, *one.parents) if folder.is_relative_to(root)}
-        for path in [*paths, *folders]:
+    def sync(self, paths: Sequence[str]) -> None:
+        """Flush the bytes of files to the disk."""
+        for path in paths:
             _sync(path)
+
+    def sync_folders(self, paths: Sequence[str], root: str) -> None:
+        """Flush the names in all parent folders of files up to `root`, once each."""
+        parents = {Path(folder) for folder in {path.rpartition("/")[0] for path in paths}}
+        for folder in {folder for one in parents for folder in (one, *one.parents) if folder.is_relative_to(root)}:
+            _sync(folder)
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
         """Return the bytes from `start` to `stop` (None: the end), fewer if the file is shorter.
@@ -217,9 +224,10 @@ class LocalFiles:
             return b"".join(chunks)  # a single chunk is not copied
 
     def read_buffer(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
-        self._check_file(path)
-        with pa.memory_map(path) as file:
-            return file.read_buffer()[start:stop]
+        size = self._check_file(path)
+        # `close`, and a size that is not passed, would reacquire the GIL seven times.
+        buffer = pa.memory_map(path).read_buffer(size)
+        return buffer if (start, stop) == (0, None) else buffer[start:stop]
 
     def size(self, path: str, url: str) -> int | None:
         """Return the number of bytes of a file, NOT_REGULAR_FILE if special, None if a folder, link or absent."""

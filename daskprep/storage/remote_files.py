@@ -253,8 +253,11 @@ class RemoteFiles:
         """Do nothing: stores do not have locks."""
         yield
 
-    def sync(self, paths: Sequence[str], root: str) -> None:
+    def sync(self, paths: Sequence[str]) -> None:
         """Do nothing: uploaded files are durable."""
+
+    def sync_folders(self, paths: Sequence[str], root: str) -> None:
+        """Do nothing: a store has no folders."""
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
         return bytes(self._read_range(path, url, start, stop))

@@ -56,7 +56,7 @@ def encode_table(column_batches: Iterable[Columns], block_rows: int, compression
 
 def _to_table(columns: Columns) -> pa.Table:
     """Return columns as an Arrow table, in which only media may be null; ValueError for nulls in other columns."""
-    arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns.values()]
+    arrays = [column if isinstance(column, pa.Array) else arrow_column(column) for column in columns.values()]
     fields = [
         pa.field(name, array.type, nullable=pa.types.is_struct(array.type))
         for name, array in zip(columns, arrays, strict=True)
@@ -69,7 +69,12 @@ def _to_table(columns: Columns) -> pa.Table:
 
 def arrow_column(array: np.ndarray) -> pa.Array:
     """Return an array as an Arrow column without a copy; rows that are not scalars become fixed-size lists."""
-    column = pa.array(array.reshape(-1))
+    values = np.ascontiguousarray(array.reshape(-1))
+    if values.dtype == bool:  # Arrow stores bits
+        column = pa.array(values)
+    else:  # `pa.array` would reacquire the GIL three times
+        kind = pa.from_numpy_dtype(values.dtype)
+        column = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
     for axis in range(array.ndim - 1, 0, -1):
         kind = pa.list_(column.type, array.shape[axis])
         column = pa.Array.from_buffers(kind, math.prod(array.shape[:axis]), [None], children=[column])
@@ -134,7 +139,7 @@ def decode_table(
         file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=False)
         table = file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
     # For the column "a", Arrow returns "a.b" as well.
-    return table.select(list(columns))
+    return table if table.column_names == list(columns) else table.select(list(columns))
 
 
 def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import StorageFullError
-from daskprep.kernels import BYTE_MASKS, WORD_BYTES, sliding_words
+from daskprep.kernels import BYTE_MASKS, WORD_BYTES, plain_values, sliding_words
 from daskprep.permutation import mix
 from daskprep.storage.local_files import DISK_FULL_ERRNOS
 from daskprep.summaries.base import Summary
@@ -260,10 +260,10 @@ class TokenCounts(Summary):
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
         """Return the counts of cells that are one token each, plain or dictionary-encoded, without missing cells."""
         if pa.types.is_dictionary(cells.type):
-            codes = cells.indices.drop_null().to_numpy()
+            codes = plain_values(cells.indices.drop_null() if cells.null_count else cells.indices)
             return cls.of(cells.dictionary, np.bincount(codes, minlength=len(cells.dictionary)))
         counts = cells.drop_null().value_counts()
-        return cls.of(counts.field("values"), counts.field("counts").to_numpy())
+        return cls.of(counts.field("values"), plain_values(counts.field("counts")))
 
     @property
     def entries(self) -> int:
@@ -318,7 +318,7 @@ class TokenCounts(Summary):
         return len(self.chunks) > 1 and (self.entries > 2 * self.compacted_entries or len(self.chunks) > COMPACT_CHUNKS)
 
     def _fits_in_memory(self) -> bool:
-        token_bytes = sum(tokens.nbytes for tokens, _ in self.chunks)
+        token_bytes = sum(tokens.get_total_buffer_size() for tokens, _ in self.chunks)
         return self.entries <= SPILL_ENTRIES and token_bytes <= SPILL_BYTES
 
     def rank(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
@@ -445,7 +445,7 @@ def _encode_arrays(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
     """
     shared = {id(array): array for array in arrays}
     encoded = pa.chunked_array(list(shared.values())).dictionary_encode().chunks
-    codes = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in encoded)])
+    codes = np.concatenate([np.zeros(0, np.int32), *(plain_values(chunk.indices) for chunk in encoded)])
     cuts = np.split(codes, np.cumsum([len(array) for array in shared.values()])[:-1])
     by_array = dict(zip(shared, cuts, strict=True))
     return (encoded[0].dictionary if encoded else arrays[0]), np.concatenate([by_array[id(part)] for part in arrays])

@@ -262,7 +262,7 @@ def read_missing_cells(folder: Folder, rows: EncodedRows, split: str) -> tuple[M
     first = range(min(FIRST_ROWS, rows.layout.rows[split]))
     unshuffled = {run.partition for run in rows.placement.runs(split, first)}
     partitions = unshuffled if rows.seed is None else range(len(rows.placement.source_rows))
-    names, present = [scratch_name("gaps", one) for one in partitions], folder.sizes()
+    names, present = [scratch_name("gaps", one) for one in partitions], set(folder.children())
     missing_cells = [tuple(cell) for name in names if name in present for cell in json.loads(bytes(folder.read(name)))]
     return tuple(sorted(cell for cell in missing_cells if cell[0] == split))
 
@@ -355,9 +355,9 @@ class Encode:
         present = {split: order for split, order in chosen.items() if len(order)}
         _save_missing_cells(self.scratch, number, kept.missing_codes, rows.first_rows(number, present, {}))
         encoded: dict[str, dict[str, EncodedOrCells]] = {split: {} for split in present}
+        is_identity = len(present) == 1 and _is_identity(next(iter(present.values())), len(kept.splits))
         for name, array in kept.outputs:
             for split, order in present.items():
-                is_identity = len(present) == 1 and _is_identity(order, len(kept.splits))
                 encoded[split][name] = array if is_identity else take(array, order)
         return encoded
 

@@ -348,7 +348,7 @@ class WriteJob:
         # Called by one thread at a time; all files are flushed before the manifest lists them.
         def flush(result: tuple[int, Receipt]) -> None:
             if in_process:
-                flushed.append(background.submit(self.version.sync, list(result[1].files)))
+                flushed.append(background.submit(self.version.sync, list(result[1].files), folders=False))
             advance(rows=result[0])
 
         # If rows are shuffled, every part has rows of every partition.
@@ -383,9 +383,12 @@ class WriteJob:
             )
             advance = self.progress.stage("writing", total=len(parts), unit="parts")
             results = partitions.run_tasks("write", operator.call, writer, parts, advance=flush)
+        receipts = [receipt for _, receipt in results]
         for future in flushed:
             future.result()
-        return [receipt for _, receipt in results]
+        if in_process:  # once each, as parts share folders
+            self.version.sync((name for receipt in receipts for name in receipt.files), contents=False)
+        return receipts
 
     def _write_metadata(self, plan: WritePlan, names: Set[str] | None = None) -> _Files:
         """Write the metadata files of the arrays, or only those with `names`, and return their entries."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -260,16 +260,20 @@ def commit(root: Folder, manifest: Manifest) -> None:
             "write to one path without locks, as in object stores? Nothing was committed; write again"
         )
     root.write(MANIFEST, manifest.to_bytes())
-    clean(root, manifest)
+    clean(root, manifest, sizes)
 
 
-def clean(root: Folder, manifest: Manifest) -> None:
-    """Remove other versions, scratch files, receipts and unlisted files; the cache of media is kept."""
+def clean(root: Folder, manifest: Manifest, names: Iterable[str] | None = None) -> None:
+    """Remove other versions, scratch files, receipts and unlisted files; the cache of media is kept.
+
+    `names` are all files of the version; None: list them.
+    """
     _remove_others(root, manifest)
     version = root / manifest.version
     (version / SCRATCH).remove_all()
-    leftovers = [name for name in version.sizes() if name not in manifest.files and not _CACHE_PATH.match(name)]
-    version.remove(*(name for name in leftovers if not name.startswith(f"{RECEIPTS}/")))
+    names = version.sizes() if names is None else names
+    leftovers = [name for name in names if name not in manifest.files and not _CACHE_PATH.match(name)]
+    version.remove(*(name for name in leftovers if not name.startswith((f"{RECEIPTS}/", f"{SCRATCH}/"))))
     (version / RECEIPTS).remove_all()  # last: while it exists, `finish_cleaning` looks for other files
 
 

@@ -121,7 +121,7 @@ def test_a_write_that_is_killed_again_and_again_gets_done(undisturbed, tmp_path)
     path, kills = tmp_path / "a.dp", 0
     undisturbed.prepare(path, "older")
     # Each gets some steps further than the one before, and so each goes on from what that one has left.
-    for more in itertools.count(20, 150):
+    for more in itertools.count(20, 120):
         result = undisturbed.write(path, kill_at=more)
         if result.returncode == 0:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -449,7 +449,12 @@ def test_finished_parts_are_flushed_before_a_resumed_commit(
         with pytest.raises(KeyboardInterrupt):
             simple().fit_write(files, tmp_path / "a")
     flushed: list[str] = []
-    monkeypatch.setattr(Folder, "sync", lambda self, names: flushed.extend(names))
+
+    def sync(_: Folder, names: Iterable[str], *, contents: bool = True, folders: bool = True) -> None:
+        if contents and folders:
+            flushed.extend(names)
+
+    monkeypatch.setattr(Folder, "sync", sync)
     dataset = simple().fit_write(files, tmp_path / "a")
     assert {name for name, entry in dataset.manifest.files.items() if entry.rows and "/" in name} <= set(flushed)
 
