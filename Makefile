@@ -19,8 +19,8 @@ demo: $(VENV)/.package ## write a small dataset with images and sounds, read it 
 test: $(VENV)/.test-extra ## all tests but the slow ones
 	$(BIN)/python -m pytest $(TEST_ARGS)
 
-slow: $(VENV)/.test-extra ## the slow tests
-	$(BIN)/python -m pytest -m slow $(TEST_ARGS)
+slow: $(VENV)/.test-extra ## the slow tests; only files that have some are collected
+	$(BIN)/python -m pytest -m slow $(TEST_ARGS) $$(grep -rl --include='test_*.py' slow tests)
 
 mutation: $(VENV)/.test-extra ## change the code in small ways and see which changes no test notices; MODULES="daskprep/..." for some
 	$(BIN)/python tests/mutation/run.py $(MODULES)
