@@ -22,7 +22,7 @@ from daskprep.cli import main
 
 MOMENTS = {
     "reading": lambda event, about: event == "open" and str(about[0]).endswith(".parquet"),
-    "writing": lambda event, about: event == "open" and isinstance(about[0], int) and about[1] == "w",
+    "writing": lambda event, about: event == "open" and str(about[0]).endswith(".tmp") and about[2] & os.O_CREAT,
     "learning": lambda event, about: event == "tempfile.mkdtemp",
     "printing": lambda event, about: event == "import" and about[0] == "yaml",
 }
