@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -101,7 +102,7 @@ class Trimming:
     def of(
         cls, features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str], multiple: int | None
     ) -> Trimming:
-        """Return the trimming of the outputs `names`; raise ConfigError if none has padding, or lengths lack a name."""
+        """Return the trimming of the outputs `names`; raise ConfigError for none with padding, or a taken name."""
         names = list(names)
         paddings = {name: one for name, one in find_paddings(features, learned).items() if name in names}
         if not paddings:
@@ -118,7 +119,7 @@ class Trimming:
         return cls(paddings, multiple or 1)
 
     def names(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the outputs of batches: each output, and the lengths of one that is cut behind it."""
+        """Return the names of the outputs of batches: `names`, with the name of the lengths after each that is cut."""
         return [one for name in names for one in ((name, name + LENGTH) if name in self.paddings else (name,))]
 
     def split(
@@ -137,15 +138,17 @@ class Trimming:
         return {name: batches, name + LENGTH: list(all_lengths.split(sizes))}  # type: ignore[no-untyped-call]
 
 
-def jagged(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def jagged(rows: torch.Tensor, lengths: torch.Tensor, padding: Literal["left", "right"] = "right") -> torch.Tensor:
     """Return padded rows as a nested tensor without padding (``torch.nested``, layout ``torch.jagged``).
 
     Parameters
     ----------
     rows : torch.Tensor
-        Rows padded on the right, of shape (rows, width, ...).
+        Padded rows of shape (rows, width, ...).
     lengths : torch.Tensor
         The length of each row, as in ``batch["review_length"]`` of a loader with ``trim=True``.
+    padding : "left" or "right"
+        The side of the padding, as for `Sequence` and `Text`.
 
     Examples
     --------
@@ -155,4 +158,10 @@ def jagged(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     >>> [row.tolist() for row in nested.unbind()]
     [[3, 4], [5, 6, 7]]
     """
+    if padding not in ("left", "right"):
+        raise ConfigError(f'padding={padding!r}: expected "left" or "right"')
+    if padding == "left":
+        # `torch.nested.narrow` returns too long rows if they do not start in the first column.
+        columns = torch.arange(rows.shape[1], device=rows.device) - lengths[:, None]
+        rows = rows[torch.arange(len(rows), device=rows.device)[:, None], columns % rows.shape[1]]
     return torch.nested.narrow(rows, 1, 0, lengths, layout=torch.jagged).contiguous()

@@ -72,7 +72,7 @@ class Loader(BatchIterator):
     group_by_length : str or None
         Output of token ids: rows of similar length are batched together, so that `trim` leaves little padding. They
         are sorted within groups of batches, so that the order still depends on seed, epoch and row alone. The lengths
-        of all rows are read once.
+        of all rows are read once, and up to three blocks of each stream are in memory.
     overfit_batches : int or None
         Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.
     pack : Packing or None
@@ -178,10 +178,9 @@ class Loader(BatchIterator):
         option = f"group_by_length={column!r}"
         find_padding(self.split, column, option)
         if not self.shuffle or pack is not None:
-            name = (
-                "pack" if pack is not None else "shuffle=False" if self.overfit_batches is None else "overfit_batches"
-            )
-            raise ConfigError(f"{option} cannot be used together with {name}: it changes the order of rows")
+            other = "shuffle=False" if self.overfit_batches is None else "overfit_batches"
+            other = other if pack is None else "pack"
+            raise ConfigError(f"{option} cannot be used together with {other}: it changes the order of rows")
         if self.batch_size % self.streams:
             raise ConfigError(
                 f"{option}: batch_size={self.batch_size} is no multiple of streams={self.streams}: pass streams that "

@@ -30,8 +30,8 @@ _MAX_BLOCKS = 256  # a stream keeps a block in memory
 # A permutation of fewer rows costs as much as one of this size.
 _MIN_PERMUTED_ROWS = 4096
 _MAX_GROUPS = 256
-# Batches of a group of similar lengths: fewer leave more padding, more keep more blocks in memory.
-_MIN_GROUPED, _MAX_GROUPED = 64, 512
+# Blocks of a stream in a group of similar lengths, which all are in memory: fewer leave more padding.
+_GROUPED_BLOCKS, _MAX_GROUPED_BATCHES = 2, 512
 
 
 def default_streams(batch_size: int) -> int:
@@ -305,8 +305,8 @@ class Schedule:
     def _group_rows(self) -> int:
         """Rows of a stream in a group of similar lengths."""
         stream_rows = self.batch_size // self.streams
-        batches = self.blocks.block_rows // stream_rows
-        return stream_rows * min(_MAX_GROUPED, max(_MIN_GROUPED, batches))
+        batches = _GROUPED_BLOCKS * self.blocks.block_rows // stream_rows
+        return stream_rows * min(_MAX_GROUPED_BATCHES, max(1, batches))
 
     def _group_order(self, stream: int, group: int) -> Integers:
         """Return the positions in the sequence of the rows of a stream in a group, batch after batch."""

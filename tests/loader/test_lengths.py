@@ -199,3 +199,15 @@ def test_rows_become_nested_tensors_without_padding(train):
         nested = dp.jagged(batch["review"], batch["review_length"])
         parts = zip(batch["review"], batch["review_length"].tolist(), nested.unbind(), strict=True)
         assert all(row[:length].tolist() == part.tolist() for row, length, part in parts)
+    left = dp.jagged(torch.tensor([[0, 3, 4], [5, 6, 7], [0, 0, 0]]), torch.tensor([2, 3, 0]), padding="left")
+    assert [row.tolist() for row in left.unbind()] == [[3, 4], [5, 6, 7], []]
+    with pytest.raises(ConfigError, match="padding='both': expected"):
+        dp.jagged(left, left, padding="both")
+
+
+@pytest.mark.parametrize("batch_size", [32, 512])
+def test_a_group_has_up_to_three_blocks_of_each_stream(train, batch_size):
+    schedule = train.loader(batch_size, streams=2, group_by_length="review")._make_schedule()
+    for number in range(len(schedule) - 1):
+        # A stream has 16 or 256 rows of a batch, and a group of more batches has at most two blocks of 64 rows.
+        assert len(schedule.block_positions(range(number, number + 1))) <= {32: 2 * 3, 512: 2 * 5}[batch_size]
