@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from daskprep.dataset.dataset import Dataset, FoldedDataset, open_dataset
+from daskprep.dataset.dataset import Dataset, FoldedDataset
+from daskprep.dataset.joined import open_dataset
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,7 @@ from daskprep import partitions
 from daskprep.balance import balanced_weights
 from daskprep.dataset.cache import BlockCache, MediaBlocks
 from daskprep.dataset.describing import describe_dataset, describe_rows
-from daskprep.dataset.split import RowSelection, Split
+from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage, StoredDataset, find_damage, raise_damage
 from daskprep.display import Description, escape_unprintable, format_bytes, format_count
 from daskprep.errors import (
@@ -27,12 +25,11 @@ from daskprep.errors import (
     IncompleteDatasetError,
     did_you_mean,
     with_attribute_hints,
-    with_parameter_hints,
 )
 from daskprep.features.base import class_count
 from daskprep.progress import Progress
 from daskprep.state import METADATA
-from daskprep.storage import Folder, Layout, Manifest, Output, read_manifest
+from daskprep.storage import Folder, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.reading import BlockLocation
@@ -52,7 +49,7 @@ _COUNTED_ROWS = 1 << 20
 _UNFINISHED_FILES = frozenset({METADATA, "receipts", "scratch"})
 
 
-def _open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
+def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
     """Open the dataset in the folder `root`; raise ConfigError or IncompleteDatasetError if it has no manifest.
 
     `base_dir` is the folder of relative media paths; None: the folder recorded at the write.
@@ -76,7 +73,7 @@ def _open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Datase
         current = read_manifest(root)
         if current is None or current.to_bytes() == manifest.to_bytes():
             raise
-        return _open_single(root, base_dir, trusted=trusted)
+        return open_single(root, base_dir, trusted=trusted)
     dataset.files.entry(METADATA)
     return dataset
 
@@ -96,7 +93,7 @@ def _reopen(
     root: Folder, version: str, base_dir: str | None, digest: str | None = None, trusted: bool = False
 ) -> Dataset:
     """Open an unpickled dataset; ConfigError if it was written again since it was pickled."""
-    dataset = _open_single(root, base_dir, trusted=trusted)
+    dataset = open_single(root, base_dir, trusted=trusted)
     # Pickles of older versions have no digest.
     if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
@@ -354,7 +351,7 @@ class FoldedDataset(Dataset):
             raise ConfigError(f"{self.url} has no fold {number!r}: its folds are 0 to {self.folds - 1}")
         name = f"{FOLD_PREFIX}{int(number)}"
         self.files.read(f"{name}/{MANIFEST}")  # raises if the manifest of the fold was altered
-        return _open_single(self.root / self.version / name, self.base_dir, trusted=self.trusted)
+        return open_single(self.root / self.version / name, self.base_dir, trusted=self.trusted)
 
     def __len__(self) -> int:
         return self.folds
@@ -397,179 +394,3 @@ class FoldedDataset(Dataset):
 
     def _repr_html_(self) -> str:
         return self.description.html()
-
-
-@with_parameter_hints
-def open_dataset(
-    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    base_dir: str | os.PathLike[str] | None = None,
-    trusted: bool = False,
-) -> Dataset:
-    """Open a dataset for reading, or several as one.
-
-    Nothing outside its folder and `base_dir` is opened unless it is `trusted`.
-
-    Parameters
-    ----------
-    path : str, path, or iterable of these
-        Folder, or a URL that fsspec supports. Several datasets written by one fitted Preprocessor are read as one:
-        the rows of each split are concatenated in the order of the datasets.
-    storage_options : mapping or None
-        Options for the file system of a URL, such as credentials.
-    base_dir : str, path or None
-        Folder that relative paths of images and audio start from, if they were moved after the write. Only files below
-        it and below the folder of the dataset may be opened.
-    trusted : bool
-        Whether the dataset may name files and URLs anywhere, which are then read with your rights: images and audio
-        that are decoded while loading, tokenizers, and links. Trust only datasets whose author you trust. A dataset
-        that this process wrote is trusted.
-
-    Raises
-    ------
-    ConfigError
-        No dataset exists at `path`, or several datasets have different fitted states.
-    IncompleteDatasetError
-        The dataset was never finished.
-    CorruptDatasetError
-        A file was changed.
-    FormatVersionError
-        A newer version of daskprep wrote the dataset.
-    """
-    base = None if base_dir is None else os.fspath(base_dir)
-    is_single = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
-    paths: list[Any] = [path] if is_single else list(path)  # type: ignore[arg-type]
-    if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
-        raise ConfigError(f"path must be the path or URL of a dataset, not {type(wrong[0]).__name__}")
-    datasets = [
-        _open_single(Folder.open(one, storage_options, follow_links=trusted), base, trusted=trusted) for one in paths
-    ]
-    if len(datasets) > 1 and (folded := [one for one in datasets if isinstance(one, FoldedDataset)]):
-        raise ConfigError(f"{folded[0].url} has folds: open it alone, or folds by their dataset.fold(0).url")
-    if not datasets:
-        raise ConfigError("the list of datasets is empty: pass at least one path")
-    return datasets[0] if len(datasets) == 1 else JoinedDataset(datasets)
-
-
-class JoinedDataset(Dataset):
-    """Several datasets of one Preprocessor, read as one; `datasets` are the single ones."""
-
-    def __init__(self, datasets: Sequence[Dataset]) -> None:
-        """Read several datasets as one; raise ConfigError if their features or learned states differ."""
-        first, *rest = self.datasets = tuple(datasets)
-        for other in rest:
-            _check_same(first, other)
-        super().__init__(first.root, first.manifest, first.base_dir, trusted=first.trusted)
-        self.splits = {name: JoinedSplit(self, name) for name in self.layout.rows}
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return JoinedDataset, (self.datasets,)
-
-    @property
-    def manifests(self) -> list[Manifest]:
-        return [one.manifest for one in self.datasets]
-
-    @property
-    def url(self) -> str:
-        return ", ".join(one.url for one in self.datasets)
-
-    @property
-    def version(self) -> str:
-        return ", ".join(one.version for one in self.datasets)
-
-    @cached_property
-    def digest(self) -> str:
-        return hashlib.sha256(" ".join(one.digest for one in self.datasets).encode()).hexdigest()
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Rows and blocks of all datasets; only the layout of each dataset locates its files."""
-        return Layout.concatenate([one.layout for one in self.datasets])
-
-    def single_dataset_error(self, call: str) -> ConfigError:
-        """Return the error for a `call` that only a single dataset supports."""
-        return ConfigError(
-            f"{call} needs a single dataset, not {len(self.datasets)} ({self.url}): open one of them alone"
-        )
-
-    def rejects(self) -> pa.Table:
-        raise self.single_dataset_error("rejects()")
-
-    def report(self, path: Any = None) -> Any:
-        raise self.single_dataset_error("report()")
-
-    def plot(self, name: str, split: str | None = "train") -> Any:
-        raise self.single_dataset_error("plot()")
-
-    def cache_media(self, client: Any = None, **options: Any) -> None:
-        for one in self.datasets:
-            one.cache_media(client, **options)
-
-    def clear_cache(self, *, unused: bool = False) -> None:
-        for one in self.datasets:
-            one.clear_cache(unused=unused)
-
-    def damaged(self) -> list[Damage]:
-        return [Damage(f"{one.url}/{bad.file}", bad.problem) for one in self.datasets for bad in one.damaged()]
-
-
-class JoinedSplit(Split):
-    """Split of several datasets: its rows are concatenated in the order of the datasets."""
-
-    dataset: JoinedDataset
-
-    @cached_property
-    def joined(self) -> tuple[Split, ...]:
-        return tuple(one[self.name] for one in self.dataset.datasets if self.name in one.splits)
-
-    @cached_property
-    def _ends(self) -> np.ndarray:
-        """Cumulative numbers of blocks and rows up to the end of each dataset (datasets, 2)."""
-        sizes = [(one.layout.blocks(self.name), len(one)) for one in self.joined]
-        return np.cumsum(sizes, axis=0)
-
-    def locate_block(self, block: int) -> tuple[Split, int]:
-        ends = self._ends[:, 0]
-        index = int(np.searchsorted(ends, block, side="right"))
-        return self.joined[index], block - (int(ends[index - 1]) if index else 0)
-
-    def _fill(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write the selected rows into `arrays`, read from the datasets that contain them."""
-        numbers, indices = np.asarray(rows), np.searchsorted(self._ends[:, 1], rows, side="right")
-        for index in np.unique(indices).tolist():
-            split, positions = self.joined[index], np.flatnonzero(indices == index)
-            own_rows: RowSelection = numbers[positions] - (self._ends[index, 1] - len(split))
-            if isinstance(rows, range):
-                own_rows = range(own_rows[0], own_rows[-1] + 1)
-            for name, values in split._read([output.name for output in outputs], own_rows).items():
-                arrays[name][positions] = values
-
-    @property
-    def arrays(self) -> Any:
-        raise self.dataset.single_dataset_error("arrays")
-
-    def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
-        names = [output.name for output in self._select_outputs(columns)]
-        split_arrays = [split.to_dask(names) for split in self.joined]
-        return {name: partitions.concatenate_arrays([arrays[name] for arrays in split_arrays]) for name in names}
-
-
-def _check_same(first: Dataset, other: Dataset) -> None:
-    """Raise ConfigError if two datasets have different features; parameters are compared before learned states."""
-    one, two = ({name: dataset.metadata.get(name) for name in ("features", "targets")} for dataset in (first, other))
-    # The key sorts differences of parameters first, because they cause the differences of learned states.
-    if differences := sorted(_find_differences(one, two), key=lambda difference: ".learned." in difference):
-        raise ConfigError(
-            f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
-            f"({differences[0]}); write both with the same fitted Preprocessor"
-        )
-
-
-def _find_differences(one: Any, two: Any, key_path: str = "") -> Iterator[str]:
-    """Yield the dotted keys of nested mappings where the values differ, with both values."""
-    if isinstance(one, Mapping) and isinstance(two, Mapping):
-        for key in {**one, **two}:
-            yield from _find_differences(one.get(key), two.get(key), f"{key_path}.{key}")
-    elif one != two:
-        yield f"{key_path[1:]} ({one!s:.60}, {two!s:.60})"
