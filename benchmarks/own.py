@@ -325,6 +325,25 @@ def media(_folder: Path) -> Iterator[Pair]:
     yield "augment: Mirror", "torch flip and where", lambda: mirror(batch, draws), by_torch
 
 
+def cached_images(folder: Path) -> Iterator[Pair]:
+    """Copies of decoded images, block by block."""
+    for side in (64, 128, 224):
+        file, count = folder / f"{side}.bin", 128_000_000 // (3 * side * side)
+        rng.integers(0, 256, (count, 3 * side * side), np.uint8).tofile(file)
+        stored = np.asarray(np.memmap(file, np.uint8, "r", shape=(count, 3 * side * side)))
+        copies, order = np.zeros_like(stored), rng.permutation(count).tolist()
+
+        def by_block(copies: np.ndarray = copies, stored: np.ndarray = stored) -> None:
+            for start in range(0, len(stored), 256):
+                copies[start : start + 256] = stored[start : start + 256]
+
+        def by_row(copies: np.ndarray = copies, stored: np.ndarray = stored, order: list[int] = order) -> None:
+            for target, row in enumerate(order):
+                copies[target] = stored[row]
+
+        yield f"blocks of cached images, {side} pixels", "rows in random order", by_block, by_row
+
+
 def tasks(_folder: Path) -> Iterator[Pair]:
     """Graphs, executors, charts."""
 
@@ -354,7 +373,7 @@ def tasks(_folder: Path) -> Iterator[Pair]:
     yield "report, a histogram", "matplotlib", lambda: draw(bin_lengths("Lengths", {"train": lengths})), by_matplotlib
 
 
-GROUPS = (tokens, cells, numbers, files, storage, on_disk, media, tasks)
+GROUPS = (tokens, cells, numbers, files, storage, on_disk, media, cached_images, tasks)
 
 
 def cpu_seconds(call: Call) -> float:

@@ -380,6 +380,13 @@ class CachePolicy:
 
         return [group.name for group in groups if group.stores_cells and not is_complete(group)]
 
+    def decoded_caches(self, split: Split, groups: Iterable[Group]) -> dict[tuple[Split, Group], BlockCache]:
+        """Return the caches with all rows of media, by split and by the group of arrays that they are read as."""
+        missing = self.undecoded_names(split, groups)
+        names = [group.name for group in groups if group.stores_cells and group.name not in missing]
+        caches = [(joined, self.open_cache(joined, name)) for name in names for joined in split.joined]
+        return {(joined, Group((cache.output,))): cache for joined, cache in caches}
+
     def threads(self, split: Split, names: Sequence[str]) -> int:
         """Return the default number of threads that decode the outputs `names`: 0 for none, more for remote files."""
         if not names:

@@ -286,11 +286,16 @@ class Loader(BatchIterator):
         self._last_settings = settings = self._settings_for(groups, schedule)
         times, lanes = LoaderTimes(), len(schedule.lanes)
         budget = lanes + settings.prefetch_blocks
+        # Copies of whole blocks take a fifth to a half of the time of copies of as many rows in random order.
+        decoded = self._cache_policy.decoded_caches(self.split, groups) if transfer.gathers else {}
+        as_arrays = {group.name: group for _, group in decoded}
+        copied = [group for group in groups if group.name not in as_arrays]
+        groups = [as_arrays.get(group.name, group) for group in groups]
         source: BlockSource[Any] = FileBlocks(
-            self.split, groups, times, self._buffers, budget, 2 * lanes, transfer.make_block_array
+            self.split, groups, times, self._buffers, budget, 2 * lanes, transfer.make_block_array, decoded
         )
         if (copy_folder := self._cache_policy.copy_folder(self.split)) is not None:
-            source = CopiedBlocks(source, self.split, groups, copy_folder, self._cache_policy.limit)
+            source = CopiedBlocks(source, self.split, copied, copy_folder, self._cache_policy.limit)
         if transfer.gathers:
             source = DeviceBlocks(source, self.split, transfer)
         media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.stores_cells]

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from daskprep.dataset import Split
+from daskprep.dataset.cache import BlockCache, read_media_block
 from daskprep.loader.groups import Buffers, Group, Tensors
 from daskprep.loader.media import MediaRows, StoredMedia, Times
 from daskprep.loader.order import Schedule
@@ -180,7 +181,7 @@ class FileBlocks:
     """Source that reads the blocks of a split, possibly joined from several datasets, into slots.
 
     Prefetched blocks are at most `budget`. A single batch may need `spare` blocks, because it may cross a block border
-    in every lane; the pool has slots for both.
+    in every lane; the pool has slots for both. Groups with a cache in `decoded` are media that it contains completely.
     """
 
     def __init__(
@@ -192,6 +193,7 @@ class FileBlocks:
         budget: int,
         spare: int,
         make_array: Callable[[Group, int], np.ndarray] = Group.empty,
+        decoded: Mapping[tuple[Split, Group], BlockCache] | None = None,
     ) -> None:
         """Open the readers of all outputs; take the pool of slots and cached tables from `buffers`, or create them.
 
@@ -202,6 +204,7 @@ class FileBlocks:
         self._times = times
         self._buffers = buffers
         self._budget = budget
+        self._decoded = decoded or {}
         self._matrices = [group for group in groups if not group.is_packed and not group.stores_cells]
         self._readers = {(joined, g): joined.block_reader(g.name) for joined in split.joined for g in self._matrices}
         self._packed = [group for group in groups if group.is_packed]
@@ -277,7 +280,12 @@ class FileBlocks:
         """Read a block of the output of `group` into the first rows of `target`."""
         split, number = self.split.locate_block(block)
         reader = self._readers[split, group]
-        rows = read_block(reader, split.block(group.name, number), target[: reader.block_rows])
+        location, out = split.block(group.name, number), target[: reader.block_rows]
+        if (cache := self._decoded.get((split, group))) is None:
+            rows = read_block(reader, location, out)
+        else:
+            cached_rows = cache.read(number, out)  # None if the cache was removed since
+            rows = read_media_block(split.media(group.name), location) if cached_rows is None else cached_rows
         # `np.may_share_memory` would release the GIL.
         if rows.__array_interface__["data"] != target.__array_interface__["data"]:
             target[: len(rows)] = rows
@@ -296,8 +304,9 @@ class FileBlocks:
                 split.dataset.files.check_size(split.block(names[0], number).file)
         else:
             # `Split.read` would copy the columns once more.
-            table = read_table(split.dataset.files.folder, split.block(names[0], number), self._scalars)
-            columns = {output.name: column_array(table, output) for output in self._scalars}
+            scalars = [split.output(name) for name in names]
+            table = read_table(split.dataset.files.folder, split.block(names[0], number), scalars)
+            columns = {output.name: column_array(table, output) for output in scalars}
         for group in self._packed:
             for column_index, output in enumerate(group.outputs):
                 column = columns[output.name][rows.start - table_rows.start : rows.stop - table_rows.start]

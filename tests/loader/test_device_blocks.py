@@ -241,6 +241,35 @@ def test_augmented_images_equal_those_in_memory(train, steps, expand):
     assert_same(found, expected)
 
 
+@pytest.mark.parametrize("step", [dp.RandomCrop(3, 3, padding=1), dp.Mirror()])
+@pytest.mark.parametrize("removed", [0, 2])
+def test_blocks_of_a_complete_cache_are_copied_whole(train, tmp_path, step, removed):
+    """Also if some are removed after the cache was found complete: they are decoded again."""
+    options = {"batch_size": 48, "columns": ["cached", "plain"], "augment": {"cached": step}, "cache_dir": tmp_path}
+    expected, *_ = batches_of(train, None, None, (0, 1), **options)
+    chunks = sorted(tmp_path.glob("*/*/c.*"))
+    gathered, gather = set(), LateDevice.gather
+    complete = loader.CachePolicy.decoded_caches
+
+    def recorded(device, parts):
+        gathered.update(group.name for group in parts[0][0])
+        return gather(device, parts)
+
+    def removing(policy, split, groups):
+        caches = complete(policy, split, groups)
+        for chunk in chunks[:removed]:
+            chunk.unlink()
+        return caches
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LateDevice, "gather", recorded)
+        patch.setattr(loader.CachePolicy, "decoded_caches", removing)
+        found, *_ = batches_of(train, LateDevice, None, (0, 1), **options)
+    assert_same(found, expected)
+    assert chunks
+    assert gathered == {"cached", "plain", "row_id"}
+
+
 def test_blocks_stay_within_the_slots_of_the_pool(train):
     """A pool that has to grow has copies of both parts, and the device is empty after each iteration."""
     options = {"batch_size": 600, "streams": 1, "prefetch_size": 1, "seed": 3, "columns": NAMES}
