@@ -8,12 +8,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from daskprep.features import Feature, Learned
     from daskprep.features.media import MediaFeature
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 Model = Callable[[dict[str, Any]], Any]
 
 # Partitions are encoded on several threads, but a model runs on one thread at a time, as its mode is shared. Each model
@@ -64,6 +66,10 @@ _MODEL_LOCKS_GUARD = threading.Lock()  # held while `_MODEL_LOCKS` is accessed
 # Types with missing values, because the label <UNK> becomes missing.
 _PANDAS_TYPES: Any = {"integer": "Int64", "boolean": "boolean", "float": "float64", "float32": "float64"}
 _FALLBACK_LOCK = threading.RLock()  # for models that cannot be weakly referenced
+
+
+# scikit-learn takes an object with a method `predict` for a model, which a Preprocessor without targets is not.
+_with_targets: Callable[[Method], Method] = available_if(lambda self: bool(self._target_names))
 
 
 class PredictionMixin:
@@ -125,6 +131,7 @@ class PredictionMixin:
         decoders = self._decoders
         return _to_frame(decode_batches(decoders, outputs, options), decoders)
 
+    @_with_targets
     def predict(
         self,
         frame: Any,

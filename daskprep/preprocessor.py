@@ -16,7 +16,8 @@ from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.column_types.inferring import Style
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
-from daskprep.errors import ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints
+from daskprep.display import join_names
+from daskprep.errors import ColumnError, ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import EncodedArrays, column_names, decode_arrays, encode_small_frame, tabulate
 from daskprep.features.base import cross_fit_folds
@@ -30,7 +31,16 @@ from daskprep.passes.encoding import count_cells, encode_source, tabulate_cross_
 from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
-from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared, wrap_single_row
+from daskprep.sources import (
+    Source,
+    StreamSource,
+    TableSource,
+    as_source,
+    frame_of_array,
+    is_array,
+    prepared,
+    wrap_single_row,
+)
 from daskprep.split import FixedSplit, Splitter
 from daskprep.state import SerializationMixin
 from daskprep.storage import Folder
@@ -45,6 +55,7 @@ _AUTO: Final = "auto"
 
 @with_attribute_hints(
     inverse_transform="decode(arrays) for the result of encode",
+    predict="Preprocessor(features, targets=[...]); without it no feature is a target",
     partial_fit="fit, which reads files larger than memory",
     predict_proba="predict(frame, model, probabilities=True)",
     vocabulary='learned_["column"].vocabulary',
@@ -140,8 +151,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
-            The data. Files of Parquet, CSV, TSV, JSON lines, Feather and ORC are read partition by partition. A dict
+        frame : pandas or Dask DataFrame, array, Arrow data, path, glob, URL, list of those, Source, or dict by split
+            The data. An array has columns x0, x1, x2, ...; integers that name columns become text. Files of Parquet,
+            CSV, TSV, JSON lines, Feather and ORC are read partition by partition. A dict
             such as ``{"train": frame, "test": "test.csv"}`` defines the rows of each split, in place of `split`.
         y : ignored
             For scikit-learn pipelines.
@@ -151,6 +163,10 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             Whether to show progress bars. None: on terminals and in notebooks. The default is False, because a
             parameter search may fit a thousand times.
         """
+        width = 0
+        if is_array(frame):
+            frame = frame_of_array(frame, self)
+            width = len(frame.columns)
         split = self._resolve_split(frame)
         if self._is_auto:
             frame = as_source(frame, scratch=self.scratch)
@@ -162,6 +178,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             with Progress(progress) as bars:
                 learned, *folds = fit_source(self._recipe(features, split, None), source, self._scratch, bars)
         self._set_learned(features, learned, folds)
+        if width and not self.targets_:  # new arrays may lack the columns of targets
+            self.n_features_in_: int = width
         self._warn_about_missing_labels()
         self._warn_about_time_order(split)
         return self
@@ -218,7 +236,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         check_is_fitted(self)
         if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so there is nothing to transform")
-        source = as_source(wrap_single_row(frame), columns=source_columns(features), scratch=self.scratch)
+        source = as_source(self._as_rows(frame), columns=source_columns(features), scratch=self.scratch)
         if small_frame := encode_small_frame(features, self.learned_, source):
             return self._wrap_output(tabulate(features, self.learned_, small_frame), frame)
         return self._wrap_output(tabulate_source(features, self.learned_, source), frame)
@@ -248,7 +266,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         without targets. No row is dropped: a missing value that a write would drop becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
-        features, source = self._open_new_rows(wrap_single_row(frame), Options(scratch=self._scratch))
+        features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
         arrays = encode_small_frame(features, self.learned_, source) or encode_source(features, self.learned_, source)
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
@@ -274,7 +292,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         price     3        2           1       0
         """
         check_is_fitted(self)
-        features, source = self._open_new_rows(wrap_single_row(frame), Options(scratch=self._scratch))
+        features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
         return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
@@ -460,6 +478,18 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
             if len(self._inputs) == len(self.features_):
                 raise
             return self._inputs, open_columns(self._inputs)
+
+    def _as_rows(self, frame: Any) -> Any:
+        """Return new rows for `as_source`; raise ColumnError for an array without a column that an input reads."""
+        if not is_array(frame):
+            return wrap_single_row(frame)
+        rows, names = frame_of_array(frame, self), self.feature_names_in_.tolist()
+        if len(rows.columns) < self.n_features_in_ or not set(names) <= set(rows.columns):
+            raise ColumnError(
+                f"X has {len(rows.columns)} features, but Preprocessor is expecting {self.n_features_in_} features as "
+                f"input: arrays have the columns x0, x1, ..., and features read {join_names(names, 5)}"
+            )
+        return rows
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` returns."""

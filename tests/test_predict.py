@@ -373,7 +373,7 @@ def test_what_cannot_be_run_is_refused(table, prep, net):
         prep.predict(table, net, ids="nummer")
     with pytest.raises(ColumnError, match='"price"'):
         prep.predict(table.drop(columns="price"), net)
-    with pytest.raises(ConfigError, match="no feature is a target"):
+    with pytest.raises(AttributeError, match="targets=.*no feature is a target"):
         dp.Preprocessor({"price": "number"}).fit(table).predict(table, net)
     with pytest.raises(ConfigError, match="there is nothing to predict from"):
         dp.Preprocessor({"days": "number"}, targets="days").fit(table).predict(table, net)

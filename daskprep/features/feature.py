@@ -18,7 +18,7 @@ from daskprep.display import EstimatorCard
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
 from daskprep.features.arrays import column_names
 from daskprep.features.base import Contract, Learned, LearnedT, SideColumnLearner, validate
-from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_pandas
+from daskprep.sources import Source, arrow_table, as_source, frame_of_array, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.summaries.base import SummaryT
 
@@ -70,6 +70,15 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
         except ImportError as error:
             raise ImportError('set_output(transform="polars") needs polars: pip install polars') from error
         return pl.from_numpy(table, schema=names, orient="row")
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: NaN, text and categories are accepted, and no dtype is preserved."""
+        tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -180,15 +189,6 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
             frame = frame.rename(columns=dict(zip(names, self.learned_, strict=True)))
         return as_source(frame, columns=self.learned_)
 
-    def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: NaN, text and categories are accepted, and no dtype is preserved."""
-        tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        tags.transformer_tags.preserves_dtype = []
-        return tags
-
 
 @typing.dataclass_transform(eq_default=False, kw_only_default=True)
 def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
@@ -223,8 +223,7 @@ def as_frame(estimator: BaseEstimator, X: Any) -> Any:
         if any(isinstance(name, str) for name in X.columns) or not len(X.columns):
             return X if len(X.columns) else check_array(X, estimator=estimator)
         return X.rename(columns={name: f"x{i}" for i, name in enumerate(X.columns)})
-    array = check_array(X, dtype=None, ensure_all_finite=False, estimator=estimator)
-    return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
+    return frame_of_array(X, estimator)
 
 
 def _name_mismatch(names: list[str], expected: list[str]) -> str:

@@ -8,6 +8,8 @@ from daskprep.sources.frames import (
     PandasSource,
     TableSource,
     arrow_table,
+    frame_of_array,
+    is_array,
     is_frame,
     table_from_pandas,
     table_to_pandas,

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,30 @@ def is_instance_of(value: object, module: str, name: str) -> bool:
 def is_frame(frame: object) -> bool:
     """Return whether an object is a pandas or Dask frame."""
     return isinstance(frame, pd.DataFrame) or is_dask_frame(frame)
+
+
+def is_array(data: Any) -> bool:
+    """Return whether data has the form of an array: also a list of rows, a tensor, and a sparse matrix."""
+    if isinstance(data, list):
+        return bool(data) and isinstance(data[0], list | tuple | np.ndarray)
+    # Frames and columns convert to arrays too, and lazy arrays would be computed.
+    others = ("columns", "to_frame", "compute", "__arrow_c_stream__")
+    converts = hasattr(data, "__array__") or hasattr(data, "tocsr")
+    return converts and not isinstance(data, str) and not any(hasattr(data, name) for name in others)
+
+
+def frame_of_array(array: Any, estimator: Any = None) -> pd.DataFrame:
+    """Return a 2-D array as a frame with columns x0, x1, ...; raise the errors of scikit-learn for other arrays."""
+    from sklearn.utils import check_array  # noqa: PLC0415 it takes a second to import
+
+    checked = check_array(array, dtype=None, ensure_all_finite=False, estimator=estimator)
+    return pd.DataFrame(checked, columns=[f"x{i}" for i in range(checked.shape[1])])
+
+
+def with_text_names(frame: Any) -> Any:
+    """Return a pandas or Dask frame with integers that name columns as text."""
+    texts = {name: str(name) for name in frame.columns if isinstance(name, Integral) and not isinstance(name, bool)}
+    return frame.rename(columns=texts) if texts else frame
 
 
 def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[str]:

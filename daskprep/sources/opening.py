@@ -31,13 +31,16 @@ from daskprep.sources.frames import (
     TableSource,
     arrow_table,
     column_names,
+    frame_of_array,
     frame_of_columns,
     frame_of_rows,
+    is_array,
     is_cell,
     is_dask_frame,
     is_instance_of,
     table_from_pandas,
     table_to_pandas,
+    with_text_names,
 )
 from daskprep.storage.layout import SPLITS
 
@@ -258,8 +261,8 @@ def _is_reordered(before: pd.Index[Any], after: pd.Index[Any]) -> bool:
 _ACCEPTED = (
     "a pandas or Dask DataFrame, Arrow tables, streams and datasets, objects with __arrow_c_stream__, such as frames "
     "and tables of polars, DuckDB, Delta Lake and Lance, a Hugging Face dataset, a dict of columns, a list of dicts, "
-    "a Source, a path, glob, folder or URL of Parquet, CSV, TSV, JSON lines, Feather, Arrow IPC or ORC files, a list "
-    "of these, or a dict of any of these by split"
+    "a 2-D array, a Source, a path, glob, folder or URL of Parquet, CSV, TSV, JSON lines, Feather, Arrow IPC or ORC "
+    "files, a list of these, or a dict of any of these by split"
 )
 
 
@@ -309,17 +312,13 @@ def as_source(
         options |= {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch}
         return combine_splits(frames, wanted, lambda one, own_columns: as_source(one, columns=own_columns, **options))
     if is_dask_frame(frame):
-        dask_source = DaskSource(frame, wanted)
+        dask_source = DaskSource(with_text_names(frame), wanted)
         dask_source.require(wanted or ())
         return dask_source
     if is_dataset(frame):
         return HuggingFaceSource(frame, wanted, partition_bytes, partitions)
-    if isinstance(frame, Mapping) and not _is_encoded(frame):
-        return PandasSource(frame_of_columns(frame), wanted)
-    if isinstance(frame, list | tuple) and frame and all(isinstance(row, Mapping) for row in frame):
-        return PandasSource(frame_of_rows(frame), wanted)
-    if isinstance(frame, pd.DataFrame):
-        return PandasSource(frame, wanted)
+    if (rows := _as_pandas(frame)) is not None:
+        return PandasSource(rows, wanted)
     if (source := _open_arrow(frame, wanted, partition_bytes, scratch)) is not None:
         return source
     paths = frame if isinstance(frame, list | tuple | set) else [frame]
@@ -386,6 +385,19 @@ def estimate_bytes(frame: Any, **options: Any) -> int | None:
     return sum(fragment.nbytes for fragment in frame.fragments)
 
 
+def _as_pandas(data: Any) -> pd.DataFrame | None:
+    """Return a frame of pandas, a dict of columns, a list of dicts or an array as a frame; None for other objects."""
+    if _is_encoded(data):
+        return None
+    if isinstance(data, Mapping):
+        return frame_of_columns(data)
+    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+        return frame_of_rows(data)
+    if is_array(data):
+        return frame_of_array(data)
+    return with_text_names(data) if isinstance(data, pd.DataFrame) else None
+
+
 def wrap_single_row(data: Any) -> Any:
     """Return rows for `as_source`: a dict of cells, such as a request to a service, becomes a list of one row."""
     is_row = isinstance(data, Mapping) and not get_splits(data) and any(map(is_cell, data.values()))
@@ -433,7 +445,7 @@ def _remedy(frame: Any) -> str:
     if _is_encoded(frame):
         return "; the rows of a dataset are encoded already: iterate over the loader of a split"
     if hasattr(frame, "shape"):
-        return "; use pandas.DataFrame(array, columns=[...])"
+        return "; use array.to_dask_dataframe(columns=[...])"
     if isinstance(frame, Iterator):
         return "; for batches use pyarrow.RecordBatchReader.from_batches(schema, batches)"
     return ""

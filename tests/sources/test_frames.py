@@ -200,7 +200,7 @@ def test_frames_are_not_changed() -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["a", 1], r"column 1 of the frame is named by a int.*frame\.columns\.astype\(str\)"),
+        (["a", 1.5], r"column 1.5 of the frame is named by a float.*frame\.columns\.astype\(str\)"),
         (["a", "a"], r'2 columns are named "a" \(numbers 0, 1, counted from 0\)'),
     ],
 )
