@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Timeseries,
         Vector,
     )
-    from daskprep.loader import MeanSubtraction, Mirror, Normalize, Packing, RandomCrop, jagged
+    from daskprep.loader import MeanSubtraction, Mirror, Mix, Normalize, Packing, RandomCrop, jagged
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import prepared, read_files
     from daskprep.split import (
@@ -55,7 +55,7 @@ _HOMES = {
         "Audio", "Bag", "Binary", "Category", "Date", "Feature", "H3", "Image", "Number", "Sequence", "Set",
         "TargetEncoding", "Text", "Timeseries", "Vector",
     ),
-    "loader": ("MeanSubtraction", "Mirror", "Normalize", "Packing", "RandomCrop", "jagged"),
+    "loader": ("MeanSubtraction", "Mirror", "Mix", "Normalize", "Packing", "RandomCrop", "jagged"),
     "preprocessor": ("Preprocessor",),
     "sources": ("prepared", "read_files"),
     "split": (
@@ -71,8 +71,8 @@ _HOME = {name: f"daskprep.{home}" for home, names in _HOMES.items() for name in 
 __all__ = [
     "Audio", "Bag", "Binary", "Category", "DataModule", "Dataset", "Date", "DatetimeSplit", "Feature", "FixedSplit",
     "FoldedDataset", "GroupSplit", "H3", "HashSplit", "Image", "KFold", "Manager", "MeanSubtraction", "Mirror",
-    "Normalize", "Number", "Oversample", "Packing", "Preprocessor", "RandomCrop", "RandomSplit", "Sequence", "Set",
-    "StratifiedSplit", "TargetEncoding", "Text", "TimeSeriesSplit", "Timeseries", "Undersample", "Vector",
+    "Mix", "Normalize", "Number", "Oversample", "Packing", "Preprocessor", "RandomCrop", "RandomSplit", "Sequence",
+    "Set", "StratifiedSplit", "TargetEncoding", "Text", "TimeSeriesSplit", "Timeseries", "Undersample", "Vector",
     "infer_features", "jagged", "open_dataset", "prepared", "read_files", "repair",
 ]  # fmt: skip
 

@@ -95,7 +95,8 @@ class BatchOptions(TypedDict, total=False):
     expand : bool
         Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as in a dataset.
     row_ids : bool
-        Whether batches contain "row_id", the number of each row in the source.
+        Whether batches contain "row_id", the number of each row in the source, and for several datasets "source_id",
+        the number of its dataset.
     transform : callable or None
         Function applied to every batch, last.
     augment : mapping or None

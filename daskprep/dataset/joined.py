@@ -69,17 +69,16 @@ def open_dataset(
         raise ConfigError(f"{folded[0].url} has folds: open it alone, or folds by their dataset.fold(0).url")
     if not datasets:
         raise ConfigError("the list of datasets is empty: pass at least one path")
+    for other in datasets[1:]:
+        _check_same(datasets[0], other)
     return datasets[0] if len(datasets) == 1 else JoinedDataset(datasets)
 
 
 class JoinedDataset(Dataset):
-    """Several datasets of one Preprocessor, read as one; `datasets` are the single ones."""
+    """Several datasets read as one, with the features of the first; `datasets` are the single ones."""
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
-        """Read several datasets as one; raise ConfigError if their features or learned states differ."""
-        first, *rest = self.datasets = tuple(datasets)
-        for other in rest:
-            _check_same(first, other)
+        first, *_ = self.datasets = tuple(datasets)
         super().__init__(first.root, first.manifest, first.base_dir, trusted=first.trusted)
         self.splits = {name: JoinedSplit(self, name) for name in self.layout.rows}
 
@@ -146,7 +145,7 @@ class JoinedSplit(Split):
     @cached_property
     def _ends(self) -> np.ndarray:
         """Cumulative numbers of blocks and rows up to the end of each dataset (datasets, 2)."""
-        sizes = [(one.layout.blocks(self.name), len(one)) for one in self.joined]
+        sizes = [(one.layout.blocks(one.name), len(one)) for one in self.joined]
         return np.cumsum(sizes, axis=0)
 
     def locate_block(self, block: int) -> tuple[Split, int]:
@@ -179,17 +178,17 @@ def _check_same(first: Dataset, other: Dataset) -> None:
     """Raise ConfigError if two datasets have different features; parameters are compared before learned states."""
     one, two = ({name: dataset.metadata.get(name) for name in ("features", "targets")} for dataset in (first, other))
     # The key sorts differences of parameters first, because they cause the differences of learned states.
-    if differences := sorted(_find_differences(one, two), key=lambda difference: ".learned." in difference):
+    if differences := sorted(find_differences(one, two), key=lambda difference: ".learned." in difference):
         raise ConfigError(
             f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
             f"({differences[0]}); write both with the same fitted Preprocessor"
         )
 
 
-def _find_differences(one: Any, two: Any, key_path: str = "") -> Iterator[str]:
+def find_differences(one: Any, two: Any, key_path: str = "") -> Iterator[str]:
     """Yield the dotted keys of nested mappings where the values differ, with both values."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for key in {**one, **two}:
-            yield from _find_differences(one.get(key), two.get(key), f"{key_path}.{key}")
+            yield from find_differences(one.get(key), two.get(key), f"{key_path}.{key}")
     elif one != two:
         yield f"{key_path[1:]} ({one!s:.60}, {two!s:.60})"

@@ -4,4 +4,5 @@ from daskprep.loader.augment import MeanSubtraction, Mirror, Normalize, RandomCr
 from daskprep.loader.batches import rows_for_model
 from daskprep.loader.lengths import jagged
 from daskprep.loader.loader import Loader
+from daskprep.loader.mix import Mix
 from daskprep.loader.packing import Packing

@@ -15,15 +15,18 @@ from daskprep.errors import ColumnError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import all_outputs, kind_with_article
 from daskprep.loader.augment import Steps, augment_batch
-from daskprep.loader.groups import Group
+from daskprep.loader.groups import Group, to_device
 from daskprep.loader.lengths import Trimming
 from daskprep.loader.pipeline import RowTally, Window
 from daskprep.options import SharedOptions
+from daskprep.permutation import Integers
 from daskprep.steps.base import MISSING
 
 Batch: TypeAlias = dict[str, torch.Tensor]
 Expander: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
+SOURCE_ID = "source_id"
+"""The name in batches of the number of each row's dataset, where several are read together."""
 _EXPANDED_BYTES = 1 << 21  # maximum bytes of an output that are expanded in one call
 
 
@@ -127,6 +130,7 @@ class BatchBuilder:
     """Callable that splits a window into batches of the outputs `names`, augments and expands them, and formats them.
 
     `seed` is for the augmentation; `expand` has functions that expand compact rows, by output. `trimming` cuts padding.
+    With `source_ends`, the row number at which each of several datasets ends, batches also contain "source_id".
     """
 
     names: Sequence[str]
@@ -135,6 +139,7 @@ class BatchBuilder:
     expand: Mapping[str, Expander]
     batch_format: BatchFormat
     trimming: Trimming | None = None
+    source_ends: Integers | None = None
 
     def __call__(
         self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int
@@ -155,6 +160,11 @@ class BatchBuilder:
                 batches = _split_rows(column, sizes) if expand is None else _expand_batches(column, sizes, expand)
                 columns[output.name] = batches
         names = self.names if self.trimming is None else self.trimming.names(self.names)
+        if self.source_ends is not None:
+            # The row numbers of a mix continue to count in the next epoch of a source.
+            ids = np.searchsorted(self.source_ends, window.rows % self.source_ends[-1], side="right")
+            columns[SOURCE_ID] = _split_rows(to_device(ids, next(iter(tensors.values())).device), sizes)
+            names = [*names, SOURCE_ID]
         ordered = [columns[name] for name in names]
         stops = itertools.accumulate(sizes)
         for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):

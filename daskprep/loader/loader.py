@@ -25,7 +25,7 @@ from daskprep.loader.batch_iterator import (
     refuse_collation,
     refuse_sharing,
 )
-from daskprep.loader.batches import BatchBuilder, make_expanders, select_outputs
+from daskprep.loader.batches import SOURCE_ID, BatchBuilder, make_expanders, select_outputs
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, DeviceBlocks, max_prefetch_size
 from daskprep.loader.groups import Buffers, DeviceTransfer, Group, current_gpu, group_outputs, make_cuda_stream
 from daskprep.loader.lengths import Trimming, find_padding, read_lengths
@@ -152,6 +152,11 @@ class Loader(BatchIterator):
         dataset = split.dataset
         targets = dataset.targets if pack is None else ()
         self.names, self._batch_format = select_outputs(shared, split.columns, split.shape, dataset.features, targets)
+        if self.row_ids and self._source_ends is not None and SOURCE_ID in self.names:
+            raise ConfigError(
+                f'row_ids=True: batches already have an output "{SOURCE_ID}": rename its column, or leave it out with '
+                "columns="
+            )
         self._cache_policy = CachePolicy.of(cache, cache_dir, cache_limit)
         self._cache_policy.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
@@ -262,12 +267,19 @@ class Loader(BatchIterator):
         pipeline = self._make_pipeline(self._make_groups(), schedule, batches, transfer)
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())
-        builder = BatchBuilder(names, self.seed, self._augment, expand, self._batch_format, self._trimming)
+        ends = self._source_ends if self.row_ids else None
+        builder = BatchBuilder(names, self.seed, self._augment, expand, self._batch_format, self._trimming, ends)
         try:
             yield from self._iterate_pipeline(pipeline, builder, schedule)
         finally:
             pipeline.close()
             self._buffers.put_back(gpu, transfer)
+
+    @property
+    def _source_ends(self) -> Integers | None:
+        """Row number at which each of several datasets ends; None for a single one."""
+        joined = self.split.joined
+        return np.cumsum([len(one) for one in joined]) if len(joined) > 1 else None
 
     @property
     def _outputs(self) -> list[Output]:

@@ -81,10 +81,22 @@ class EpochBlocks:
         """Start of each block in the sequence of rows, in the order of the epoch, and the end of the last block."""
         return np.concatenate(([0], np.cumsum(self.sizes[self.order])))
 
+    def number_at(self, block_position: int) -> int:
+        """Return the number in the split of the block at `block_position`, in the order of the epoch."""
+        return int(self.order[block_position])
+
+    def first_row_at(self, block_position: int) -> int:
+        """Return the row number of the first row of the block at `block_position`."""
+        block = self.number_at(block_position)
+        return block * self.block_rows if self.firsts is None else int(self.firsts[block])
+
+    def row_order_at(self, block_position: int) -> Integers:
+        """Return the indices within the block at `block_position` of the rows that it yields, in the epoch's order."""
+        return self.row_order(self.number_at(block_position))
+
     def row_numbers(self, block_position: int) -> Integers:
         """Return the row numbers in the split of the block at `block_position`, in the order of the epoch."""
-        block = int(self.order[block_position])
-        return self.row_order(block) + (block * self.block_rows if self.firsts is None else self.firsts[block])
+        return self.row_order_at(block_position) + self.first_row_at(block_position)
 
     def row_order(self, block: int) -> Integers:
         """Return the indices within a block of the rows that it yields, in the order of the epoch."""
@@ -236,7 +248,7 @@ class Schedule:
         elif full:
             firsts, stops, _ = self._lane_bounds(full[:: max(1, len(full) - 1)])
             contiguous = self._contiguous_lanes(full)
-            block_bounds = self._covering_blocks(firsts[:, 0], stops[:, -1])
+            block_bounds = self.covering_blocks(firsts[:, 0], stops[:, -1])
             for lane, (is_contiguous, *bounds) in enumerate(zip(contiguous, *block_bounds, strict=True)):
                 candidates = range(*bounds)
                 block_positions.update(
@@ -270,7 +282,7 @@ class Schedule:
             yield from self._slice_positions(*self._group_positions(batches))
             return
         firsts, stops, targets = self._lane_bounds(batches)
-        first, last = self._covering_blocks(firsts[:, 0], stops[:, -1])
+        first, last = self.covering_blocks(firsts[:, 0], stops[:, -1])
         counts, batch_offsets = stops - firsts, np.arange(len(batches)) * len(self.rank_range)
         runs_by_count: dict[int, Integers] = {}
         lane_starts = zip(firsts[:, 0].tolist(), counts[:, 0].tolist(), targets[:, 0].tolist(), strict=True)
@@ -278,13 +290,13 @@ class Schedule:
             zip(self._contiguous_lanes(batches), lane_starts, strict=True)
         ):
             if self._regular_lanes is None:
-                target = _runs(targets[lane] + batch_offsets, counts[lane])
+                target = runs(targets[lane] + batch_offsets, counts[lane])
             else:
                 if count not in runs_by_count:
-                    runs_by_count[count] = _runs(batch_offsets, counts[lane])
+                    runs_by_count[count] = runs(batch_offsets, counts[lane])
                 target = runs_by_count[count] + offset
-            positions = None if is_contiguous else _runs(firsts[lane], counts[lane])
-            yield from self._slice_lane(range(first[lane], last[lane]), start, positions, target)
+            positions = None if is_contiguous else runs(firsts[lane], counts[lane])
+            yield from self.slice_lane(range(first[lane], last[lane]), start, positions, target)
 
     def _group_positions(self, batches: range) -> tuple[Integers, Integers]:
         """Return the positions of this rank's rows of full batches in the sequence, by length, and in the window."""
@@ -294,12 +306,12 @@ class Schedule:
         for stream, first, count in zip(self.lanes, firsts, counts, strict=True):
             border = int(self.stream_borders[stream])
             # Lengths change the positions within a group of a stream.
-            groups, within = np.divmod(_runs(first, count) - border, self._group_rows)
+            groups, within = np.divmod(runs(first, count) - border, self._group_rows)
             edges = np.flatnonzero(np.diff(groups)) + 1
             for group, part in zip(groups[np.append(0, edges)].tolist(), np.split(within, edges), strict=True):
                 positions.append(self._group_order(stream, group)[part])
         offsets = np.arange(len(batches)) * len(self.rank_range)
-        return np.concatenate(positions), _runs((targets + offsets).ravel(), counts.ravel())
+        return np.concatenate(positions), runs((targets + offsets).ravel(), counts.ravel())
 
     @cached_property
     def _group_rows(self) -> int:
@@ -327,7 +339,7 @@ class Schedule:
     def _lengths_at(self, start: int, stop: int) -> np.ndarray:
         """Return the lengths of the rows from position `start` to `stop` in the sequence."""
         assert self.lengths is not None
-        [first], [last] = self._covering_blocks(np.array([start]), np.array([stop]))
+        [first], [last] = self.covering_blocks(np.array([start]), np.array([stop]))
         lengths = np.concatenate([self.lengths[self.blocks.row_numbers(position)] for position in range(first, last)])
         offset = start - int(self.blocks.starts[first])
         return lengths[offset : offset + stop - start]
@@ -336,7 +348,7 @@ class Schedule:
     def _group_orders(self) -> dict[tuple[int, int], Integers]:
         return {}
 
-    def _covering_blocks(self, starts: Integers, stops: Integers) -> tuple[list[int], list[int]]:
+    def covering_blocks(self, starts: Integers, stops: Integers) -> tuple[list[int], list[int]]:
         """Return the first and the stop block position of each range of the sequence from `starts` to `stops`."""
         first: list[int] = (np.searchsorted(self.blocks.starts, starts, side="right") - 1).tolist()
         last: list[int] = np.searchsorted(self.blocks.starts, stops, side="left").tolist()
@@ -397,17 +409,24 @@ class Schedule:
 
     def _lane_bounds_after(self, rows: Integers, lanes: range) -> tuple[Integers, Integers, Integers]:
         """Return the bounds of `_lane_bounds` for batches that start after `rows` rows of the sequence were dealt."""
+        return self.deal(rows, self.batch_size, self.rank_range.start, self.rank_range.stop, lanes)
+
+    def deal(
+        self, rows: Integers, sizes: Integers | int, low: Integers | int, high: Integers | int, lanes: range
+    ) -> tuple[Integers, Integers, Integers]:
+        """Return start and stop of each lane in the sequence, and its start in a share, for each batch.
+
+        A batch has the next `sizes` rows after `rows` rows of the sequence, sorted by stream, and the share has its
+        rows from `low` to `high`. The arrays have the shape (lanes, batches).
+        """
         streams = np.arange(lanes.start, lanes.stop + 1)[:, None]
         before = self._count_dealt(rows, streams)
-        edges = self._count_dealt(rows + self.batch_size, streams) - before
-        low, high = (
-            np.minimum(np.maximum(edge, edges[:-1]), edges[1:])
-            for edge in (self.rank_range.start, self.rank_range.stop)
-        )
+        edges = self._count_dealt(rows + sizes, streams) - before
+        first, last = (np.minimum(np.maximum(edge, edges[:-1]), edges[1:]) for edge in (low, high))
         offsets = self.stream_borders[streams[:-1]] + before[1:] - before[:-1] - edges[:-1]
-        return offsets + low, offsets + high, low - self.rank_range.start
+        return offsets + first, offsets + last, first - low
 
-    def _slice_lane(
+    def slice_lane(
         self, block_positions: range, start: int, positions: Integers | None, target: Integers
     ) -> Iterator[BlockSlice]:
         """Yield the rows of a lane in a range of blocks, block by block; `target` are their positions in the window.
@@ -444,11 +463,15 @@ class Schedule:
 
     def mask_needed(self, block_positions: Integers, batch: int) -> np.ndarray:
         """Return a mask of `block_positions`: whether this rank reads the block in batch number `batch` or later."""
-        streams = np.arange(self.lanes.start, self.lanes.stop + 1)
-        stream_borders = self.stream_borders[streams]
         rows = self.rows_before + min(batch, self.full_batches) * self.batch_size
         if self.lengths is not None:  # the rows of a group are needed until its end
             rows -= rows % (self._group_rows * self.streams)
+        return self.mask_unread(block_positions, rows)
+
+    def mask_unread(self, block_positions: Integers, rows: int) -> np.ndarray:
+        """Return a mask of `block_positions`: whether lanes have rows of the block after `rows` rows were dealt."""
+        streams = np.arange(self.lanes.start, self.lanes.stop + 1)
+        stream_borders = self.stream_borders[streams]
         first = stream_borders[:-1] + np.diff(self._count_dealt(rows, streams))
         begin, end = self.blocks.starts[block_positions], self.blocks.starts[block_positions + 1]
         is_needed: np.ndarray = np.any((begin[:, None] < stream_borders[1:]) & (end[:, None] > first), axis=1)
@@ -460,7 +483,7 @@ def rank_bounds(rows: int, rank: int, world_size: int) -> tuple[int, int]:
     return rank * rows // world_size, (rank + 1) * rows // world_size
 
 
-def _runs(starts: Integers, counts: Integers) -> Integers:
+def runs(starts: Integers, counts: Integers) -> Integers:
     """Return the concatenated ranges of `counts` integers that start at `starts`."""
     if (counts == counts[0]).all():
         return (starts[:, None] + np.arange(counts[0])).ravel()

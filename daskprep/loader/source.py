@@ -164,17 +164,19 @@ class LoaderTimes(Times):
 class FileBlock(ResidentBlock):
     """A block of a split in a slot of the pool."""
 
-    def __init__(self, owner: FileBlocks, number: int, slot: int, arrays: dict[Group, np.ndarray], first: int) -> None:
+    def __init__(
+        self, owner: FileBlocks, number: int, first_row: int, slot: int, arrays: dict[Group, np.ndarray], first: int
+    ) -> None:
         super().__init__(number, arrays, first, functools.partial(owner.run, number))
         self.slot = slot
         self.order = np.empty(0, np.int64)
-        self._start = owner.split.layout.block_range(owner.split.name, number).start
+        self._first_row = first_row
 
     def row_indices(self, within: slice | Integers) -> Integers:
         return self.order[within]
 
     def row_numbers(self, indices: Integers) -> Integers:
-        return indices + self._start
+        return indices + self._first_row
 
 
 class FileBlocks:
@@ -230,15 +232,16 @@ class FileBlocks:
                 return None
             self._pool.grow()
         self._held_blocks += 1
-        slot, number = self._pool.free.pop(), int(schedule.blocks.order[block_position])
-        block = FileBlock(self, number, slot, *self._pool.memory(slot))
+        slot, blocks = self._pool.free.pop(), schedule.blocks
+        number = blocks.number_at(block_position)
+        block = FileBlock(self, number, blocks.first_row_at(block_position), slot, *self._pool.memory(slot))
         split, within = self.split.locate_block(number)
         block.media = {g: StoredMedia(self._media[split, g], split.block(g.name, within)) for g in self._cells}
         block.read_jobs = self._make_read_jobs(block)
         self._times.blocks += len(block.read_jobs) + len(block.media)
 
         def set_order() -> None:
-            block.order = schedule.blocks.row_order(number)
+            block.order = blocks.row_order_at(block_position)
 
         block.jobs = [set_order]
         return block
