@@ -63,6 +63,10 @@ class RejectedValueError(DaskprepError, ValueError):
     """Error for an unusable value, if ``invalid="raise"`` or a split does not allow it."""
 
 
+class CheckError(DaskprepError, ValueError):
+    """Error for new rows that differ from the rows of the fit, if `Preprocessor.check` is to raise it."""
+
+
 class MediaError(DaskprepError, ValueError):
     """Error for an image or audio file that cannot, or must not, be decoded."""
 

@@ -26,8 +26,9 @@ from daskprep.options import StreamOptions, with_options
 from daskprep.parametrized import to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
+from daskprep.passes.checking import CheckResult, Severity, check_source, count_cells
 from daskprep.passes.contexts import assignment_columns, fold_columns
-from daskprep.passes.encoding import count_cells, encode_source, tabulate_cross_fitted, tabulate_source
+from daskprep.passes.encoding import encode_source, tabulate_cross_fitted, tabulate_source
 from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
@@ -294,6 +295,71 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         check_is_fitted(self)
         features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
         return count_cells(features, self.learned_, source)
+
+    def check(
+        self,
+        frame: Any,
+        *,
+        raise_on: Severity | None = None,
+        workers: Workers = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> CheckResult:
+        """Compare new rows with the rows of the fit, in one pass.
+
+        A difference is a finding only if chance does not explain it: among rows that did not change, at most one check
+        in 1,000 has any finding, for any number of rows and columns. The result is the same for any partitioning.
+
+        Parameters
+        ----------
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
+            The new rows, as for `write`. They need no targets and no weights.
+        raise_on : {"error", "warning"} or None
+            Raise `CheckError` for a finding of this severity, or of a higher one. None: return all findings.
+        workers : int, "threads" or None
+            Where to run, as in `fit_write`.
+        storage_options : mapping or None
+            Options for fsspec to open `frame` if it is a path, such as credentials.
+
+        Returns
+        -------
+        CheckResult
+            The `findings`: columns that are missing or of another type, shares of missing, unreadable and unseen
+            values, values outside the range of the fit, and values or hours that are distributed differently.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> frame = pd.DataFrame({"price": np.arange(1, 401) / 4})
+        >>> prep = dp.Preprocessor({"price": "number"}).fit(frame)
+        >>> prep.check(frame[::2])
+        0 findings in 200 rows
+        >>> [finding.kind for finding in prep.check(frame * 100).findings]
+        ['range', 'values']
+        """
+        check_is_fitted(self)
+        if raise_on not in (None, "error", "warning"):
+            raise ConfigError(f'check: raise_on={raise_on!r}: expected "error", "warning" or None')
+        options = Options(workers=workers, storage_options=storage_options, scratch=self._scratch)
+        frame = wrap_single_row(frame)
+        with on_workers(frame, workers, sent=self, **options.source_options):
+            features = {name: feature for name, feature in self.features_.items() if name != self.weight}
+            try:
+                source = plan_source(frame, source_columns(features), None, options.source_options)
+            except MissingColumnError:
+                source = plan_source(frame, None, None, options.source_options)
+            absent = {
+                name: column
+                for name, feature in features.items()
+                for column in feature.reads(name)
+                if column not in source.columns
+            }
+            expected = {name: one for name, one in features.items() if name in self._inputs or name not in absent}
+            result = check_source(expected, self.learned_, source, absent)
+        if raise_on is not None:
+            result.raise_for(raise_on)
+        return result
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Return human-readable values for encoded arrays by output; outputs without an array are left out."""

@@ -1,12 +1,12 @@
-"""`daskprep inspect` and `decode`: the contents of a dataset as text, JSON or an HTML report, and rows as values."""
+"""`daskprep inspect`, `check` and `decode`: the contents of a dataset, what differs in new rows, and rows as values."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,13 @@ import click
 import daskprep as dp
 from daskprep.cli import options
 from daskprep.cli.console import show
+from daskprep.display import escape_unprintable
 from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskprep.cli.row_files import RowFormat
     from daskprep.features import Learned
+    from daskprep.passes.checking import Severity
 
 _HEAD_TOKENS = 10
 
@@ -138,6 +140,51 @@ def _describe_vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str,
             head, counts = vocabulary.tokens[:_HEAD_TOKENS].to_pylist(), vocabulary.frequencies
             tokens = [{"token": token, "id": i, "frequency": int(counts[i])} for i, token in enumerate(head)]
             yield output.name, {"size": len(vocabulary), "head": tokens}
+
+
+@click.command(short_help="Compare new rows with the rows of a fit.")
+@click.argument("state", type=click.Path())
+@click.argument("new", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--raise-on", type=click.Choice(["error", "warning"]), default="warning", show_default=True,
+    help="Lowest severity of a finding for which the exit status is 1.",
+)  # fmt: skip
+@options.files
+@options.workers
+@options.storage
+def check(
+    state: str,
+    new: Sequence[str],
+    *,
+    as_json: bool,
+    raise_on: Severity,
+    read_options: Mapping[str, Any],
+    on_workers: Callable[..., AbstractContextManager[None]],
+    storage_options: Mapping[str, Any] | None,
+) -> int:
+    """Compare the rows of the files NEW with the rows of the fit of STATE.
+
+    STATE is a file of Preprocessor.save, or a dataset. Prints the findings, and exits with status 1 if there are any.
+
+    \b
+    daskprep check prep.json new.csv
+    daskprep check listings.dp "new/*.parquet" --raise-on error
+    daskprep check prep.json new.csv --json | jq .findings
+    """
+    rows: Any = options.one_or_list(new)
+    options.check_paths([state, *new])
+    is_dataset = "://" not in state and Path(state).is_dir()
+    prep = dp.Preprocessor.from_dataset(state) if is_dataset else dp.Preprocessor.load(state)
+    with on_workers(rows, storage_options=storage_options, **read_options):
+        if read_options:
+            rows = dp.read_files(rows, storage_options=storage_options, **read_options)
+        result = prep.check(rows, storage_options=None if read_options else storage_options)
+    if as_json:
+        click.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo("\n".join(map(escape_unprintable, str(result).splitlines())))
+    return int(result.has(raise_on))
 
 
 @click.command(short_help="Print rows as human-readable values.")

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 from daskprep import __version__
 from daskprep.cli.console import print_message, warnings_as_lines
 from daskprep.cli.demo import demo
-from daskprep.cli.inspecting import decode, inspect
+from daskprep.cli.inspecting import check, decode, inspect
 from daskprep.cli.preprocessing import infer, preprocess
 from daskprep.cli.upkeep import cache, repair, verify
 from daskprep.errors import DaskprepError
@@ -26,8 +26,9 @@ _SUGGESTED_COMMANDS = {"report": "inspect --html", "write": "preprocess", "encod
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    0: success. 1: a problem with the data, the configuration, the dataset or the disk. 2: a command or option does not
-    exist or was used wrongly. 130: interrupted. `arguments` follow the name of the program; None: of this process.
+    0: success. 1: a problem with the data, the configuration, the dataset or the disk, or a finding of `check`. 2: a
+    command or option does not exist or was used wrongly. 130: interrupted. `arguments` follow the name of the program;
+    None: of this process.
     """
     command_line = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with warnings_as_lines():
@@ -111,5 +112,5 @@ def program() -> None:
     """
 
 
-for _command in (infer, preprocess, inspect, decode, verify, repair, cache, demo):
+for _command in (infer, preprocess, inspect, check, decode, verify, repair, cache, demo):
     program.add_command(_command)

@@ -32,6 +32,8 @@ SemanticType = Literal[
     "numbers", "classes", "tokens", "sets", "bags", "series", "dates", "places", "images", "sounds", "others"
 ]
 
+VALUE_BINS = 32  # of numbers and dates, whose training rows a fitted state counts
+
 # One number, or an array of numbers that broadcasts to a row.
 Bound: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 
@@ -62,6 +64,17 @@ class SideColumns:
         table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
         folds, weights = (None if column is None else column[rows] for column in (self.folds, self.weights))
         return SideColumns(table, folds, weights)
+
+
+class TrainingCounts(NamedTuple):
+    """Counts of training rows by bin, to compare with new rows."""
+
+    counts: np.ndarray
+    ordered: bool = False  # whether bins are in order, between `edges`; the first and the last bin are outside them
+    edges: tuple[float, ...] = ()
+    labels: Sequence[str] = ()  # of bins
+    unknown: int = 0  # rows whose value has no id; they are in the last bin
+    candidates: int = 0  # classes among which the bins with the highest counts were chosen
 
 
 class SideColumnLearner:
@@ -268,6 +281,18 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         """Summarize subsets of the rows of a parsed column, each by its row numbers; None selects all rows."""
         return [self.summarize(parsed if rows is None else parsed.take(pa.array(rows))) for rows in row_subsets]
 
+    def _training_counts(self, learned: LearnedT) -> dict[str, TrainingCounts]:
+        """Return the counts of present training cells by bin, for "values" and "hours"; empty if none were learned."""
+        return {}
+
+    def _ordered_values(self, parsed: pa.Array) -> np.ndarray:
+        """Return the cells of a parsed column without nulls in the units of `TrainingCounts.edges`."""
+        raise NotImplementedError
+
+    def _count_by_bin(self, parsed: pa.Array, learned: LearnedT) -> dict[str, np.ndarray]:
+        """Return the counts of the cells of a parsed column without nulls, in the bins of `_training_counts`."""
+        return {}
+
     def _check_learned(self, learned: LearnedT) -> None:
         """Raise ValueError if a fitted state, which may come from a file, does not match the parameters."""
 
@@ -336,6 +361,21 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
                 f'has no values, so "{strategy}" cannot learn one: use "fill_with_const" with a fill_value'
             )
         return self.learn_fill(summary)
+
+
+def check_bins(learned: Any) -> None:
+    """Raise ValueError unless the quantile bins of a fitted state have ascending edges and counts of at least 0."""
+    edges, counts = learned.value_edges or (), learned.value_counts or ()
+    if len(edges) != len(counts) + bool(counts) or list(edges) != sorted(edges) or min(counts, default=0) < 0:
+        raise ValueError("value_edges and value_counts are no bins")
+
+
+def count_in_order(learned: Any) -> dict[str, TrainingCounts]:
+    """Return the counts by quantile bin of a fitted state; empty if it was saved before it had them."""
+    if not learned.value_counts:
+        return {}
+    counts = np.array([0, *learned.value_counts, 0])
+    return {"values": TrainingCounts(counts, ordered=True, edges=learned.value_edges)}
 
 
 def add_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT:

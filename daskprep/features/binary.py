@@ -15,6 +15,7 @@ from daskprep.features.base import (
     Bounds,
     Learned,
     Tensor,
+    TrainingCounts,
     add_counts,
     add_deferred_rejects,
     fill_advice,
@@ -25,6 +26,7 @@ from daskprep.features.checking import restorable_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import neighbour_strategy
 from daskprep.features.parameters import CellKind
+from daskprep.kernels import plain_values
 from daskprep.permutation import Integers
 from daskprep.steps.classes import CONVENTIONAL_LABELS, BinaryParameters, are_conventional
 from daskprep.summaries import ColumnSummary, TokenCounts
@@ -210,6 +212,18 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
     def _check_learned(self, learned: LearnedBinary) -> None:
         if learned.cell_type is not None and restorable_type(pa.array(learned.bool2str), learned.cell_type) is None:
             raise ValueError(f"the labels {list(learned.bool2str)} are not of type {learned.cell_type}")
+
+    def _training_counts(self, learned: LearnedBinary) -> dict[str, TrainingCounts]:
+        if learned.counts is None:
+            return {}
+        counts = np.array(learned.counts)
+        if fills_with_one_value(self):
+            counts[int(learned.fill_value or 0)] -= learned.missing
+        return {"values": TrainingCounts(counts, labels=learned.bool2str)}
+
+    def _count_by_bin(self, parsed: pa.Array, learned: LearnedBinary) -> dict[str, np.ndarray]:
+        truth = _map_to_truth(parsed.dictionary, learned)
+        return {"values": np.bincount(truth[plain_values(parsed.indices)], minlength=2)[:2]}
 
     def encode(self, parsed: pa.Array, learned: LearnedBinary) -> np.ndarray:
         truth = _map_to_truth(parsed.dictionary, learned)

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Bounds, Tensor, drops_missing
+from daskprep.features.base import Bounds, Tensor, TrainingCounts, drops_missing, fills_with_one_value
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.parameters import CellKind
 from daskprep.features.tokens import LearnedTokens
-from daskprep.kernels import valid_mask
+from daskprep.kernels import plain_values, valid_mask
 from daskprep.permutation import Integers, hash_strings
 from daskprep.sources.cells import as_text
 from daskprep.steps.base import smallest_uint
@@ -32,6 +32,7 @@ from daskprep.steps.classes import (
     bucket_names,
 )
 from daskprep.summaries import ColumnSummary, TokenCounts
+from daskprep.summaries.shifts import choose_bins
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _MAX_SHOWN_LABELS = 5  # labels in an error message
@@ -272,6 +273,14 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         kind = restorable_type(learned.vocabulary.tokens.slice(learned.has_unknown), summary.cell_type.name)
         return replace(learned, cell_type=kind)
 
+    def _training_counts(self, learned: LearnedCategory) -> dict[str, TrainingCounts]:
+        return {} if self.hash_buckets else {"values": _count_classes(self, learned)["counts"]}
+
+    def _count_by_bin(self, parsed: pa.Array, learned: LearnedCategory) -> dict[str, np.ndarray]:
+        classes, ids = _count_classes(self, learned), learned.vocabulary.find_ids(parsed.dictionary)
+        cells = np.bincount(plain_values(parsed.indices), minlength=len(ids))
+        return {"values": np.bincount(classes["bins"][ids], cells, len(classes["counts"].counts)).astype(np.int64)}
+
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
         """Return the id of each cell, 0 for null; RejectedValueError for unknown labels if ``<UNK>`` has no id."""
         if learned.has_unknown:
@@ -336,6 +345,25 @@ def check_one_hot(values: int) -> None:
             f'has {values:,} values, and transform_to="one_hot" makes a column of each, but at most '
             f'{MAX_ONE_HOT_COLUMNS:,}: keep fewer by most_common or min_frequency, or use "ordinal" or "ids"'
         )
+
+
+@memoize
+def _count_classes(feature: Any, learned: LearnedCategory) -> dict[str, Any]:
+    """Return the "bins" of ids, with others at the end, and the "counts" of training rows by bin, without imputed ones.
+
+    The last bin has the rare classes and the values without an id.
+    """
+    counts, present = learned.vocabulary.frequencies.copy(), learned.rows
+    if fills_with_one_value(feature):
+        present -= learned.missing
+        fill = learned.vocabulary.find_ids(feature.parse_fill(learned.fill_value).dictionary)
+        counts[fill[fill >= 0]] -= learned.missing
+    bins = choose_bins(counts, len(counts) + 1)
+    labels = learned.vocabulary.tokens.take(pa.array(np.argsort(bins[:-1], kind="stable")[: bins[-1]])).to_pylist()
+    unknown = max(int(present - counts.sum()), 0)
+    binned = np.bincount(bins, np.append(counts, unknown)).astype(np.int64)
+    training = TrainingCounts(binned, labels=labels, unknown=unknown, candidates=len(counts))
+    return {"bins": bins, "counts": training}
 
 
 @memoize

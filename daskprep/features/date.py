@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -14,7 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_with_one_value
+from daskprep.features.base import (
+    VALUE_BINS,
+    Bounds,
+    Learned,
+    Tensor,
+    TrainingCounts,
+    check_bins,
+    count_in_order,
+    fill_advice,
+    fills_with_one_value,
+)
 from daskprep.features.cells import as_numbers, is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.kernels import make_list_array, null_mask, only_where, plain_values, string_buffers, valid_mask
@@ -37,7 +47,8 @@ from daskprep.steps.dates import (
     parse_datetime,
     sin_cos_table,
 )
-from daskprep.summaries import ColumnSummary, Range, Summary
+from daskprep.summaries import ColumnSummary, Quantiles, Range, Summary
+from daskprep.summaries.shifts import count_bins
 
 MICROS_PER_SECOND = 1_000_000
 _MICROS_PER_UNIT = {"s": MICROS_PER_SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit
@@ -56,6 +67,7 @@ _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399
 _COMPACT_LIMITS = (-719_162, 0), (2_932_896, 86_399)  # the same years as days and seconds
 _SUM_BLOCK_ROWS = 1 << 24
 _MIN_STEPS, _MAX_BACKWARD_SHARE = 20, 0.01  # for rows that count as ordered by time, in either direction
+_HOURS = tuple(f"from {hour:02}:00 to {hour:02}:59" for hour in range(24))
 _sin_cos_tables: dict[tuple[str, Any], Tensor] = {}
 
 
@@ -65,8 +77,13 @@ class LearnedDate(Learned):
 
     in_order: ClassVar[bool] = False  # whether rows are ordered by the date; set by a fit, and not saved
 
+    added_fields = ("value_edges", "value_counts", "hour_counts")
+
     first: str | None = None
     last: str | None = None
+    value_edges: tuple[float, ...] | None = None  # in seconds since 1970, of bins of about equal counts, and
+    value_counts: tuple[int, ...] | None = None  # the training rows in each
+    hour_counts: tuple[int, ...] | None = None  # training rows in each hour of the day
 
 
 @dataclass(frozen=True)
@@ -78,6 +95,8 @@ class DateSummary(Summary):
     count: int
     rises: int = 0  # dates after the date of the previous row of the same partition
     falls: int = 0
+    quantiles: Quantiles = field(default_factory=Quantiles)
+    hours: np.ndarray = field(default_factory=lambda: np.zeros(24, np.int64))
 
     @property
     def in_order(self) -> bool:
@@ -219,7 +238,8 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         starts = range(0, len(seconds), _SUM_BLOCK_ROWS)
         total = sum(int(seconds[start : start + _SUM_BLOCK_ROWS].sum()) for start in starts)
         rises, falls = (int(np.count_nonzero(compare(seconds[1:], seconds[:-1]))) for compare in (np.greater, np.less))
-        return DateSummary(Range.of(seconds), total, len(seconds), rises, falls)
+        quantiles, hours = Quantiles.of(seconds), _count_hours(seconds)
+        return DateSummary(Range.of(seconds), total, len(seconds), rises, falls, quantiles, hours)
 
     def learn(self, summary: DateSummary) -> LearnedDate:
         if summary.range.empty:
@@ -227,8 +247,13 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return LearnedDate(first=_format_second(summary.range.min), last=_format_second(summary.range.max))
 
     def learn_column(self, summary: ColumnSummary[DateSummary]) -> LearnedDate:
+        values = summary.values
+        edges, counts = values.quantiles.bins(VALUE_BINS, values.range)
         learned = super().learn_column(summary)
-        if summary.values.in_order:
+        if counts:
+            hours = tuple(values.hours.tolist())
+            learned = replace(learned, value_edges=edges, value_counts=counts, hour_counts=hours)
+        if values.in_order:
             object.__setattr__(learned, "in_order", True)
         return learned
 
@@ -259,6 +284,25 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
                 'set datetime_format, such as "%Y", if they have another meaning'
             )
         return None
+
+    def _training_counts(self, learned: LearnedDate) -> dict[str, TrainingCounts]:
+        counts = count_in_order(learned)
+        if learned.hour_counts:
+            counts["hours"] = TrainingCounts(np.array(learned.hour_counts), labels=_HOURS)
+        return counts
+
+    def _check_learned(self, learned: LearnedDate) -> None:
+        check_bins(learned)
+        if learned.hour_counts and (len(learned.hour_counts) != len(_HOURS) or min(learned.hour_counts) < 0):
+            raise ValueError("hour_counts are not the rows of 24 hours")
+
+    def _ordered_values(self, parsed: pa.Array) -> np.ndarray:
+        return _to_micros(parsed)[0] // MICROS_PER_SECOND
+
+    def _count_by_bin(self, parsed: pa.Array, learned: LearnedDate) -> dict[str, np.ndarray]:
+        seconds = self._ordered_values(parsed)
+        values = count_bins(seconds.astype(np.float64), np.array(learned.value_edges))
+        return {"values": values, "hours": _count_hours(seconds)}
 
     def encode(self, parsed: pa.Array, learned: LearnedDate) -> np.ndarray:
         """Return int32 rows: the nine parts, or in compact form days and seconds of the date, then of `since`."""
@@ -321,6 +365,11 @@ def _look_up_cycle(part: str, numbers: Tensor) -> Tensor:
     if key not in _sin_cos_tables:
         _sin_cos_tables[key] = numbers[:0].float().new_tensor(sin_cos_table(part))
     return _sin_cos_tables[key][numbers]
+
+
+def _count_hours(seconds: np.ndarray) -> np.ndarray:
+    """Return the number of dates in each hour of the day."""
+    return np.bincount(seconds // 3_600 % 24, minlength=24)
 
 
 def _format_second(second: float) -> str:

@@ -21,12 +21,16 @@ import pyarrow.compute as pc
 from daskprep.display import format_count
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import (
+    VALUE_BINS,
     Bounds,
     Learned,
     SideColumnLearner,
     SideColumns,
     Tensor,
+    TrainingCounts,
     add_deferred_rejects,
+    check_bins,
+    count_in_order,
     fill_advice,
     keeps_missing,
 )
@@ -53,6 +57,7 @@ from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
 from daskprep.steps.numbers import ENCODINGS, NumberParameters, Outliers, Values, derive_notation
 from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
 from daskprep.summaries.column_summary import MAX_SAMPLES
+from daskprep.summaries.shifts import count_bins
 from daskprep.summaries.target_sums import TargetSums
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
@@ -67,7 +72,7 @@ class NumberSummary(Summary):
 
     moments: Moments | None
     range: Range
-    quantiles: Quantiles | None
+    quantiles: Quantiles
     counts: TokenCounts | None
     targets: TargetSums | None = None
     fractions: int = 0  # numbers that are not integers
@@ -80,16 +85,13 @@ class NumberSummary(Summary):
 
     @property
     def count(self) -> int:
-        counted = self.moments or self.quantiles
-        assert counted is not None
-        return counted.count
+        return (self.moments or self.quantiles).count
 
     def mean(self) -> float:
         assert self.moments is not None
         return self.moments.mean()
 
     def median(self) -> float:
-        assert self.quantiles is not None
         return self.quantiles.quantile(0.5)
 
     def mode(self) -> Any:
@@ -101,7 +103,10 @@ class NumberSummary(Summary):
 class LearnedNumber(Learned):
     """Fitted state of a number column; a field is None if no parameter needs it."""
 
-    added_fields = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped")
+    added_fields = (
+        "written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped", "value_edges",
+        "value_counts",
+    )  # fmt: skip
 
     written: str | None = None  # example such as "$1,234.5"; None: plain numbers
     mean: float | None = None
@@ -119,6 +124,8 @@ class LearnedNumber(Learned):
     edges: tuple[float, ...] | None = None
     cell_type: CellKind | None = None  # "integer": all are integers, and the column has no float type
     clipped: int | None = None  # training rows that are stored as the largest float32
+    value_edges: tuple[float, ...] | None = None  # of bins of about equal counts, and
+    value_counts: tuple[int, ...] | None = None  # the training rows in each
 
     @property
     def num_embeddings(self) -> int:
@@ -366,26 +373,15 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
                     side_columns.table[self.target], by_class=self.target_type == "class"
                 )
             targets = sum_target(numbers, side_columns.cache[key])
-        needs_quantiles = self._needs_quantiles or moments is None
-        quantiles = targets.buckets if needs_quantiles and targets is not None else None
+        quantiles = None if targets is None else targets.buckets
         # `targets.buckets` lacks numbers in rows without a target.
-        if needs_quantiles and (quantiles is None or quantiles.count < len(values)):
+        if quantiles is None or quantiles.count < len(values):
             quantiles = Quantiles.of(values)
         fractions, extent, num_overflows = int(np.count_nonzero(values != np.floor(values))), Range.of(values), 0
         is_transformed = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
         if not is_transformed and max(extent.max, -extent.min) > MAX_FLOAT32:
             num_overflows = int(np.count_nonzero(np.abs(values) > MAX_FLOAT32))
         return NumberSummary(moments, extent, quantiles, counts, targets, fractions, num_overflows)
-
-    @property
-    def _needs_quantiles(self) -> bool:
-        """Whether a parameter needs quantiles of the training rows."""
-        return (
-            NORMALIZATIONS[self.normalization].needs_quantiles
-            or self.clip_quantiles is not None
-            or self.missing_value_strategy == "fill_with_median"
-            or (self.encoding is not None and isinstance(self.bins, int) and self.bin_strategy == "quantile")
-        )
 
     @property
     def _needs_moments(self) -> bool:
@@ -417,7 +413,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         if summary.range.empty:
             return LearnedNumber()
         extent, quantiles = summary.range, summary.quantiles
-        if self.clip_quantiles is not None and quantiles is not None:
+        if self.clip_quantiles is not None:
             extent = bounded_range(quantiles, extent, self.clip_quantiles)
         normalizer = NORMALIZATIONS[self.normalization]
         if self.encoding != "bins":  # with an outlier strategy, small numbers may be replaced, but not all numbers
@@ -447,9 +443,17 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
             fill = self.fill_value
         elif self.outlier_strategy in ("fill_with_mean", "fill_with_mode"):
             fill = learned.mean if self.outlier_strategy == "fill_with_mean" else summary.values.mode()
+        edges, counts = summary.values.quantiles.bins(VALUE_BINS, summary.values.range)
         is_integer = not summary.values.fractions and summary.cell_type in (CellType("integer"), CellType("text"))
         cell_type: CellKind | None = "integer" if is_integer else None
-        return dataclasses.replace(learned, written=written, cell_type=cell_type, outlier_fill_value=fill)
+        return dataclasses.replace(
+            learned,
+            written=written,
+            cell_type=cell_type,
+            outlier_fill_value=fill,
+            value_edges=edges or None,
+            value_counts=counts or None,
+        )
 
     def _resolve_notation(
         self, summary: ColumnSummary[NumberSummary]
@@ -488,6 +492,15 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
             for one, start in zip(ordered, starts, strict=True)
         )
         return functools.reduce(operator.add, parts)
+
+    def _training_counts(self, learned: LearnedNumber) -> dict[str, TrainingCounts]:
+        return count_in_order(learned)
+
+    def _ordered_values(self, parsed: pa.Array) -> np.ndarray:
+        return plain_values(parsed, np.float64)
+
+    def _count_by_bin(self, parsed: pa.Array, learned: LearnedNumber) -> dict[str, np.ndarray]:
+        return {"values": count_bins(self._ordered_values(parsed), np.array(learned.value_edges))}
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
         """Return normalized float32 numbers or bin ids, after outliers are replaced by the learned value."""
@@ -559,6 +572,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
     def _check_learned(self, learned: LearnedNumber) -> None:
         if learned.edges is not None and len(learned.edges) < 2:
             raise ValueError("expected at least two edges")
+        check_bins(learned)
         self.decode(self.encode(pa.array([1.0]), learned), learned)  # fails if a field that is needed is None
 
     def _to_raw_cell(self, value: Any) -> object:

@@ -139,19 +139,6 @@ def _assign_splits(
     return None if context.assignment is None else context.assignment.assign(table, kept_rows(features, parsed.columns))
 
 
-def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
-    """Return a frame with a row of counts for each feature, in one pass over the partitions of a source."""
-    features, learned = bind_features(features, source), dict(learned)
-
-    def count(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, list[Any]]:
-        masks = find_cell_masks(features, learned, context, parsed, table)
-        return {name: [parsed.rows, *map(np.count_nonzero, kinds)] for name, kinds in masks.items()}
-
-    parts = run_pass(PartitionReader(source), Pass("cells", count, features))
-    counts = [np.sum([part[name] for part in parts], axis=0) for name in features]
-    return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *CELL_KINDS], dtype=np.int64)
-
-
 def rows_by_kind(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, dict[str, list[int]]]:
@@ -174,17 +161,24 @@ def find_cell_masks(
 ) -> dict[str, tuple[np.ndarray, ...]]:
     """Return for each feature the masks of missing, unreadable and unseen cells of a partition."""
     del context, table
-    masks: dict[str, tuple[np.ndarray, ...]] = {}
-    for name, feature in features.items():
-        column = parsed.columns.pop(name)
-        with column_error_context(name):
-            readable = learned[name].mask_unlearned(column)
-        present = valid_mask(readable)
-        unreadable = valid_mask(column) & ~present
-        if name in parsed.unreadable:
-            unreadable[parsed.unreadable[name].rows] = True
-        masks[name] = ~present, unreadable, _mask_unseen(feature, readable, learned[name]) & present
-    return masks
+    return {name: mask_cells(name, feature, learned[name], parsed)[1:] for name, feature in features.items()}
+
+
+def mask_cells(
+    name: str, feature: Contract, learned: Learned, parsed: Parsed
+) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray]:
+    """Return a parsed column, and masks of its missing, unreadable and unseen cells; it is removed from `parsed`.
+
+    Cells that the fitted state shows to be unreadable are missing in it.
+    """
+    column = parsed.columns.pop(name)
+    with column_error_context(name):
+        readable = learned.mask_unlearned(column)
+    present = valid_mask(readable)
+    unreadable = valid_mask(column) & ~present
+    if name in parsed.unreadable:
+        unreadable[parsed.unreadable[name].rows] = True
+    return readable, ~present, unreadable, _mask_unseen(feature, readable, learned) & present
 
 
 def _mask_unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.ndarray:

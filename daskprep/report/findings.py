@@ -21,6 +21,7 @@ from daskprep.permutation import make_key, mix, permute
 from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Range, Summary
 from daskprep.summaries.samples import DistinctValues
+from daskprep.summaries.shifts import LARGE_SHIFT, choose_bins, compare_counts
 from daskprep.vocabulary import Vocabulary
 
 _MAX_POSITION_VALUE = 1e140  # larger numbers are clipped in means and deviations, so that sums of squares stay finite
@@ -330,7 +331,7 @@ SummariesByOutput: TypeAlias = Mapping[str, Mapping[str, Any]]
 FORMAT, FORMAT_VERSION = "daskprep-report", 1
 _MAX_PAIRS = 100
 _MIN_MISSING_SHARE, _MIN_MAJORITY_SHARE, _MIN_DUPLICATE_SHARE = 0.3, 0.9, 0.01
-_DRIFT_BINS, _DRIFT_CLASSES, _MIN_DRIFT = 10, 20, 0.2
+_DRIFT_BINS = 10
 _MIN_SKEW, _FEW_NUMBERS = 9, 10  # ratio of the distances of the 1 % and 99 % quantiles from the median
 _MIN_GAP_SHARE = 0.5  # of the range between these quantiles, in which no value occurs
 _MANY_CLASSES, _MANY_SHARE = 50, 0.2
@@ -358,7 +359,7 @@ def summarize_findings(
         column = next(outputs)
         by_split = summaries[column.output.name]
         # Cross-fitted training rows are encoded by other states than the rows of other splits.
-        drift = {} if cross_fit_folds({name: column.feature}) else measure_drift(by_split)
+        drift = {} if cross_fit_folds({name: column.feature}) else measure_drift(by_split, len(columns))
         facts = _summarize_column(dataset, column, by_split)
         facts["drift"] = {split: index for split, (index, _) in drift.items()}
         features.append(facts | {"association_with_target": strongest.get(column.output.name)})
@@ -477,18 +478,20 @@ def _tail_ratio(ends: np.ndarray) -> float:
     return float(longer / shorter) if shorter else math.inf if longer else 0.0
 
 
-def measure_drift(by_split: Mapping[str, Any]) -> dict[str, tuple[float, bool]]:
+def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tuple[float, bool]]:
     """Return the population stability index of each further split against the first, and whether it is high.
 
-    An index is high if it exceeds the threshold plus twice its expected value for random splits of this size.
+    It is high if it exceeds 0.2 and is no chance result of one of `columns`, by the rule of `Preprocessor.check`.
     """
     first, *others = by_split
-    pairs = {split: _bin_both(by_split[first], by_split[split]) for split in others}
-    return {
-        split: _stability_index(*(counts.astype(np.float64) for counts in pair))
-        for split, pair in pairs.items()
-        if pair
-    }
+    drift = {}
+    for split in others:
+        if (pair := _bin_both(by_split[first], by_split[split])) is not None:
+            classes = len(by_split[first].counts) if isinstance(by_split[first], ClassTally) else 0
+            shift = compare_counts(*pair, ordered=not classes, candidates=classes)
+            is_high = shift.psi > LARGE_SHIFT and shift.exceeds_chance(columns * len(others))
+            drift[split] = shift.psi, is_high
+    return drift
 
 
 def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -498,10 +501,9 @@ def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """
     if isinstance(first, ClassTally):
         one, two = first.counts, other.counts
-        bins = np.full(max(len(one), len(two)), _DRIFT_CLASSES)
-        order = np.argsort(-one, kind="stable")[:_DRIFT_CLASSES]
-        bins[order] = np.arange(len(order))
-        return np.bincount(bins[: len(one)], one), np.bincount(bins[: len(two)], two, int(bins.max()) + 1)
+        bins = choose_bins(one, max(len(one), len(two)))
+        size = int(bins.max()) + 1
+        return np.bincount(bins[: len(one)], one, size), np.bincount(bins[: len(two)], two, size)
     if not isinstance(first, Quantiles | DateTally):
         return None
     spreads = [one.days if isinstance(one, DateTally) else one for one in (first, other)]
@@ -510,21 +512,9 @@ def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
     # Buckets of the same width in both splits, so that the rows of a frequent value are in the same bin.
     shift = max(one.shift for one in spreads)
     keys = [one.keys >> (shift - one.shift) for one in spreads]
-    ranks = np.cumsum(spreads[0].counts)
-    cuts = np.unique(keys[0][np.searchsorted(ranks, ranks[-1] * np.arange(1, _DRIFT_BINS) / _DRIFT_BINS)])
+    cuts = Quantiles(keys[0], spreads[0].counts).cut(_DRIFT_BINS)
     one, two = (
         np.bincount(np.searchsorted(cuts, buckets), spread.counts, len(cuts) + 1)
         for buckets, spread in zip(keys, spreads, strict=True)
     )
     return one, two
-
-
-def _stability_index(first: np.ndarray, other: np.ndarray) -> tuple[float, bool]:
-    """Return the population stability index of two arrays of row counts by bin, and whether it is high."""
-    first = np.pad(first, (0, len(other) - len(first)))
-    kept = first + other > 0
-    chance = (np.count_nonzero(kept) - 1) * (1 / max(first.sum(), 1) + 1 / max(other.sum(), 1))
-    # Half a row is added to each bin, because an empty one has no logarithm.
-    one, two = ((counts[kept] + 0.5) / (counts[kept] + 0.5).sum() for counts in (first, other))
-    index = float(((one - two) * np.log(one / two)).sum())
-    return index, index - 2 * float(chance) > _MIN_DRIFT

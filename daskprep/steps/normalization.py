@@ -56,7 +56,7 @@ class Normalizer:
     for a constant column.
     """
 
-    needs_moments, needs_quantiles = True, False  # whether fit computes them
+    needs_moments = True  # whether fit computes them
     # Names of learned values: the center, and the two whose distance becomes 1; "" is 0.
     _center = _low = _high = ""
     # Numbers up to this bound have no result, whose name and alternative follow.
@@ -172,7 +172,6 @@ class MinMaxScaler(Normalizer):
 class InterquartileScaler(Normalizer):
     """Distance from the median in interquartile ranges."""
 
-    needs_quantiles = True
     _center, _low, _high = "q2", "q1", "q3"
 
     @classmethod
@@ -213,7 +212,7 @@ class LogTransformer(Normalizer):
 class QuantileTransformer(Normalizer):
     """Share of the training rows below x, interpolated as in scikit-learn."""
 
-    needs_moments, needs_quantiles = False, True
+    needs_moments = False
     _is_normal = False
 
     def __init__(self, learned: Mapping[str, Any]) -> None:
@@ -260,7 +259,7 @@ class NormalQuantileTransformer(QuantileTransformer):
 class YeoJohnson(Normalizer):
     """Z-score of the Yeo-Johnson transform, with the maximum-likelihood power, as in scikit-learn."""
 
-    needs_moments, needs_quantiles = False, True
+    needs_moments = False
     _center, _high = "power_mean", "power_std"
     _negative_power = 2.0  # the exponent of negative logarithms is the difference from this one
 

@@ -75,7 +75,7 @@ _LEVELS = ("word", "char")
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
     **dict.fromkeys(("power", "power_mean", "power_std"), (float, int, type(None))),
-    **dict.fromkeys(("quantiles", "edges", "counts"), (list,)),
+    **dict.fromkeys(("quantiles", "edges", "counts", "value_edges", "value_counts", "hour_counts"), (list,)),
     **dict.fromkeys(_MAX_VALUES, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
     **dict.fromkeys(("idx2str", "classes"), (list,)),
@@ -85,7 +85,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _ITEM_TYPES = {
     "str2bool": bool, "special_symbols": str, "idx2str": str, "classes": str, "quantiles": float, "edges": float,
-    "counts": int,
+    "counts": int, "value_edges": float, "value_counts": int, "hour_counts": int,
 }  # fmt: skip
 _ULPS = 4
 _ALTERED_HINT = "it was altered since it was saved: restore the file, or save it again"

@@ -245,6 +245,26 @@ class Quantiles(Summary):
         lower, upper = locate_ranks(self.counts, lower_ranks)
         return interpolate(self._values_at(*lower), self._values_at(*upper), rest / max(number - 1, 1))
 
+    def cut(self, number: int) -> np.ndarray:
+        """Return the last keys of all but the last of `number` bins of about equal counts; a key is in one bin only."""
+        ranks = np.cumsum(self.counts)
+        return np.unique(self.keys[np.searchsorted(ranks, ranks[-1] * np.arange(1, number) / number)])
+
+    def bins(self, number: int, extent: Range) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Return the edges and counts of at most `number` bins; empty without values. `extent` is their exact range.
+
+        A bin has the values above its lower edge up to its upper edge, and the first bin also its lower edge.
+        """
+        if not len(self.keys):
+            return (), ()
+        last = np.unique(np.append(self.cut(number), self.keys[-1]))
+        magnitude = np.where(last < 0, ~last, last)
+        bits = np.where(last < 0, magnitude << self.shift, ((magnitude + 1) << self.shift) - 1)
+        values = bits.view(np.float64)  # the greatest of each key
+        edges = np.where(last < 0, -values, values)[:-1] + 0.0
+        ranks = np.cumsum(self.counts)[np.searchsorted(self.keys, last)]
+        return (extent.min, *edges.tolist(), extent.max), tuple(np.diff(ranks, prepend=0).tolist())
+
     def values(self) -> np.ndarray:
         """Return the distinct values in order, or the midpoints of buckets; `counts` has their frequencies."""
         low, high = self.edges()

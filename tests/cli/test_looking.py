@@ -115,3 +115,16 @@ def test_demo_leaves_nothing_behind(call, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert call("demo").status == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_check_prints_findings_and_exits_with_1(call, files, tmp_path, rows):
+    new = rows(300)
+    new.to_csv(tmp_path / "same.csv", index=False)
+    new.assign(price=new["price"] * 1_000).to_csv(tmp_path / "other.csv", index=False)
+    same = call("check", files / "rows.dp", tmp_path / "same.csv")
+    assert (same.status, same.out.splitlines()[0]) == (0, "0 findings in 300 rows")
+    dp.Preprocessor.from_dataset(str(files / "rows.dp")).save(tmp_path / "prep.json")
+    other = call("check", tmp_path / "prep.json", tmp_path / "other.csv", "--json", "--partitions", 2)
+    assert other.status == 1
+    assert {one["feature"] for one in json.loads(other.out)["findings"]} == {"price"}
+    assert call("check", tmp_path / "prep.json", tmp_path / "none.csv").status == 1

@@ -1,0 +1,334 @@
+"""Compare new rows with the rows of the fit in one pass: counts by feature, and findings."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from daskprep.display import align_columns, format_count, format_number, format_share
+from daskprep.errors import CheckError, ColumnError
+from daskprep.features import Category
+from daskprep.features.base import Contract, Learned, TrainingCounts, drops_missing, kind_with_article, rows_seen
+from daskprep.features.checking import column_error_context
+from daskprep.passes.encoding import mask_cells
+from daskprep.passes.engine import PartitionReader, Pass, run_pass
+from daskprep.passes.fitting import bind_features
+from daskprep.passes.table import Parsed, PartitionContext, kept_rows, parse_columns, source_columns
+from daskprep.sources import Source
+from daskprep.steps.base import CELL_KINDS
+from daskprep.summaries import Range, Summary
+from daskprep.summaries.shifts import LARGE_SHIFT, Shift, compare_counts
+from daskprep.vocabulary import Vocabulary
+
+FORMAT, FORMAT_VERSION = "daskprep-check", 1
+Severity = Literal["error", "warning"]
+_SUBWORDS = ("bpe", "wordpiece", "unigram")  # their vocabularies have no counts of words
+_RARE = 2  # training rows of a value that another sample may well lack
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Difference between new rows and the rows of the fit.
+
+    Attributes
+    ----------
+    severity : {"error", "warning"}
+        "error": the difference is large, with a population stability index above 0.2. "warning": it is small, but no
+        chance result.
+    kind : str
+        "column", "type", "missing", "unreadable", "unseen", "range", "values" or "hours".
+    feature : str
+        Name of the feature.
+    text : str
+        What differs.
+    share : float or None
+        Share of the new rows that the text is about; None if a column is missing or of another type.
+    expected : float or None
+        Their share in the fit.
+    psi : float or None
+        Population stability index.
+    p_value : float or None
+        Upper bound of the probability of such a difference between two samples of the same rows.
+    """
+
+    severity: Severity
+    kind: str
+    feature: str
+    text: str
+    share: float | None = None
+    expected: float | None = None
+    psi: float | None = None
+    p_value: float | None = None
+
+
+class Unchecked(NamedTuple):
+    """Kind of finding that the fitted state of a feature does not allow to make."""
+
+    kind: str
+    feature: str
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Result of `Preprocessor.check`.
+
+    Attributes
+    ----------
+    rows : int
+        Number of new rows.
+    findings : tuple of Finding
+        Differences from the rows of the fit, errors first, in the order of features.
+    unchecked : tuple of Unchecked
+        Pairs of a kind of finding and the feature for which it cannot be made.
+    """
+
+    rows: int
+    findings: tuple[Finding, ...]
+    unchecked: tuple[Unchecked, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{format_count(len(self.findings), 'finding')} in {format_count(self.rows, 'row')}"]
+        lines += align_columns([(one.severity, one.feature, one.text) for one in self.findings])
+        if self.unchecked:
+            lines.append(f"not checked: {', '.join(f'{kind} of {feature}' for kind, feature in self.unchecked)}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values with the schema docs/check.schema.json."""
+        unchecked = [one._asdict() for one in self.unchecked]
+        findings = [asdict(one) for one in self.findings]
+        head = {"format": FORMAT, "format_version": FORMAT_VERSION, "rows": self.rows}
+        return {**head, "findings": findings, "unchecked": unchecked}
+
+    def has(self, severity: Severity) -> bool:
+        """Return whether there is a finding of this severity, or of a higher one."""
+        return any(severity in ("warning", one.severity) for one in self.findings)
+
+    def raise_for(self, severity: Severity) -> None:
+        """Raise CheckError for a finding of this severity, or of a higher one."""
+        if self.has(severity):
+            raise CheckError(f"the new rows differ from the rows of the fit: {self}")
+
+
+@dataclass(frozen=True)
+class CellTally(Summary):
+    """Counts of the cells of a feature: by kind, and of present cells by the bins of the fitted state."""
+
+    rows: int
+    missing: int
+    unreadable: int
+    unseen: int
+    bins: np.ndarray | None  # of all `_training_counts`, concatenated; None if there are none
+    range: Range  # of values outside the range of the fit
+
+
+def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
+    """Return a frame with a row of counts for each feature, in one pass over the partitions of a source."""
+    _, tallies = _tally(features, learned, source, all_rows=True)
+    counts = [[getattr(tallies[name], key) for key in ("rows", *CELL_KINDS)] for name in features]
+    return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *CELL_KINDS], dtype=np.int64)
+
+
+def check_source(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, absent: Mapping[str, str]
+) -> CheckResult:
+    """Return the findings about the rows of a source, in one pass; `absent` has the missing columns by feature."""
+    present = {name: feature for name, feature in features.items() if name not in absent}
+    rows, tallies = _tally(present, learned, source)
+    findings: list[Finding] = []
+    compared: list[tuple[Finding, Shift]] = []
+    unchecked: list[Unchecked] = []
+    for name, feature in features.items():
+        tally = tallies.get(name)
+        if isinstance(tally, CellTally):
+            compared += _compare(name, feature, learned[name], tally)
+            unchecked += (Unchecked(kind, name) for kind in _find_unlearned(feature, learned[name]))
+        elif name in absent:
+            findings.append(Finding("error", "column", name, f'column "{absent[name]}" is missing'))
+        else:
+            findings.append(Finding("error", "type", name, str(tally)))
+    findings += (finding for finding, shift in compared if shift.exceeds_chance(len(compared)))
+    order = list(features)
+    findings.sort(key=lambda one: (one.severity, order.index(one.feature)))
+    return CheckResult(rows, tuple(findings), tuple(unchecked))
+
+
+def _tally(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, *, all_rows: bool = False
+) -> tuple[int, dict[str, CellTally | str]]:
+    """Return the number of rows, and the counts of each feature, or the text of an error for the type of its column.
+
+    With `all_rows`, the error is raised, and rows that a missing value drops are counted.
+    """
+    features, states = bind_features(features, source), {name: learned[name] for name in features}
+
+    def tally(context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[int, dict[str, CellTally | str]]:
+        columns, faults = Parsed(table.num_rows, {}, {}), {}
+        for name, feature in features.items():
+            try:
+                one = parse_columns({name: feature}, table)
+            except ColumnError as error:
+                if all_rows:
+                    raise
+                faults[name] = str(error)
+            else:
+                columns.columns.update(one.columns)
+                columns.unreadable.update(one.unreadable)
+        readable = {name: feature for name, feature in features.items() if name not in faults}
+        keep = None if all_rows else kept_rows(readable, columns.columns)
+        tallies = {
+            name: _tally_column(name, one, states[name], columns, keep, by_bin=not all_rows)
+            for name, one in readable.items()
+        }
+        return table.num_rows, {**tallies, **faults}
+
+    parts = run_pass(PartitionReader(source), Pass("check", tally, columns=source_columns(features)))
+    tallies = {name: functools.reduce(_add, (part[name] for _, part in parts)) for name in features}
+    return sum(rows for rows, _ in parts), tallies
+
+
+def _add(left: CellTally | str, right: CellTally | str) -> CellTally | str:
+    """Return the sum of two counts, or the first error."""
+    if isinstance(left, CellTally) and isinstance(right, CellTally):
+        return left + right
+    return left if isinstance(left, str) else right
+
+
+def _tally_column(
+    name: str, feature: Contract, learned: Learned, parsed: Parsed, keep: np.ndarray | None, *, by_bin: bool
+) -> CellTally:
+    """Return the counts of a column, of the rows in the mask `keep` (None: all rows); `by_bin`: also in bins."""
+    readable, *masks = mask_cells(name, feature, learned, parsed)
+    if keep is not None:
+        if not drops_missing(
+            feature
+        ):  # the fit counts missing cells in all rows, because dropped rows belong to no split
+            masks = [mask & keep for mask in masks]
+        readable = readable.filter(pa.array(keep))
+    rows = len(readable) if keep is None or not drops_missing(feature) else len(keep)
+    missing, unreadable, unseen = (int(np.count_nonzero(mask)) for mask in masks)
+    bins, extent = None, Range()
+    if by_bin and (training := feature._training_counts(learned)):
+        with column_error_context(name):
+            values = readable.drop_null()
+            counts = feature._count_by_bin(values, learned)
+        bins = np.concatenate([counts[kind] for kind in training])
+        if training["values"].ordered and (bins[0] or counts["values"][-1]):
+            extent = Range.of(feature._ordered_values(values))
+    return CellTally(rows, missing, unreadable, unseen, bins, extent)
+
+
+def _compare(name: str, feature: Contract, learned: Learned, tally: CellTally) -> Iterator[tuple[Finding, Shift]]:
+    """Yield the difference of each kind between a feature's rows and the rows of the fit, as a finding and a shift."""
+    seen, unseen = rows_seen(feature, learned), _count_rare(feature, learned)
+    for kind, count, old, text in (
+        ("missing", tally.missing - tally.unreadable, learned.missing - learned.invalid, "is missing"),
+        ("unreadable", tally.unreadable, learned.invalid, f"cannot be read as {kind_with_article(feature)}"),
+        ("unseen", tally.unseen, unseen, "has a category or token that the fit lacks"),
+    ):
+        if old is not None:
+            pair = np.array([old, seen - old]), np.array([count, tally.rows - count])
+            shift = compare_counts(*pair, only_more=kind != "missing")
+            yield _describe(kind, name, shift, text), shift
+    if tally.bins is None:
+        return
+    training = feature._training_counts(learned)
+    parts = np.split(tally.bins, np.cumsum([len(one.counts) for one in training.values()])[:-1])
+    for (kind, known), counts in zip(training.items(), parts, strict=True):
+        pair = known.counts, counts
+        if known.ordered:
+            yield _compare_range(name, feature, known, counts, tally.range)
+            pair = _join_ends(known.counts), _join_ends(counts)
+        shift = compare_counts(*pair, ordered=known.ordered, candidates=known.candidates)
+        finding = _describe(kind, name, shift, _name_bins(feature, known, shift.event))
+        # New rows mostly have later dates.
+        yield (replace(finding, severity="warning") if known.ordered and _is_date(feature) else finding), shift
+
+
+def _join_ends(counts: np.ndarray) -> np.ndarray:
+    """Return counts with the values outside the edges in the first and the last bin."""
+    inner = counts[1:-1].copy()
+    inner[0] += counts[0]
+    inner[-1] += counts[-1]
+    return inner
+
+
+def _compare_range(
+    name: str, feature: Contract, known: TrainingCounts, counts: np.ndarray, extent: Range
+) -> tuple[Finding, Shift]:
+    """Return the share of values outside the range of the fit; an error if one is further away than its width."""
+    outside = np.array([counts[0], counts[-1], counts[1:-1].sum()])
+    shift = compare_counts(np.array([0, 0, known.counts.sum()]), outside, only_more=True)
+    low, high = known.edges[0], known.edges[-1]
+    is_far = max(low - extent.min, extent.max - high) > high - low
+    edge, furthest, side = ((low, extent.min, "below"), (high, extent.max, "above"))[shift.event]
+    text = f"is {side} {_format(feature, edge)}"
+    if shift.share:
+        text = f"{text}, at {'least' if side == 'below' else 'most'} {_format(feature, furthest)}"
+    return replace(_describe("range", name, shift, text), severity="error" if is_far else "warning"), shift
+
+
+def _describe(kind: str, name: str, shift: Shift, text: str) -> Finding:
+    """Return a finding with the shares of a shift; `text` is what is true of the values."""
+    share, expected = format_share(shift.share, 1), format_share(shift.expected, 1)
+    severity: Severity = "error" if shift.psi > LARGE_SHIFT else "warning"
+    text = f"{share} {text}; {expected} in the fit"
+    return Finding(severity, kind, name, text, shift.share, shift.expected, shift.psi, shift.p_value)
+
+
+def _name_bins(feature: Contract, known: TrainingCounts, event: int) -> str:
+    """Return a phrase for the values in the bins of `Shift.event`."""
+    if not known.ordered:
+        return f"is {known.labels[event] if event < len(known.labels) else 'another value'}"
+    bins, edges = len(known.edges) - 1, [_format(feature, edge) for edge in known.edges]
+    if event == bins - 1:  # with the values beyond the last edge
+        return f"is above {edges[event]}"
+    if event == 0 or event >= bins:
+        return f"is at most {edges[event % bins + 1]}"
+    return f"is from {edges[event]} to {edges[event + 1]}"
+
+
+def _is_date(feature: Contract) -> bool:
+    return feature.semantic_type == "dates"
+
+
+def _format(feature: Contract, value: float) -> str:
+    """Return a number, or a date in seconds since 1970, as text."""
+    if not _is_date(feature):
+        return format_number(value)
+    return str(np.datetime64(int(value), "s")).replace("T", " ").removesuffix(" 00:00:00")
+
+
+def _count_rare(feature: Contract, learned: Learned) -> int | None:
+    """Return the training rows whose value another sample may lack; None if the fitted state does not show them.
+
+    These are the values outside the vocabulary and the values of one or two training rows. Of tokens, it is a maximum.
+    """
+    states = [getattr(learned.of_output(output), "vocabulary", None) for output in feature.outputs]
+    vocabularies = [one for one in states if isinstance(one, Vocabulary)]
+    counts = [one.frequencies[len(one.specials) :] for one in vocabularies]
+    rare = sum(int(part[part <= _RARE].sum()) for part in counts)
+    if isinstance(feature, Category) and (known := feature._training_counts(learned)):  # type: ignore[arg-type]
+        return rare + known["values"].unknown
+    limits = [getattr(feature, name, None) for name in ("most_common", "char_most_common")]
+    is_cut = any(len(part) in limits or not part.any() for part in counts)
+    is_cut |= getattr(feature, "min_frequency", None) is not None or getattr(feature, "tokenizer", "") in _SUBWORDS
+    return None if is_cut or not counts else min(rare, learned.rows)
+
+
+def _find_unlearned(feature: Contract, learned: Learned) -> Iterator[str]:
+    """Yield the kinds of findings that the fitted state does not allow to make."""
+    if not feature._training_counts(learned):
+        yield "values"
+    if isinstance(getattr(learned.of_output(feature.outputs[0]), "vocabulary", None), Vocabulary) and (
+        _count_rare(feature, learned) is None
+    ):
+        yield "unseen"
