@@ -22,6 +22,7 @@ from daskprep.features import Feature, Learned
 from daskprep.features.arrays import EncodedArrays, column_names, decode_arrays, encode_small_frame, tabulate
 from daskprep.features.base import cross_fit_folds
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
+from daskprep.growth import GrowthMixin
 from daskprep.options import StreamOptions, with_options
 from daskprep.parametrized import to_json_value
 from daskprep.partitions import Workers
@@ -61,7 +62,7 @@ _AUTO: Final = "auto"
     predict_proba="predict(frame, model, probabilities=True)",
     vocabulary='learned_["column"].vocabulary',
 )
-class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap_output_keys=None):
+class Preprocessor(SerializationMixin, PredictionMixin, GrowthMixin, FeatureParams, auto_wrap_output_keys=None):
     """Fit and apply one feature per column of a table that may be larger than memory.
 
     Parameters
@@ -498,7 +499,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, FeatureParams, auto_wrap
         recipe = self._recipe(used, split, self.learned_ if features is None else None)
         source = take_sample(source, self.sample, self.sample_seed)
         result = write_source(recipe, source, folder, options)
-        dataset = open_dataset(path, storage_options=options.storage_options, trusted=True)
+        dataset = open_dataset(path, version=1, storage_options=options.storage_options, trusted=True)
         dataset.clear_cache(unused=True)
         if result is not None:
             dataset.timings = result.seconds

@@ -410,6 +410,15 @@ class Vocabulary:
             return np.where(valid_mask(indices), plain_values(indices), np.int64(-1))
         return get_cached_index(HashableTokens(self._digest, self.tokens)).find(dictionary)
 
+    def extend(self, tokens: pa.StringArray) -> Vocabulary:
+        """Return a vocabulary with further tokens behind the own ones: their frequency in the training data is 0."""
+        frequencies = np.concatenate([self.frequencies, np.zeros(len(tokens), np.int64)])
+        return Vocabulary(pa.concat_arrays([self.tokens, tokens]), frequencies, self.specials)
+
+    def starts_with(self, other: Vocabulary) -> bool:
+        """Return whether this vocabulary starts with all tokens of `other` and their frequencies."""
+        return Vocabulary(self.tokens.slice(0, len(other)), self.frequencies[: len(other)], self.specials) == other
+
     @functools.cached_property
     def _digest(self) -> bytes:
         return digest_tokens(self.tokens)

@@ -65,9 +65,8 @@ def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset
     dataset_class = FoldedDataset if manifest.settings.get("folds") else Dataset
     dataset = dataset_class(root, manifest, base_dir, trusted=trusted)
     try:
-        for name in manifest.files:
-            if name == METADATA or name.startswith("vocab/"):
-                dataset.files.read(name)
+        for name in dataset.state_entries:
+            dataset.files.read(name)
     except CorruptDatasetError:
         # The dataset may have been written again after its manifest was read.
         current = read_manifest(root)

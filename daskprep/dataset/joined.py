@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,14 +16,17 @@ from daskprep import partitions
 from daskprep.dataset.dataset import Dataset, FoldedDataset, open_single
 from daskprep.dataset.split import RowSelection, Split
 from daskprep.dataset.stored import Damage
-from daskprep.errors import ConfigError, with_parameter_hints
+from daskprep.errors import ConfigError, CorruptDatasetError, with_parameter_hints
+from daskprep.parametrized import is_integer
 from daskprep.storage import Folder, Layout, Manifest, Output
+from daskprep.storage.manifest import APPENDED, part_folder, read_appended
 
 
 @with_parameter_hints
 def open_dataset(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
+    version: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     base_dir: str | os.PathLike[str] | None = None,
     trusted: bool = False,
@@ -34,8 +38,11 @@ def open_dataset(
     Parameters
     ----------
     path : str, path, or iterable of these
-        Folder, or a URL that fsspec supports. Several datasets written by one fitted Preprocessor are read as one:
-        the rows of each split are concatenated in the order of the datasets.
+        Folder, or a URL that fsspec supports. Several datasets written by one fitted Preprocessor, which may have
+        grown in between, are read as one: the rows of each split are concatenated in the order of the datasets.
+    version : int or None
+        Number of the version to open: 1 is the dataset without appended rows, and each `Preprocessor.append` adds 1.
+        None: the latest version.
     storage_options : mapping or None
         Options for the file system of a URL, such as credentials.
     base_dir : str, path or None
@@ -62,28 +69,62 @@ def open_dataset(
     paths: list[Any] = [path] if is_single else list(path)  # type: ignore[arg-type]
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
         raise ConfigError(f"path must be the path or URL of a dataset, not {type(wrong[0]).__name__}")
+    if version is not None and (not is_integer(version) or len(paths) != 1):
+        raise ConfigError(f"version={version!r}: expected the number of a version of a single dataset")
     datasets = [
-        open_single(Folder.open(one, storage_options, follow_links=trusted), base, trusted=trusted) for one in paths
+        open_folder(Folder.open(one, storage_options, follow_links=trusted), base, version, trusted=trusted)
+        for one in paths
     ]
     if len(datasets) > 1 and (folded := [one for one in datasets if isinstance(one, FoldedDataset)]):
         raise ConfigError(f"{folded[0].url} has folds: open it alone, or folds by their dataset.fold(0).url")
     if not datasets:
         raise ConfigError("the list of datasets is empty: pass at least one path")
-    for other in datasets[1:]:
-        _check_same(datasets[0], other)
-    return datasets[0] if len(datasets) == 1 else JoinedDataset(datasets)
+    return datasets[0] if len(datasets) == 1 else JoinedDataset(datasets, functools.reduce(_choose_grown, datasets))
+
+
+def open_folder(root: Folder, base_dir: str | None, version: int | None = None, *, trusted: bool) -> Dataset:
+    """Open the dataset in the folder `root` with its appended parts, as `open_dataset`."""
+    first = open_single(root, base_dir, trusted=trusted)
+    digests = read_appended(root)
+    if digests[:1] != [first.digest]:  # nothing was appended since the dataset was written
+        digests = [first.digest]
+    latest = len(digests)
+    if version is not None and not 1 <= version <= latest:
+        raise ConfigError(f"{root.url} has no version {version}: its versions are 1 to {latest}")
+    if version == 1 or latest == 1:
+        return first
+    parts = [first]
+    for number, digest in enumerate(digests[1 : version or latest], start=1):
+        part = open_single(root / part_folder(number), base_dir, trusted=trusted)
+        if part.digest != digest:
+            raise CorruptDatasetError(
+                f"{part.url} is not the part that {APPENDED} lists: restore it from a copy, or open an older version "
+                f"with version={number}"
+            )
+        parts.append(part)
+    # `append` has compared each state with the one before; to parse all of them takes seconds.
+    outputs = [[(one.name, one.shape, one.stores_cells) for one in part.layout.outputs] for part in parts]
+    if wrong := [part.url for part, own in zip(parts, outputs, strict=True) if own != outputs[0]]:
+        raise CorruptDatasetError(f"{wrong[0]} has other outputs than {root.url}: restore it from a copy")
+    return GrownDataset(parts, parts[-1])
 
 
 class JoinedDataset(Dataset):
-    """Several datasets read as one, with the features of the first; `datasets` are the single ones."""
+    """Several datasets read as one; `datasets` are the single ones."""
 
-    def __init__(self, datasets: Sequence[Dataset]) -> None:
+    def __init__(self, datasets: Sequence[Dataset], grown: Dataset | None = None) -> None:
+        """Read several datasets as one, with features and fitted state of `grown`, which is one of them; None: first.
+
+        If vocabularies have grown from one dataset to another, `grown` is the dataset whose state has all tokens.
+        """
         first, *_ = self.datasets = tuple(datasets)
+        self._grown = grown or first
         super().__init__(first.root, first.manifest, first.base_dir, trusted=first.trusted)
+        self.files = self._grown.files
         self.splits = {name: JoinedSplit(self, name) for name in self.layout.rows}
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return JoinedDataset, (self.datasets,)
+        return type(self), (self.datasets, self._grown)
 
     @property
     def manifests(self) -> list[Manifest]:
@@ -104,7 +145,7 @@ class JoinedDataset(Dataset):
     @cached_property
     def layout(self) -> Layout:
         """Rows and blocks of all datasets; only the layout of each dataset locates its files."""
-        return Layout.concatenate([one.layout for one in self.datasets])
+        return Layout.concatenate([one.layout for one in self.datasets], self._grown.layout.outputs)
 
     def single_dataset_error(self, call: str) -> ConfigError:
         """Return the error for a `call` that only a single dataset supports."""
@@ -131,6 +172,14 @@ class JoinedDataset(Dataset):
 
     def damaged(self) -> list[Damage]:
         return [Damage(f"{one.url}/{bad.file}", bad.problem) for one in self.datasets for bad in one.damaged()]
+
+
+class GrownDataset(JoinedDataset):
+    """A dataset with appended parts: `datasets` are the rows written first, and each part."""
+
+    @property
+    def url(self) -> str:
+        return self.datasets[0].url
 
 
 class JoinedSplit(Split):
@@ -174,15 +223,30 @@ class JoinedSplit(Split):
         return {name: partitions.concatenate_arrays([arrays[name] for arrays in split_arrays]) for name in names}
 
 
-def _check_same(first: Dataset, other: Dataset) -> None:
-    """Raise ConfigError if two datasets have different features; parameters are compared before learned states."""
+def _choose_grown(first: Dataset, other: Dataset) -> Dataset:
+    """Return the dataset whose fitted state has all tokens of both; ConfigError if neither state extends the other.
+
+    Parameters are compared before learned states.
+    """
+    if first.state_entries == other.state_entries:
+        return first
     one, two = ({name: dataset.metadata.get(name) for name in ("features", "targets")} for dataset in (first, other))
-    # The key sorts differences of parameters first, because they cause the differences of learned states.
-    if differences := sorted(find_differences(one, two), key=lambda difference: ".learned." in difference):
-        raise ConfigError(
-            f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
-            f"({differences[0]}); write both with the same fitted Preprocessor"
-        )
+    # Parameters are compared first, because they cause the differences of learned states.
+    own, others = ({**state, "features": _without_learned(state["features"])} for state in (one, two))
+    difference = next(find_differences(own, others), None)
+    if difference is None:
+        for grown, origin in ((other, first), (first, other)):
+            if all(state.extends(origin.learned[name]) for name, state in grown.learned.items()):
+                return grown
+        difference = next(find_differences(one, two), "metadata.json")
+    raise ConfigError(
+        f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
+        f"({difference}); write both with the same fitted Preprocessor"
+    )
+
+
+def _without_learned(features: Any) -> dict[str, Any]:
+    return {name: {key: value for key, value in state.items() if key != "learned"} for name, state in features.items()}
 
 
 def find_differences(one: Any, two: Any, key_path: str = "") -> Iterator[str]:

@@ -279,11 +279,12 @@ class Split:
                 "to_dask() or arrays"
             )
         row_groups = [
-            (split.dataset.files.folder, row_group)
+            (split.dataset.files.folder, row_group, [split.output(output.name) for output in outputs])
             for split in self.joined
             for row_group, _, _ in split._select_row_groups(range(len(split)))
         ]
-        return pa.concat_tables(map_in_threads(lambda one: read_table(*one, outputs), row_groups, local=self.is_local))
+        tables = map_in_threads(lambda one: read_table(*one), row_groups, local=self.is_local)
+        return pa.concat_tables(tables, promote_options="permissive")  # ids of grown vocabularies may be wider
 
     def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
         """Return an Arrow stream of encoded rows, one batch per block; arrays are lists of a fixed size.
@@ -303,6 +304,7 @@ class Split:
 
     def _read_batch(self, outputs: list[Output], schema: pa.Schema, block: int) -> pa.RecordBatch:
         """Return a block as an Arrow batch with the columns of the schema."""
+        outputs = [self.output(output.name) for output in outputs]
         rows = self.layout.block_range(self.name, block)
         table_outputs = [output for output in outputs if output.is_scalar or output.stores_cells]
         arrays = self.read([output.name for output in outputs if output not in table_outputs], rows.start, rows.stop)
@@ -311,7 +313,7 @@ class Split:
             location = self.block(table_outputs[0].name, block)
             table = read_table(self.dataset.files.folder, location, table_outputs).combine_chunks()
             columns |= {name: table[name].chunk(0) for name in table.column_names}
-        return pa.record_batch([columns[name] for name in schema.names], schema=schema)
+        return pa.record_batch([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first rows as human-readable values."""

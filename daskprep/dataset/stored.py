@@ -164,6 +164,12 @@ class StoredDataset:
     def layout(self) -> Layout:
         return self.manifest.layout
 
+    @property
+    def state_entries(self) -> dict[str, FileEntry]:
+        """Entries of the files with the fitted state; datasets with equal entries have equal states."""
+        entries = self.files.entries.items()
+        return {name: entry for name, entry in entries if name == METADATA or name.startswith("vocab/")}
+
     @cached_property
     def metadata(self) -> Metadata:
         """Parameters and fitted state, as stored in metadata.json.

@@ -147,6 +147,18 @@ class Learned:
         """Return the state of one output of several, if it is a separate object; otherwise `self`."""
         return self
 
+    def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
+        """Return this state with the tokens that only `fresh` has, and their frequencies there, by output.
+
+        `fresh` was learned from new rows. New tokens have ids behind the old ones, and all else stays.
+        """
+        del fresh
+        return self, {}
+
+    def extends(self, other: Learned) -> bool:
+        """Return whether `grow` may have made this state of `other`: rows encoded with either are encoded alike."""
+        return type(self) is type(other) and self.to_state() == other.to_state()
+
     def to_state(self) -> dict[str, Any]:
         """Return the same as `to_dict`, but with `Vocabulary` objects, which may have millions of tokens."""
         names = [field.name for field in dataclasses.fields(self)]
@@ -257,6 +269,11 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     def _remedy(self, learned: LearnedT) -> str:
         """Return how a user can fix unreadable cells, as the end of a warning."""
         return "correct the data"
+
+    @property
+    def grows(self) -> bool:
+        """Whether tokens of new rows may be added to the fitted state without a change to other ids."""
+        return False
 
     @property
     def _expands(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Bounds, Tensor, TrainingCounts, drops_missing, fills_with_one_value
+from daskprep.features.base import Bounds, Learned, Tensor, TrainingCounts, drops_missing, fills_with_one_value
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
@@ -67,6 +67,17 @@ class LearnedCategory(LearnedTokens):
     def has_unknown(self) -> bool:
         """Whether values not seen in fit have an id, which is 0."""
         return self.vocabulary.specials.unknown_id is not None
+
+    def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
+        grown, counts = super().grow(fresh)
+        labels = grown.vocabulary.tokens.slice(grown.has_unknown)
+        if grown.cell_type is not None and restorable_type(labels, grown.cell_type) is None:
+            grown = replace(grown, cell_type=None)  # decoded labels are text from here on
+        return grown, counts
+
+    def extends(self, other: Learned) -> bool:
+        cell_type = other.cell_type if isinstance(other, LearnedCategory) and self.cell_type is None else self.cell_type
+        return LearnedTokens.extends(replace(self, cell_type=cell_type), other)
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
         """Return the ids of distinct values; values outside the vocabulary have the id of their bucket, or 0."""
@@ -189,6 +200,11 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     @property
     def _is_closed(self) -> bool:
         return self.handle_unknown in ("error", "drop_row")
+
+    @property
+    def grows(self) -> bool:
+        has_buckets = bool(self.hash_buckets or self.oov_buckets)
+        return self.order is None and self.transform_to == "ids" and not has_buckets
 
     @property
     def row_filter(self) -> Callable[[pa.Array, LearnedCategory], np.ndarray | None] | None:

@@ -207,6 +207,10 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     def counts_documents(self) -> bool:
         return False
 
+    @property
+    def grows(self) -> bool:
+        return super().grows and self.vocab_file is None and not self.counts_documents()
+
     def fingerprint(self) -> str:
         if self.vocab_file is None:
             return super().fingerprint()
@@ -313,6 +317,17 @@ class LearnedText(Learned):
 
     def _sample_texts(self) -> list[str]:
         return self.word._sample_texts()
+
+    def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
+        (word, words), (char, chars) = self.word.grow(fresh.word), self.char.grow(fresh.char)
+        counts = {f"_{level}": new[""] for level, new in (("word", words), ("char", chars)) if new}
+        return dataclasses.replace(self, word=word, char=char), counts
+
+    def extends(self, other: Learned) -> bool:
+        if not isinstance(other, LearnedText) or not self.word.extends(other.word):
+            return False
+        first = dataclasses.replace(self, word=other.word, char=other.char)
+        return self.char.extends(other.char) and Learned.extends(first, other)
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_state(), "word": self.word.to_dict(), "char": self.char.to_dict()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -159,6 +160,20 @@ class LearnedTokens(Learned):
             data = {**data, "vocabulary": Vocabulary.from_dict(data)}
         return super().from_dict(data)
 
+    def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
+        is_new = ~self.vocabulary.contains(fresh.vocabulary.tokens)
+        tokens = fresh.vocabulary.tokens.filter(pa.array(is_new))
+        counts = dict(zip(tokens.to_pylist(), fresh.vocabulary.frequencies[is_new].tolist(), strict=True))
+        if not counts:
+            return self, {}
+        return dataclasses.replace(self, vocabulary=self.vocabulary.extend(tokens)), {"": counts}
+
+    def extends(self, other: Learned) -> bool:
+        if not isinstance(other, LearnedTokens) or not self.vocabulary.starts_with(other.vocabulary):
+            return False
+        first = dataclasses.replace(self, vocabulary=other.vocabulary)
+        return Learned.extends(first, other)
+
     def _sample_texts(self) -> list[str]:
         ids = [min(len(self.vocabulary.specials), len(self.vocabulary) - 1), len(self.vocabulary) // 2, -1]
         first, middle, last = (self.vocabulary.tokens[index].as_py()[:_MAX_SAMPLE_CHARACTERS] for index in ids)
@@ -209,6 +224,11 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
             raise ConfigError(
                 f'{type(self).__name__}: tokenizer="{self.tokenizer}" is for Sequence and Text: use "space_punct"'
             )
+
+    @property
+    def grows(self) -> bool:
+        tokenizer = self.make_tokenizer()
+        return tokenizer.model is None and not isinstance(tokenizer, Subwords)
 
     def fingerprint(self) -> str:
         return self.make_tokenizer().digest()

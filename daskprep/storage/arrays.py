@@ -148,7 +148,7 @@ def decode_chunk(
 ) -> np.ndarray:
     """Return the block of a chunk with all `block_rows` rows; CorruptDatasetError if the chunk is damaged.
 
-    The block is written to `out` if that has its shape.
+    The block is written to `out` if that has its shape and type.
     """
     view = byte_view(data)
     if len(view) < CHECKSUM_BYTES:
@@ -160,7 +160,8 @@ def decode_chunk(
             f"{stored_checksum:08x}: it was altered since it was written; write the dataset again"
         )
     shape = chunk_shape(output.shape, block_rows)
-    block = np.empty(shape, output.dtype) if out is None or out.shape != shape else out
+    fits = out is not None and out.shape == shape and out.dtype == output.dtype
+    block = out if out is not None and fits else np.empty(shape, output.dtype)
     if compression == "none":
         _check_size(output, len(payload), block.nbytes)
         byte_view(block)[:] = payload

@@ -56,11 +56,14 @@ class Layout:
     layouts: tuple[Layout, ...] = ()
 
     @classmethod
-    def concatenate(cls, layouts: Sequence[Layout]) -> Layout:
-        """Return a layout with the blocks of several layouts of the same outputs in sequence."""
+    def concatenate(cls, layouts: Sequence[Layout], outputs: tuple[Output, ...]) -> Layout:
+        """Return a layout with the blocks of several layouts of the same outputs in sequence.
+
+        The ids of grown vocabularies may have wider types in `outputs` than in some of the layouts.
+        """
         rows = _sort_splits({name: sum(layout.rows.get(name, 0) for layout in layouts) for name in SPLITS})
         max_rows = max(layout.block_rows for layout in layouts)
-        return cls(layouts[0].outputs, rows, max_rows, 1, layouts[0].compression, layouts=tuple(layouts))
+        return cls(outputs, rows, max_rows, 1, layouts[0].compression, layouts=tuple(layouts))
 
     @classmethod
     def choose(

@@ -22,6 +22,9 @@ FORMAT = 2
 
 CHECKSUM_READ_BYTES = 8_000_000
 """The bytes that are read at a time to compute the checksum of a file."""
+APPENDED = "appended.json"
+"""The file that lists the appended parts of a dataset, each a dataset of its own in the folder of `part_folder`."""
+_APPENDED_FORMAT = 1
 _MAX_MANIFEST_BYTES = 1 << 30
 _MAX_FOLDS = 255  # a row's fold is stored in a byte
 _MAX_NAME_BYTES = 255  # of a folder or file, on all file systems
@@ -156,6 +159,27 @@ def read_manifest(folder: Folder) -> Manifest | None:
     if size > _MAX_MANIFEST_BYTES:
         raise _damage_error(where, f"it has {size:,} bytes, and no manifest has more than {_MAX_MANIFEST_BYTES:,}")
     return Manifest.from_bytes(folder.read(MANIFEST), where)
+
+
+def part_folder(number: int) -> str:
+    """Return the name of the folder of an appended part, number 1 being the first."""
+    return f"part-{number:05d}"
+
+
+def appended_to_bytes(digests: Sequence[str]) -> bytes:
+    """Return the content of `APPENDED`: the digests of the dataset and of its parts, in order."""
+    return _seal("appended", {"format": _APPENDED_FORMAT, "digests": list(digests)})
+
+
+def read_appended(folder: Folder) -> list[str]:
+    """Return the digests that `appended_to_bytes` was called with; an empty list if nothing was appended."""
+    where, size = f"{folder.url}/{APPENDED}", folder.size(APPENDED)
+    if size is None:
+        return []
+    if size > _MAX_MANIFEST_BYTES:
+        raise _damage_error(where, f"it has {size:,} bytes, and no list of parts has more than {_MAX_MANIFEST_BYTES:,}")
+    digests: list[str] = _unseal("appended", folder.read(APPENDED), where)["digests"]
+    return digests
 
 
 @dataclass(frozen=True)

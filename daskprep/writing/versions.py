@@ -27,7 +27,7 @@ from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import json_sha256
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS, Layout
-from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, read_manifest
+from daskprep.storage.manifest import APPENDED, MANIFEST, FileEntry, Manifest, read_appended, read_manifest
 from daskprep.storage.tables import REJECTS
 
 # Increase it when the same features and rows result in other bytes than before: then digests differ, too.
@@ -191,7 +191,8 @@ _VERSION_CHILD = re.compile(
 )
 _CACHE_PATH = re.compile(rf"({FOLD_PREFIX}[0-9]+/)?{CACHE_FOLDER}/")
 # Files that a killed write may leave next to the manifest.
-_TEMPORARY = re.compile(rf"{re.escape(MANIFEST)}\.[0-9a-f]+\.tmp")
+_TEMPORARY = re.compile(rf"({re.escape(MANIFEST)}|{re.escape(APPENDED)})\.[0-9a-f]+\.tmp")
+_PART = re.compile(r"part-[0-9]{5,}")
 
 
 def short_digest(description: Mapping[str, Any]) -> str:
@@ -235,8 +236,10 @@ def choose_version(
 
 def _is_ours(root: Folder, name: str) -> bool:
     """Return whether an entry of the folder of a dataset has a name, and content, that only daskprep writes."""
+    if _PART.fullmatch(name):
+        return all(_is_ours(root / name, child) for child in (root / name).children())
     if not _VERSION.fullmatch(name):
-        return bool(name in {MANIFEST, CACHE_FOLDER} or _TEMPORARY.fullmatch(name))
+        return bool(name in {MANIFEST, APPENDED, CACHE_FOLDER} or _TEMPORARY.fullmatch(name))
     # A partly removed version lacks some of these files, but never has other files.
     return all(_VERSION_CHILD.fullmatch(child) for child in (root / name).children())
 
@@ -286,12 +289,26 @@ def finish_cleaning(root: Folder, manifest: Manifest) -> None:
 
 
 def _remove_others(root: Folder, manifest: Manifest) -> None:
-    """Remove the folders of versions other than the manifest's, and temporary manifests."""
-    for name in root.children():
+    """Remove the folders of versions other than the manifest's and their appended parts, and temporary manifests."""
+    names = root.children()
+    parts = [name for name in names if _PART.fullmatch(name) and _is_ours(root, name)]
+    if (parts or APPENDED in names) and not _is_appended_to(root, manifest):
+        root.remove(APPENDED)  # first: it lists the parts
+        for name in parts:
+            (root / name).remove_all()
+    for name in names:
         if _VERSION.fullmatch(name) and name != manifest.version and _is_ours(root, name):
             (root / name).remove_all()
         elif _TEMPORARY.fullmatch(name):
             root.remove(name)
+
+
+def _is_appended_to(root: Folder, manifest: Manifest) -> bool:
+    """Return whether parts were appended to this version."""
+    try:
+        return read_appended(root)[:1] == [hashlib.sha256(manifest.to_bytes()).hexdigest()]
+    except CorruptDatasetError:
+        return False
 
 
 _MAX_LISTED = 3

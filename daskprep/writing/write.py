@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from daskprep import partitions
 from daskprep.balance import balance_from_dict
-from daskprep.dataset import Damage, Dataset, FoldedDataset, open_dataset
+from daskprep.dataset import Damage, Dataset, FoldedDataset, GrownDataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, RejectedValueError, StorageFullError
 from daskprep.features import Learned
 from daskprep.features.base import all_outputs
@@ -33,7 +33,7 @@ from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.local_files import make_folder
-from daskprep.storage.manifest import Manifest
+from daskprep.storage.manifest import Manifest, part_folder
 from daskprep.storage.security import check_protocol, check_trusted_path
 from daskprep.writing.job import FoldedJob, WriteJob
 from daskprep.writing.versions import (
@@ -70,7 +70,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
                 f'a feature is called "{ROW_ID.name}", the name of the column of row numbers: rename it and pass '
                 f'column="{name}"'
             )
-    fingerprint = source.record if options.version is None else {"version": options.version}
+    fingerprint = source_record(source, options)
     digest = digest_of_write(recipe, fingerprint, options)
     repeatable = fingerprint is not None
     with _lock_folder(root):
@@ -104,6 +104,11 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
                     version.remove_all()
                 raise
         return WriteResult(states, progress.seconds)
+
+
+def source_record(source: Source, options: Options) -> Mapping[str, Any] | None:
+    """Return the record of the rows for a manifest: the files, or the version that the user names; None if unknown."""
+    return source.record if options.version is None else {"version": options.version}
 
 
 def _resolve_recipe(recipe: Recipe, source: Source) -> Recipe:
@@ -287,7 +292,9 @@ def repair(
     """
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     root, damages = Folder.open(path, storage_options), dataset.damaged()
-    if isinstance(dataset, FoldedDataset):
+    if isinstance(dataset, GrownDataset):
+        _repair_parts(dataset, root, damages, frame, progress, storage_options)
+    elif isinstance(dataset, FoldedDataset):
         for number in range(dataset.folds):
             fold_folder = f"{dataset.version}/{FOLD_PREFIX}{number}"
             if any(damage.file.startswith(f"{fold_folder}/") for damage in damages):
@@ -300,6 +307,26 @@ def repair(
     dataset.verify()
     dataset.repaired = damages
     return dataset
+
+
+def _repair_parts(
+    dataset: GrownDataset,
+    root: Folder,
+    damages: Sequence[Damage],
+    frame: Any,
+    progress: bool | None,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Repair the rows written first and each appended part; `frame` has the rows of the only one that is damaged."""
+    folders = [root, *(root / part_folder(number) for number in range(1, len(dataset.datasets)))]
+    damages_by_part = [part.damaged() for part in dataset.datasets]
+    if frame is not None and sum(map(bool, damages_by_part)) > 1:
+        raise ConfigError(
+            f"{root.url}: {len(damages):,} files of several parts are damaged, so that frame is ambiguous: repair the "
+            "dataset without frame, or restore the files from a copy"
+        )
+    for part, folder, own_damages in zip(dataset.datasets, folders, damages_by_part, strict=True):
+        _repair(part, folder, own_damages, frame, progress, storage_options)
 
 
 def _repair(

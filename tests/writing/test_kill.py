@@ -337,3 +337,48 @@ def test_every_folder_is_flushed_to_the_one_that_holds_it(undisturbed, tmp_path)
     kept = [folder for folder in made if folder.exists()]
     assert path in kept
     assert not [one for one in kept if last.get(f"fsync {one.parent}", -1) < last[f"mkdir {one}"]]
+
+
+@pytest.fixture(scope="module")
+def before_append(undisturbed_writes, tmp_path_factory) -> tuple[Any, Path, Any, dict[str, Any], list[str]]:
+    """A dataset of half of the files, and an append of the other half that nothing disturbs: its files and steps."""
+    folder, whole = tmp_path_factory.mktemp("append"), undisturbed_writes("ordered")
+    first, second = whole.source[:2], whole.source[2:]
+    assert whole.writer.write(folder / "first.dp", first).error is None
+    shutil.copytree(folder / "first.dp", folder / "all.dp")
+    done = whole.writer.write(folder / "all.dp", second, append=True)
+    assert done.error is None, done.message
+    return whole.writer, folder / "first.dp", second, content(folder / "all.dp"), done.steps
+
+
+def check_killed_append(before_append: Any, path: Path, number: int) -> int:
+    """Kill an append at a step, and return the rows that readers see; the same append then has the same result."""
+    writer, first, source, files, _ = before_append
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(first, path)
+    assert writer.write(path, source, append=True, kill_at=number).returncode == -9
+    dataset = open_dataset(path)
+    dataset.verify()
+    rows = sum(len(split.read("row_id")["row_id"]) for split in dataset.splits.values())
+    result = writer.write(path, source, append=True)
+    assert result.error is None, result.message
+    found = content(path)
+    assert [name for name in {**found, **files} if found.get(name, "") != files.get(name, "")] == []
+    return rows
+
+
+def test_an_append_that_is_killed_is_seen_whole_or_not_at_all(before_append, tmp_path):
+    steps = before_append[-1]
+    listed = next(number for number, step in enumerate(steps) if "replace" in step and "appended.json" in step)
+    rows = [check_killed_append(before_append, tmp_path / "a.dp", number) for number in (listed // 2, listed)]
+    rows.append(check_killed_append(before_append, tmp_path / "a.dp", len(steps) - 1))
+    assert rows[0] == rows[1]
+    assert rows[2] in {rows[0], sum(len(split) for split in open_dataset(tmp_path / "a.dp").splits.values())}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_an_append_that_is_killed_at_steps_of_many_kinds(before_append, tmp_path):
+    kill_at = ends_of_kinds(before_append[-1])[::4]
+    whole = {check_killed_append(before_append, tmp_path / "a.dp", number) for number in kill_at}
+    assert len(whole) <= 2

@@ -41,7 +41,8 @@ class Job:
     """One write, and how it ends.
 
     The source is files in partitions of about `partition_bytes`, or a Dask frame where `frame` tells the rows of each
-    of its partitions. With `repair` the damaged files of what is there are made again.
+    of its partitions. With `repair` the damaged files of what is there are made again. With `append` the rows
+    are appended, after the vocabularies have grown by them.
 
     It is killed before the step of the number `kill_at`, or the first one that the pattern `kill_on` is found in, where
     of a step that writes bytes the half is written; or after the seconds `kill_after`. From the step `limit_at` on it
@@ -58,6 +59,7 @@ class Job:
     filling: bool = False
     fitted: bool = False
     repair: bool = False
+    append: bool = False
     block_rows: int = 256
     shuffle: bool = False
     scheduler: str = "synchronous"
@@ -281,6 +283,11 @@ def _write(job: Job) -> None:
     with dask.config.set(scheduler=job.scheduler):
         if job.repair:
             repair(job.path, progress=False, trusted=True)
+            return
+        if job.append:
+            prep = dp.Preprocessor.from_dataset(job.path)
+            prep.grow(frame)
+            prep.append(frame, job.path, progress=False)
             return
         write = prep.fit(frame).write if job.fitted else prep.fit_write
         options = {"block_rows": job.block_rows, "version": job.version, "shuffle": job.shuffle, "progress": False}

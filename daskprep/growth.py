@@ -1,0 +1,186 @@
+"""Data that grows: vocabularies that take in new tokens, and rows appended to a dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from sklearn.utils.validation import check_is_fitted
+
+from daskprep.dataset import Dataset, FoldedDataset, open_dataset
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.options import with_options
+from daskprep.partitions import Workers
+from daskprep.passes.assignment import take_sample
+from daskprep.passes.contexts import assignment_columns
+from daskprep.passes.fitting import learn_source
+from daskprep.progress import Progress
+from daskprep.state import feature_params
+from daskprep.storage import Folder
+from daskprep.writing import Options, WriteOptions, append_source, on_workers
+
+if TYPE_CHECKING:
+    from daskprep.features import Feature, Learned
+    from daskprep.sources import Source
+    from daskprep.split import Splitter
+    from daskprep.writing import Recipe
+
+NewTokens = dict[str, dict[str, int]]
+"""New tokens by output, with their frequencies in the new rows, in the order of their ids."""
+
+
+class GrowthMixin:
+    """The methods of a Preprocessor for data that grows."""
+
+    if TYPE_CHECKING:
+        features_: dict[str, Feature]
+        learned_: dict[str, Learned]
+        targets_: tuple[str, ...]
+        balance: Any
+        sample: float | None
+        sample_seed: int
+        _scratch: Any
+
+        def _check_one_fold(self, method: str) -> None: ...
+
+        def _resolve_split(self, frame: Any) -> Splitter | None: ...
+
+        def _recipe(
+            self, features: Mapping[str, Feature], split: Splitter | None, learned: Mapping[str, Learned] | None
+        ) -> Recipe: ...
+
+        def _open_new_rows(
+            self, frame: Any, options: Options, assignment_columns: Iterable[str] | None = None
+        ) -> tuple[Mapping[str, Feature], Source]: ...
+
+        def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None: ...
+
+    def grow(
+        self,
+        frame: Any,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        workers: Workers = None,
+        progress: bool | None = False,
+    ) -> NewTokens:
+        """Add the tokens that new rows have to the vocabularies, behind the old ones; all else stays as fitted.
+
+        Old ids do not change, so that old and new datasets can be read as one, and embeddings get further rows.
+        New tokens are ranked by their frequency in the new rows; `most_common` and `min_frequency` of a feature apply
+        to these alone. Vocabularies from files, pretrained tokenizers, subwords, hash buckets, `order` and document
+        frequencies do not grow. The same holds for a `Category` with one-hot or ordinal `transform`.
+
+        Parameters
+        ----------
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
+            The new rows; columns of targets may be absent.
+        storage_options : mapping or None
+            Options for fsspec to open `frame` if it is a path, such as credentials.
+        workers, progress
+            As for `fit`.
+
+        Returns
+        -------
+        dict
+            The new tokens by output, each with its number of occurrences in the new rows.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> prep = dp.Preprocessor({"city": "category"}).fit(pd.DataFrame({"city": ["Rome", "Oslo", "Rome"]}))
+        >>> monday = pd.DataFrame({"city": ["Bern", "Rome", "Bern", "Kyiv"]})
+        >>> prep.grow(monday)
+        {'city': {'Bern': 2, 'Kyiv': 1}}
+        >>> prep.encode(monday)["city"]
+        array([3, 1, 3, 4], dtype=uint8)
+        """
+        check_is_fitted(self)
+        self._check_one_fold("grow")
+        options = Options(storage_options=storage_options, workers=workers, progress=progress, scratch=self._scratch)
+        with on_workers(frame, workers, sent=self, **options.source_options):
+            features, source = self._open_new_rows(frame, options)
+            growing = {name: feature for name, feature in features.items() if feature.grows}
+            if not growing:
+                return {}
+            with Progress(progress) as bars:
+                [fresh] = learn_source(growing, source, scratch=self._scratch, progress=bars)
+        grown, new_tokens = dict(self.learned_), NewTokens()
+        for name, learned in fresh.items():
+            grown[name], counts = self.learned_[name].grow(learned)
+            new_tokens |= {name + output: tokens for output, tokens in counts.items()}
+        self._set_learned(self.features_, grown)
+        return new_tokens
+
+    @with_options(WriteOptions, Options)
+    def append(self, frame: Any, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
+        """Add rows to the dataset at `path`, which this Preprocessor wrote, also if it has grown since.
+
+        The rows become a separate part. A list of the parts is written last, so that readers see all new rows or
+        none. Loaders and datasets that are open keep the version that they opened; `open_dataset` with `version=`
+        opens older ones. Each part is split separately. Rows that the dataset already has, by the files that they are
+        read from or by `version`, are not added again.
+
+        Parameters
+        ----------
+        frame, path
+            As for `write`; all columns of the dataset are needed.
+        **options
+            The options of `write`, except `overwrite`: `daskprep.writing.versions.WriteOptions`. By default, rows of a
+            block, compression and shards are as in the dataset.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> path = tempfile.mkdtemp() + "/sales.dp"
+        >>> prep = dp.Preprocessor({"city": "category"})
+        >>> dataset = prep.fit_write(pd.DataFrame({"city": ["Rome", "Oslo", "Rome"]}), path)
+        >>> monday = pd.DataFrame({"city": ["Bern", "Rome"]})
+        >>> prep.grow(monday)
+        {'city': {'Bern': 1}}
+        >>> prep.append(monday, path)["train"].head()["city"].tolist()
+        ['Rome', 'Oslo', 'Rome', 'Bern', 'Rome']
+        >>> len(dp.open_dataset(path, version=1)["train"])
+        3
+        """
+        check_is_fitted(self)
+        self._check_one_fold("append")
+        if options.get("overwrite"):
+            raise ConfigError("append adds rows: leave overwrite out, or call write to replace the dataset")
+        storage_options = options.get("storage_options")
+        layout = open_dataset(path, version=1, storage_options=storage_options, trusted=True).layout
+        same = WriteOptions(block_rows=layout.block_rows, compression=layout.compression, shards=layout.sharded)
+        chosen = Options(**(same | options), scratch=self._scratch)
+        chosen.check()
+        root = Folder.open(path, storage_options)
+        with root.lock(), on_workers(frame, chosen.workers, chosen.memory, self, **chosen.source_options):
+            dataset = open_dataset(path, storage_options=storage_options, trusted=True)
+            self._check_appendable(dataset)
+            split = self._resolve_split(frame)
+            features, source = self._open_new_rows(frame, chosen, assignment_columns(split, self.balance))
+            if len(features) < len(self.features_):
+                missing = ", ".join(f'"{name}"' for name in self.features_.keys() - features.keys())
+                raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")
+            recipe = self._recipe(features, split, self.learned_)
+            append_source(dataset, recipe, take_sample(source, self.sample, self.sample_seed), root, chosen)
+        return open_dataset(path, storage_options=storage_options, trusted=True)
+
+    def _check_appendable(self, dataset: Dataset) -> None:
+        """Raise ConfigError unless rows encoded by this Preprocessor can be read as one with a dataset."""
+        remedy = "append with Preprocessor.from_dataset(path), or write the rows to another path"
+        if isinstance(dataset, FoldedDataset):
+            raise ConfigError(f"{dataset.url} has folds, which cannot be appended to: write it again with all rows")
+        if list(dataset.features) != list(self.features_) or set(dataset.targets) != set(self.targets_):
+            raise ConfigError(f"{dataset.url} has other features or targets than this Preprocessor: {remedy}")
+        for name, feature in self.features_.items():
+            stored = dataset.features[name]
+            if feature.kind != stored.kind or feature_params(name, feature) != feature_params(name, stored):
+                raise ConfigError(f'{dataset.url}: feature "{name}" has other parameters there: {remedy}')
+            if not self.learned_[name].extends(dataset.learned[name]):
+                raise ConfigError(
+                    f'{dataset.url}: the fitted state of "{name}" is another one there, and not one that has grown: '
+                    f"{remedy}"
+                )
