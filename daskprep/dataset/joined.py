@@ -118,7 +118,7 @@ class JoinedDataset(Dataset):
         If vocabularies have grown from one dataset to another, `grown` is the dataset whose state has all tokens.
         """
         first, *_ = self.datasets = tuple(datasets)
-        self._grown = grown or first
+        self._grown = first if grown is None else grown
         super().__init__(first.root, first.manifest, first.base_dir, trusted=first.trusted)
         self.files = self._grown.files
         self.splits = {name: JoinedSplit(self, name) for name in self.layout.rows}
