@@ -22,12 +22,11 @@ from daskprep.features import Feature, Learned
 from daskprep.features.arrays import EncodedArrays, column_names, decode_arrays, encode_small_frame, tabulate
 from daskprep.features.base import cross_fit_folds
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
-from daskprep.growth import GrowthMixin
+from daskprep.new_rows import NewRowsMixin
 from daskprep.options import StreamOptions, with_options
 from daskprep.parametrized import to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
-from daskprep.passes.checking import CheckResult, Severity, check_source, count_cells
 from daskprep.passes.contexts import assignment_columns, fold_columns
 from daskprep.passes.encoding import encode_source, tabulate_cross_fitted, tabulate_source
 from daskprep.passes.table import learning_columns, source_columns
@@ -62,7 +61,7 @@ _AUTO: Final = "auto"
     predict_proba="predict(frame, model, probabilities=True)",
     vocabulary='learned_["column"].vocabulary',
 )
-class Preprocessor(SerializationMixin, PredictionMixin, GrowthMixin, FeatureParams, auto_wrap_output_keys=None):
+class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeatureParams, auto_wrap_output_keys=None):
     """Fit and apply one feature per column of a table that may be larger than memory.
 
     Parameters
@@ -271,96 +270,6 @@ class Preprocessor(SerializationMixin, PredictionMixin, GrowthMixin, FeaturePara
         features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
         arrays = encode_small_frame(features, self.learned_, source) or encode_source(features, self.learned_, source)
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
-
-    def cell_counts(self, frame: Any) -> pd.DataFrame:
-        """Count missing, unreadable and unseen values in new rows, in a separate pass.
-
-        Returns
-        -------
-        DataFrame
-            A row for each feature with its number of "rows" and of "missing", "unreadable" and "unseen" values.
-            Unreadable values are present but cannot be read as their type, or are neither of the labels of a Binary.
-            Unseen values have a category or token without an id (out of vocabulary). Images and audio are not opened.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> import daskprep as dp
-        >>> frame = pd.DataFrame({"city": ["Rome", "Oslo"], "price": [1.0, 2.0]})
-        >>> prep = dp.Preprocessor({"city": "category", "price": "number"}).fit(frame)
-        >>> prep.cell_counts(pd.DataFrame({"city": ["Rome", "Bern", None], "price": ["$3", "4", None]}))
-               rows  missing  unreadable  unseen
-        city      3        1           0       1
-        price     3        2           1       0
-        """
-        check_is_fitted(self)
-        features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
-        return count_cells(features, self.learned_, source)
-
-    def check(
-        self,
-        frame: Any,
-        *,
-        raise_on: Severity | None = None,
-        workers: Workers = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> CheckResult:
-        """Compare new rows with the rows of the fit, in one pass.
-
-        A difference is a finding only if chance does not explain it: among rows that did not change, at most one check
-        in 1,000 has any finding, for any number of rows and columns. The result is the same for any partitioning.
-
-        Parameters
-        ----------
-        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
-            The new rows, as for `write`. They need no targets and no weights.
-        raise_on : {"error", "warning"} or None
-            Raise `CheckError` for a finding of this severity, or of a higher one. None: return all findings.
-        workers : int, "threads" or None
-            Where to run, as in `fit_write`.
-        storage_options : mapping or None
-            Options for fsspec to open `frame` if it is a path, such as credentials.
-
-        Returns
-        -------
-        CheckResult
-            The `findings`: columns that are missing or of another type, shares of missing, unreadable and unseen
-            values, values outside the range of the fit, and values or hours that are distributed differently.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import pandas as pd
-        >>> import daskprep as dp
-        >>> frame = pd.DataFrame({"price": np.arange(1, 401) / 4})
-        >>> prep = dp.Preprocessor({"price": "number"}).fit(frame)
-        >>> prep.check(frame[::2])
-        0 findings in 200 rows
-        >>> [finding.kind for finding in prep.check(frame * 100).findings]
-        ['range', 'values']
-        """
-        check_is_fitted(self)
-        if raise_on not in (None, "error", "warning"):
-            raise ConfigError(f'check: raise_on={raise_on!r}: expected "error", "warning" or None')
-        options = Options(workers=workers, storage_options=storage_options, scratch=self._scratch)
-        frame = wrap_single_row(frame)
-        with on_workers(frame, workers, sent=self, **options.source_options):
-            features = {name: feature for name, feature in self.features_.items() if name != self.weight}
-            try:
-                source = plan_source(frame, source_columns(features), None, options.source_options)
-            except MissingColumnError:
-                source = plan_source(frame, None, None, options.source_options)
-            absent = {
-                name: column
-                for name, feature in features.items()
-                for column in feature.reads(name)
-                if column not in source.columns
-            }
-            expected = {name: one for name, one in features.items() if name in self._inputs or name not in absent}
-            result = check_source(expected, self.learned_, source, absent)
-        if raise_on is not None:
-            result.raise_for(raise_on)
-        return result
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Return human-readable values for encoded arrays by output; outputs without an array are left out."""
