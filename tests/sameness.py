@@ -53,6 +53,7 @@ MODULES = (
     "tokenizers",
     "sources",
     "lightning",
+    "nn",
 )
 ROWS = 600
 SAVED = runpy.run_path(str(HERE / "saved_format.py"))
@@ -333,6 +334,8 @@ def members(one: Any) -> Iterator[str]:
         return
     yield f"__init__{parameters(one.__init__)}"
     for name, member in inspect.getmembers(one):
+        if str(getattr(member, "__module__", "")).startswith("torch."):  # inherited by modules
+            continue
         if not name.startswith("_") and name in documented():
             yield name + (parameters(member) if callable(member) and not inspect.isclass(member) else "")
 

@@ -90,6 +90,14 @@ def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     assert text.count("\n```python") == len(python_blocks(text)) + text.count("\n```python no-run\n")
 
 
+def test_the_program_of_the_readme_is_short():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    program = next(source for _, source, _ in python_blocks(text) if "daskprep.nn" in source)
+    assert "flats.csv" in program
+    assert "prep.predict(" in program
+    assert len([line for line in program.splitlines() if line]) < 20
+
+
 def test_every_yaml_block_is_yaml():
     blocks = [block for page in PAGES for block in YAML.findall(page.read_text(encoding="utf-8"))]
     assert blocks

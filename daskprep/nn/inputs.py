@@ -1,0 +1,326 @@
+"""A module that turns a batch into one tensor of numbers and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 its usual name
+
+from daskprep.errors import ConfigError
+from daskprep.features import Feature, Learned
+from daskprep.features.base import Limits, all_outputs, keeps_missing, kind_with_article
+from daskprep.features.checking import all_empty_arrays
+from daskprep.loader.batches import make_expanders
+from daskprep.loader.lengths import LENGTH, find_paddings
+from daskprep.nn.fitted import Source, check_names, column_of, fitted_state
+from daskprep.options import check_count
+from daskprep.steps.base import MISSING
+from daskprep.vocabulary import SpecialSymbols
+
+_MAX_DIMENSIONS = 64
+
+
+class _Numbers(torch.nn.Module):
+    """Numbers and marks as floats, less `center` and divided by `scale` if these are set."""
+
+    center: Tensor | None
+    scale: Tensor
+
+    def __init__(self, width: int, center: list[Any] | None = None, scale: list[Any] | None = None) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("center", None if center is None else torch.tensor(center), persistent=False)
+        self.register_buffer("scale", None if scale is None else torch.tensor(scale), persistent=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        rows = values.flatten(1) if values.ndim > 1 else values.unsqueeze(1)
+        return rows if self.center is None else rows.sub(self.center).div(self.scale)
+
+
+class _Embedding(torch.nn.Embedding):
+    """An embedding of one id per row; the id `unknown`, which no training row may have, starts as zeros."""
+
+    def __init__(self, size: int, width: int, unknown: int | None) -> None:
+        super().__init__(size, width)
+        if unknown is not None:
+            torch.nn.init.zeros_(self.weight.data[unknown])
+
+    @property
+    def width(self) -> int:
+        return self.embedding_dim
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids.long())
+
+
+class _TokenMean(_Embedding):
+    """The mean embedding of the tokens of each row, without padding; zeros for rows without tokens.
+
+    Rows are ids, a flag for each token of the vocabulary (multi-hot), or the count of each (bag).
+    """
+
+    def __init__(self, size: int, width: int, specials: SpecialSymbols, *, left: bool) -> None:
+        super().__init__(size, width, specials.unknown_id)
+        self.padding, self.left = specials.padding_id, left
+
+    def forward(self, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+        if rows.dtype != torch.int64:
+            counts = rows.to(self.weight.dtype)
+            return counts @ self.weight / counts.sum(1, keepdim=True).clamp(min=1)
+        if lengths is not None:
+            positions = torch.arange(rows.shape[1], device=rows.device)
+            positions = rows.shape[1] - 1 - positions if self.left else positions
+            inside = positions < lengths.unsqueeze(1)
+        else:
+            inside = torch.ones_like(rows, dtype=torch.bool) if self.padding is None else rows != self.padding
+        shares = inside.to(self.weight.dtype)
+        shares = shares / shares.sum(1, keepdim=True).clamp(min=1)
+        return F.embedding_bag(rows, self.weight, mode="sum", per_sample_weights=shares)
+
+
+class _Custom(torch.nn.Module):
+    """A module of the user, whose result is flattened; a run on one row of zeros determines its width."""
+
+    def __init__(self, name: str, module: torch.nn.Module, example: Tensor) -> None:
+        super().__init__()
+        self.module = module
+        was_training, device = module.training, next((tensor.device for tensor in module.parameters()), None)
+        with torch.no_grad():
+            result = module.eval()(example.new_zeros((1, *example.shape[1:]), device=device))
+        module.train(was_training)
+        if not isinstance(result, Tensor) or len(result) != 1:
+            raise ConfigError(f'modules["{name}"] must return a tensor with one row for each row of its batch')
+        self.width = result.numel()
+
+    def forward(self, values: Tensor) -> Tensor:
+        result: Tensor = self.module(values)
+        return result.flatten(1)
+
+
+class Inputs(torch.nn.Module):
+    """Turn a batch into one tensor of shape (rows, `width`): numbers next to embeddings of ids.
+
+    - Numbers, vectors, piecewise-linear encodings, binaries, missing indicators and dates with chosen parts are passed
+      through. Target encodings of a number are standardized.
+    - The nine parts of a date and the fields of H3 are scaled to 0 to 1 by their limits, and years by the fitted state.
+    - Ids of categories and of bins become embeddings.
+    - Sets, bags, sequences and texts become the mean embedding of their tokens, without padding. Padding is the rest of
+      a row after ``<name>_length`` of a loader with ``trim=True``, or else the padding id.
+    - Images, audio and time series need a module in `modules`.
+
+    An embedding of n ids has ``min(64, round(1.6 * n ** 0.56))`` numbers: 3 for 3 ids, 10 for 25, 21 for 100, and 64
+    from 726 on. This is the rule of fastai with a lower limit. The embedding of unknown values starts as zeros.
+
+    Parameters
+    ----------
+    source : Preprocessor or Dataset
+        A fitted Preprocessor, or a dataset, whose features and fitted state have the sizes.
+    columns : iterable of str or None
+        Outputs to use. None: all outputs of features that are neither targets nor weights.
+    targets : str, iterable of str or None
+        Features that are no inputs. None: the targets of the Preprocessor.
+    embedding_dim : int, mapping of str to int, or None
+        Size of all embeddings, or sizes by output; the rule determines sizes that are not set.
+    modules : mapping of str to torch.nn.Module, or None
+        Modules by output, which take its batch and return a row for each of its rows.
+
+    Attributes
+    ----------
+    width : int
+        Numbers in a row of the result.
+    names : tuple of str
+        Outputs in the order of the result.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import torch
+    >>> import daskprep as dp
+    >>> from daskprep.nn import Inputs
+    >>> frame = pd.DataFrame({"size": [1.0, 2.0, 3.0], "city": ["Rome", "Oslo", "Rome"]})
+    >>> prep = dp.Preprocessor({"size": "number", "city": "category"}).fit(frame)
+    >>> inputs = Inputs(prep)
+    >>> inputs.width  # the size, and 3 numbers for the city
+    4
+    >>> inputs({"size": torch.tensor([0.5, -1.0]), "city": torch.tensor([1, 2])}).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        columns: Iterable[str] | None = None,
+        targets: Iterable[str] | str | None = None,
+        embedding_dim: int | Mapping[str, int] | None = None,
+        modules: Mapping[str, torch.nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        features, learned, excluded = fitted_state(source, targets)
+        owners = {
+            name + suffix: (name, suffix)
+            for name, feature in features.items()
+            if name not in excluded and feature.kind != "weight"
+            for suffix in all_outputs(feature)
+        }
+        self.names = tuple(owners) if columns is None else tuple(dict.fromkeys(columns))
+        check_names("columns", self.names, owners)
+        check_names("modules", modules or (), self.names)
+        if not self.names:
+            raise ConfigError(
+                "all features are targets or weights, so no inputs are left: pass targets= or add features"
+            )
+        sizes = embedding_dim if isinstance(embedding_dim, Mapping) else dict.fromkeys(owners, embedding_dim)
+        check_names("embedding_dim", sizes, owners)
+        for size in sizes.values():
+            check_count("embedding_dim", size, 1)
+        self._learned: dict[str, Learned] = {}
+        paddings = find_paddings(features, learned)
+        expand = make_expanders(features, learned, self.names)
+        # By position: names of columns may contain dots, or be names of methods, which ModuleDict refuses.
+        self.encoders = torch.nn.ModuleList()
+        for name in self.names:
+            owner, suffix = owners[name]
+            feature, state = features[owner], learned[owner]
+            array = all_empty_arrays(feature, state)[suffix]
+            example = expand.get(name, Tensor.clone)(torch.from_numpy(array.copy()))
+            self._learned[name] = state = Learned() if suffix == MISSING else state.of_output(suffix)
+            if modules and name in modules:
+                self.encoders.append(_Custom(name, modules[name], example))
+            elif suffix == MISSING:
+                self.encoders.append(_Numbers(1))
+            else:
+                left = name in paddings and paddings[name].left
+                self.encoders.append(_make_encoder(name, feature, state, example, sizes.get(name), left=left))
+        # A column of the data may have the name that a loader uses for lengths.
+        self._lengths = tuple(
+            "" if name + LENGTH in owners or name not in paddings else name + LENGTH for name in self.names
+        )
+        self.width: int = sum(encoder.width for encoder in self.encoders)  # type: ignore[misc]
+        self.register_buffer("_like", torch.zeros(()), persistent=False)  # has the dtype of the module
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return the inputs of a model, of shape (rows, `width`); raise ColumnError if the batch lacks an output."""
+        if not isinstance(batch, Mapping):
+            raise ConfigError(
+                f"a batch is a mapping of tensors by output, not a {type(batch).__name__}: of a pair of inputs and "
+                "targets, pass the inputs"
+            )
+        parts = []
+        for name, length, encoder in zip(self.names, self._lengths, self.encoders, strict=True):
+            column = column_of(batch, name)
+            parts.append(encoder(column, batch[length]) if length in batch else encoder(column))
+        return torch.cat(parts, 1).to(self._like.dtype)  # type: ignore[arg-type]
+
+    def extend(self, source: Source, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Adopt the vocabularies of a Preprocessor that was fitted again: tokens keep their embeddings.
+
+        Parameters
+        ----------
+        source : Preprocessor or Dataset
+            The new fitted state, with the same outputs. Its new tokens get new embeddings; those it lacks are removed.
+        optimizer : torch.optim.Optimizer or None
+            Optimizer of the embeddings, whose state is extended with zeros. Without it, create a new optimizer.
+
+        Raises
+        ------
+        ConfigError
+            An output differs in more than its vocabulary: create a new `Inputs`.
+        """
+        encoders = dict(zip(self.names, self.encoders, strict=True))
+        embeddings = {name: encoder for name, encoder in encoders.items() if isinstance(encoder, _Embedding)}
+        sizes = {name: embedding.embedding_dim for name, embedding in embeddings.items()}
+        modules = {name: encoder.module for name, encoder in encoders.items() if isinstance(encoder, _Custom)}
+        new = Inputs(source, columns=self.names, targets=(), embedding_dim=sizes, modules=modules)
+        new_encoders = dict(zip(self.names, new.encoders, strict=True))
+        for name, encoder in encoders.items():
+            if (type(encoder), encoder.width) != (type(new_encoders[name]), new_encoders[name].width):
+                raise ConfigError(f'"{name}" has another type or width than before: create new Inputs')
+        moves = {name: _match_ids(name, self._learned[name], new._learned[name]) for name in embeddings}
+        for name, embedding in embeddings.items():
+            _replace_rows(embedding.weight, new_encoders[name].weight, *moves[name], optimizer)  # type: ignore[arg-type]
+            embedding.num_embeddings = len(embedding.weight)
+        self._learned = new._learned
+
+
+def _make_encoder(
+    name: str, feature: Feature, learned: Any, example: Tensor, size: int | None, *, left: bool
+) -> torch.nn.Module:
+    """Return the module for an output; raise ConfigError for outputs that need a module of the user.
+
+    `example` is a batch of 0 rows, `size` the size of an embedding, and `left` whether rows are padded on the left.
+    """
+    shape, is_float = example.shape[1:], example.is_floating_point() or example.dtype == torch.bool
+    is_series, meaning = feature.kind == "timeseries", feature.semantic_type
+    vocabulary, ids = getattr(learned, "vocabulary", None), getattr(learned, "num_embeddings", 0)
+    dimensions = size or min(_MAX_DIMENSIONS, round(1.6 * ids**0.56))
+    if is_float and keeps_missing(feature):
+        raise ConfigError(
+            f'"{name}" keeps missing values as NaN, which networks cannot use: use missing_value_strategy='
+            '"fill_with_mean" with missing_indicator=True'
+        )
+    if vocabulary is not None and meaning in ("sets", "bags", "tokens"):
+        return _TokenMean(ids, dimensions, vocabulary.specials, left=left)
+    if hasattr(learned, "encodings") and not learned.classes:
+        encodings = learned.encodings[0]
+        return _Numbers(shape.numel(), encodings.mean(0).tolist(), _divisors(encodings.std(0)))
+    if is_float and not is_series and meaning not in ("images", "sounds"):
+        return _Numbers(shape.numel())
+    if example.ndim == 1 and ids:
+        return _Embedding(ids, dimensions, None if vocabulary is None else vocabulary.specials.unknown_id)
+    if meaning in ("dates", "places"):
+        low, high = (np.broadcast_to(bound, shape).flatten() for bound in Limits(*feature.limits(learned)[""])[:2])
+        if meaning == "dates" and learned.first and learned.last:
+            low[0], high[0] = int(learned.first[:4]), int(learned.last[:4])
+        return _Numbers(shape.numel(), low.tolist(), _divisors(high - low))
+    module = "Flatten()" if is_series else "Sequential(...)"
+    raise ConfigError(
+        f'"{name}" is {kind_with_article(feature)}, for which Inputs has no default: pass a module that returns a row '
+        f'for each of its rows, as in modules={{"{name}": torch.nn.{module}}}, or select other outputs with columns='
+    )
+
+
+def _divisors(scale: np.ndarray) -> list[Any]:
+    """Return the numbers of an array to divide by, with 1 in place of 0."""
+    return np.where(scale > 0, scale, scale.dtype.type(1)).tolist()  # type: ignore[no-any-return]
+
+
+def _match_ids(name: str, old: Learned, new: Learned) -> tuple[Tensor, Tensor]:
+    """Return the old and the new ids of the tokens of both states; ConfigError if bins or buckets differ."""
+    if any(getattr(old, one, None) != getattr(new, one, None) for one in ("edges", "buckets")):
+        raise ConfigError(
+            f'"{name}" has other bins or buckets than before, so old ids have another meaning: fit with the edges of '
+            "the old bins, or create new Inputs"
+        )
+    vocabulary = getattr(old, "vocabulary", None)
+    if vocabulary is None:
+        ids = torch.arange(old.num_embeddings)  # type: ignore[attr-defined]
+        return ids, ids
+    new_ids = torch.from_numpy(new.vocabulary.find_ids(vocabulary.tokens).astype(np.int64))  # type: ignore[attr-defined]
+    kept = torch.nonzero(new_ids >= 0)[:, 0]
+    buckets = torch.arange(getattr(old, "buckets", 0))
+    kept_ids = torch.cat([new_ids[kept], len(new.vocabulary) + buckets])  # type: ignore[attr-defined]
+    return torch.cat([kept, len(vocabulary) + buckets]), kept_ids
+
+
+def _replace_rows(
+    parameter: torch.nn.Parameter, values: Tensor, old: Tensor, new: Tensor, optimizer: torch.optim.Optimizer | None
+) -> None:
+    """Set a parameter to `values`, with its rows `old` as the rows `new`; also in the state of an optimizer."""
+
+    def copy_rows(source: Tensor, target: Tensor) -> Tensor:
+        target[new.to(target.device)] = source[old.to(source.device)]
+        return target
+
+    shape = parameter.shape
+    # In place, so that an optimizer trains the same parameter, or fails if its state has the former shape.
+    parameter.data = copy_rows(parameter.data, values.detach().to(parameter))
+    parameter.grad = None
+    state = {} if optimizer is None else optimizer.state[parameter]
+    for key, value in state.items():
+        if isinstance(value, Tensor) and value.shape == shape:
+            state[key] = copy_rows(value, value.new_zeros(parameter.shape))

@@ -1,0 +1,209 @@
+"""A module with a linear head and a loss for each target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 its usual name
+
+from daskprep.errors import ConfigError
+from daskprep.features.base import keeps_missing, kind_with_article
+from daskprep.nn.fitted import Source, column_of, fitted_state
+from daskprep.steps.normalization import NORMALIZATIONS
+from daskprep.steps.predictions import (
+    BinaryDecoder,
+    BinDecoder,
+    CategoryDecoder,
+    NumberDecoder,
+    NumberListDecoder,
+    OutputDecoder,
+    SetDecoder,
+    create_decoder,
+)
+
+
+class _Head(torch.nn.Linear):
+    """Scores of a target, which are its predictions, and their loss by row; squared errors in this class."""
+
+    class_weights: Tensor | None
+
+    def __init__(self, in_features: int, decoder: OutputDecoder, weights: np.ndarray | None = None) -> None:
+        self.is_single = not hasattr(decoder, "size")  # one score per row
+        super().__init__(in_features, getattr(decoder, "size", 1))
+        self.register_buffer("class_weights", None if weights is None else torch.from_numpy(weights), persistent=False)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Return the scores, of shape (rows,) or (rows, scores)."""
+        scores = super().forward(hidden)
+        return scores.squeeze(1) if self.is_single else scores
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.scores(hidden)
+
+    def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of each row."""
+        scores = self.scores(hidden)
+        return (scores - target.to(scores.dtype)).square().mean(1)
+
+
+class _NumberHead(_Head):
+    """Scores in standard deviations of the encoded target; predictions are in its units."""
+
+    def __init__(self, in_features: int, decoder: OutputDecoder, weights: np.ndarray | None = None) -> None:
+        super().__init__(in_features, decoder)
+        self.center, self.scale = 0.0, 1.0
+        mean, std = (decoder.learned.get(name) for name in ("mean", "std"))
+        if mean is not None and std:
+            normalizer = NORMALIZATIONS[decoder.params["normalization"]](decoder.learned)
+            self.center, end = normalizer.transform(np.array([mean, mean + std])).tolist()
+            self.scale = end - self.center if end > self.center else 1.0
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        # Predictions of an unscaled target need more digits than bfloat16 has.
+        return self.scores(hidden).float() * self.scale + self.center
+
+    def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        scores = self.scores(hidden)
+        return (scores - ((target.reshape(-1) - self.center) / self.scale).to(scores.dtype)).square()
+
+
+class _ClassHead(_Head):
+    """Cross entropy of class ids."""
+
+    def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(self.scores(hidden), target.reshape(-1).long(), self.class_weights, reduction="none")
+
+
+class _BinaryHead(_Head):
+    """Binary cross entropy of the score of True."""
+
+    def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        scores = self.scores(hidden)
+        labels = target.reshape(-1).to(scores.dtype)
+        losses = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
+        return losses if self.class_weights is None else losses * self.class_weights[labels.long()]
+
+
+class _SetHead(_Head):
+    """Binary cross entropy of each token (multi-label), as the mean over the vocabulary."""
+
+    def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        scores = self.scores(hidden)
+        if target.dtype == torch.int64:  # ids, of expand_to="ids"; their padding is id 0, which is never a label
+            target = torch.zeros_like(scores).scatter(1, target, 1.0) * (torch.arange(scores.shape[1]) > 0).to(scores)
+        return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype), reduction="none").mean(1)
+
+
+_HEADS: dict[type[OutputDecoder], type[_Head]] = {
+    BinaryDecoder: _BinaryHead, BinDecoder: _ClassHead, CategoryDecoder: _ClassHead, NumberDecoder: _NumberHead,
+    NumberListDecoder: _Head, SetDecoder: _SetHead,
+}  # fmt: skip
+
+
+class Outputs(torch.nn.Module):
+    """Predict the targets from a hidden layer: a linear head for each target, and its loss.
+
+    Predictions are as ``Preprocessor.predictions`` takes them. Losses are means over rows:
+
+    - number: squared error of the target in standard deviations, which the mean and deviation of the fitted state
+      determine; predictions are scaled back. Bins: cross entropy
+    - category: cross entropy; binary: binary cross entropy; set: binary cross entropy of each token
+    - vector, time series: squared error
+
+    Parameters
+    ----------
+    source : Preprocessor or Dataset
+        A fitted Preprocessor, or a dataset, whose fitted state has the numbers of classes and the scales.
+    in_features : int
+        Width of the hidden layer.
+    targets : str, iterable of str or None
+        Features to predict. None: the targets of the Preprocessor.
+    class_weights : bool
+        Whether losses of categories and binaries are weighted by `class_weights` of the source, against imbalance.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The targets.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import torch
+    >>> import daskprep as dp
+    >>> from daskprep.nn import Inputs, Outputs
+    >>> frame = pd.DataFrame({"size": [1.0, 2.0, 3.0], "price": [100.0, 200.0, 300.0]})
+    >>> features = {"size": "number", "price": dp.Number(normalization=None)}
+    >>> prep = dp.Preprocessor(features, targets="price").fit(frame)
+    >>> outputs = Outputs(prep, Inputs(prep).width)
+    >>> predicted = outputs(torch.zeros(2, 1))  # prep.predictions(predicted) returns a frame
+    >>> predicted["price"].shape
+    torch.Size([2])
+    >>> outputs.loss(torch.zeros(2, 1), torch.tensor([100.0, 300.0])).ndim
+    0
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        in_features: int,
+        *,
+        targets: Iterable[str] | str | None = None,
+        class_weights: bool = False,
+    ) -> None:
+        super().__init__()
+        features, learned, self.names = fitted_state(source, targets)
+        if not self.names:
+            raise ConfigError("no feature is a target, so there is nothing to predict: pass targets=")
+        self.heads = torch.nn.ModuleList()
+        for name in self.names:
+            feature = features[name]
+            saved = {"type": feature.kind, "params": vars(feature), "learned": learned[name].to_dict()}
+            decoder = create_decoder(name, saved)
+            head = _HEADS.get(type(decoder))
+            unfit = ['missing_value_strategy="keep"'] * keeps_missing(feature)
+            unfit += ['encoding="piecewise_linear"'] * (getattr(feature, "encoding", None) == "piecewise_linear")
+            if head is None or unfit:
+                noun = " with ".join([kind_with_article(feature), *unfit])
+                raise ConfigError(
+                    f'target "{name}": Outputs has no head for {noun}: change the feature, or name the other '
+                    "targets in targets=, and predict this one with a module of your own"
+                )
+            is_weighted = class_weights and feature.semantic_type == "classes"
+            self.heads.append(head(in_features, decoder, source.class_weights(name) if is_weighted else None))
+
+    def forward(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Return the predictions by target: logits, and numbers in the units of the encoded target."""
+        return {name: head(hidden) for name, head in zip(self.names, self.heads, strict=True)}
+
+    def losses(
+        self, hidden: Tensor, batch: Tensor | Mapping[str, Tensor], weights: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return the loss of each target, as `loss` does for their sum."""
+        if isinstance(batch, Tensor) and len(self.names) > 1:
+            raise ConfigError(f"pass a mapping with the targets {', '.join(self.names)}, not one tensor")
+        targets = {self.names[0]: batch} if isinstance(batch, Tensor) else batch
+        by_row = {
+            name: head.losses(hidden, column_of(targets, name))  # type: ignore[operator]
+            for name, head in zip(self.names, self.heads, strict=True)
+        }
+        if weights is None:
+            return {name: losses.mean() for name, losses in by_row.items()}
+        return {name: (losses * weights).sum() / weights.sum() for name, losses in by_row.items()}
+
+    def loss(self, hidden: Tensor, batch: Tensor | Mapping[str, Tensor], weights: Tensor | None = None) -> Tensor:
+        """Return the sum of the losses of all targets, to minimize.
+
+        Parameters
+        ----------
+        hidden : torch.Tensor
+            Hidden layer of shape (rows, `in_features`).
+        batch : torch.Tensor or mapping of str to torch.Tensor
+            Encoded targets by name, such as the second item of a loader's batches; the tensor alone for one target.
+        weights : torch.Tensor or None
+            Weights of the rows, such as the third item of batches. Losses are then weighted means.
+        """
+        return torch.stack(list(self.losses(hidden, batch, weights).values())).sum()
