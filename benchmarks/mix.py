@@ -1,8 +1,8 @@
-"""Rows per second of a mix of five datasets by weights, beside one loader of the same datasets, in turn.
+"""Rows of a mix of five datasets by weights, per second and processor second, beside one loader of them, in turn.
 
     python benchmarks/mix.py [--rows 1000000] [--rounds 7]
 
-The rate of a mix is divided by that of the loader in the same round. Ratios are medians, with the lowest and highest.
+Rates of a mix are divided by those of the loader in the same round. Ratios are medians, with the lowest and highest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +33,12 @@ def make_table(kind: str, rows: int, seed: int) -> pa.Table:
     return pa.table(columns | {f"c{number}": pa.array(cities[rng.integers(0, 200, rows)]) for number in range(4)})
 
 
-def rate(batches: Iterable[dict]) -> float:
-    """Return the rows per second of an iteration."""
-    began, rows = time.perf_counter(), 0
+def rates(batches: Iterable[dict]) -> np.ndarray:
+    """Return the rows per second and per processor second of an iteration."""
+    began, rows = (time.perf_counter(), time.process_time()), 0
     for batch in batches:
         rows += len(next(iter(batch.values())))
-    return rows / (time.perf_counter() - began)
+    return rows / (np.array((time.perf_counter(), time.process_time())) - began)
 
 
 def main() -> None:
@@ -47,9 +46,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of tables; texts are a tenth")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    print(
-        "| rows | batch size | loader, rows/s | mix, rows/s | ratio | lowest | highest |\n|---|---|---|---|---|---|---|"
-    )
+    header = "rows", "batch size", "loader, rows/s", "mix, rows/s", "ratio", "ratio of processor time"
+    print(f"| {' | '.join(header)} |\n{'|---' * len(header)}|")
     with tempfile.TemporaryDirectory() as name:
         for kind, rows in (("table", arguments.rows), ("texts", arguments.rows // 10)):
             features = (
@@ -66,14 +64,11 @@ def main() -> None:
             for batch_size in (256, 1024, 4096):
                 loader = joined.loader(batch_size, drop_last=True)
                 mix = dp.Mix(sources, batch_size, weights=WEIGHTS, until="first")
-                rates = [(rate(loader), rate(mix)) for _ in range(arguments.rounds + 1)][1:]
-                ratios = sorted(mixed / alone for alone, mixed in rates)
-                alone, mixed = (median(one) for one in zip(*rates, strict=True))
-                print(
-                    f"| {kind} | {batch_size:,} | {alone:,.0f} | {mixed:,.0f} | {median(ratios):.2f} | {ratios[0]:.2f} "
-                    f"| {ratios[-1]:.2f} |",
-                    flush=True,
-                )
+                rounds = np.array([(rates(loader), rates(mix)) for _ in range(arguments.rounds + 1)])[1:]
+                ratios = np.sort(rounds[:, 1] / rounds[:, 0], axis=0)
+                alone, mixed = np.median(rounds[..., 0], axis=0)
+                cells = [f"{one[len(one) // 2]:.2f} ({one[0]:.2f} to {one[-1]:.2f})" for one in ratios.T]
+                print(f"| {kind} | {batch_size:,} | {alone:,.0f} | {mixed:,.0f} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from daskprep.storage import Layout
 
 _FORMAT = 1
 _DIGEST_DIGITS = 16
-_STREAMS = 16
+_STREAMS = 8  # fewer than for a loader, because all sources together have several times as many
 
 
 class MixSplit(JoinedSplit):

@@ -250,10 +250,15 @@ class MixSchedule(Schedule):
         With several ranks, a few blocks may have no rows in between.
         """
         step = self.blocks.step
+        if self.world_size == 1:  # as one large batch
+            edges = self.quotas.rows_at(range(batches[0], batches[-1] + 2, batches[-1] + 1 - batches[0]))
+            parts = list(self._iterate_parts(edges[:1], edges[1:] - edges[:1]))
+        else:
+            parts = self._find_parts(batches)
         return list(
             dict.fromkeys(
                 part.offset + position * step
-                for part in self._find_parts(batches)
+                for part in parts
                 for _, block_positions in part.covering_blocks
                 for position in block_positions
             )
@@ -263,7 +268,9 @@ class MixSchedule(Schedule):
         """Return the rows of this rank in `batches`, computed once for their blocks and for their window."""
         parts = self._parts.get(batches)
         if parts is None:
-            parts = list(self._iterate_parts(batches))
+            before = self.quotas.rows_at(batches)
+            after = self.quotas.rows_at(range(batches.start + 1, batches.stop + 1, batches.step))
+            parts = list(self._iterate_parts(before, after - before))
             if len(self._parts) >= _MAX_CACHED_WINDOWS:
                 self._parts.clear()
             self._parts[batches] = parts
@@ -273,17 +280,18 @@ class MixSchedule(Schedule):
     def _parts(self) -> dict[range, list[_Part]]:
         return {}
 
-    def _iterate_parts(self, batches: range) -> Iterator[_Part]:
-        """Yield the rows of this rank in `batches`, by source and epoch of the source."""
-        before = self.quotas.rows_at(batches)
-        counts = self.quotas.rows_at(range(batches.start + 1, batches.stop + 1, batches.step)) - before
+    def _iterate_parts(self, before: Integers, counts: Integers) -> Iterator[_Part]:
+        """Yield the rows of this rank in batches, by source and epoch of the source.
+
+        The batches have `counts` rows of each source after the rows `before`, with the shape (batches, sources).
+        """
         starts = np.cumsum(counts, axis=1) - counts
         low, high = (
             self._deal_to_ranks(starts + counts, rank) - self._deal_to_ranks(starts, rank)
             for rank in (self.rank, self.rank + 1)
         )
         own_counts = high - low
-        targets = np.cumsum(own_counts, axis=1) - own_counts + np.arange(len(batches))[:, None] * len(self.rank_range)
+        targets = np.cumsum(own_counts, axis=1) - own_counts + np.arange(len(before))[:, None] * len(self.rank_range)
         for source, size in enumerate(self.blocks.source_rows):
             first, count = before[:, source], counts[:, source]
             for epoch in range(int(first[0]) // size, -(-int(first[-1] + count[-1]) // size)):
