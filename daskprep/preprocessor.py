@@ -21,6 +21,7 @@ from daskprep.errors import ColumnError, ConfigError, MissingColumnError, with_a
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import EncodedArrays, column_names, decode_arrays, encode_small_frame, tabulate
 from daskprep.features.base import cross_fit_folds
+from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
 from daskprep.options import StreamOptions, with_options
@@ -156,8 +157,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             The data. An array has columns x0, x1, x2, ...; integers that name columns become text. Files of Parquet,
             CSV, TSV, JSON lines, Feather and ORC are read partition by partition. A dict
             such as ``{"train": frame, "test": "test.csv"}`` defines the rows of each split, in place of `split`.
-        y : ignored
-            For scikit-learn pipelines.
+        y : array, Series or None
+            Target of each row, for a `TargetEncoding` and bins whose `target` is None; other features ignore it.
         workers : int, "threads" or None
             Where to run, as in `fit_write`.
         progress : bool or None
@@ -173,7 +174,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             frame = as_source(frame, scratch=self.scratch)
         options = Options(workers=workers, progress=progress, scratch=self._scratch)
         with on_workers(frame, workers, sent=self, **options.source_options):
-            features, _ = self._resolve_features(frame, split, options)
+            features, frame = self._resolve_features(frame, split, options, y)
             source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
             source = take_sample(source, self.sample, self.sample_seed)
             with Progress(progress) as bars:
@@ -247,13 +248,14 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
 
         The two differ for a `TargetEncoding` only: `transform` encodes all rows as new rows.
         """
-        self.fit(X, **fit_params)
+        self.fit(X, y, **fit_params)
         if not cross_fit_folds(self._inputs):
             return self.transform(X)
         if self.sample is not None:
             raise ConfigError("Preprocessor: fit_transform does not cross-fit a sample: use sample=None, or fit_write")
         split = self._resolve_split(X)
-        source = as_source(X, columns=self._columns(self.features_, split), scratch=self.scratch)
+        rows = with_y(self.features_, X, y)
+        source = as_source(rows, columns=self._columns(self.features_, split), scratch=self.scratch)
         if split is not None and split.folds:
             split = None  # a KFold without a fold has no validation rows: the state was learned from all rows
         table = tabulate_cross_fitted(self.features_, self.learned_, list(self._inputs), source, split)
@@ -481,10 +483,16 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
     def _is_auto(self) -> bool:
         return isinstance(self.features, str) and self.features == _AUTO
 
-    def _resolve_features(self, frame: Any, split: Splitter | None, options: Options) -> tuple[dict[str, Feature], Any]:
-        """Return the features to fit, passed or inferred ("auto"), and the frame, or its source if it is a stream."""
+    def _resolve_features(
+        self, frame: Any, split: Splitter | None, options: Options, y: Any = None
+    ) -> tuple[dict[str, Feature], Any]:
+        """Return the features to fit, passed or inferred ("auto"), and the frame, or its source if it is a stream.
+
+        The frame has `y` as a column if a feature learns from it.
+        """
         if not self._is_auto:
-            return match_folds_to_split(self._validate_features(), split), frame
+            features = match_folds_to_split(self._validate_features(), split)
+            return features, with_y(features, frame, y)
         excluded = {split.column: "contains the split of each row"} if isinstance(split, FixedSplit) else {}
         if self.weight is not None:
             excluded[self.weight] = "is the weight of each row"

@@ -1,19 +1,24 @@
-"""A Preprocessor within scikit-learn: arrays and integer column names."""
+"""A Preprocessor within scikit-learn: arrays, integer column names, and targets passed as `y`."""
 
 from __future__ import annotations
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from scipy import sparse
+from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import TargetEncoder
 
 import daskprep as dp
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, ConfigError
 
 ARRAY = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 60.0]])
 
@@ -73,3 +78,105 @@ def test_a_preprocessor_reads_the_array_of_a_step_before_it():
 def test_only_a_preprocessor_with_targets_predicts():
     assert not hasattr(dp.Preprocessor({"x0": "number"}), "predict")
     assert hasattr(dp.Preprocessor({"x0": "number", "x1": "number"}, targets="x1"), "predict")
+
+
+@pytest.fixture(scope="module")
+def ids() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    names = {"city": rng.integers(0, 30, 3_000), "user": rng.integers(0, 1_000, 3_000)}
+    return pd.DataFrame(names, index=rng.permutation(3_000)).astype(str)
+
+
+@pytest.fixture(scope="module")
+def sold(ids) -> pd.Series:
+    rng = np.random.default_rng(1)
+    liked = rng.normal(size=30)[ids["city"].astype(int)] + rng.logistic(scale=0.5, size=len(ids))
+    return pd.Series(np.where(liked > 0, 1, 0), ids.index, name="sold")
+
+
+def encoder() -> dp.Preprocessor:
+    return dp.Preprocessor({"city": dp.TargetEncoding(), "user": dp.TargetEncoding()})
+
+
+@pytest.mark.parametrize("make", [encoder, lambda: make_column_transformer((dp.TargetEncoding(), ["city", "user"]))])
+def test_target_encodings_score_as_in_scikit_learn(ids, sold, make):
+    def score(step, y):
+        model = make_pipeline(step, LogisticRegression())
+        return cross_val_score(model, ids, y, cv=3, scoring="roc_auc").mean()
+
+    expected = score(TargetEncoder(target_type="binary", cv=KFold(5, shuffle=True, random_state=0)), sold)
+    assert score(make(), sold) == pytest.approx(expected, abs=0.01)
+    assert expected > 0.7
+    assert score(make(), np.random.default_rng(2).integers(0, 2, len(ids))) == pytest.approx(0.5, abs=0.04)
+
+
+@pytest.mark.parametrize("make", [encoder, dp.TargetEncoding])
+def test_training_rows_are_cross_fitted_with_y(ids, make):
+    labels = np.random.default_rng(2).integers(0, 2, len(ids))
+    step = make()
+    cross_fitted = step.fit_transform(ids, labels)[:, 1]
+    assert roc_auc_score(labels, cross_fitted) == pytest.approx(0.5, abs=0.04)
+    assert roc_auc_score(labels, step.transform(ids)[:, 1]) > 0.75
+    named = dp.Preprocessor({"user": dp.TargetEncoding(target="label")})
+    np.testing.assert_array_equal(named.fit_transform(ids.assign(label=labels))[:, 0], cross_fitted)
+
+
+@pytest.mark.parametrize(
+    ("to_rows", "to_y"),
+    [
+        (lambda frame: frame, np.asarray),
+        (lambda frame: frame, list),
+        (lambda frame: pa.Table.from_pandas(frame, preserve_index=False), np.asarray),
+        (lambda frame: frame.to_dict("list"), lambda y: y.to_numpy()[:, None]),
+        (
+            lambda frame: dd.from_pandas(frame.reset_index(drop=True), 3),
+            lambda y: dd.from_pandas(y.reset_index(drop=True), 3),
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+def test_y_belongs_to_rows_by_position(ids, sold, to_rows, to_y):
+    expected = encoder().fit(ids, sold)
+    prep = encoder().fit(to_rows(ids), to_y(sold))
+    assert prep.to_dict() == expected.to_dict()
+    named = dp.Preprocessor({"city": dp.TargetEncoding(target="sold")}).fit(ids.assign(sold=sold))
+    np.testing.assert_array_equal(expected.encode(ids)["city"], named.encode(ids)["city"])
+    np.testing.assert_array_equal(dp.Preprocessor.from_dict(prep.to_dict()).transform(ids), prep.transform(ids))
+
+
+def test_bins_follow_y(ids, sold):
+    rows = ids.assign(price=sold * 2.0 + np.random.default_rng(3).random(len(ids)))
+    bins = {"price": dp.Number(encoding="bins", bins=2, bin_strategy="target")}
+    learned = dp.Preprocessor(bins).fit(rows, sold).learned_["price"]
+    assert 1.0 < learned.edges[1] < 2.0
+    single = bins["price"].fit(rows[["price"]], sold)
+    assert single.learned_["price"].edges == learned.edges
+
+
+def test_parameters_of_a_target_encoding_are_searched(ids, sold):
+    model = make_pipeline(encoder(), LogisticRegression())
+    grid = {"preprocessor__user__smooth": ["auto", 50.0], "preprocessor__city__folds": [2, 5]}
+    search = GridSearchCV(model, grid, cv=2, scoring="roc_auc", error_score="raise").fit(ids, sold)
+    assert search.best_score_ > 0.7
+    assert search.predict(ids.head(3)).shape == (3,)
+
+
+def test_y_of_the_wrong_form_is_refused(ids, sold, tmp_path):
+    with pytest.raises(ConfigError, match='feature "city" requires y to be passed, but the target y is None'):
+        encoder().fit_write(ids, tmp_path / "ids.dp")
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        encoder().fit(ids, sold[:5])
+    with pytest.raises(ValueError, match="should be a 1d array"):
+        encoder().fit(ids, np.zeros((len(ids), 2)))
+    ids.to_parquet(tmp_path / "ids.parquet")
+    with pytest.raises(ConfigError, match='"city" cannot learn from y for rows of type .*: use target='):
+        encoder().fit(str(tmp_path / "ids.parquet"), sold)
+    with pytest.raises(ColumnError, match=r'target "y of fit" holds .*target_type="class"'):
+        encoder().fit(ids, np.where(sold == 1, "yes", "no"))
+
+
+def test_rows_are_written_with_what_y_taught(ids, sold, tmp_path):
+    prep = encoder()
+    expected = prep.fit_transform(ids, sold)[:, 0]
+    dataset = prep.write(ids, tmp_path / "ids.dp")
+    np.testing.assert_array_equal(dataset["train"].read()["city"], expected)

@@ -6,7 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT
 from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
 
+Y: Final = "y of fit"  # name of the column of `y` in ``fit(X, y)``
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 # Kind of values in the cells: reports choose counts and plots by it.
 SemanticType = Literal[
@@ -78,7 +79,10 @@ class TrainingCounts(NamedTuple):
 
 
 class SideColumnLearner:
-    """Base class of types that learn from other columns than their own, and may encode training rows by folds."""
+    """Base class of types that learn from other columns than their own, and may encode training rows by folds.
+
+    `Y` among `_learning_columns` is the `y` of ``fit(X, y)``.
+    """
 
     @property
     def _learning_columns(self) -> list[str]:
@@ -97,6 +101,12 @@ class SideColumnLearner:
     def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
         """Return a parsed column for `encode` with the fold of each row: from 1 for training rows, 0 for other rows."""
         return parsed
+
+
+def learners_from_y(features: Mapping[str, object]) -> list[str]:
+    """Return the names of the features that learn from the `y` of ``fit(X, y)``."""
+    learners = {name: feature for name, feature in features.items() if isinstance(feature, SideColumnLearner)}
+    return [name for name, learner in learners.items() if Y in learner._learning_columns]
 
 
 def cross_fit_folds(features: Mapping[str, object]) -> dict[str, KFold]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar, get_args
 
@@ -11,14 +12,23 @@ import numpy as np
 import pandas as pd
 from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.display import EstimatorCard
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
 from daskprep.features.arrays import column_names
-from daskprep.features.base import Contract, Learned, LearnedT, SideColumnLearner, validate
-from daskprep.sources import Source, arrow_table, as_source, frame_of_array, is_frame, table_to_pandas
+from daskprep.features.base import (
+    Contract,
+    Learned,
+    LearnedT,
+    SideColumnLearner,
+    Y,
+    cross_fit_folds,
+    learners_from_y,
+    validate,
+)
+from daskprep.sources import Source, arrow_table, as_pandas, as_source, frame_of_array, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.summaries.base import SummaryT
 
@@ -75,6 +85,7 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
         """Return scikit-learn's tags: NaN, text and categories are accepted, and no dtype is preserved."""
         tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]
         tags.input_tags.allow_nan = True
+        tags.target_tags.required = bool(learners_from_y(getattr(self, "_feature_specs", {"": self})))
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         tags.transformer_tags.preserves_dtype = []
@@ -127,11 +138,13 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         _check_parameters(cls)
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn each column of a frame (pandas or Dask), Arrow table or 2-D array; `y` is ignored."""
+        """Learn each column of a frame (pandas or Dask), Arrow table or 2-D array; `y` is for types with a target."""
         from daskprep.passes.fitting import learn_source  # noqa: PLC0415 passes import features
 
         validate(self)
-        if isinstance(self, SideColumnLearner) and (extra_columns := self._learning_columns):
+        if isinstance(self, SideColumnLearner) and (
+            extra_columns := [name for name in self._learning_columns if name != Y]
+        ):
             raise ConfigError(
                 f'{type(self).__name__} learns from the column "{extra_columns[0]}" too: use it in a Preprocessor, '
                 "since a transformer does not receive this column"
@@ -142,9 +155,10 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
                 "a transformer reads the columns that it receives"
             )
         X = _to_frame(X)
-        source = as_source(as_frame(self, X))
-        self.learned_: dict[str, Learned] = learn_source(dict.fromkeys(source.columns, self), source)[0]
-        self.n_features_in_ = len(source.columns)
+        source = self._make_training_source(X, y)
+        names = [name for name in source.columns if name != Y]
+        self.learned_: dict[str, Learned] = learn_source(dict.fromkeys(names, self), source)[0]
+        self.n_features_in_ = len(names)
         if is_frame(X) and all(isinstance(name, str) for name in X.columns):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -159,6 +173,20 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         X = _to_frame(X)
         table = tabulate_source(dict.fromkeys(self.learned_, self), self.learned_, self._make_source(X))
         return self._wrap_output(table, X)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and return the table of `transform`; a `TargetEncoding` encodes each row by other folds."""
+        from daskprep.passes.encoding import tabulate_cross_fitted  # noqa: PLC0415 as above
+
+        X = _to_frame(X)
+        features = dict.fromkeys(self.fit(X, y, **fit_params).learned_, self)
+        if not cross_fit_folds(features):
+            return self.transform(X)
+        source = self._make_training_source(X, y)
+        return self._wrap_output(tabulate_cross_fitted(features, self.learned_, list(features), source, None), X)
+
+    def _make_training_source(self, X: Any, y: Any) -> Source:
+        return as_source(with_y({type(self).__name__: self}, as_frame(self, X), y))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` returns."""
@@ -215,6 +243,30 @@ def _check_parameters(cls: type[Feature]) -> None:
 def _to_frame(X: Any) -> Any:
     table = None if is_frame(X) else arrow_table(X)
     return X if table is None else table_to_pandas(narrow_table(table))
+
+
+def with_y(features: Mapping[str, object], rows: Any, y: Any) -> Any:
+    """Return rows with `y` as a column named `Y` if a feature learns from it; otherwise unchanged.
+
+    Raise ConfigError if `y` is needed and is None, or if the rows are not in memory and no Dask frame.
+    """
+    if not (names := learners_from_y(features)):
+        return rows
+    if y is None:
+        raise ConfigError(
+            f'feature "{names[0]}" requires y to be passed, but the target y is None: use fit(X, y), or target= with '
+            "the name of a column"
+        )
+    frame = rows if is_frame(rows) else as_pandas(_to_frame(rows))
+    if frame is None:
+        raise ConfigError(
+            f'feature "{names[0]}" cannot learn from y for rows of type {type(rows).__name__}: use target= with the '
+            "name of a column"
+        )
+    if isinstance(frame, pd.DataFrame):
+        y = y.array if isinstance(y, pd.Series) else column_or_1d(y, warn=True)
+        check_consistent_length(frame, y)
+    return frame.assign(**{Y: y})
 
 
 def as_frame(estimator: BaseEstimator, X: Any) -> Any:

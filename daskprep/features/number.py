@@ -28,6 +28,7 @@ from daskprep.features.base import (
     SideColumns,
     Tensor,
     TrainingCounts,
+    Y,
     add_deferred_rejects,
     check_bins,
     count_in_order,
@@ -229,7 +230,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         "quantile": bins with the same number of training rows. "uniform": bins of the same width. "target": the leaves
         of a decision tree that predicts `target` from the number, with at least 64 training rows each.
     target : str or None
-        The column of the target. New rows need not have it.
+        The column of the target, which new rows need not have. None: `y` of ``fit(X, y)``.
     target_type : {"number", "class"}
         Whether the target is a number or a class.
     outlier_strategy : str or None
@@ -288,10 +289,9 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
             raise ConfigError(f"Number: bins={self.bins!r} are too many: use at most {_MAX_BINS:,}")
         if len(edges) < 2 or not all(-_MAX_FLOAT64 <= low < high <= _MAX_FLOAT64 for low, high in pairwise(edges)):
             raise ConfigError(f"Number: bins={self.bins!r}: pass at least two finite edges in ascending order")
-        if self._uses_target_bins != (self.target is not None) or (self._uses_target_bins and len(edges) != 2):
+        if not self._uses_target_bins and (self.target is not None or self.bin_strategy == "target"):
             raise ConfigError(
-                'Number: bin_strategy="target" needs the name of a target column, a number of bins and an encoding; '
-                "other strategies take no target"
+                'Number: bin_strategy="target" needs a number of bins and an encoding; other strategies take no target'
             )
 
     def parse(self, column: pa.Array) -> pa.Array:
@@ -330,7 +330,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
 
     @property
     def _learning_columns(self) -> list[str]:
-        return [] if self.target is None else [self.target]
+        return [self.target or Y] if self._uses_target_bins else []
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> NumberSummary:
         """Summarize plain numbers, ambiguous ones in both readings, and other texts; ColumnError if weighted."""
@@ -366,11 +366,12 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
             counts = TokenCounts.of_cells(present)
         targets = TargetSums() if self._uses_target_bins else None
-        if self.target in side_columns.table.column_names and len(present):
-            key = self.target, self.target_type
+        target = self.target or Y
+        if targets is not None and target in side_columns.table.column_names and len(present):
+            key = target, self.target_type
             if key not in side_columns.cache:
                 side_columns.cache[key] = TargetColumn.of(
-                    side_columns.table[self.target], by_class=self.target_type == "class"
+                    side_columns.table[target], by_class=self.target_type == "class"
                 )
             targets = sum_target(numbers, side_columns.cache[key])
         quantiles = None if targets is None else targets.buckets

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sklearn.base import clone
 
-from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import SideColumnLearner, SideColumns
+from daskprep.errors import ColumnError
+from daskprep.features.base import SideColumnLearner, SideColumns, Y
 from daskprep.features.cells import argsort_values, as_dictionary, as_numbers, one_array, take_by_code
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.tokens import LearnedTokens
@@ -66,13 +66,13 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
     """Encode a category by the smoothed mean of the target among its rows, or by its frequency.
 
     In datasets and streams, a training row is encoded by the training rows of other folds only, so that its own target
-    does not leak (cross-fitting). All other rows, and the results of `encode` and `transform`, are encoded by all
-    training rows. Values not seen in fit become the mean of the target.
+    does not leak (cross-fitting), as by `fit_transform`. All other rows, and the results of `encode` and `transform`,
+    are encoded by all training rows. Values not seen in fit become the mean of the target.
 
     Parameters
     ----------
     target : str or None
-        Column of the target. Counts and frequencies need none.
+        Column of the target. None: `y` of ``fit(X, y)``. Counts and frequencies need none.
     encoding : {"target", "count", "frequency"}
         "target": the mean of the target among the rows of the value. "count": the number of training rows with the
         value. "frequency": their share. Counts and frequencies do not depend on the target and are the same for all
@@ -120,11 +120,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
     semantic_type = "numbers"
 
     def check(self) -> None:
-        """Raise ConfigError for a missing target, or for folds that are not valid."""
-        if self.encoding == "target" and self.target is None:
-            raise ConfigError(
-                'TargetEncoding: target is missing: pass its column, as in TargetEncoding(target="price")'
-            )
+        """Raise ConfigError for folds that are not valid."""
         if self._cross_fit is not None:
             self._cross_fit.validate()
 
@@ -166,7 +162,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
 
     @property
     def _learning_columns(self) -> list[str]:
-        return [] if self._cross_fit is None or self.target is None else [self.target, *self._cross_fit.columns]
+        return [] if self._cross_fit is None else [self.target or Y, *self._cross_fit.columns]
 
     def parse(self, column: pa.Array) -> pa.Array:
         return as_dictionary(column, lowercase=self.lowercase)
@@ -196,7 +192,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
 
     def _iter_quantities(self, side_columns: SideColumns) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the quantities to sum by value: weights, target and its squares, or weights of each class."""
-        column = one_array(side_columns.table[self.target])
+        column = one_array(side_columns.table[self.target or Y])
         weights = np.ones(len(column)) if side_columns.weights is None else side_columns.weights
         if self.target_type == "class":
             labels = as_dictionary(column)
@@ -215,7 +211,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         if unreadable.true_count or (np.abs(target) > _MAX_TARGET).any():
             shown = column.filter(unreadable)[0] if unreadable.true_count else np.nanmax(np.abs(target))
             raise ColumnError(
-                f'target "{self.target}" holds {str(shown)!r}, which cannot be averaged: correct the data, or use '
+                f'target "{self.target or Y}" holds {str(shown)!r}, which cannot be averaged: correct the data, or use '
                 'target_type="class"'
             )
         yield "n", np.where(np.isnan(target), np.nan, weights)
@@ -225,7 +221,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
 
     def _too_many_classes(self) -> str:
         return (
-            f'target "{self.target}" has more than {MAX_CLASSES} classes, and each adds a column: use '
+            f'target "{self.target or Y}" has more than {MAX_CLASSES} classes, and each adds a column: use '
             'target_type="number"'
         )
 

@@ -168,7 +168,7 @@ def _cells_before_conversion(node: Any, frame_type: type, columns: set[str]) -> 
         rows = node.frame._meta
     else:
         return {}
-    dtypes = getattr(rows, "dtypes", pd.Series())
+    dtypes = rows.dtypes if isinstance(rows, pd.DataFrame) else pd.Series()
     objects = [name for name, dtype in dtypes.items() if name in columns and _has_object_dtype(dtype)]
     if objects and node_type == "ArrowStringConversion":
         rows = frame_type(node.frame)[objects].partitions[0].compute()

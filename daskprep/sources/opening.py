@@ -317,7 +317,7 @@ def as_source(
         return dask_source
     if is_dataset(frame):
         return HuggingFaceSource(frame, wanted, partition_bytes, partitions)
-    if (rows := _as_pandas(frame)) is not None:
+    if (rows := as_pandas(frame)) is not None:
         return PandasSource(rows, wanted)
     if (source := _open_arrow(frame, wanted, partition_bytes, scratch)) is not None:
         return source
@@ -385,9 +385,9 @@ def estimate_bytes(frame: Any, **options: Any) -> int | None:
     return sum(fragment.nbytes for fragment in frame.fragments)
 
 
-def _as_pandas(data: Any) -> pd.DataFrame | None:
+def as_pandas(data: Any) -> pd.DataFrame | None:
     """Return a frame of pandas, a dict of columns, a list of dicts or an array as a frame; None for other objects."""
-    if _is_encoded(data):
+    if _is_encoded(data) or get_splits(data):
         return None
     if isinstance(data, Mapping):
         return frame_of_columns(data)

@@ -214,8 +214,10 @@ def test_what_no_bins_can_follow_is_refused():
     frame = pd.DataFrame({"x": ["1", "2"], "number": ["a", "b"], "class": ["a", "b"]})
     with pytest.raises(ColumnError, match="no plain numbers in rows with a target"):
         binned("number").fit(frame)
-    with pytest.raises(ConfigError, match='bin_strategy="target" needs the name'):
+    with pytest.raises(ConfigError, match='"x" requires y to be passed'):
         dp.Preprocessor({"x": dp.Number(encoding="bins", bin_strategy="target")}).fit(frame)
+    with pytest.raises(ConfigError, match="needs a number of bins and an encoding"):
+        dp.Preprocessor({"x": dp.Number(bin_strategy="target")}).fit(frame)
     with pytest.raises(ConfigError, match="other strategies take no target"):
         dp.Preprocessor({"x": dp.Number(encoding="bins", target="number")}).fit(frame)
     many = pa.chunked_array([pa.array([str(one) for one in range(101)])])
