@@ -56,7 +56,6 @@ _AUTO: Final = "auto"
 
 
 @with_attribute_hints(
-    inverse_transform="decode(arrays) for the result of encode",
     predict="Preprocessor(features, targets=[...]); without it no feature is a target",
     partial_fit="fit, which reads files larger than memory",
     predict_proba="predict(frame, model, probabilities=True)",

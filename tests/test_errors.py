@@ -181,7 +181,7 @@ def test_names_of_other_libraries_say_what_to_use(frame, prep, tmp_path):
         (dataset, "loader", r'Dataset has no attribute .loader.: use dataset\["train"\]\.loader'),
         (dataset, "train", r'use dataset\["train"\]'),
         (train, "to_pandas", r"Split has no attribute .to_pandas.: use head"),
-        (prep, "inverse_transform", "Preprocessor has no attribute .*use decode"),
+        (prep, "partial_fit", "Preprocessor has no attribute .*use fit"),
         (dataset.report(), "show", "use save"),
         (dataset, "other", "'Dataset' object has no attribute 'other'"),
     ):

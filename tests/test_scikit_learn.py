@@ -180,3 +180,71 @@ def test_rows_are_written_with_what_y_taught(ids, sold, tmp_path):
     expected = prep.fit_transform(ids, sold)[:, 0]
     dataset = prep.write(ids, tmp_path / "ids.dp")
     np.testing.assert_array_equal(dataset["train"].read()["city"], expected)
+
+
+MIXED = pd.DataFrame(
+    {
+        "price": [1.5, np.nan, 4.0, -2.0],
+        "city": ["Rome", "Oslo", None, "Rome"],
+        "tags": ["b a", "c", "", "a c"],
+        "day": ["2024-05-06", "1999-12-31", "2024-05-06", "2001-01-01"],
+        "point": ["0.5 1", "2 3", "4 5", "6 7"],
+        "sold": ["no", "yes", "no", "yes"],
+    },
+    index=[7, 3, 9, 1],
+)
+INVERTIBLE = {
+    "price": dp.Number(missing_indicator=True),
+    "bins": dp.Number(column="price", encoding="bins", bins=2),
+    "city": dp.Category(transform_to="one_hot"),
+    "place": dp.Category(column="city", transform_to="ordinal", missing_indicator=True),
+    "id": dp.Category(column="city"),
+    "tags": "set",
+    "ids": dp.Set(column="tags", expand_to="ids"),
+    "bag": dp.Bag(column="tags"),
+    "day": "date",
+    "point": "vector",
+    "sold": "binary",
+}
+
+
+def test_inverse_transform_returns_what_decode_returns():
+    prep = dp.Preprocessor(INVERTIBLE, targets="sold").fit(MIXED)
+    decoded = prep.decode(prep.encode(MIXED.drop(columns="sold")))
+    table = prep.transform(MIXED)
+    inverse = prep.inverse_transform(table)
+    # A set has no order, and its columns are in the order of ids.
+    for frame in (decoded, inverse):
+        frame["tags"], frame["bag"] = frame["tags"].map(sorted), frame["bag"].map(sorted)
+    pd.testing.assert_frame_equal(inverse, decoded)
+    assert inverse["price"].isna().tolist() == [False, True, False, False]
+    pd.testing.assert_frame_equal(prep.inverse_transform(sparse.csr_array(table))[["city"]], decoded[["city"]])
+    named = prep.set_output(transform="pandas").transform(MIXED)
+    assert prep.inverse_transform(named).index.tolist() == [7, 3, 9, 1]
+
+
+def test_a_pipeline_and_a_feature_invert():
+    model = make_pipeline(dp.Preprocessor({"city": dp.Category(transform_to="one_hot")}))
+    assert model.inverse_transform(model.fit_transform(MIXED))["city"].tolist() == ["Rome", "Oslo", "<UNK>", "Rome"]
+    vector = dp.Vector()
+    cells = vector.inverse_transform(vector.fit_transform(MIXED[["point"]]))["point"]
+    assert [list(cell) for cell in cells] == [[0.5, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("feature", "table", "message"),
+    [
+        (dp.Category(column="city", transform_to="ordinal"), [[5]], 'column "x": positions range from -1 to 1'),
+        (dp.Category(column="city"), [[5]], 'column "x": cannot decode 5 in row 0'),
+        (dp.Category(column="city"), [[1, 2]], r"expects the 1 columns of transform, not an array of shape \(1, 2\)"),
+        (dp.Set(column="tags"), [[0, 1, 1, 1, 1]], "4 tokens are in one row, and rows hold at most 2"),
+        (dp.Number(column="price", encoding="piecewise_linear", bins=1), [[0.5]], "has no inverse of transform"),
+        (dp.Date(column="day", parts=["month"]), [[5]], "have no inverse of transform"),
+    ],
+)
+def test_what_cannot_be_inverted_is_refused(feature, table, message):
+    prep = dp.Preprocessor({"x": feature}).fit(MIXED)
+    with pytest.raises(ColumnError, match=message):
+        prep.inverse_transform(table)
+    with pytest.raises(ConfigError, match="compute"):
+        prep.inverse_transform(dd.from_pandas(MIXED, npartitions=1))

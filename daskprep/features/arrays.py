@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprep.errors import ConfigError, DaskprepError, did_you_mean
+from daskprep.errors import ColumnError, ConfigError, DaskprepError, did_you_mean
 from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.checking import all_empty_arrays, column_error_context, decode_column, empty_arrays, memoize
 from daskprep.sources import PandasSource, Source
@@ -140,6 +140,45 @@ def tabulate(
             if feature.missing_indicator:
                 tables.append(own_arrays[MISSING][:, None])
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
+
+
+def untabulate(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], table: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the encoded arrays by output from the 2-D array of `tabulate`; raise ColumnError if it does not fit.
+
+    A feature type with a method `tabulate` has its inverse in `untabulate`.
+    """
+    widths = [len(column_names(feature, name, learned[name])) for name, feature in features.items()]
+    if table.ndim != 2 or table.shape[1] != sum(widths):
+        raise ColumnError(
+            f"inverse_transform expects the {sum(widths)} columns of transform, not an array of shape {table.shape}"
+        )
+    tables = np.split(table, np.cumsum(widths)[:-1], axis=1)
+    arrays: dict[str, np.ndarray] = {}
+    for (name, feature), columns in zip(features.items(), tables, strict=True):
+        with column_error_context(name):
+            own_arrays = _untabulate_feature(feature, learned[name], columns)
+        arrays |= {name + output: array for output, array in own_arrays.items()}
+    return arrays
+
+
+def _untabulate_feature(feature: Contract, learned: Learned, columns: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the encoded arrays of one feature by output, also its missing indicator, from its columns."""
+    marks = {MISSING: columns[:, -1].astype(np.uint8)} if feature.missing_indicator else {}
+    table = columns[:, : columns.shape[1] - len(marks)]
+    if hasattr(feature, "tabulate"):
+        if (own_untabulate := getattr(feature, "untabulate", None)) is None:
+            raise ColumnError(f"{type(feature).__name__} has no inverse of transform: use decode(prep.encode(rows))")
+        table = own_untabulate(table, learned)
+    empty = empty_arrays(feature, learned)
+    parts = np.split(table, np.cumsum([_width(array) for array in empty.values()])[:-1], axis=1)
+    return marks | {
+        output: (part if array.dtype.kind == "f" else np.rint(part))
+        .reshape(len(part), *array.shape[1:])
+        .astype(array.dtype)
+        for (output, array), part in zip(empty.items(), parts, strict=True)
+    }
 
 
 def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:

@@ -341,6 +341,18 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         one_hot[known, positions[known]] = 1
         return one_hot
 
+    def untabulate(self, table: np.ndarray, learned: LearnedCategory) -> np.ndarray:
+        """Return the ids, 2-D, of what `tabulate` returned; the largest of several one-hot columns decides."""
+        if self.transform_to == "ids":
+            return table
+        ids = np.append(_order_values(self, learned)["ids"], 0)  # the last one is for <UNK>
+        if self.transform_to == "one_hot":
+            return ids[np.where(table.any(axis=1), table.argmax(axis=1), -1), None]
+        positions = np.rint(table).astype(np.int64)
+        if positions.size and not -1 <= positions.min() <= positions.max() < len(ids) - 1:
+            raise ColumnError(f"positions range from -1 to {len(ids) - 2}, and some are outside")
+        return ids[positions]
+
     def tabulated_names(self, name: str, learned: LearnedCategory) -> list[str]:
         if self.transform_to != "one_hot":
             return [name]

@@ -349,6 +349,11 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedDate) -> np.ndarray:
         return self._date_table(encoded[""]) if self._is_compact else encoded[""]
 
+    def untabulate(self, table: np.ndarray, learned: LearnedDate) -> np.ndarray:
+        if self._is_compact:
+            raise ColumnError("parts of dates have no inverse of transform: use decode(prep.encode(rows))")
+        return table
+
 
 def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
     """Return dates in microseconds since 1970, 0 where missing; as a second array, the dates of a `since` column."""

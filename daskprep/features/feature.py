@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep.display import EstimatorCard
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
-from daskprep.features.arrays import column_names
+from daskprep.features.arrays import column_names, decode_arrays, untabulate
 from daskprep.features.base import (
     Contract,
     Learned,
@@ -59,6 +59,20 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
                 )
             setattr(self, CONFIG, {"transform": transform})
         return self
+
+    def inverse_transform(self: Any, X: Any) -> pd.DataFrame:
+        """Return human-readable values for the result of `transform`: an array, a frame or a sparse matrix.
+
+        The values are those of `decode`: unseen categories are ``<UNK>``, and imputed cells stay imputed without a
+        missing indicator.
+        """
+        check_is_fitted(self)
+        if hasattr(X, "compute"):
+            raise ConfigError(f"{type(self).__name__}: inverse_transform is for data in memory: call X.compute() first")
+        table = check_array(X, accept_sparse=True, dtype=None, ensure_all_finite=False, ensure_min_samples=0)
+        table = table.toarray() if hasattr(table, "toarray") else table
+        decoded = decode_arrays(self._inputs, self.learned_, untabulate(self._inputs, self.learned_, table))
+        return decoded.set_axis(X.index) if isinstance(X, pd.DataFrame) else decoded
 
     def _wrap_output(self: Any, table: Any, rows: Any) -> Any:
         """Return a table in the container of `set_output`; `rows` are the input, whose index a pandas frame keeps."""
@@ -184,6 +198,10 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
             return self.transform(X)
         source = self._make_training_source(X, y)
         return self._wrap_output(tabulate_cross_fitted(features, self.learned_, list(features), source, None), X)
+
+    @property
+    def _inputs(self) -> dict[str, Self]:
+        return dict.fromkeys(self.learned_, self)
 
     def _make_training_source(self, X: Any, y: Any) -> Source:
         return as_source(with_y({type(self).__name__: self}, as_frame(self, X), y))

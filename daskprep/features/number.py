@@ -538,6 +538,11 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         expands = self.encoding == "piecewise_linear"
         return np.asarray(make_encoding(self, learned).expand(column) if expands else column[:, None])
 
+    def untabulate(self, table: np.ndarray, learned: LearnedNumber) -> np.ndarray:
+        if self.encoding == "piecewise_linear":
+            raise ColumnError('encoding="piecewise_linear" has no inverse of transform: use decode(prep.encode(rows))')
+        return table
+
     def limits(self, learned: LearnedNumber) -> Mapping[str, Bounds]:
         return {"": (0, max(learned.num_embeddings, 1) - 1)} if self.encoding == "bins" else {}
 

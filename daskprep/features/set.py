@@ -43,6 +43,18 @@ class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
         size = largest if self.max_size is None else min(largest, self.max_size)
         return LearnedSet(vocabulary=vocabulary, max_set_size=largest, size=size)
 
+    def _pack_ids(self, table: np.ndarray, learned: LearnedSet) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of the columns that are not 0, in order and padded, and their values; both of (rows, size)."""
+        is_token = table > 0
+        widest = int(is_token.sum(axis=1).max(initial=0))
+        if widest > learned.size:
+            raise ColumnError(f"{widest} tokens are in one row, and rows hold at most {learned.size}")
+        order = np.argsort(~is_token, axis=1, kind="stable")[:, : learned.size]
+        values = np.take_along_axis(table, order, axis=1)
+        values = np.pad(values, ((0, 0), (0, learned.size - values.shape[1])))
+        ids = np.pad(order, ((0, 0), (0, learned.size - order.shape[1])))
+        return np.where(values > 0, ids, _PAD), np.maximum(values, 0)
+
     def tabulated_names(self, name: str, learned: LearnedSet) -> list[str]:
         return [f"{name}_{token}" for token in learned.vocabulary.tokens.to_pylist()]
 
@@ -107,6 +119,9 @@ class Set(SetParameters, _SetBase):
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedSet) -> np.ndarray:
         return encoded[""] if self.expand_to == "ids" else multi_hot(encoded[""], len(learned.vocabulary))
+
+    def untabulate(self, table: np.ndarray, learned: LearnedSet) -> np.ndarray:
+        return table if self.expand_to == "ids" else self._pack_ids(table, learned)[0]
 
     def tabulated_names(self, name: str, learned: LearnedSet) -> list[str]:
         ids = [f"{name}_{i}" for i in range(learned.size)]
@@ -174,6 +189,9 @@ class Bag(_SetBase):
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedSet) -> np.ndarray:
         return frequencies(encoded[""], len(learned.vocabulary))
+
+    def untabulate(self, table: np.ndarray, learned: LearnedSet) -> np.ndarray:
+        return np.concatenate(self._pack_ids(table, learned), axis=1)
 
     def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
         max_count = np.iinfo(empty_arrays(self, learned)[""].dtype).max
