@@ -19,12 +19,19 @@ from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints
 from daskprep.features import Feature, Learned
-from daskprep.features.arrays import EncodedArrays, column_names, decode_arrays, encode_small_frame, tabulate
+from daskprep.features.arrays import (
+    EncodedArrays,
+    column_names,
+    decode_arrays,
+    encode_small_frame,
+    tabulate,
+    tabulate_sparse,
+)
 from daskprep.features.base import cross_fit_folds
 from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
-from daskprep.options import StreamOptions, with_options
+from daskprep.options import StreamOptions, check_flags, with_options
 from daskprep.parametrized import to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
@@ -95,6 +102,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         Folder for temporary files: counts that do not fit in memory, rows of streams, and rows between passes. None:
         the system's temporary folder, or the dataset's folder for a write. Workers on several machines need a folder
         that all of them can access.
+    sparse_output : bool
+        Whether `transform` returns a SciPy CSR matrix, for one-hot columns of many values. It is not saved.
 
     Attributes
     ----------
@@ -131,6 +140,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         sample_seed: int = 42,
         fit_on: Literal["train", "all"] = "train",
         scratch: str | None = None,
+        sparse_output: bool = False,
     ) -> None:
         """Store the parameters unchanged; `targets` may be inferred ones."""
         self.features = features
@@ -143,6 +153,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         self.sample_seed = sample_seed
         self.fit_on = fit_on
         self.scratch = scratch
+        self.sparse_output = sparse_output
 
     @with_parameter_hints
     def fit(self, frame: Any, y: Any = None, *, workers: Workers = None, progress: bool | None = False) -> Self:
@@ -232,15 +243,27 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         """Return all inputs as one 2-D table, with a row per input row and columns as in `get_feature_names_out`.
 
         The result is a NumPy array for data in memory, and a lazy Dask array for Dask frames, paths and streams. After
-        `set_output`, it is a frame with column names.
+        `set_output`, it is a frame with column names, and with `sparse_output` a sparse matrix.
         """
         check_is_fitted(self)
         if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so there is nothing to transform")
         source = as_source(self._as_rows(frame), columns=source_columns(features), scratch=self.scratch)
+        self._check_sparse(source)
         if small_frame := encode_small_frame(features, self.learned_, source):
-            return self._wrap_output(tabulate(features, self.learned_, small_frame), frame)
-        return self._wrap_output(tabulate_source(features, self.learned_, source), frame)
+            combine = tabulate_sparse if self.sparse_output else tabulate
+            return self._wrap_output(combine(features, self.learned_, small_frame), frame)
+        table = tabulate_source(features, self.learned_, source, is_sparse=self.sparse_output)
+        return self._wrap_output(table, frame)
+
+    def _check_sparse(self, source: Source) -> None:
+        """Raise ConfigError for a sparse table as a frame, or from rows that are not in memory."""
+        check_flags(sparse_output=self.sparse_output)
+        if self.sparse_output and (not source.in_memory or self._output_container != "default"):
+            raise ConfigError(
+                'Preprocessor: sparse_output=True is for data in memory, and without set_output(transform="pandas"): '
+                "use sparse_output=False"
+            )
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, and return the table of `transform`, but with training rows cross-fitted, as in datasets.
@@ -257,7 +280,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         source = as_source(rows, columns=self._columns(self.features_, split), scratch=self.scratch)
         if split is not None and split.folds:
             split = None  # a KFold without a fold has no validation rows: the state was learned from all rows
-        table = tabulate_cross_fitted(self.features_, self.learned_, list(self._inputs), source, split)
+        self._check_sparse(source)
+        inputs, is_sparse = list(self._inputs), self.sparse_output
+        table = tabulate_cross_fitted(self.features_, self.learned_, inputs, source, split, is_sparse=is_sparse)
         return self._wrap_output(table, X)
 
     def encode(self, frame: Any) -> MutableMapping[str, Any]:

@@ -248,3 +248,51 @@ def test_what_cannot_be_inverted_is_refused(feature, table, message):
         prep.inverse_transform(table)
     with pytest.raises(ConfigError, match="compute"):
         prep.inverse_transform(dd.from_pandas(MIXED, npartitions=1))
+
+
+@pytest.mark.parametrize("rows", [50, 500])
+def test_sparse_output_is_the_same_table(rows):
+    rng = np.random.default_rng(0)
+    values = {
+        "city": rng.choice(["a", "b", None], rows),
+        "price": rng.random(rows),
+        "tags": rng.choice(["x y", "y"], rows),
+    }
+    frame = pd.DataFrame(values)
+    features = {
+        "city": dp.Category(transform_to="one_hot", missing_indicator=True),
+        "id": dp.Category(column="city"),
+        "mean": dp.TargetEncoding(column="city"),
+        "price": "number",
+        "tags": "set",
+    }
+    y = rng.integers(0, 2, rows)
+    dense = dp.Preprocessor(features).fit(frame, y)
+    prep = dp.Preprocessor(features, sparse_output=True)
+    cross_fitted = prep.fit_transform(frame, y)
+    table = prep.transform(frame)
+    assert sparse.issparse(table)
+    assert table.format == cross_fitted.format == "csr"
+    np.testing.assert_array_equal(table.toarray(), dense.transform(frame))
+    np.testing.assert_array_equal(cross_fitted.toarray(), dense.fit_transform(frame, y))
+    pd.testing.assert_frame_equal(prep.inverse_transform(table), dense.inverse_transform(dense.transform(frame)))
+    assert make_pipeline(prep, LogisticRegression()).fit(frame, y).predict(frame).shape == (rows,)
+
+
+def test_sparse_output_has_a_column_for_each_of_many_values():
+    frame = pd.DataFrame({"user": [f"u{i}" for i in range(3_000)]})
+    users = {"user": dp.Category(transform_to="one_hot")}
+    table = dp.Preprocessor(users, sparse_output=True).fit_transform(frame)
+    assert (table.shape, table.nnz, table.dtype) == ((3_000, 3_000), 3_000, np.int8)
+    with pytest.raises(ColumnError, match=r"3,000 values.*Preprocessor\(sparse_output=True\)"):
+        dp.Preprocessor(users).fit_transform(frame)
+
+
+def test_sparse_output_is_for_arrays_in_memory():
+    prep = dp.Preprocessor({"city": dp.Category(transform_to="one_hot")}, sparse_output=True).fit(MIXED)
+    with pytest.raises(ConfigError, match="sparse_output=True is for data in memory"):
+        prep.transform(dd.from_pandas(MIXED, npartitions=1))
+    with pytest.raises(ConfigError, match="without set_output"):
+        prep.set_output(transform="pandas").transform(MIXED)
+    with pytest.raises(ConfigError, match="sparse_output='yes'"):
+        prep.set_params(sparse_output="yes").transform(MIXED)

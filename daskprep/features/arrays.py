@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from scipy import sparse
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, did_you_mean
 from daskprep.features.base import Contract, Learned, all_outputs
@@ -140,6 +141,23 @@ def tabulate(
             if feature.missing_indicator:
                 tables.append(own_arrays[MISSING][:, None])
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
+
+
+def tabulate_sparse(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> sparse.csr_matrix:
+    """Return the table of `tabulate` as a sparse matrix, without dense columns of types with `tabulate_sparse`."""
+    parts = []
+    for name, feature in features.items():
+        with column_error_context(name):
+            make_sparse = getattr(feature, "tabulate_sparse", None)
+            own = None if make_sparse is None else make_sparse(arrays[name], learned[name])
+            if own is None:
+                parts.append(sparse.csr_matrix(tabulate({name: feature}, learned, arrays)))
+            else:
+                marks = [sparse.csr_matrix(arrays[name + MISSING][:, None])] if feature.missing_indicator else []
+                parts += [own, *marks]
+    return sparse.csr_matrix(sparse.hstack(parts, format="csr"))
 
 
 def untabulate(

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy import sparse
 
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
@@ -141,9 +142,10 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         label, and "unk" otherwise.
     transform_to : {"ids", "ordinal", "one_hot"}
         Output of `transform`. "ids": the ids. "ordinal": positions of the values, -1 for ``<UNK>``. "one_hot": a
-        column for each of at most 1,000 values, all 0 for ``<UNK>``. The last two use `order`, or the order of an
-        ordered categorical of pandas or Arrow; otherwise values are sorted by number if all are numbers, or else by
-        UTF-8 bytes. `encode`, datasets and batches always contain ids.
+        column for each value, all 0 for ``<UNK>``: at most 1,000 columns, or any number with `sparse_output` of a
+        `Preprocessor`. The last two use `order`, or the order of an ordered categorical of pandas or Arrow; otherwise
+        values are sorted by number if all are numbers, or else by UTF-8 bytes. `encode`, datasets and batches always
+        contain ids.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
@@ -262,8 +264,6 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             vocabulary = Vocabulary.learn(summary, specials, self.most_common, self.min_frequency)
         if self._is_closed:
             self._check_labels(vocabulary, summary)
-        if self.transform_to == "one_hot":
-            check_one_hot(len(vocabulary) - len(specials) + buckets)
         return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
 
     def _check_labels(self, vocabulary: Vocabulary, summary: TokenCounts) -> None:
@@ -341,17 +341,30 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         one_hot[known, positions[known]] = 1
         return one_hot
 
+    def tabulate_sparse(self, ids: np.ndarray, learned: LearnedCategory) -> sparse.csr_matrix | None:
+        """Return one-hot columns as a sparse matrix; None for other choices of `transform_to`."""
+        if self.transform_to != "one_hot":
+            return None
+        positions = _order_values(self, learned)["positions"].take(ids)
+        is_known = positions >= 0
+        starts = np.concatenate([[0], np.cumsum(is_known)])
+        ones = np.ones(starts[-1], np.int8)
+        return sparse.csr_matrix(
+            (ones, positions[is_known], starts), (len(ids), learned.num_embeddings - learned.has_unknown)
+        )
+
     def untabulate(self, table: np.ndarray, learned: LearnedCategory) -> np.ndarray:
         """Return the ids, 2-D, of what `tabulate` returned; the largest of several one-hot columns decides."""
         if self.transform_to == "ids":
             return table
-        ids = np.append(_order_values(self, learned)["ids"], 0)  # the last one is for <UNK>
+        ids: np.ndarray = np.append(_order_values(self, learned)["ids"], 0)  # the last one is for <UNK>
         if self.transform_to == "one_hot":
-            return ids[np.where(table.any(axis=1), table.argmax(axis=1), -1), None]
+            return ids[np.where(table.any(axis=1), table.argmax(axis=1), -1)].reshape(-1, 1)
         positions = np.rint(table).astype(np.int64)
         if positions.size and not -1 <= positions.min() <= positions.max() < len(ids) - 1:
             raise ColumnError(f"positions range from -1 to {len(ids) - 2}, and some are outside")
-        return ids[positions]
+        taken: np.ndarray = ids.take(positions)
+        return taken
 
     def tabulated_names(self, name: str, learned: LearnedCategory) -> list[str]:
         if self.transform_to != "one_hot":
@@ -371,7 +384,8 @@ def check_one_hot(values: int) -> None:
     if values > MAX_ONE_HOT_COLUMNS:
         raise ColumnError(
             f'has {values:,} values, and transform_to="one_hot" makes a column of each, but at most '
-            f'{MAX_ONE_HOT_COLUMNS:,}: keep fewer by most_common or min_frequency, or use "ordinal" or "ids"'
+            f'{MAX_ONE_HOT_COLUMNS:,}: keep fewer by most_common or min_frequency, use "ordinal" or "ids", or '
+            "Preprocessor(sparse_output=True)"
         )
 
 

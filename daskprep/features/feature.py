@@ -60,11 +60,15 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
             setattr(self, CONFIG, {"transform": transform})
         return self
 
+    @property
+    def _output_container(self) -> Container:
+        container: Container = getattr(self, CONFIG, {}).get("transform") or get_config()["transform_output"]
+        return container
+
     def inverse_transform(self: Any, X: Any) -> pd.DataFrame:
         """Return human-readable values for the result of `transform`: an array, a frame or a sparse matrix.
 
-        The values are those of `decode`: unseen categories are ``<UNK>``, and imputed cells stay imputed without a
-        missing indicator.
+        As from `decode`, unseen categories are ``<UNK>``, and imputed cells stay imputed without a missing indicator.
         """
         check_is_fitted(self)
         if hasattr(X, "compute"):
@@ -76,8 +80,7 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
 
     def _wrap_output(self: Any, table: Any, rows: Any) -> Any:
         """Return a table in the container of `set_output`; `rows` are the input, whose index a pandas frame keeps."""
-        container = getattr(self, CONFIG, {}).get("transform") or get_config()["transform_output"]
-        if container == "default":
+        if (container := self._output_container) == "default":
             return table
         names = list(self.get_feature_names_out())
         if not isinstance(table, np.ndarray):

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.errors import DaskprepError
-from daskprep.features.arrays import empty_outputs, tabulate
+from daskprep.features.arrays import empty_outputs, tabulate, tabulate_sparse
 from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.cells import take_by_code
 from daskprep.features.checking import column_error_context
@@ -51,10 +51,13 @@ def encode_source(features: Mapping[str, Contract], learned: Mapping[str, Any], 
     return partitions.build_arrays(reader.work(work, contexts), like=lambda: empty_outputs(features, learned))
 
 
-def tabulate_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> Any:
-    """Return all encoded features of a source as columns of one 2-D array, NumPy or lazy Dask."""
+def tabulate_source(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, *, is_sparse: bool = False
+) -> Any:
+    """Return all encoded features of a source as columns of one 2-D array, NumPy or lazy Dask, or a sparse matrix."""
     features, reader = bind_features(features, source), PartitionReader(source)
-    return _tabulate(reader, find_encoding_contexts(features, learned, reader), features, learned, features)
+    contexts = find_encoding_contexts(features, learned, reader)
+    return _tabulate(reader, contexts, features, learned, features, is_sparse=is_sparse)
 
 
 def tabulate_cross_fitted(
@@ -63,8 +66,10 @@ def tabulate_cross_fitted(
     inputs: Sequence[str],
     source: Source,
     split: Splitter | None,
+    *,
+    is_sparse: bool = False,
 ) -> Any:
-    """Return the 2-D array of the features named by `inputs`, with training rows encoded as in datasets.
+    """Return the table of the features named by `inputs`, with training rows encoded as in datasets.
 
     Features that cross-fit encode each training row by other folds, and imputers fill each split separately; `features`
     are all features, because dropped rows decide splits.
@@ -75,7 +80,8 @@ def tabulate_cross_fitted(
     work = _border_pass(features, learned, select_dropping_features(features), assignment_columns(split))
     if any(feature.imputer is not None for feature in features.values()):
         contexts = exchange_borders(features, run_pass(reader, work, contexts), contexts)
-    return _tabulate(reader, contexts, features, learned, {name: features[name] for name in inputs}, columns)
+    used = {name: features[name] for name in inputs}
+    return _tabulate(reader, contexts, features, learned, used, columns, is_sparse=is_sparse)
 
 
 def _tabulate(
@@ -85,23 +91,26 @@ def _tabulate(
     learned: Mapping[str, Any],
     inputs: Mapping[str, Contract],
     columns: Sequence[str] = (),
+    *,
+    is_sparse: bool,
 ) -> Any:
-    """Return the 2-D array of the features `inputs`, whose contexts may have splits, folds and borders."""
+    """Return the table of the features `inputs`, whose contexts may have splits, folds and borders."""
     learned = dict(learned)
 
+    def combine(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return arrays if is_sparse else {"table": tabulate(inputs, learned, arrays)}
+
     def tabulate_partition(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
-        """Encode a partition, with splits and folds from its context, as one 2-D array."""
+        """Encode a partition, with splits and folds from its context, as one 2-D array unless the table is sparse."""
         splits = _assign_splits(context, features, parsed, table)
         completed = completed_columns(features, learned, context, parsed, table, splits=splits)
         all_rows = np.ones(parsed.rows, bool)
         add_fold_numbers(features, context, table, completed, all_rows if splits is None else splits == TRAIN)
-        return {"table": tabulate(inputs, learned, dict(encoded_outputs(inputs, learned, completed, all_rows)))}
+        return combine(dict(encoded_outputs(inputs, learned, completed, all_rows)))
 
     work = reader.work(Pass("encode", tabulate_partition, features, columns), contexts)
-    tables = partitions.build_arrays(
-        work, like=lambda: {"table": tabulate(inputs, learned, empty_outputs(inputs, learned))}
-    )
-    return tables["table"]
+    arrays = partitions.build_arrays(work, like=lambda: combine(empty_outputs(inputs, learned)))
+    return tabulate_sparse(inputs, learned, arrays) if is_sparse else arrays["table"]
 
 
 def find_encoding_contexts(

@@ -215,7 +215,7 @@ def test_what_is_unknown_in_tables_is_minus_one_or_zeros():
 def test_too_many_values_for_a_column_each_are_refused():
     many = column(*range(1_001))
     with pytest.raises(ColumnError, match='column "x": has 1,001 values.*at most 1,000.*most_common'):
-        dp.Category(transform_to="one_hot").fit(many)
+        dp.Category(transform_to="one_hot").fit_transform(many)
     assert dp.Category(transform_to="one_hot", most_common=1_000).fit_transform(many).shape == (1_001, 1_000)
     with pytest.raises(ColumnError, match='column "x": has 1,001 values'):
         dp.Category().fit(many).set_params(transform_to="one_hot").transform(many)
