@@ -24,7 +24,7 @@ from daskprep.errors import (
     did_you_mean,
 )
 from daskprep.steps import ROW_ENCODERS, make_row_encoder, saved
-from daskprep.steps.base import MISSING, Arrays, CellReport, RowEncoder, RowMappings
+from daskprep.steps.base import COUNTED, MISSING, Arrays, CellReport, RowEncoder, RowMappings, count_lock
 from daskprep.steps.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
 from daskprep.steps.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
 
@@ -41,7 +41,7 @@ class FallbackRowEncoder:
 
     def __init__(self, name: str, feature: Mapping[str, Any], *, trusted: bool) -> None:
         """Restore a Preprocessor of the feature alone; raise MissingPackageError if an import fails."""
-        self.name = name
+        self.name, self.seen = name, dict.fromkeys(COUNTED, 0)
         state = {"format": 1, "features": {name: feature}, "split": None, "balance": None, "fit_on": "train"}
         try:
             import pandas  # noqa: PLC0415, ICN001 only some features need them
@@ -120,6 +120,9 @@ class Encoder:
                     _test_encoding(encoder, has_length=feature["type"] in saved.TYPES_WITH_LENGTH)
             if "golden" in feature:
                 saved.check_golden(name, feature, functools.partial(_encode_cells, features[name]))
+        for one in features.values():
+            one.seen = dict.fromkeys(COUNTED, 0)  # without the cells of these checks
+        self._rows = self._target_rows = 0
         targets = saved.read_targets(state, features)
         self._inputs = {name: encoder for name, encoder in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
@@ -187,6 +190,9 @@ class Encoder:
         target_columns = [column for encoder in self._targets.values() for column in encoder.columns]
         has_targets = bool(row_list) and all(column in row for row in row_list for column in target_columns)
         encoders = {**self._inputs, **self._targets} if has_targets else self._inputs
+        with count_lock:
+            self._rows += len(row_list)
+            self._target_rows += len(row_list) * has_targets
         arrays: dict[str, np.ndarray] = {}
         for name, encoder in encoders.items():
             try:
@@ -203,6 +209,28 @@ class Encoder:
         if strict:
             _reject_cells({encoders[name].column: flagged for name, flagged in cells.items()})
         return (arrays, cells) if report else arrays
+
+    @property
+    def seen(self) -> dict[str, dict[str, int]]:
+        """Counts of the cells that were encoded since the encoder was created, by feature.
+
+        They are the number of "rows" and of "missing", "unseen" and "out_of_range" cells, in all threads. Unreadable
+        cells are missing. Numbers and the days of dates are out of range below the smallest or above the largest of the
+        fit. Tokens beyond the length of a row are not counted. Of images, audio and custom types, only rows are.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> from daskprep.serving import Encoder
+        >>> frame = pd.DataFrame({"size": [1, 2, 3], "city": ["Rome", "Oslo", "Rome"]})
+        >>> encoder = Encoder(dp.Preprocessor({"size": "number", "city": "category"}).fit(frame).to_dict())
+        >>> _ = encoder.encode([{"size": 300, "city": "Bern"}, {"size": None, "city": "Rome"}])
+        >>> encoder.seen["size"]
+        {'rows': 2, 'missing': 1, 'unseen': 0, 'out_of_range': 1}
+        """
+        rows = {**dict.fromkeys(self._inputs, self._rows), **dict.fromkeys(self._targets, self._target_rows)}
+        return {name: {"rows": rows[name], **one.seen} for name, one in {**self._inputs, **self._targets}.items()}
 
     def predictions(
         self,

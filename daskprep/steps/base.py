@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class Parameters:
 MISSING = "_missing"  # the output of a missing indicator
 NEIGHBOUR_STRATEGIES = ("ffill", "bfill")  # of imputation, from the rows before or after
 CELL_KINDS = ("missing", "unreadable", "unseen")
+COUNTED = ("missing", "unseen", "out_of_range")  # kinds of cells that row encoders count
+count_lock = threading.Lock()
 Arrays = dict[str, np.ndarray]
 CellReport = dict[str, dict[int, Any]]
 """Cells of one feature: by one of `CELL_KINDS`, then by row number."""
@@ -57,11 +60,13 @@ RowMappings = Sequence[Mapping[str, Any]]
 class RowEncoder(ABC):
     """Encoder of rows for the feature `name`, with the same results as its type's `encode`.
 
-    `learned` is the learned state, as in the saved JSON. An encoder never changes after its construction, so threads
-    may share it.
+    `learned` is the learned state, as in the saved JSON. After its construction, an encoder changes only its counts in
+    `seen`, under a lock, so threads may share it.
     """
 
     uses_neighbours = False  # whether neighbouring rows may change cells that are not missing
+    has_vocabulary = False  # whether `count_unseen` may return a number above 0
+    extent: tuple[Any, Any] | None = None  # smallest and largest value of the fit, if values are in order
 
     def __init__(self, name: str, params: Any, learned: Mapping[str, Any]) -> None:
         """Set parameters and learned state, call `prepare`, then read the fill value; NaN if missing ones are kept."""
@@ -72,6 +77,7 @@ class RowEncoder(ABC):
         self.learned = learned
         self.has_missing_indicator: bool = params.missing_indicator
         self.nulls = strip_null_values(vars(params))
+        self.seen = dict.fromkeys(COUNTED, 0)
         self.prepare()
         fill = learned.get("fill_value")
         self.fill = None if fill is None else self.read_fill(fill)
@@ -114,7 +120,14 @@ class RowEncoder(ABC):
             indicators = (
                 {MISSING: np.array([value is None for value in values], np.uint8)} if self.has_missing_indicator else {}
             )
-            if self.uses_neighbours or [value for value in values if value is None]:
+            missing = [value for value in values if value is None]
+            if missing:
+                self._count("missing", len(missing))
+            if self.has_vocabulary and (unseen := self.count_unseen(values)):
+                self._count("unseen", unseen)
+            if self.extent is not None and (outside := self.count_outside(values, *self.extent)):
+                self._count("out_of_range", outside)
+            if self.uses_neighbours or missing:
                 values = self._fill_missing(values, cells)
             return {**self.to_arrays(values), **indicators}
         except DaskprepError as error:
@@ -141,6 +154,22 @@ class RowEncoder(ABC):
     def is_unseen(self, cell: Any) -> bool:
         """Return whether a readable cell has a category or token outside the vocabulary."""
         return False
+
+    def count_unseen(self, values: list[Any]) -> int:
+        """Return how many of the values from `read` have a category or token outside the vocabulary."""
+        return 0
+
+    def count_outside(self, values: list[Any], low: Any, high: Any) -> int:
+        """Return how many of the values from `read` are below the smallest or above the largest value of the fit."""
+        count = 0
+        for value in values:  # faster than a generator
+            if value is not None and not low <= value <= high:
+                count += 1
+        return count
+
+    def _count(self, kind: str, cells: int) -> None:
+        with count_lock:
+            self.seen[kind] += cells
 
     def cells(self, rows: RowMappings) -> list[Any]:
         """Return the cell of each row, in the form that `read` takes."""

@@ -117,6 +117,8 @@ class CategoryParameters(Parameters):
 class CategoryRowEncoder(RowEncoder):
     """Row encoder of `Category`."""
 
+    has_vocabulary = True
+
     def prepare(self) -> None:
         """Set the ids of tokens, the dtype and the null values, which apply to each part of a cross of columns."""
         tokens = self.learned["idx2str"]
@@ -155,6 +157,13 @@ class CategoryRowEncoder(RowEncoder):
     def _clean_part(self, cell: Any) -> str | None:
         text = self._clean(cell)
         return None if (text_of(cell) or "").strip() in self.part_nulls else text
+
+    def count_unseen(self, values: list[Any]) -> int:
+        if not self.buckets:
+            return values.count(0) if self.has_unknown else 0
+        if getattr(self.params, "hash_buckets", None) is not None:
+            return 0
+        return sum(value is not None and value >= len(self.ids) for value in values)
 
     def is_unseen(self, cell: Any) -> bool:
         return getattr(self.params, "hash_buckets", None) is None and self._clean(cell) not in self.ids

@@ -450,6 +450,14 @@ class DateRowEncoder(RowEncoder):
     def prepare(self) -> None:
         self.datetime_format = self.params.datetime_format
         self.compact = self.params._is_compact
+        edges = self.learned.get("value_edges")
+        if edges and len(self.columns) == 1:
+            first, last = ((_EPOCH_START + dt.timedelta(seconds=edge)).toordinal() for edge in (edges[0], edges[-1]))
+            self.extent = first, last
+
+    def count_outside(self, values: list[Any], low: Any, high: Any) -> int:
+        # By day, because comparisons of pandas' timestamps take microseconds.
+        return super().count_outside([None if one is None else one.toordinal() for one in values], low, high)
 
     def cells(self, rows: RowMappings) -> list[Any]:
         if len(self.columns) == 1:

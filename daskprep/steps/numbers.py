@@ -295,6 +295,8 @@ class NumberRowEncoder(RowEncoder):
         learned, params = self.learned, self.params
         self.outliers, self.encoding = Outliers(params, learned), ENCODINGS[params.encoding](params, learned)
         self.outlier_fill = learned["outlier_fill_value"]
+        edges = learned.get("value_edges")
+        self.extent = (edges[0], edges[-1]) if edges else None
         example = learned.get("written")
         self.notation = None if example is None else derive_notation(example)
         self.has_comma = self.notation is not None and self.notation.decimal == ","

@@ -118,6 +118,8 @@ class TokenParameters(Parameters):
 class TokenRowEncoder(RowEncoder):
     """Row encoder of a type whose cells are lists of tokens."""
 
+    has_vocabulary = True
+
     def prepare(self) -> None:
         """Set the ids of tokens, the special symbols, and the tokenizer with the feature's parameters."""
         tokens, roles = self.learned["idx2str"], self.learned["special_symbols"]
@@ -131,6 +133,13 @@ class TokenRowEncoder(RowEncoder):
     def read(self, cell: Any) -> Any:
         tokens = self.tokens_of(cell)
         return None if tokens is None else self.build_row(tokens)
+
+    def count_unseen(self, values: list[Any]) -> int:
+        unknown, count = self.unknown, 0
+        for value in values:
+            if value is not None and unknown in value:
+                count += 1
+        return count
 
     def is_unseen(self, cell: Any) -> bool:
         return not self.ids.keys() >= set(self.tokens_of(cell) or ())
@@ -211,6 +220,9 @@ class BagRowEncoder(SetRowEncoder):
         counts = dict(list(Counter(tokens).items())[: self.size])
         return self.ids_of(list(counts)), [min(count, self.max_count) for count in counts.values()]
 
+    def count_unseen(self, values: list[Any]) -> int:
+        return super().count_unseen([None if value is None else value[0] for value in values])
+
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
         flat = [ids_or_counts for row in values for ids_or_counts in row]
         return {"": _pad_rows(flat, (len(flat), self.size), self.dtype).reshape(len(values), 2, self.size)}
@@ -274,6 +286,8 @@ class TextParameters(SequenceParameters):
 class TextRowEncoder(RowEncoder):
     """Row encoder of `Text`: a sequence for each level."""
 
+    has_vocabulary = True
+
     def prepare(self) -> None:
         """Set a `SequenceRowEncoder` for each level by output suffix: two for level "both", else one with suffix ""."""
         level, params = self.params.level, self.params
@@ -282,10 +296,21 @@ class TextRowEncoder(RowEncoder):
             self.levels = {f"_{key}": SequenceRowEncoder(self.name, levels[key], self.learned[key]) for key in levels}
         else:
             self.levels = {"": SequenceRowEncoder(self.name, levels[level], self.learned)}
+        self.unknown = [level.unknown for level in self.levels.values()]
 
     def read(self, cell: Any) -> list[list[int]] | None:
         rows = [level.read(cell) for level in self.levels.values()]
         return None if None in rows else rows
+
+    def count_unseen(self, values: list[Any]) -> int:
+        unknown, count = self.unknown, 0
+        for value in values:
+            if value is not None:
+                for ids, unknown_id in zip(value, unknown, strict=True):
+                    if unknown_id in ids:
+                        count += 1
+                        break
+        return count
 
     def is_unseen(self, cell: Any) -> bool:
         return any(level.is_unseen(cell) for level in self.levels.values())

@@ -492,3 +492,46 @@ def test_a_cell_that_cannot_be_read_is_refused_with_its_row() -> None:
 def test_no_rows_have_no_targets() -> None:
     prep = dp.Preprocessor({"x": "number", "y": "binary"}, targets="y").fit(pd.DataFrame({"x": [1, 2], "y": [0, 1]}))
     assert {name: array.shape for name, array in Encoder(prep.to_dict()).encode([]).items()} == {"x": (0,)}
+
+
+def test_seen_counts_cells_of_all_requests_as_the_report_has_them():
+    frame = pd.DataFrame(
+        {
+            "x": [1.0, 2.0, 3.0],
+            "c": ["a", "b", "a"],
+            "t": ["u v", "v w", "w"],
+            "s": ["one two", "two", "three"],
+            "b": ["u", "v v", "w"],
+            "o": ["a", "b", "c"],
+            "h": ["a", "b", "c"],
+            "d": pd.to_datetime(["2024-01-01 00:00", "2024-01-02 00:00", "2024-01-03 12:00"]),
+            "y": ["no", "yes", "no"],
+        }
+    )
+    features = {"x": "number", "c": "category", "t": "set", "s": dp.Text(level="both"), "b": "bag", "d": "date"}
+    features |= {"o": dp.Category(oov_buckets=3), "h": dp.Category(hash_buckets=3), "y": "binary"}
+    encoder = Encoder(dp.Preprocessor(features, targets="y").fit(frame).to_dict())
+    none = dict.fromkeys(("missing", "unseen", "out_of_range"), 0)
+    assert encoder.seen == {name: {"rows": 0, **none} for name in features}
+    odd = {"x": 9, "c": "z", "t": "u z", "s": "one zz", "b": "z z", "o": "z", "h": "z", "d": "2023-12-31 23:59:59"}
+    edges = {"x": 3, "c": None, "t": None, "s": None, "b": "w", "o": "a", "h": None, "d": "2024-01-03T12:00:00.5"}
+    rows = [odd, edges, {**odd, "x": "?", "d": None}]
+    reported = encoder.encode(rows, report=True)[1]
+    encoder.encode({**edges, "y": "yes"})
+    for name, counts in encoder.seen.items():
+        assert counts["rows"] == (1 if name == "y" else 4)
+        cells = reported.get(name, {})
+        again = 0 if edges.get(name, "") is not None else 1
+        assert counts["missing"] == len(cells.get("missing", {})) + again, name
+        assert counts["unseen"] == len(cells.get("unseen", {})), name
+    assert {name: counts["out_of_range"] for name, counts in encoder.seen.items() if counts["out_of_range"]} == {
+        "x": 1,
+        "d": 1,
+    }
+
+
+def test_seen_has_the_counts_of_all_threads():
+    encoder = Encoder(dp.Preprocessor({"x": "number"}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(encoder.encode, [{"x": 5}] * 2_000))
+    assert encoder.seen["x"] == {"rows": 2_000, "missing": 0, "unseen": 0, "out_of_range": 2_000}
