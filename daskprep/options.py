@@ -97,6 +97,8 @@ class BatchOptions(TypedDict, total=False):
     row_ids : bool
         Whether batches contain "row_id", the number of each row in the source, and for several datasets "source_id",
         the number of its dataset.
+    to : {"torch", "numpy"}
+        Kind of the arrays in a batch. NumPy arrays share the memory of the tensors.
     transform : callable or None
         Function applied to every batch, last.
     augment : mapping or None
@@ -127,6 +129,7 @@ class BatchOptions(TypedDict, total=False):
     targets: str | Iterable[str] | None
     expand: bool
     row_ids: bool
+    to: Literal["torch", "numpy"]
     transform: Callable[[Any], Any] | None
     augment: Mapping[Any, Any] | None
     trim: bool
@@ -177,6 +180,7 @@ class SharedOptions:
     targets: str | Iterable[str] | None = None
     expand: bool = True
     row_ids: bool = False
+    to: Literal["torch", "numpy"] = "torch"
     transform: Callable[[Any], Any] | None = None
     augment: Mapping[Any, Any] | None = None
     trim: bool = False
@@ -193,6 +197,10 @@ class SharedOptions:
         check_count("pad_to_multiple_of", self.pad_to_multiple_of, 1)
         flags = ("shuffle", "drop_last", "expand", "row_ids", "uneven", "trim")
         check_flags(**{name: getattr(self, name) for name in flags})
+        if self.to not in ("torch", "numpy"):
+            raise ConfigError(f'to={self.to!r}: expected "torch" or "numpy"')
+        if self.to == "numpy" and str(self.device or "cpu") != "cpu":
+            raise ConfigError(f'to="numpy" is for main memory, and device={str(self.device)!r} is not: leave one out')
         if self.pad_to_multiple_of is not None and not self.trim:
             raise ConfigError(f"pad_to_multiple_of={self.pad_to_multiple_of} needs trim=True, which cuts padding")
 
