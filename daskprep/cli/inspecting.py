@@ -1,10 +1,11 @@
-"""`daskprep inspect`, `check` and `decode`: the contents of a dataset, what differs in new rows, and rows as values."""
+"""`daskprep inspect`, `report`, `check` and `decode`: contents of a dataset, findings in new rows, rows as values."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from daskprep.passes.checking import Severity
 
 _HEAD_TOKENS = 10
+_TERMINAL_ROWS = 10
+_OTHER_FORMATS = (".xlsx", ".xls", ".feather", ".arrow", ".orc", ".h5", ".tsv", ".html")
 
 
 @click.command(short_help="Show the contents of a dataset.")
@@ -60,11 +63,7 @@ def inspect(
     open_options = {"storage_options": storage_options, "base_dir": base_dir, "trusted": trusted}
     opened = options.open_dataset(dataset, fold=fold, allow_folded=allow_folded, **open_options)
     if page is not None:
-        from daskprep.cli.row_files import open_output
-
-        with open_output(page, storage_options) as file:
-            file.write(opened.report().html.encode())
-        click.echo(f"wrote {page}", err=True)
+        _write_report(opened, page, storage_options)
     elif as_json:
         click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -73,6 +72,44 @@ def inspect(
         prep = dp.Preprocessor.from_dataset(opened)
         learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets, prep.sample)
         show(opened.description, learned)
+
+
+def _write_report(dataset: dp.Dataset, page: str, storage_options: Mapping[str, Any] | None) -> None:
+    from daskprep.cli.row_files import open_output
+
+    with open_output(page, storage_options) as file:
+        file.write(dataset.report().html.encode())
+    click.echo(f"wrote {page}", err=True)
+
+
+@click.command(short_help="Write an HTML report of a dataset.")
+@options.dataset
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="[default: a.html for a.dp]")
+@options.fold
+@options.trusted
+@options.storage
+def report(
+    dataset: str,
+    *,
+    output: str | None,
+    fold: int | None,
+    trusted: bool,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Write the report of a DATASET: one HTML file with the distribution of each feature, which needs no network.
+
+    \b
+    daskprep report listings.dp
+    daskprep report listings.dp -o report.html
+    """
+    if output is None:
+        if "://" in dataset:
+            raise click.UsageError("use -o FILE: the report of a URL has no default path")
+        output = f"{dataset.rstrip('/').removesuffix('.dp')}.html"
+    opened = options.open_dataset(
+        dataset, fold=fold, allow_folded=False, storage_options=storage_options, trusted=trusted
+    )
+    _write_report(opened, output, storage_options)
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
@@ -190,7 +227,7 @@ def check(
 @click.command(short_help="Print rows as human-readable values.")
 @options.dataset
 @click.option("--split", default="train", show_default=True, metavar="NAME", help="Split to print.")
-@click.option("--rows", type=click.IntRange(min=0), metavar="N", help="Number of rows to print. [all]")
+@click.option("--rows", type=click.IntRange(min=0), metavar="N", help="Number of rows. [all; 10 on a terminal]")
 @click.option("--column", "columns", multiple=True, metavar="NAME", help="Feature to print. Repeatable. [all]")
 @click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet"]), help="[by the name of FILE, or csv]")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="[standard output]")
@@ -219,10 +256,17 @@ def decode(
     """
     output = None if output == "-" else output
     kinds_by_suffix: dict[str, RowFormat] = {".json": "json", ".parquet": "parquet"}
-    kind = kind or kinds_by_suffix.get(Path(output or "").suffix.lower(), "csv")
+    suffix = Path(output or "").suffix.lower()
+    if kind is None and suffix in _OTHER_FORMATS:
+        raise click.UsageError(f"{suffix} files cannot be written: use .csv, .json or .parquet, or pass --format")
+    kind = kind or kinds_by_suffix.get(suffix, "csv")
     if kind == "parquet" and output is None:
         raise click.UsageError("Parquet cannot be printed: use -o FILE")
     opened = options.open_dataset(dataset, fold=fold, allow_folded=False, storage_options=storage_options)
     from daskprep.cli.row_files import decode_tables, write_rows
 
-    write_rows(decode_tables(opened[split], columns, rows), kind, output, storage_options)
+    chosen = opened[split if split in opened else options.SPLIT_NAMES.get(split.lower(), split)]
+    is_cut = rows is None and output is None and sys.stdout.isatty() and len(chosen) > _TERMINAL_ROWS
+    write_rows(decode_tables(chosen, columns, _TERMINAL_ROWS if is_cut else rows), kind, output, storage_options)
+    if is_cut:
+        click.echo(f"{_TERMINAL_ROWS} of {len(chosen):,} rows: --rows {len(chosen)} prints all of them", err=True)

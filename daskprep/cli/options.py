@@ -18,6 +18,7 @@ from daskprep.errors import ConfigError, did_you_mean
 
 _CONNECT_SECONDS = 10
 _SPLITS = ("train", "validation", "test")
+SPLIT_NAMES = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation", "testing": "test"}
 # Options that are passed to `read_files` unchanged.
 _READ_OPTIONS = (
     "format", "encoding", "delimiter", "skip_rows", "comment", "null_values", "decimal", "thousands",
@@ -228,6 +229,11 @@ def rows(command: _Command) -> _Command:
 def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = True, **options: Any) -> dp.Dataset:
     """Open a dataset, or one fold of it; unless `allow_folded`, raise UsageError for a dataset with folds."""
     check_paths(path, "dataset")
+    if "://" not in path and Path(path).is_file():
+        raise ConfigError(
+            f"{path} is a file, not a dataset: daskprep infer {path} shows its columns, and daskprep preprocess {path} "
+            "writes a dataset"
+        )
     dataset = dp.open_dataset(path, **options)
     if isinstance(dataset, dp.FoldedDataset):
         if fold is not None:

@@ -86,7 +86,7 @@ def _dump_yaml(value: Any) -> str:
 
 
 @click.command(short_help="Fit on files and write a dataset.")
-@click.argument("config", type=click.Path())
+@click.argument("config", type=click.Path(), required=False)
 @options.rows
 @click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="[default: a.dp for a.csv]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing dataset, even if nothing changed.")
@@ -105,7 +105,7 @@ def _dump_yaml(value: Any) -> str:
 @options.storage
 @options.quiet
 def preprocess(
-    config: str,
+    config: str | None,
     rows: Any,
     output: str | None,
     *,
@@ -125,10 +125,12 @@ def preprocess(
 ) -> None:
     """Fit the features of CONFIG on DATA, and write a dataset.
 
-    CONFIG is a YAML or JSON file in Ludwig's format, "-" for standard input, or "auto" to guess every column.
+    CONFIG is a YAML or JSON file in Ludwig's format, "-" for standard input, or "auto" to guess every column, as
+    without CONFIG.
     DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON, Feather or ORC.
 
     \b
+    daskprep preprocess listings.csv
     daskprep preprocess listings.yaml listings.csv
     daskprep preprocess auto 'sales/*.parquet' --target sold -o sales.dp --memory 4GB --workers 4
     daskprep infer a.csv | daskprep preprocess - a.csv -o a.dp
@@ -140,10 +142,10 @@ def preprocess(
 
     If a write is interrupted or the disk is full, run the same command again to resume it.
     """
-    if rows is None:
-        raise click.UsageError(
-            'pass CONFIG or "auto", then DATA or the files of each split: --train, --validation, --test'
-        )
+    first, (config, rows) = config, _separate_config(config, rows)
+    if first != config and progress is None:
+        line = "types are inferred, as with auto: to change them, use the configuration that daskprep infer prints"
+        click.echo(line, err=True)
     if sample_ratio is not None and sample_size is not None:
         raise click.UsageError("use either --sample-ratio or --sample-size")
     options.check_paths(rows)
@@ -174,6 +176,24 @@ def preprocess(
                 )
             if progress is None:
                 show_write_result(dataset)
+
+
+# Of configurations and JSON, the suffix is the same. The readers of files take long to import.
+_DATA_FILE = re.compile(r"\.(csv|tsv|parquet|pq|jsonl|ndjson|feather|arrow|orc)(\.(gz|zst|bz2))?/?$", re.IGNORECASE)
+
+
+def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
+    """Return the configuration and the paths of the rows; "auto" if the first argument is also a path of rows."""
+    if config is not None and (_DATA_FILE.search(config) or set(config) & set("*?[")):
+        if isinstance(rows, dict):
+            raise click.UsageError(f"use either DATA, which {config} seems to be, or --{next(iter(rows))}, not both")
+        more = [] if rows is None else [rows] if isinstance(rows, str) else rows
+        config, rows = "auto", options.one_or_list([config, *more])
+    if rows is None:
+        raise click.UsageError(
+            "pass DATA, or CONFIG and then DATA or the files of each split: --train, --validation, --test"
+        )
+    return config or "auto", rows
 
 
 def _default_output(rows: Any) -> str | None:

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 from daskprep import __version__
 from daskprep.cli.console import print_message, warnings_as_lines
 from daskprep.cli.demo import demo
-from daskprep.cli.inspecting import check, decode, inspect
+from daskprep.cli.inspecting import check, decode, inspect, report
 from daskprep.cli.preprocessing import infer, preprocess
 from daskprep.cli.upkeep import cache, repair, verify
 from daskprep.errors import DaskprepError
@@ -20,7 +20,7 @@ from daskprep.errors import DaskprepError
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 _COMPLETION_VARIABLE = "_DASKPREP_COMPLETE"
-_SUGGESTED_COMMANDS = {"report": "inspect --html", "write": "preprocess", "encode": "preprocess"}
+_SUGGESTED_COMMANDS = {"write": "preprocess", "encode": "preprocess", "fit": "preprocess", "show": "inspect"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,5 +112,5 @@ def program() -> None:
     """
 
 
-for _command in (infer, preprocess, inspect, check, decode, verify, repair, cache, demo):
+for _command in (infer, preprocess, inspect, report, check, decode, verify, repair, cache, demo):
     program.add_command(_command)

@@ -128,3 +128,40 @@ def test_check_prints_findings_and_exits_with_1(call, files, tmp_path, rows):
     assert other.status == 1
     assert {one["feature"] for one in json.loads(other.out)["findings"]} == {"price"}
     assert call("check", tmp_path / "prep.json", tmp_path / "none.csv").status == 1
+
+
+def test_report_writes_the_page_beside_the_dataset(call, files, tmp_path, monkeypatch):
+    page = dp.open_dataset(files / "rows.dp").report().html
+    assert call("report", files / "rows.dp", "-o", tmp_path / "a.html") == (0, "", f"wrote {tmp_path}/a.html\n")
+    monkeypatch.chdir(files)
+    assert call("report", "rows.dp/") == (0, "", "wrote rows.html\n")
+    assert (tmp_path / "a.html").read_text() == (files / "rows.html").read_text() == page
+    ended = call("report", "s3://bucket/rows.dp")
+    assert ended.status == 2
+    ended.check_line("use -o FILE")
+
+
+def test_decode_prints_ten_rows_on_a_terminal(call, files, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    train = dp.open_dataset(files / "rows.dp")["train"]
+    ended = call("decode", files / "rows.dp", "--column", "sold")
+    assert len(ended.out.splitlines()) == 11
+    assert ended.error == f"10 of {len(train)} rows: --rows {len(train)} prints all of them\n"
+    assert len(call("decode", files / "rows.dp", "--column", "sold", "--rows", 12).out.splitlines()) == 13
+
+
+@pytest.mark.parametrize("name", ["val", "Valid", "dev", "validation"])
+def test_decode_knows_other_names_of_the_splits(call, files, name):
+    ended = call("decode", files / "rows.dp", "--split", name, "--column", "sold")
+    assert len(ended.out.splitlines()) == 1 + len(dp.open_dataset(files / "rows.dp")["validation"])
+
+
+def test_files_that_are_no_datasets_and_formats_that_are_not_written(call, files, tmp_path):
+    for command in ("inspect", "decode", "report", "verify"):
+        ended = call(command, files / "rows.csv")
+        assert ended.status == 1
+        ended.check_line("rows.csv is a file, not a dataset", f"daskprep infer {files}/rows.csv")
+    ended = call("decode", files / "rows.dp", "-o", tmp_path / "a.xlsx")
+    assert ended.status == 2
+    ended.check_line(".xlsx files cannot be written")
+    assert list(tmp_path.iterdir()) == []

@@ -384,7 +384,7 @@ def test_a_dry_run_counts_the_sample(call, files, apart):
     ("more", "message"),
     [
         (["rows.csv", "--test", "rows.csv"], "use either DATA or --test"),
-        ([], 'pass CONFIG or "auto", then DATA or the files of each split'),
+        ([], "pass DATA, or CONFIG and then DATA or the files of each split"),
         (["rows.csv", "--sample-size", "5", "--sample-ratio", "0.5"], "use either --sample-ratio or --sample-size"),
     ],
 )
@@ -418,3 +418,23 @@ def test_the_positive_label_that_is_guessed_is_said(call, tmp_path):
     )
     config = call("infer", str(tmp_path / "rows.csv"), "--target", "z").out
     assert "positive: fraud" in config
+
+
+def test_data_without_a_configuration_is_preprocessed_as_auto(call, files, tmp_path):
+    line = "types are inferred, as with auto"
+    for first in ([], ["auto"]):
+        ended = call("preprocess", *first, files / "rows.csv", "-o", tmp_path / f"{len(first)}.dp")
+        assert ended.status == 0, ended.error
+        assert (line in ended.error) == (not first)
+    one, two = (dp.open_dataset(tmp_path / f"{number}.dp").digest for number in (0, 1))
+    assert one == two
+    (tmp_path / "more.csv").write_bytes((files / "rows.csv").read_bytes())
+    ended = call("preprocess", files / "rows.csv", tmp_path / "more.csv", "-o", tmp_path / "twice.dp", "-q")
+    assert (ended.status, ended.error) == (0, "")
+    assert sum(map(len, dp.open_dataset(tmp_path / "twice.dp").splits.values())) == 600
+    ended = call("preprocess", "--train", files / "rows.csv", "-o", tmp_path / "train.dp")
+    assert (ended.status, line in ended.error) == (0, True)
+    ended = call("preprocess", files / "rows.csv", "--train", files / "rows.csv", "-o", tmp_path / "both.dp")
+    assert ended.status == 2
+    ended.check_line("use either DATA, which")
+    assert not (tmp_path / "both.dp").exists()

@@ -33,7 +33,7 @@ def test_help_and_completion_import_nothing_heavy(run_process):
 
 def test_a_wrong_command_is_answered_by_the_closest_one(call):
     call("inferr", "a.csv").check_line("No such command 'inferr'. Did you mean 'infer'? See: daskprep --help")
-    call("report", "a.dp").check_line("No such command 'report'. Did you mean 'inspect --html'? See: daskprep --help")
+    call("write", "a.dp").check_line("No such command 'write'. Did you mean 'preprocess'? See: daskprep --help")
     call("inspect", "a.dp", "--htm", "x").check_line("Did you mean '--html'? See: daskprep inspect --help")
     call("inspect").check_line("Missing argument 'DATASET'. See: daskprep inspect --help")
 
