@@ -317,3 +317,26 @@ def test_other_mistakes(tmp_path):
     with pytest.raises(ConfigError, match="grow needs one fold"):
         folds.grow(day(1))
     assert len(dp.open_dataset(dataset.url)["train"]) == 60
+
+
+@pytest.mark.parametrize("mode", ["lazy", "lazy_cached", "eager"])
+def test_images_of_all_parts_are_decoded_and_reported(tmp_path, mode):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (6, 8, 9, 3), np.uint8)
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+    frame = pd.DataFrame({"photo": [str(tmp_path / f"{number}.png") for number in range(6)], "n": np.arange(6.0)})
+    features = {"photo": dp.Image(height=8, width=9, num_channels=3, mode=mode), "n": dp.Number(normalization=None)}
+    prep = dp.Preprocessor(features, split=None)
+    prep.fit_write(frame[:4], tmp_path / "photos.dp", block_rows=3, progress=False)
+    grown = prep.append(frame[4:], tmp_path / "photos.dp", progress=False)
+    loader = grown["train"].loader(2, expand=False)
+    for _ in range(2):
+        for batch in loader:
+            assert np.array_equal(batch["photo"].numpy(), images[batch["n"].int()].transpose(0, 3, 1, 2))
+    if mode == "lazy_cached":
+        grown.cache_media(progress=False)
+    assert np.array_equal(grown["train"].read("photo")["photo"], images.transpose(0, 3, 1, 2))
+    assert "cannot be decoded" not in grown.report().html

@@ -114,7 +114,7 @@ def report(
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
     """Return rows, splits, sizes, settings, features, outputs and vocabularies of a dataset as JSON values."""
-    layout, files = dataset.layout, dataset.manifest.files.values()
+    layout, files = dataset.layout, [entry for _, entry in dataset.file_entries]
     prep = dp.Preprocessor.from_dataset(dataset)
     return {
         "dataset": dataset.url,

@@ -38,7 +38,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, progress:
             f"{opened.url}: {files} damaged; to write them again, run: daskprep repair {dataset} DATA"
         )
     if progress is None:
-        click.echo(f"{format_count(len(opened.manifest.files), 'file')} verified")
+        click.echo(f"{format_count(len(opened.file_entries), 'file')} verified")
 
 
 @click.command(short_help="Rewrite damaged files from the source.")
@@ -79,7 +79,7 @@ def repair(
     if progress is None:
         for one in repaired.repaired:
             click.echo(escape_unprintable(f"repaired {one.file}, which {one.problem}"))
-        total, num_repaired = format_count(len(repaired.manifest.files), "file"), len(repaired.repaired)
+        total, num_repaired = format_count(len(repaired.file_entries), "file"), len(repaired.repaired)
         click.echo(f"{num_repaired or 'nothing'} repaired: {total} verified")
 
 

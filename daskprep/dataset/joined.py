@@ -150,17 +150,14 @@ class JoinedDataset(Dataset):
     def single_dataset_error(self, call: str) -> ConfigError:
         """Return the error for a `call` that only a single dataset supports."""
         return ConfigError(
-            f"{call} needs a single dataset, not {len(self.datasets)} ({self.url}): open one of them alone"
+            f"{call} needs a single dataset, not {len(self.datasets)} ({self.url}): use one of dataset.datasets"
         )
 
     def rejects(self) -> pa.Table:
-        raise self.single_dataset_error("rejects()")
-
-    def report(self, path: Any = None) -> Any:
-        raise self.single_dataset_error("report()")
-
-    def plot(self, name: str, split: str | None = "train") -> Any:
-        raise self.single_dataset_error("plot()")
+        """Return the rejects of all datasets; "dataset" is the index of the dataset whose source has the row."""
+        tables = [one.rejects() for one in self.datasets]
+        numbers = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        return pa.concat_tables(tables).add_column(0, "dataset", pa.array(numbers))
 
     def cache_media(self, client: Any = None, **options: Any) -> None:
         for one in self.datasets:

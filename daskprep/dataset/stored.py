@@ -161,6 +161,11 @@ class StoredDataset:
         return [self.manifest]
 
     @property
+    def file_entries(self) -> list[tuple[str, FileEntry]]:
+        """Name within its version and manifest entry of each file; of several datasets, all of them."""
+        return [item for manifest in self.manifests for item in manifest.files.items()]
+
+    @property
     def layout(self) -> Layout:
         return self.manifest.layout
 

@@ -119,9 +119,9 @@ def _tiles(dataset: Dataset) -> Markup:
     tiles = {
         "rows": f"{rows:,}",
         "features": f"{len(dataset.features):,}",
-        "on disk": format_bytes(sum(entry.bytes for entry in dataset.manifest.files.values())),
+        "on disk": format_bytes(sum(entry.bytes for _, entry in dataset.file_entries)),
         "a row, uncompressed": format_bytes(dataset.layout.row_bytes),
-        "files": f"{len(dataset.manifest.files):,}",
+        "files": f"{len(dataset.file_entries):,}",
     }
     shown = (element("div", element("b", text), name, class_="tile") for name, text in tiles.items())
     return element("div", *shown, class_="tiles")
@@ -131,7 +131,7 @@ def _splits(dataset: Dataset) -> Markup:
     """Return a card with rows, share, blocks and bytes of each split, and a note on unusable rows."""
     layout, total_rows = dataset.layout, sum(dataset.layout.rows.values())
     stored = Counter[str]()
-    for name, entry in dataset.manifest.files.items():
+    for name, entry in dataset.file_entries:
         stored[name.partition("/")[0]] += entry.bytes
     rows = [["split", "rows", "share", "blocks", "on disk"]]
     for split, row_count in layout.rows.items():
@@ -139,8 +139,8 @@ def _splits(dataset: Dataset) -> Markup:
         rows.append([split, *counts, format_bytes(stored[split])])
     compression = "not compressed" if layout.compression == "none" else f"compressed by {layout.compression}"
     notes = [f"A block has {format_count(layout.block_rows, 'row')}; files are {compression}."]
-    if (rejects := dataset.manifest.files.get(REJECTS)) and rejects.rows:
-        unusable = format_count(rejects.rows, "row")
+    if rejected := sum(entry.rows or 0 for name, entry in dataset.file_entries if name == REJECTS):
+        unusable = format_count(rejected, "row")
         notes.append(f"{unusable} of the source could not be used: rejects() lists them with reasons.")
     return _card(draw_table(rows, "grid"), " ".join(notes))
 
@@ -265,8 +265,8 @@ def _output_facts(column: Column, learned: Learned) -> Markup:
 def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput) -> list[Markup]:
     """Return the classes of the training rows before and after balancing; empty without balancing."""
     balance = dataset.metadata.get("balance")
-    if balance is None or "train" not in dataset.splits:
-        return []
+    if balance is None or "train" not in dataset.splits or len(dataset.manifests) > 1:
+        return []  # several datasets may have the same row numbers
     classes = [column for column in columns if column.feature.semantic_type == "classes"]
     distinct, before = count_source_rows(dataset["train"], classes)
     charts = []
@@ -294,7 +294,7 @@ def _sizes(dataset: Dataset) -> Markup:
     folders = {folder_name(output.name): output.name for output in dataset.layout.matrices}
     tables = [output.name for output in dataset.layout.outputs if output not in dataset.layout.matrices]
     stored = Counter[str]()
-    for name, entry in dataset.manifest.files.items():
+    for name, entry in dataset.file_entries:
         _, kind, *rest = [*name.split("/"), "", ""]
         if kind == "arrays.zarr":
             stored[folders.get(rest[0], _OTHER_FILES)] += entry.bytes

@@ -117,9 +117,11 @@ def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int]
         if not column.output.stores_cells:
             out[index] = split.read(column.output.name, position, position + 1)[column.output.name][0]
             continue
-        block, row = divmod(position, split.layout.block_rows)
-        media = split.media(column.output.name)
-        cells = media.cells(split.block(column.output.name, block)).slice(row, 1)
+        starts = split.layout.starts(split.name)
+        block = int(np.searchsorted(starts, position, side="right")) - 1
+        owner, number = split.locate_block(block)
+        media = owner.media(column.output.name)
+        cells = media.cells(owner.block(column.output.name, number)).slice(position - int(starts[block]), 1)
         for failure in media.decoder.decode(cells, out[index : index + 1]):
             failures[index] = failure
     ids = [int(split.read("row_id", position, position + 1)["row_id"][0]) for position in positions]

@@ -215,11 +215,18 @@ def test_streams_of_arrow_give_the_rows_of_all_datasets(joined, paths, columns):
     assert pa.table(joined["train"]).num_rows == len(joined["train"])
 
 
-@pytest.mark.parametrize(("ask", "given"), [("report", []), ("rejects", []), ("plot", ["price"])])
-def test_what_is_of_one_dataset_says_so(joined, ask, given):
-    with pytest.raises(ConfigError, match=r"needs a single dataset, not 3 \(.*: open one of them alone"):
-        getattr(joined, ask)(*given)
-    with pytest.raises(ConfigError, match="arrays needs a single dataset"):
+def test_reports_and_rejects_cover_all_datasets(joined):
+    report = joined.report()
+    assert report.to_dict()["dataset"]["rows"] == {name: len(split) for name, split in joined.splits.items()}
+    assert "<svg" in report.html
+    assert joined.plot("price").axes
+    rejects = joined.rejects().to_pylist()
+    expected = [{"dataset": i, **row} for i, one in enumerate(joined.datasets) for row in one.rejects().to_pylist()]
+    assert rejects == expected
+
+
+def test_arrays_of_one_dataset_say_so(joined):
+    with pytest.raises(ConfigError, match=r"arrays needs a single dataset, not 3 \(.*: use one of dataset\.datasets"):
         _ = joined["train"].arrays
 
 
