@@ -201,7 +201,7 @@ class NewRowsMixin:
         options = Options(storage_options=storage_options, workers=workers, progress=progress, scratch=self._scratch)
         with on_workers(frame, workers, sent=self, **options.source_options):
             features, source = self._open_new_rows(frame, options)
-            growing = {name: feature for name, feature in features.items() if feature.grows}
+            growing = {name: feature for name, feature in features.items() if feature._grows}
             if not growing:
                 return {}
             with Progress(progress) as bars:

@@ -281,7 +281,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return "correct the data"
 
     @property
-    def grows(self) -> bool:
+    def _grows(self) -> bool:
         """Whether tokens of new rows may be added to the fitted state without a change to other ids."""
         return False
 

@@ -204,7 +204,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return self.handle_unknown in ("error", "drop_row")
 
     @property
-    def grows(self) -> bool:
+    def _grows(self) -> bool:
         has_buckets = bool(self.hash_buckets or self.oov_buckets)
         return self.order is None and self.transform_to == "ids" and not has_buckets
 

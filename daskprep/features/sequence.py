@@ -208,8 +208,8 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return False
 
     @property
-    def grows(self) -> bool:
-        return super().grows and self.vocab_file is None and not self.counts_documents()
+    def _grows(self) -> bool:
+        return super()._grows and self.vocab_file is None and not self.counts_documents()
 
     def fingerprint(self) -> str:
         if self.vocab_file is None:

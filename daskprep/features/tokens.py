@@ -226,7 +226,7 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
             )
 
     @property
-    def grows(self) -> bool:
+    def _grows(self) -> bool:
         tokenizer = self.make_tokenizer()
         return tokenizer.model is None and not isinstance(tokenizer, Subwords)
 

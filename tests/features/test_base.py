@@ -46,7 +46,7 @@ def test_other_names_are_free_and_so_are_defaults_of_a_family():
 
 def test_the_contract_is_small():
     mixins = {name for base in (TransformerMixin, BaseEstimator) for name in dir(base)}
-    estimator = {"fit", "transform", "get_feature_names_out"}
+    estimator = {"fit", "transform", "inverse_transform", "get_feature_names_out"}
     names = {name for name in dir(dp.Feature) if not name.startswith("_")} - mixins - estimator
     names -= {field.name for field in fields(dp.Feature)}
     assert len(names) <= 20
