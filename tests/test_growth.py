@@ -12,6 +12,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
+from daskprep.storage import manifest
 
 FEATURES = {
     "city": "category",
@@ -279,6 +280,23 @@ def test_damage_is_named(tmp_path):
     [damage] = dp.open_dataset(path).damaged()
     assert "part-00001" in damage.file
     assert dp.repair(path, day(1)).damaged() == []
+
+
+@pytest.mark.parametrize("body", [{"digests": 5}, {"digests": [5]}, {"digests": {"a": 1}}, {}])
+def test_a_list_of_parts_with_other_values_is_damaged(tmp_path, body):
+    _, dataset = fitted(tmp_path)
+    (tmp_path / "days.dp/appended.json").write_bytes(manifest._seal("appended", {"format": 1, **body}))
+    with pytest.raises(CorruptDatasetError, match=r"appended\.json is damaged"):
+        dp.open_dataset(dataset.url)
+
+
+def test_a_part_that_is_a_link_is_not_opened(tmp_path):
+    prep, dataset = fitted(tmp_path)
+    prep.append(day(1), dataset.url, progress=False)
+    shutil.move(tmp_path / "days.dp/part-00001", tmp_path / "elsewhere")
+    (tmp_path / "days.dp/part-00001").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises((ConfigError, CorruptDatasetError)):
+        dp.open_dataset(dataset.url)
 
 
 @pytest.mark.parametrize(

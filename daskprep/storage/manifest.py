@@ -178,7 +178,10 @@ def read_appended(folder: Folder) -> list[str]:
         return []
     if size > _MAX_MANIFEST_BYTES:
         raise _damage_error(where, f"it has {size:,} bytes, and no list of parts has more than {_MAX_MANIFEST_BYTES:,}")
-    digests: list[str] = _unseal("appended", folder.read(APPENDED), where)["digests"]
+    with _error_context(where):
+        digests = _unseal("appended", folder.read(APPENDED), where)["digests"]
+        if not isinstance(digests, list) or not all(isinstance(one, str) for one in digests):
+            raise TypeError(f"the digests are {digests!r:.80}")
     return digests
 
 
