@@ -293,7 +293,15 @@ def repair(
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     root, damages = Folder.open(path, storage_options), dataset.damaged()
     if isinstance(dataset, GrownDataset):
-        _repair_parts(dataset, root, damages, frame, progress, storage_options)
+        folders = [root, *(root / part_folder(number) for number in range(1, len(dataset.datasets)))]
+        damages_by_part = [part.damaged() for part in dataset.datasets]
+        if frame is not None and sum(map(bool, damages_by_part)) > 1:
+            raise ConfigError(
+                f"{root.url}: {len(damages):,} files of several parts are damaged, so that frame is ambiguous: repair "
+                "the dataset without frame, or restore the files from a copy"
+            )
+        for part, folder, own_damages in zip(dataset.datasets, folders, damages_by_part, strict=True):
+            _repair(part, folder, own_damages, frame, progress, storage_options)
     elif isinstance(dataset, FoldedDataset):
         for number in range(dataset.folds):
             fold_folder = f"{dataset.version}/{FOLD_PREFIX}{number}"
@@ -307,26 +315,6 @@ def repair(
     dataset.verify()
     dataset.repaired = damages
     return dataset
-
-
-def _repair_parts(
-    dataset: GrownDataset,
-    root: Folder,
-    damages: Sequence[Damage],
-    frame: Any,
-    progress: bool | None,
-    storage_options: Mapping[str, Any] | None,
-) -> None:
-    """Repair the rows written first and each appended part; `frame` has the rows of the only one that is damaged."""
-    folders = [root, *(root / part_folder(number) for number in range(1, len(dataset.datasets)))]
-    damages_by_part = [part.damaged() for part in dataset.datasets]
-    if frame is not None and sum(map(bool, damages_by_part)) > 1:
-        raise ConfigError(
-            f"{root.url}: {len(damages):,} files of several parts are damaged, so that frame is ambiguous: repair the "
-            "dataset without frame, or restore the files from a copy"
-        )
-    for part, folder, own_damages in zip(dataset.datasets, folders, damages_by_part, strict=True):
-        _repair(part, folder, own_damages, frame, progress, storage_options)
 
 
 def _repair(
