@@ -18,7 +18,7 @@ from torch.utils.data import get_worker_info
 
 from daskprep.dataset import Dataset, Split
 from daskprep.dataset.joined import JoinedDataset, JoinedSplit, find_differences
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn
 from daskprep.features.base import all_outputs
 from daskprep.loader.batch_iterator import check_same_options, check_state, refuse_collation, refuse_sharing
 from daskprep.loader.loader import Loader
@@ -70,7 +70,7 @@ class Mix(Loader):
     Parameters
     ----------
     sources : mapping of str to Split
-        The splits by name. Batches have the outputs that all of them have.
+        The splits by name. Batches have the outputs that all of them have; a warning names further outputs.
     batch_size : int
         Rows of a batch over all ranks together; each rank has an equal share of it, with rows of every source.
     weights : mapping of str to float or None
@@ -372,6 +372,13 @@ def _find_common(
         )
     if targets is None:
         _check_targets(sources, set(names))
+    others_have = dict.fromkeys(name for _, outputs in others for name in outputs)
+    if (
+        columns is None
+        and common
+        and (left_out := [name for name in {**expected, **others_have} if name not in common])
+    ):
+        warn(f"a mix leaves out {', '.join(left_out)}, which not all sources have: select outputs with columns=")
     return names
 
 

@@ -279,6 +279,17 @@ def test_different_outputs_are_refused(different, options, message):
         dp.Mix(different, 6, **options)
 
 
+def test_outputs_that_a_source_lacks_are_named_once(tmp_path):
+    frame = pd.DataFrame({"a": [0.0, 1.0], "b": [1.0, 2.0]})
+    sources = {
+        name: dp.Preprocessor(dict.fromkeys(name, "number")).fit_write(frame, tmp_path / f"{name}.dp")["train"]
+        for name in ("a", "ab")
+    }
+    with pytest.warns(UserWarning, match="a mix leaves out b, which not all sources have: .*columns="):
+        assert [list(batch) for batch in take(dp.Mix(sources, 2), 1)] == [["a"]]
+    take(dp.Mix(sources, 2, columns="a"), 1)  # without a warning
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
