@@ -39,7 +39,7 @@ types: $(VENV)/.dev-extra ## annotations
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs-extra ## build/docs/index.html: the documentation and the reference; warnings are errors
-	rm -rf build/docs docs/reference
+	rm -rf build/docs docs/reference docs/notebooks
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -E docs build/docs
 	DASKPREP_SITE=build/docs $(BIN)/python -m pytest -q tests/site
 
@@ -55,7 +55,7 @@ ifdef PEERS
 endif
 
 clean: ## remove .venv, builds and caches
-	rm -rf $(VENV) build dist docs/reference *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/reference docs/notebooks *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 
 from daskprep.errors import ConfigError
 
+_SECONDS_WITHOUT_BAR = 2.0
 _processes: ContextVar[int] = ContextVar("processes", default=0)
 
 
@@ -35,7 +36,8 @@ class Advance(Protocol):
 class Progress:
     """A progress bar per stage on standard error: finished tasks, rows, rows per second.
 
-    If `enabled` is None, bars are shown on terminals and in notebooks only. Without bars, tqdm is not imported.
+    If `enabled` is None, bars are shown on terminals and in notebooks only. In a notebook, the first two seconds of a
+    job show no bar. Without bars, tqdm is not imported.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Progress:
         self.seconds: dict[str, float] = {}  # total by name of stage, also without bars
         self._stage: tuple[str, float] | None = None
         self._bar: Any = None
+        self._shown_from = time.monotonic() + _SECONDS_WITHOUT_BAR if _in_notebook() else 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +78,13 @@ class Progress:
         count = _processes.get()
         where = f" on {count} process{'es' * (count > 1)}" if count else ""
         bar = self._bar = _bar_class()(
-            total=total, desc=f"{self.prefix}{name}{where}", unit=f" {unit}", miniters=1, dynamic_ncols=True
+            total=total,
+            desc=f"{self.prefix}{name}{where}",
+            unit=f" {unit}",
+            miniters=1,
+            dynamic_ncols=True,
+            delay=max(0.0, self._shown_from - time.monotonic()),
+            file=sys.stdout if _in_notebook() else sys.stderr,  # notebooks mark standard error as an error
         )
         started, rows_done = time.monotonic(), 0
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import daskprep
+
+HERE = Path(__file__).parent
+NOTEBOOKS = HERE.parent / "notebooks"
+REPOSITORY_LINK = re.compile(r"\]\((?:\.\./)+(?=notebooks/)")
 
 project = "daskprep"
 author = "The daskprep developers"
@@ -42,7 +48,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_search_scorer = str(Path(__file__).with_name("static") / "scorer.js")
+html_search_scorer = str(HERE / "static" / "scorer.js")
 html_sidebars = {"**": ["sidebar-pages"]}
 # Light or dark as the reader has it; without a mode, the console reports an error.
 html_context = {"default_mode": "auto"}
@@ -52,3 +58,29 @@ html_theme_options = {
     "show_prev_next": False,
     "show_toc_level": 2,
 }
+
+
+def copy_notebooks() -> None:
+    """Copy the notebooks below this folder, with their links changed to its pages."""
+    copies = HERE / "notebooks"
+    copies.mkdir(exist_ok=True)
+    for page in [*NOTEBOOKS.glob("*.ipynb"), NOTEBOOKS / "README.md"]:
+        text = page.read_text(encoding="utf-8").replace("](../docs/", "](../")
+        if page.suffix == ".md":
+            text += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+        name = "index.md" if page.suffix == ".md" else page.name
+        (copies / name).write_text(text, encoding="utf-8")
+
+
+def change_links(_app: object, page: str, source: list[str]) -> None:
+    """Lead links to the notebooks of the repository to their copies."""
+    up = "../" * page.count("/")
+    source[0] = REPOSITORY_LINK.sub(f"]({up}", source[0]).replace(
+        "notebooks/README.md", "notebooks/index.md"
+    )
+
+
+def setup(app: Any) -> None:
+    """Connect the functions above to the build."""
+    copy_notebooks()
+    app.connect("source-read", change_links)

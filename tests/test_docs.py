@@ -25,7 +25,7 @@ from daskprep.tokenizers import TOKENIZERS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-GENERATED = {"reference", "templates"}
+GENERATED = {"reference", "notebooks"}
 PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in GENERATED)]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)

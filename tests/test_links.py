@@ -16,8 +16,9 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def documents() -> list[Path]:
-    docs = [page for page in (ROOT / "docs").rglob("*") if page.suffix in {".md", ".ipynb"}]
-    return sorted([*ROOT.glob("*.md"), *(page for page in docs if page.parent.name not in {"reference", "templates"})])
+    docs = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name not in {"reference", "notebooks"}]
+    notebooks = [page for page in (ROOT / "notebooks").iterdir() if page.suffix in {".md", ".ipynb"}]
+    return sorted([*ROOT.glob("*.md"), *docs, *notebooks])
 
 
 def prose(page: Path) -> str:

@@ -10,9 +10,9 @@ import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 
-FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
+FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-QUICKEST = "05_scikit_learn_pipelines"
+QUICKEST = "07_scikit_learn_pipelines"
 RUNNER = runpy.run_path(str(FOLDER / "run.py"), run_name="runner")
 # Folders of a machine, addresses in memory, and how long something took.
 PRIVATE = re.compile(r"/(?:tmp|home|root|Users|usr|var|work)\b|\b0x[0-9a-f]{6,}|127\.0\.0\.1|\b\d+(?:\.\d+)? m?s\b")
@@ -47,9 +47,7 @@ def test_a_notebook_runs_and_shows_what_is_stored(path):
     stored, ran = nbformat.read(path, as_version=4), RUNNER["run"](path)
 
     assert not re.search("Warning|Traceback|Exception", said_of(ran, "stderr"))
-    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), (
-        f"store it again: python docs/tutorials/run.py {path.name}"
-    )
+    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), f"store it again: python notebooks/run.py {path.name}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -59,7 +57,7 @@ def test_what_is_stored_tells_nothing_of_the_machine(path):
     assert any("image/png" in output.get("data", {}) for output in outputs_of(stored))
     assert not said_of(stored, "stderr")
     assert PRIVATE.findall(text_of(stored)) == []
-    assert stored == RUNNER["to_store"](nbformat.read(path, as_version=4)), "store it with docs/tutorials/run.py"
+    assert stored == RUNNER["to_store"](nbformat.read(path, as_version=4)), "store it with notebooks/run.py"
 
 
 def test_the_notebooks_are_small():

@@ -68,8 +68,18 @@ def notebook(monkeypatch):
 
 def test_a_notebook_without_widgets_shows_plain_bars_and_no_warning(notebook, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(progress, "_SECONDS_WITHOUT_BAR", 0.0)
     work(None)
-    assert "2/2" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "2/2" in out
+    assert err == ""
+
+
+def test_a_short_job_shows_no_bar_in_a_notebook(notebook, monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(progress, "_SECONDS_WITHOUT_BAR", 3600.0)
+    work(None)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_notebook_with_widgets_uses_them(notebook, monkeypatch):

@@ -115,8 +115,8 @@ def findings(text: str, name: str) -> list[str]:
 
 
 def markdown_files() -> list[str]:
-    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    paths += (ROOT / "docs").rglob("*.ipynb")
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").iterdir()]
+    paths = [path for path in paths if path.suffix in {".md", ".ipynb"} and path.parent != ROOT / "docs" / "notebooks"]
     return sorted(str(path.relative_to(ROOT)) for path in paths)
 
 

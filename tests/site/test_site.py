@@ -20,7 +20,7 @@ SITE = Path(os.environ.get("DASKPREP_SITE", "build/none"))
 pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="no site in DASKPREP_SITE: run make docs")
 
 PAGES = sorted(
-    str(page.relative_to(SITE)) for folder in ("", "how-to", "tutorials") for page in (SITE / folder).glob("*.html")
+    str(page.relative_to(SITE)) for folder in ("", "how-to", "notebooks") for page in (SITE / folder).glob("*.html")
 )
 SEARCHED = {
     "one hot": ["how-to/one-hot-encode"],
@@ -38,10 +38,10 @@ SEARCHED = {
     "vocabulary": ["vocabularies"],
     "checkpoint": ["how-to/resume-training", "training"],
     "shuffle": ["loading", "datasets", "streaming"],
-    "sklearn pipeline": ["scikit-learn", "tutorials/05_scikit_learn_pipelines"],
+    "sklearn pipeline": ["scikit-learn", "notebooks/07_scikit_learn_pipelines"],
     "serve model": ["how-to/serve-a-model", "serving"],
     "hugging face": ["how-to/move-from-hugging-face"],
-    "image augmentation": ["media", "tutorials/03_images_and_audio"],
+    "image augmentation": ["media", "notebooks/03_images_and_audio"],
     "audio spectrogram": ["media", "types"],
 }
 FOUND = """new Promise((resolve) => {
@@ -90,7 +90,7 @@ def test_a_page_shows_all_of_its_code_and_has_no_errors(browser: Browser, url: s
     assert browser.evaluate(CUT_OFF) == []
 
 
-@pytest.mark.parametrize("page", ["index.html", "start.html", "tutorials/01_tabular_to_torch.html"])
+@pytest.mark.parametrize("page", ["index.html", "start.html", "notebooks/01_tabular_to_torch.html"])
 def test_a_page_fits_a_phone(browser: Browser, url: str, page: str) -> None:
     browser.open(f"{url}/{page}", width=390, dark=True)
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,4 +1,4 @@
-"""Run notebooks in temporary folders and store their outputs; by default, all here."""
+"""Run notebooks in temporary folders and store their outputs; all by default."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def run(path: Path) -> NotebookNode:
         )
         places = {
             "TMPDIR": folder,
-            "PYTHONPATH": str(HERE.parents[1]),
+            "PYTHONPATH": str(HERE.parent),
             "IPYTHONDIR": folder,
+            "TQDM_DISABLE": "1",  # bars would differ from run to run
         }
         client.execute(env=os.environ | places)
         return _without_folder(notebook, folder)
