@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from daskprep.training import DataModule, Manager
     from daskprep.writing import repair
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "balance": ("Oversample", "Undersample"),
