@@ -19,9 +19,8 @@ from tests.browser import Browser
 SITE = Path(os.environ.get("DASKPREP_SITE", "build/none"))
 pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="no site in DASKPREP_SITE: run make docs")
 
-PAGES = sorted(
-    str(page.relative_to(SITE)) for folder in ("", "how-to", "notebooks") for page in (SITE / folder).glob("*.html")
-)
+FOLDERS = ("", "how-to", "coming-from", "notebooks")
+PAGES = sorted(str(page.relative_to(SITE)) for folder in FOLDERS for page in (SITE / folder).glob("*.html"))
 SEARCHED = {
     "one hot": ["how-to/one-hot-encode"],
     "resume training": ["how-to/resume-training"],
@@ -40,7 +39,10 @@ SEARCHED = {
     "shuffle": ["loading", "datasets", "streaming"],
     "sklearn pipeline": ["scikit-learn", "notebooks/07_scikit_learn_pipelines"],
     "serve model": ["how-to/serve-a-model", "serving"],
-    "hugging face": ["how-to/move-from-hugging-face"],
+    "hugging face": ["coming-from/hugging-face"],
+    "standard scaler": ["coming-from/scikit-learn"],
+    "ColumnTransformer": ["coming-from/scikit-learn", "scikit-learn"],
+    "DataLoader": ["coming-from/hugging-face", "coming-from/xlm", "loading", "troubleshooting"],
     "image augmentation": ["media", "notebooks/03_images_and_audio"],
     "audio spectrogram": ["media", "types"],
 }
