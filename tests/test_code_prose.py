@@ -96,21 +96,20 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
         yield first, "\n".join(block)
 
 
-def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the texts of errors and warnings; values in them are code."""
-    for node in ast.walk(tree):
-        call = node.exc if isinstance(node, ast.Raise) else node
-        if not isinstance(call, ast.Call) or not isinstance(call.func, (ast.Name, ast.Attribute)):
+def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the strings of at least four words, such as messages and texts of reports; values in them are code."""
+    nodes = list(ast.walk(tree))
+    seen = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+    seen |= {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(one.value) if isinstance(one, ast.Constant) else "`x`" for one in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in seen:
+            text = node.value
+        else:
             continue
-        name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
-        if isinstance(node, ast.Raise) or name in ("warn", "warn_once", "warning"):
-            for argument in call.args:
-                for part in ast.walk(argument):
-                    if isinstance(part, ast.JoinedStr):
-                        texts = [one.value if isinstance(one, ast.Constant) else "`x`" for one in part.values]
-                        yield part.lineno, "".join(texts)
-                    elif isinstance(part, ast.Constant) and isinstance(part.value, str) and " " in part.value:
-                        yield part.lineno, part.value
+        if len(re.findall(r"[A-Za-z]{2,}", text)) > 3 and not re.search(r"<\w|\w:\w", text):  # HTML and CSS
+            yield node.lineno, text
 
 
 def phrases(text: str, name: str, line: int) -> list[str]:
@@ -145,7 +144,7 @@ def findings_of_file(name: str) -> list[str]:
         found += phrases(plain_text(text), name, line)
         if not isinstance(node, ast.Module) and (first := FIRST_WORDS.match(text.strip())):
             found.append(f"{name}:{line}: starts with {first[0]!r} -> Return, Yield, Raise, a verb, or a noun")
-    for line, text in [*comments(source), *messages(tree)]:
+    for line, text in [*comments(source), *strings(tree)]:
         found += phrases(text, name, line)
     for line, text, node in names_of(tree):
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower().strip("_").split("_")

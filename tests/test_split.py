@@ -221,7 +221,7 @@ def test_a_split_says_why_it_leaves_out_rows_and_how_many_folds_it_has():
     assert [split.exclusion_reason for split in EXAMPLES if split.type != "datetime"] == [None] * 6
     assert [split.folds for split in EXAMPLES] == [0] * 8
     assert DatetimeSplit("x").exclusion_reason is None
-    assert DatetimeSplit("x", gap="7 days").exclusion_reason == "within the gap of 7 days behind the split before"
+    assert DatetimeSplit("x", gap="7 days").exclusion_reason == "less than 7 days after the end of the previous split"
 
 
 def test_two_probabilities_are_train_and_test():

@@ -243,7 +243,7 @@ def check_options(options: SharedOptions, overfit_batches: int | None) -> None:
         ("expand", not options.expand, "packed tokens are always int64"),
         ("overfit_batches", overfit_batches is not None, "keep the first batches in a list, and iterate over that"),
         ("augment", options.augment is not None, "tokens are not augmented"),
-        ("trim", options.trim, "packed rows have no padding but that of the last"),
+        ("trim", options.trim, "only the last packed row has padding"),
     ):
         if is_set:
             raise ConfigError(f"{name} cannot be used together with pack: {remedy}")

@@ -221,7 +221,7 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
     worker = f"worker {address}" if address else "a worker"
     if type(error).__name__ == "KilledWorker":
         explanation = WorkerError(
-            f"{error} Most often a worker is killed for lack of memory: give workers more memory or fewer threads, or "
+            f"{error} Workers are usually killed for lack of memory: start them with more memory or fewer threads, or "
             "use smaller partitions (partition_bytes of read_files, memory of fit_write). Finished work is kept: run "
             "the write again to resume"
         )

@@ -97,7 +97,7 @@ def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
         ]
     else:
         pictures = [(_draw_heatmap(clip), row) for row, clip in shown]
-        note += " Time goes from left to right, the first feature is at the bottom."
+        note += " The horizontal axis is time, and the first feature is at the bottom."
     return [Pictures(title="Samples", note=note, pictures=pictures, is_audio=True)]
 
 

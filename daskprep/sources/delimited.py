@@ -363,7 +363,7 @@ class Dialect:
             raise ConfigError(f"header={self.header!r}: expected 0 if a line holds names, None if not")
         if self.names and self.header is not None:
             raise ConfigError("names= is for files without names: pass header=None too, or columns= to choose columns")
-        check_names(self.names, "names=", "give each column a unique name")
+        check_names(self.names, "names=", "use a unique name for each column")
         if not all(isinstance(name, str) for name in self.names):
             raise ConfigError(f"names={list(self.names)!r}: names of columns are text")
         if isinstance(self.skip_rows, bool) or not isinstance(self.skip_rows, int) or self.skip_rows < 0:

@@ -111,8 +111,8 @@ class FileSource(FragmentListSource):
         self.settings = dict(settings)
         self.columns = list(types)
         self._problems = common_schema.problems | {
-            name: f'column "{name}" comes from folders named "{name}=...", but {file.name} is in none; put all files '
-            "in such folders or none"
+            name: f'column "{name}" is in the names of folders ("{name}=..."), but {file.name} is not in such a '
+            "folder; put all files in such folders or none"
             for name in folders
             for file in files
             if name not in dict(file.folders)

@@ -259,10 +259,8 @@ def _is_reordered(before: pd.Index[Any], after: pd.Index[Any]) -> bool:
 
 
 _ACCEPTED = (
-    "a pandas or Dask DataFrame, Arrow tables, streams and datasets, objects with __arrow_c_stream__, such as frames "
-    "and tables of polars, DuckDB, Delta Lake and Lance, a Hugging Face dataset, a dict of columns, a list of dicts, "
-    "a 2-D array, a Source, a path, glob, folder or URL of Parquet, CSV, TSV, JSON lines, Feather, Arrow IPC or ORC "
-    "files, a list of these, or a dict of any of these by split"
+    "frames of pandas, Dask and polars, Arrow tables and streams (DuckDB, Delta Lake, Lance), Hugging Face datasets, "
+    "dicts of columns, lists of dicts, paths of Parquet, CSV, JSON, Feather and ORC files, dicts by split"
 )
 
 
@@ -325,7 +323,7 @@ def as_source(
     if all(isinstance(item, str | os.PathLike) for item in paths):
         options |= {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch}
         return read_files(frame, columns=wanted, **options)
-    raise ConfigError(f"{_describe_type(frame)} cannot be read as rows; accepted are {_ACCEPTED}{_remedy(frame)}")
+    raise ConfigError(f"{_describe_type(frame)} cannot be read as rows{_remedy(frame)}. Accepted: {_ACCEPTED}")
 
 
 def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any] | None = None) -> Source:
@@ -437,7 +435,7 @@ def _describe_type(frame: Any) -> str:
 def _remedy(frame: Any) -> str:
     """Return the end of a message with a way to convert an object of a known kind to rows; "" for other objects."""
     if type(frame).__module__.startswith("pyspark."):
-        return "; write it as Parquet and give the path: frame.write.parquet(path)"
+        return "; write it as Parquet and pass the path: frame.write.parquet(path)"
     if hasattr(frame, "to_frame"):
         return "; for a single column use .to_frame(), and for a single row frame.iloc[[i]]"
     if hasattr(frame, "to_pandas"):

@@ -156,7 +156,7 @@ class DatetimeSplit(TimeSplitter):
 
     @property
     def exclusion_reason(self) -> str | None:
-        return None if self.gap is None else f"within the gap of {self.gap} behind the split before"
+        return None if self.gap is None else f"less than {self.gap} after the end of the previous split"
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
         return cut_times(self, censuses, self._ends, read_again, self._nanoseconds("gap"))

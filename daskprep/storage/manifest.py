@@ -23,7 +23,7 @@ FORMAT = 2
 CHECKSUM_READ_BYTES = 8_000_000
 """The bytes that are read at a time to compute the checksum of a file."""
 APPENDED = "appended.json"
-"""The file that lists the appended parts of a dataset, each a dataset of its own in the folder of `part_folder`."""
+"""The file that lists the appended parts of a dataset, each a separate dataset in the folder of `part_folder`."""
 _APPENDED_FORMAT = 1
 _MAX_MANIFEST_BYTES = 1 << 30
 _MAX_FOLDS = 255  # a row's fold is stored in a byte

@@ -246,7 +246,7 @@ class Stream(BatchIterator):
         remedy = "stream Parquet files"
         if made_by := self.source.prepared_by:
             cause = f"{made_by} or the rows that it prepares cannot be identified in other processes"
-            remedy = "define the function in a module of its own, without sets, and stream files"
+            remedy = "define the function in a separate module, without sets, and stream files"
         warn(f"{self.source!r}: every rank encodes all partitions separately, since {cause}; {remedy} to share them")
 
     def state_dict(self) -> dict[str, Any]:

@@ -65,12 +65,11 @@ class MemoryLimit:
 
     def too_large_error(self, partition_bytes: int, reason: str, remedy: str) -> ConfigError:
         """Return the error for partitions of a size that is too large; its message contains `reason` and `remedy`."""
-        processes = "1 process takes" if self.processes == 1 else f"{self.processes} processes take"
         return ConfigError(
-            f"memory={self.memory!r} is not enough: {reason}; {self.threads} are processed at a time, each taking up "
-            f"to {TASK_FACTOR} times that and {format_bytes(PART_BYTES)}, and {processes} "
-            f"{format_bytes(self._process_bytes)} each: {format_bytes(self.required_bytes(partition_bytes))} in total; "
-            f"raise memory to that, use fewer threads, or {remedy}"
+            f"memory={self.memory!r} is not enough: this needs at least "
+            f"{format_bytes(self.required_bytes(partition_bytes))} ({format_bytes(self._process_bytes)} per process "
+            f"+ {self.threads} x {format_bytes(PART_BYTES + TASK_FACTOR * partition_bytes)} per thread), since "
+            f"{reason}. Raise memory, use fewer threads, or {remedy}"
         )
 
 

@@ -80,7 +80,7 @@ def list_rejects(
         reasons[dropped_values] = [
             feature.explain_drop(value)
             if isinstance(feature, MediaFeature)
-            else f"{format_cell(feature._to_raw_cell(value), _MAX_SHOWN)} is left out by what was learned"
+            else f"{format_cell(feature._to_raw_cell(value), _MAX_SHOWN)} is excluded by the fitted state"
             for value in values
         ]
         reject_tables.append(pa.table([rows + first_row, [name] * len(rows), reasons], schema=REJECTS_SCHEMA))

@@ -222,7 +222,7 @@ def test_what_the_style_does_not_fit_is_dropped_and_listed(tmp_path):
     assert (learned.rows, learned.missing, learned.invalid, learned.mean) == (3, 2, 1, 6.0)
     assert dataset["train"].read()["x"].tolist() == [5, 6, 7]
     assert [(one["row_id"], one["reason"]) for one in dataset.rejects().to_pylist()] == [
-        (2, "'5 lb' is left out by what was learned"),
+        (2, "'5 lb' is excluded by the fitted state"),
         (3, "missing"),
     ]
 
@@ -231,7 +231,7 @@ def test_outliers_that_are_dropped_are_listed_as_they_are_written(tmp_path):
     cells = ["$5"] * 20 + ["$9,000", "7"]
     number = dp.Number(normalization=None, outlier_strategy="drop_row")
     dataset = dp.Preprocessor({"x": number}).fit_write(frame_of(*cells), tmp_path / "data")
-    assert [one["reason"] for one in dataset.rejects().to_pylist()] == ["'$9,000' is left out by what was learned"]
+    assert [one["reason"] for one in dataset.rejects().to_pylist()] == ["'$9,000' is excluded by the fitted state"]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_options_reach_the_files(tmp_path: Path) -> None:
         ),
         (
             da.zeros((2, 2)),
-            r"a dask\.array.*Array cannot be read as rows; accepted are a pandas or Dask DataFrame.*to_dask_dataframe",
+            r"a dask\.array.*Array cannot be read as rows; use array.to_dask_dataframe.*Accepted: frames of pandas",
         ),
         (dask.bag.from_sequence([1]), "Bag cannot be read as rows"),
         (pa.chunked_array([[1]]), "ChunkedArray cannot be read: "),

@@ -162,7 +162,7 @@ def test_outliers_are_listed_with_their_value(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": [0.0, 1.0] * 50 + [1e6]})
     prep = dp.Preprocessor({"x": dp.Number(outlier_strategy="drop_row", outlier_threshold=3.0)})
     [reject] = prep.fit_write(frame, tmp_path / "a").rejects().to_pylist()
-    assert reject == {"row_id": 100, "column": "x", "reason": "1000000.0 is left out by what was learned"}
+    assert reject == {"row_id": 100, "column": "x", "reason": "1000000.0 is excluded by the fitted state"}
 
 
 # -- versions
