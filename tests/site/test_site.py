@@ -27,7 +27,7 @@ SEARCHED = {
     "predict new data": ["how-to/predict-new-data"],
     "out of memory": ["how-to/avoid-running-out-of-memory"],
     "csv without header": ["how-to/read-csv-without-a-header"],
-    "s3": ["how-to/read-and-write-s3", "object-stores"],
+    "s3": ["object-stores"],
     "class imbalance": ["how-to/handle-class-imbalance"],
     "kubernetes": ["how-to/run-on-kubernetes"],
     "missing values": ["missing-values"],
