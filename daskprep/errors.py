@@ -118,6 +118,7 @@ _SYNONYMS = {
         ("embedding array ndarray", "vector"), ("waveform sound speech", "audio"), ("img picture photo", "image"),
         ("val valid dev eval", "validation"), ("training", "train"), ("testing holdout", "test"),
         ("num_workers n_jobs workers", "threads"), ("pin_memory gpu", "device cuda"), ("num_replicas", "world_size"),
+        ("prefetch_factor", "prefetch_size"), ("collate_fn", "transform"), ("sampler", "weights"),
         ("test_size train_size val_size sizes fractions", "probabilities"), ("n_splits folds", "k"),
         ("random_state random_seed", "seed"), ("sep separator", "delimiter"), ("usecols", "columns"),
         ("na_values", "null_values"), ("skiprows", "skip_rows"), ("chunksize", "partition_bytes"),
@@ -125,11 +126,15 @@ _SYNONYMS = {
         ("min_df min_count", "min_frequency"), ("vocabulary categories classes", "order vocab_file"),
         ("max_length max_len maxlen", "max_sequence_length"), ("size", "height"), ("lower", "lowercase"),
         ("scaler scaling scale normalize", "normalization"), ("impute imputer strategy", "missing_value_strategy"),
-        ("fillna fill", "fill_value"), ("mean average", "fill_with_mean"), ("median", "fill_with_median"),
+        ("fillna fill fill_with", "fill_value"), ("mean average", "fill_with_mean"), ("median", "fill_with_median"),
         ("mode most_frequent", "fill_with_mode"), ("constant const zero", "fill_with_const"),
         ("drop", "drop_row"), ("standard standardize z-score", "zscore"), ("min-max min_max", "minmax"),
         ("format date_format", "datetime_format"), ("encoding onehot one_hot one-hot", "transform_to one_hot"),
         ("n_fft win_length", "window_length_in_s"), ("sr", "sampling_rate"),
+        ("true_label pos_label positive_label", "positive"), ("load load_dataset", "open_dataset"),
+        ("pipeline columntransformer", "Preprocessor"), ("train_test_split", "RandomSplit"),
+        ("standardscaler minmaxscaler", "Number number"),
+        ("onehotencoder ordinalencoder labelencoder", "Category category"),
     )
     for word in words.split()
 }  # fmt: skip
@@ -152,8 +157,12 @@ def with_attribute_hints(**replacements: str) -> Callable[[type[T]], type[T]]:
         """Add a `__getattr__` that names the replacement of an attribute to a class, and return the class."""
 
         def get_attribute(self: Any, name: str) -> Any:
-            if name in replacements:
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use {replacements[name]}")
+            replacement = replacements.get(name)
+            # Not for errors in properties, which `columns` may use, and not before `__init__` has run.
+            if replacement is None and "dataset" in vars(self) and not hasattr(cls, name) and name in self.columns:
+                replacement = f'read("{name}")'
+            if replacement is not None:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use {replacement}")
             return object.__getattribute__(self, name)  # raises the original error, including errors in properties
 
         cls.__getattr__ = get_attribute  # type: ignore[attr-defined] # else type checkers would accept any attribute

@@ -376,7 +376,8 @@ def _check_predict_arguments(inputs: Mapping[str, Feature], model: object, batch
     if not inputs:
         raise ConfigError("Preprocessor: all features are targets, so there is nothing to predict from")
     if not callable(model):
-        raise ConfigError(f"model must be a torch module or another callable, not a {type(model).__name__}")
+        hint = ": pass its method, as in model=estimator.predict" if hasattr(model, "predict") else ""
+        raise ConfigError(f"model must be a torch module or another callable, not a {type(model).__name__}{hint}")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise ConfigError(f"batch_size must be an integer of at least 1, not {batch_size!r}")
 

@@ -67,6 +67,7 @@ _AUTO: Final = "auto"
     partial_fit="fit, which reads files larger than memory",
     predict_proba="predict(frame, model, probabilities=True)",
     vocabulary='learned_["column"].vocabulary',
+    **dict.fromkeys(("score", "fit_predict"), "predict(frame, model) for a model that is trained on its inputs"),
 )
 class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeatureParams, auto_wrap_output_keys=None):
     """Fit and apply one feature per column of a table that may be larger than memory.

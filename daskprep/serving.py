@@ -280,7 +280,9 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
         data = file.read_bytes() if size <= saved.MAX_BYTES else b""
     except (OSError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"no saved Preprocessor can be read at {path!r}: {reason}") from error
+        raise ConfigError(
+            f"no saved Preprocessor can be read at {path!r}: {reason}; pass the file that Preprocessor.save wrote"
+        ) from error
     if size > saved.MAX_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {saved.MAX_BYTES:,} bytes, the maximum for a Preprocessor")
     state = saved.verify(saved.parse_state(data, str(path)))

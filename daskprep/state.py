@@ -300,8 +300,8 @@ def read_state(path: str) -> dict[str, Any]:
     size = folder.size(name)
     if size is None:
         is_dataset = (folder / name).size("manifest.json") is not None
-        hint = "; it is a dataset: use Preprocessor.from_dataset(open_dataset(path))" if is_dataset else ""
-        raise ConfigError(f"no saved Preprocessor at {folder.url}/{name}{hint}")
+        hint = "it is a dataset: use Preprocessor.from_dataset(path)" if is_dataset else "check the path"
+        raise ConfigError(f"no saved Preprocessor at {folder.url}/{name}: {hint}")
     if size > saved.MAX_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {saved.MAX_BYTES:,} bytes, which no saved Preprocessor is")
     return state_from_files(lambda file: (folder if file == name else vocabulary_folder).read(file), name)

@@ -591,9 +591,10 @@ def get_tokenizer(
     if callable(name):
         return Custom(lowercase=lowercase, function=name)
     if not isinstance(name, str) or name not in TOKENIZERS:
+        model = f' For a model of Hugging Face, use tokenizer="hf_tokenizer", pretrained_model_name_or_path="{name}".'
         raise ConfigError(
-            f'no tokenizer "{name}".{did_you_mean(name, TOKENIZERS)} Use one of {", ".join(TOKENIZERS)}, or pass a '
-            "function from a string to a list of strings"
+            f'no tokenizer "{name}".{did_you_mean(name, TOKENIZERS) or model} Use one of {", ".join(TOKENIZERS)}, or '
+            "pass a function from a string to a list of strings"
         )
     options = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern, "path": path}
     declared = inspect.signature(TOKENIZERS[name]).parameters

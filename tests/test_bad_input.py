@@ -390,7 +390,7 @@ def test_a_dataset_in_place_of_a_saved_preprocessor_and_the_reverse(folder: Path
         dp.Preprocessor.load("x.dp")
     assert dp.Preprocessor.from_dataset("x.dp").to_dict() == prep.to_dict()
     (folder / "x.csv").write_text("x\n1\n")
-    with pytest.raises(CorruptDatasetError, match="not valid JSON .*It is another file"):
+    with pytest.raises(CorruptDatasetError, match="pass the file that Preprocessor.save wrote.*not valid JSON"):
         dp.Preprocessor.load("x.csv")
 
 

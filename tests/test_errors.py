@@ -72,9 +72,9 @@ def test_a_name_of_the_package_that_does_not_exist_is_named_with_the_closest_one
 
 def test_swapped_arguments_are_recognized(frame, prep, tmp_path):
     for write in (prep.fit_write, prep.fit(frame).write):
-        with pytest.raises(ConfigError, match="expected the path or URL of a folder, not a DataFrame; where rows are"):
+        with pytest.raises(ConfigError, match="expected the path or URL of a folder, not a DataFrame: rows are first"):
             write(tmp_path / "a.dp", frame)
-    with pytest.raises(ConfigError, match="not a DataFrame: use for example"):
+    with pytest.raises(ConfigError, match="or .auto., not a DataFrame; pass the rows to fit"):
         dp.Preprocessor(frame).fit(frame)
     for features in (prep, {"price": dp.Number()}):
         with pytest.raises(ConfigError, match="expected rows, not features"):

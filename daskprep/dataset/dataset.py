@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +82,9 @@ def _missing_dataset_error(root: Folder) -> Exception:
     """Return the error for a folder without a manifest: ConfigError, or IncompleteDatasetError after a failed write."""
     unfinished = [name for name in root.children() if _UNFINISHED_FILES & set((root / name).children())]
     if not unfinished:
-        return ConfigError(f"no dataset at {root.url}: check the path, or write one there")
+        is_file = root.is_local and Path(root.path).is_file()
+        hint = "; it is a file: use Preprocessor.load if it is a saved one, or fit_write for rows" if is_file else ""
+        return ConfigError(f"no dataset at {root.url}: check the path, or write one there{hint}")
     return IncompleteDatasetError(
         f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(unfinished)}; "
         "run the write again to resume it"
@@ -105,6 +108,8 @@ def _reopen(
 @with_attribute_hints(
     **dict.fromkeys(("loader", "train_dataloader", "dataloader"), 'dataset["train"].loader(batch_size)'),
     **{name: f'dataset["{name}"]' for name in ("train", "validation", "test")},
+    **{name: f'dataset["train"].{name}' for name in ("columns", "read", "table")},
+    head='dataset["train"].head(rows)',
     to_pandas='dataset["train"].head(rows) for decoded rows, or dataset["train"].table().to_pandas()',
     shape='len(dataset["train"])',
     num_embeddings='dataset["train"].num_embeddings(name)',
@@ -153,14 +158,23 @@ class Dataset(StoredDataset):
 
     def __getitem__(self, split: str) -> Split:
         """Return a split by name; raise ConfigError for an unknown name or a split without rows."""
-        if split in self.splits:
+        if isinstance(split, str) and split in self.splits:
             return self.splits[split]
         if split in SPLITS:
             raise ConfigError(f'split "{split}" of {self.url} has no rows; those with rows: {", ".join(self.splits)}')
-        raise ConfigError(f"no split {split!r}.{did_you_mean(split, self.splits)} Splits are: {', '.join(self.splits)}")
+        hint = (
+            ' For rows, use dataset["train"][rows].' if isinstance(split, int | slice) else did_you_mean(split, SPLITS)
+        )
+        raise ConfigError(f"no split {split!r}.{hint} Splits are: {', '.join(self.splits)}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        raise TypeError('each split has a length: use len(dataset["train"]), or len(dataset.splits)')
 
     def num_classes(self, output: str) -> int:
         """Return the number of classes of a `Category` or `Binary`: its ids are below it."""

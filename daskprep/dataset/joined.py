@@ -238,7 +238,7 @@ def _choose_grown(first: Dataset, other: Dataset) -> Dataset:
         difference = next(find_differences(one, two), "metadata.json")
     raise ConfigError(
         f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
-        f"({difference}); write both with the same fitted Preprocessor"
+        f"(they differ in {difference}); write both with the same fitted Preprocessor"
     )
 
 
@@ -251,5 +251,7 @@ def find_differences(one: Any, two: Any, key_path: str = "") -> Iterator[str]:
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for key in {**one, **two}:
             yield from find_differences(one.get(key), two.get(key), f"{key_path}.{key}")
+    elif isinstance(one, Mapping) or isinstance(two, Mapping):
+        yield f"{key_path[1:]}, which only one has"
     elif one != two:
-        yield f"{key_path[1:]} ({one!s:.60}, {two!s:.60})"
+        yield f"{key_path[1:]}: {one!s:.60} and {two!s:.60}"

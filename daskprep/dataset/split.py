@@ -58,10 +58,10 @@ def resolve_rows(index: Any, rows: int, label: str) -> RowSelection:
 
     The index is a slice, a sequence of positions (negative ones count from the end), or a boolean mask.
     """
-    if isinstance(index, slice):
+    if isinstance(index, slice) and all(hasattr(bound, "__index__") for bound in (index.start, index.stop) if bound):
         selected = range(rows)[index]
         return selected if selected.step == 1 else np.array(selected, np.int64)
-    indices = np.asarray(index)
+    indices = np.asarray(None if isinstance(index, slice) else index)
     if indices.dtype == bool and indices.shape == (rows,):
         return np.flatnonzero(indices)
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):

@@ -223,7 +223,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
                 # Files in memory were inspected by `summarize`.
                 return file.facts if not file.path else self._inspect_content(reader.read(file.path))
             except MediaError as error:
-                return MediaContent(0, error=f'"{redact_url(file.path)}": {error}')
+                return MediaContent(0, error=str(error))
 
         with ThreadPoolExecutor(_SAMPLE_THREADS, thread_name_prefix="daskprep-sample") as pool:
             return list(pool.map(inspect_file, summary.files))

@@ -22,13 +22,10 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
     Raise ConfigError for invalid features, outputs, targets or weights. `feature_specs` are objects, types or names.
     """
     if not isinstance(feature_specs, Mapping) or not feature_specs:
-        if hasattr(feature_specs, "columns"):
-            raise ConfigError(
-                f"Preprocessor: features must be a dict of features by name, not a {type(feature_specs).__name__}: "
-                'use for example Preprocessor({"price": "number"}), or "auto", and pass the rows to fit'
-            )
+        passed = f"a {type(feature_specs).__name__}" if hasattr(feature_specs, "columns") else repr(feature_specs)
         raise ConfigError(
-            f'Preprocessor: features must be a dict of at least one feature, or "auto", not {feature_specs!r}'
+            'Preprocessor: features must be a dict of features by name, such as {"price": "number"}, or "auto", '
+            f"not {passed}; pass the rows to fit"
         )
     features = {name: make_feature(name, feature) for name, feature in feature_specs.items()}
     if weight is not None:
@@ -96,7 +93,10 @@ def make_feature(name: str, feature: Any) -> Feature:
     if isinstance(feature, Feature):
         copy: Feature = clone(feature)
         return copy
-    raise ConfigError(f'feature "{name}" must be a feature such as Number() or the name of a type, not {feature!r}')
+    raise ConfigError(
+        f'feature "{name}" must be a feature such as Number() or the name of a type, not {feature!r}.'
+        f"{did_you_mean(getattr(feature, '__name__', ''), USER_KINDS)}"
+    )
 
 
 class FeatureParams(FrameOutput, auto_wrap_output_keys=None):

@@ -70,7 +70,7 @@ def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest:
     Raise FormatVersionError if its format is above `newest`. `kind` is the name of its object in messages.
     """
     if not isinstance(state, Mapping) or not set(names) <= state.keys():
-        raise ConfigError(f"not a state of a {kind}: {str(state)[:200]}")
+        raise ConfigError(f"not a state of a {kind}: {str(state)[:200]}; pass the result of its state_dict()")
     for name in ("format", *counts):
         check_count(f"state: {name}", "nothing" if state[name] is None else state[name], 0)
     if state["format"] > newest:

@@ -193,7 +193,7 @@ def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sam
         raise ConfigError(f"Preprocessor: sample_seed={sample_seed!r}: expected an integer")
     parameters = (
         ("split", split, Splitter, "RandomSplit((0.7, 0.1, 0.2))"),
-        ("balance", balance, Balance, 'Undersample("sold")'),
+        ("balance", balance, Balance, 'Oversample("sold", ratio=0.5)'),
     )
     for name, value, kind, example in parameters:
         if not isinstance(value, kind | None):

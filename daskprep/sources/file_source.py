@@ -373,8 +373,8 @@ def common_format(files: Sequence[File]) -> Format:
                     "frame or write it as Parquet"
                 )
             raise ConfigError(
-                f"{file.name}: its name does not show its format; known suffixes are {', '.join(_FORMATS)}; text "
-                f"formats may add {', '.join(_COMPRESSIONS)}; otherwise use read_files(..., format=)"
+                f"{file.name}: its name does not show its format: use read_files(..., format=), or one of the suffixes "
+                f"{', '.join(_FORMATS)}, to which text formats may add {', '.join(_COMPRESSIONS)}"
             )
         format_counts[file_format] += 1
     if len(format_counts) > 1:

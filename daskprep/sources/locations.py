@@ -233,7 +233,8 @@ def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigErro
         siblings = [PurePosixPath(sibling).name for sibling in filesystem.ls(parent or "/", detail=False)]
     except OSError:
         siblings = []
-    return ConfigError(f'no file or folder "{redact_url(user_path)}".{did_you_mean(name, siblings)}')
+    hint = did_you_mean(name, siblings) or " Check the path; one of several columns or rows is not a path."
+    return ConfigError(f'no file or folder "{redact_url(user_path)}".{hint}')
 
 
 def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: str) -> File:

@@ -119,7 +119,8 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
         state = parse_json(data)
     except ValueError as error:
         raise CorruptDatasetError(
-            f"{name} is not a saved Preprocessor: it is not valid JSON ({error}). It is another file, or was damaged"
+            f"{name} is not a saved Preprocessor: pass the file that Preprocessor.save wrote. If it is that file, it "
+            f"was damaged: it is not valid JSON ({error})"
         ) from error
     if _SURROGATE.search(data):
         with error_context(name):  # UnicodeEncodeError if one of them has no pair

@@ -57,7 +57,7 @@ class Folder:
 
         The folder may be a link. Links below it are rejected; with `follow_links`, files that are read may be links.
         """
-        text = path_text(path, "folder", "; where rows are passed too, they come first")
+        text = path_text(path, "folder", ": rows are first and the path second, as in fit_write(frame, path)")
         protocol, separator, _ = text.partition("://")
         if not separator or "/" in protocol or protocol in {"file", "local"}:
             local: str = LocalFileSystem._strip_protocol(text)

@@ -189,22 +189,22 @@ def test_damage_names_the_dataset(prep, tmp_path):
 
 
 CHANGES = [
-    ({"city": dp.Category(most_common=1)}, r"features\.city\.params\.most_common \(10000, 1\)"),
-    ({"city": "set"}, r"features\.city\.type \(category, set\)"),
-    ({"more": dp.Number(column="price")}, r"features\.more \(None, "),
+    ({"city": dp.Category(most_common=1)}, r"features\.city\.params\.most_common: 10000 and 1"),
+    ({"city": "set"}, r"features\.city\.type: category and set"),
+    ({"more": dp.Number(column="price")}, r"features\.more, which only one has"),
 ]
 
 
 @pytest.mark.parametrize(("features", "words"), CHANGES)
 def test_the_first_difference_of_preprocessors_is_named(paths, tmp_path, features, words):
     other = dp.Preprocessor(FEATURES | features).fit_write(FRAMES[0], tmp_path / "other.dp")
-    with pytest.raises(ConfigError, match=rf"different Preprocessors wrote them \({words}"):
+    with pytest.raises(ConfigError, match=rf"different Preprocessors wrote them \(they differ in {words}"):
         dp.open_dataset([paths[0], other.url])
 
 
 def test_other_rows_to_learn_from_are_a_difference(paths, tmp_path):
     other = dp.Preprocessor(FEATURES).fit_write(FRAMES[0], tmp_path / "other.dp")
-    with pytest.raises(ConfigError, match=r"wrote them \(features\.price\.learned\."):
+    with pytest.raises(ConfigError, match=r"wrote them \(they differ in features\.price\.learned\."):
         dp.open_dataset([paths[0], other.url])
 
 

@@ -178,7 +178,7 @@ def test_numbers_of_rows_alone_assign_as_rows_do(table, split):
 
 @pytest.mark.parametrize("fit_on", ["train", "all"])
 @pytest.mark.parametrize(
-    ("name", "example"), [("split", r"RandomSplit\(\(0.7, 0.1, 0.2\)\)"), ("balance", "Undersample")]
+    ("name", "example"), [("split", r"RandomSplit\(\(0.7, 0.1, 0.2\)\)"), ("balance", "Oversample")]
 )
 def test_a_plain_value_in_place_of_a_split_or_a_balance_is_refused_with_an_example(fit_on, name, example):
     prep = dp.Preprocessor({"price": "number"}, fit_on=fit_on, **{name: (0.8, 0.2)})

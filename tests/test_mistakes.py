@@ -1,0 +1,273 @@
+"""Mistakes of users of pandas, scikit-learn, PyTorch and Hugging Face: the message has the remedy."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.linear_model  # noqa: F401 as of all that only MISTAKES use
+import torch  # noqa: F401
+from torch.utils.data import DataLoader  # noqa: F401
+
+import daskprep as dp
+from daskprep import serving  # noqa: F401
+
+# Expression, and the part of the error or warning that has the remedy.
+MISTAKES = """
+Prep({"city": "categorical"}).fit(df) | Did you mean "category"?
+Prep({"price": "int"}).fit(df) | Did you mean "number"?
+Prep({"price": float}).fit(df) | Did you mean "number"?
+Prep({"price": np.float32}).fit(df) | Did you mean "number"?
+Prep({"price": "float32"}).fit(df) | Did you mean "number"?
+Prep({"price": "numerical"}).fit(df) | Did you mean "number"?
+Prep({"city": "string"}).fit(df) | Did you mean "category"?
+Prep({"city": "str"}).fit(df) | Did you mean "category"?
+Prep({"sold": "bool"}).fit(df) | Did you mean "binary"?
+Prep({"when": "datetime"}).fit(df) | Did you mean "date"?
+Prep({"review": "tokens"}).fit(df) | Did you mean "sequence"?
+Prep({"city": sklearn.preprocessing.OneHotEncoder}).fit(df) | Did you mean "category"?
+Prep({"price": "standardscaler"}).fit(df) | Did you mean "number"?
+Prep({"cty": "category"}).fit(df) | Did you mean "city"?
+Prep(["city", "price"]).fit(df) | such as {"price": "number"}
+Prep([("city", "category")]).fit(df) | such as {"price": "number"}
+Prep(df).fit(df) | such as {"price": "number"}
+Prep().fit(df) | Parameters are: features,
+Prep({}).fit(df) | such as {"price": "number"}
+Prep(F, targets="label").fit(df) | add it to features
+Prep(F, target="sold") | Did you mean "targets"?
+dp.Number(normalisation="zscore") | Did you mean "normalization"?
+Prep({"price": dp.Number(normalization="z-score")}).fit(df) | Did you mean "zscore"?
+Prep({"price": dp.Number(normalization="min-max")}).fit(df) | Did you mean "minmax"?
+dp.Number(scaler="standard") | Did you mean "normalization"?
+dp.Number(impute="mean") | Did you mean "missing_value_strategy"?
+dp.Number(fillna=0) | Did you mean "fill_value"?
+dp.Number(fill_with="mean") | Did you mean "fill_value"?
+dp.Binary(true_label="yes") | Did you mean "positive"?
+dp.Binary(pos_label="yes") | Did you mean "positive"?
+dp.Text(max_length=12) | Did you mean "max_sequence_length"?
+dp.Text(max_len=12) | Did you mean "max_sequence_length"?
+dp.Text(vocab_size=8) | Did you mean "most_common"?
+dp.Text(lower=True) | Did you mean "lowercase"?
+Prep({"review": dp.Text(tokenizer="bert-base-uncased")}).fit(df) | tokenizer="hf_tokenizer", pretrained_model_name_or_path="bert-base-uncased"
+Prep({"review": dp.Text(tokenizer="hf_tokenizer")}).fit(df) | pass pretrained_model_name_or_path
+Prep({"city": dp.Category(most_common=-1)}).fit(df) | an integer of at least 1
+dp.Category(top_k=3) | Did you mean "most_common"?
+dp.Category(vocabulary=["a"]) | Did you mean "order"?
+dp.Category(min_df=2) | Did you mean "min_frequency"?
+dp.Category(onehot=True) | Did you mean "transform_to"?
+dp.Date(format="%Y") | Did you mean "datetime_format"?
+dp.Image(size=224) | Did you mean "height"?
+dp.Audio(sample_rate=16000) | Did you mean "sampling_rate"?
+dp.Audio(sr=16000) | Did you mean "sampling_rate"?
+dp.Audio(n_fft=400) | Did you mean "window_length_in_s"?
+Prep({"price": dp.Number(missing_value_strategy="mean")}).fit(df) | Did you mean "fill_with_mean"?
+Prep({"price": dp.Number(missing_value_strategy="median")}).fit(df) | Did you mean "fill_with_median"?
+Prep({"price": dp.Number(missing_value_strategy="drop")}).fit(df) | Did you mean "drop_row"?
+Prep({"city": dp.Category(missing_value_strategy="most_frequent")}).fit(df) | Did you mean "fill_with_mode"?
+Prep({"city": dp.Category(missing_value_strategy="fill_with_mean")}).fit(df) | Did you mean "fill_with_mode"?
+Prep({"photo": dp.Image(height="224")}).fit(df) | an integer of at least 1
+Prep({"photo": dp.Image(height=(8, 8))}).fit(df) | an integer of at least 1
+prep.set_params(price__normalisation=None) | Did you mean "price__normalization"?
+Prep(F).encode(df) | Call 'fit'
+Prep(F).save("x.json") | Call 'fit'
+Prep(F).write(df, "x.dp") | Call 'fit'
+Prep(F).fit_write(df) | Parameters are: frame, path
+Prep(F).fit_write("x.dp", df) | fit_write(frame, path)
+Prep(F).fit(df.to_numpy()) | pandas.DataFrame(array, columns=[...])
+Prep({"price": "number"}).fit(torch.zeros(3, 2)) | pandas.DataFrame(array, columns=[...])
+Prep({"price": "number"}).fit(df["price"]) | cannot be read as rows; for a single column use .to_frame()
+Prep(F).fit(None) | Accepted: frames of pandas
+Prep(F).fit(train.loader(8)) | the rows of a dataset are encoded already
+Prep(F).fit("b.csv") | Did you mean "a.csv"?
+Prep(F).fit("nothing.csv") | Check the path
+Prep(F).fit(df.iloc[:0]) | fit_on="all"
+Prep(F).fit("a.xlsx") | pandas.read_excel
+Prep({"city": "category"}).fit("data") | use read_files(..., format=)
+Prep(F).fit("*.feather") | check the pattern
+Prep({"city": "number"}).fit(df) | correct the data
+Prep({"city": dp.Number(invalid="raise")}).fit(df) | use invalid="missing"
+Prep({"city": "binary"}).fit(df) | use Category
+Prep({"review": "date"}).fit(df) | set datetime_format
+Prep({"review": "image"}).fit(df) | set base_dir
+Prep({"price": "image"}).fit(df) | only paths, bytes
+Prep({"city": dp.TargetEncoding(), "price": "number"}).fit(df) | target= with the name of a column
+Prep(F, weight="city").fit(df) | rename a feature that reads it
+Prep(F, sample=0).fit(df) | a share such as 0.1
+Prep(F, sample_seed="x").fit(df) | expected an integer
+Prep(F).fit(df, progress="yes") | must be True, False or None
+prep.encode(df[["city"]]) | Its columns are: city
+prep.encode(df.rename(columns={"price": "prize"})) | Did you mean "prize"?
+prep.encode(df.iloc[0]) | frame.iloc[[i]]
+prep.predict(df, sklearn.linear_model.LogisticRegression()) | model=estimator.predict
+prep.predict(df, "model.pt") | a torch module or another callable
+prep.predictions(np.zeros((3, 4))) | have shape (rows,)
+prep.predictions((np.zeros(3),)) | pass the output for "sold" alone
+Prep({"city": "category"}).fit(df).predictions(np.zeros(3)) | pass targets=
+prep.decode({"cty": np.zeros(3)}) | Did you mean "city"?
+prep.predict_proba(df) | predict(frame, model, probabilities=True)
+prep.partial_fit(df) | use fit
+prep.vocabulary("city") | learned_["column"].vocabulary
+prep.fit_predict(df) | use predict
+prep.score(df) | use predict
+dp.open_dataset("b.dp") | check the path
+dp.open_dataset("a.csv") | it is a file: use
+dp.open_dataset(["a.dp", "none.dp"]) | check the path
+dp.open_dataset(["a.dp", "c.dp"]) | write both with the same fitted Preprocessor
+ds["val"] | Did you mean "validation"?
+ds["valid"] | Did you mean "validation"?
+ds["dev"] | Did you mean "validation"?
+ds["training"] | Did you mean "train"?
+ds.train | use dataset["train"]
+ds[0] | dataset["train"][rows]
+ds[:3] | dataset["train"][rows]
+len(ds) | len(dataset["train"])
+ds.shape | len(dataset["train"])
+ds.to_pandas() | dataset["train"].head(rows)
+ds.loader(8) | dataset["train"].loader(batch_size)
+ds.train_dataloader() | dataset["train"].loader(batch_size)
+ds.num_embeddings("city") | dataset["train"].num_embeddings(name)
+ds.vocabulary("price") | these have one: city, review
+ds.head() | dataset["train"].head(rows)
+ds.columns | dataset["train"].columns
+ds.plot("cty") | Did you mean "city"?
+ds.report().show() | save(path)
+train.loader(batchsize=8) | Did you mean "batch_size"?
+train.loader(8, num_workers=2) | Did you mean "threads"?
+train.loader(8, pin_memory=True) | Did you mean "device"?
+train.loader(8, prefetch_factor=2) | Did you mean "prefetch_size"?
+train.loader(8, collate_fn=list) | Did you mean "transform"?
+train.loader(8, sampler=None) | Did you mean "weights"?
+train.loader(8, random_state=0) | Did you mean "seed"?
+train.loader(0) | expected an integer from 1
+train.loader("8") | expected an integer from 1
+train.loader(8, seed=None) | expected an integer
+next(iter(train.loader(8, device="cuda"))) | omit device
+train.loader(8, device="gpu") | Did you mean "cuda"?
+train.loader(8, columns=["cty"]) | Did you mean "city"?
+train.loader(8, rank=3) | pass both rank and world_size
+train.loader(8, rank=0, world_size=3) | use batch_size=9
+train.loader(8, weights="w") | such as {"sold":
+train.loader(8, shuffle="yes") | expected True or False
+train.loader(16).load_state_dict(train.loader(8).state_dict()) | streams=8
+train.loader(8).load_state_dict({"epoch": 1}) | state_dict()
+ds["test"].loader(8).load_state_dict(train.loader(8).state_dict()) | open the dataset that the state was saved for
+next(iter(DataLoader(train.loader(4), batch_size=4))) | batch_size=None
+train["city"] | columns are read by read(columns)
+train.city | read("city")
+train.read("cty") | Did you mean "city"?
+train[10**9] | has 140 rows
+train["x":] | use a number, a list of numbers
+train.to_dask("xx") | Outputs are:
+train.to_torch() | loader(batch_size)
+train.to_pandas() | head(rows)
+train.to_numpy() | read()
+train.num_embeddings("price") | these have one: city, review
+Prep(F, split=dp.RandomSplit((0.8, 0.2, 0.1))).fit(df) | such as (0.7, 0.1, 0.2)
+Prep(F, split=dp.RandomSplit(0.2)).fit(df) | such as (0.7, 0.1, 0.2)
+Prep(F, split=0.2).fit(df) | RandomSplit((0.7, 0.1, 0.2))
+Prep(F, split="random").fit(df) | RandomSplit((0.7, 0.1, 0.2))
+Prep(F, split=dp.StratifiedSplit("clas")).fit(df) | Its columns are:
+Prep(F, split=dp.KFold(1)).fit(df) | use k=5
+Prep(F, balance=dp.Oversample("sold")).fit(df) | set ratio=0.5
+Prep(F, balance="oversample").fit(df) | Oversample("sold", ratio=0.5)
+Prep(F).fit_write({"train": df, "val": df}, "s.dp") | Did you mean "validation"?
+dp.RandomSplit(test_size=0.2) | Did you mean "probabilities"?
+dp.RandomSplit(random_state=1) | Did you mean "seed"?
+dp.StratifiedSplit() | Parameters are: column
+dp.KFold(n_splits=5) | Did you mean "k"?
+prep.write(df, "a.csv") | use another path
+prep.write(df, "thesis") | use a new or empty folder
+prep.write(df.iloc[:50], "a.dp") | overwrite=True
+prep.write(df, "m.dp", memory="2 gigs") | such as "2GB"
+prep.write(df, "m.dp", memory="10MB") | aise memory
+Prep.load("a.dp") | use Preprocessor.from_dataset(path)
+Prep.load("none.json") | check the path
+Prep.load("a.csv") | pass the file that Preprocessor.save wrote
+Prep.load("altered.json") | restore the file, or save it again
+Prep.load("newer.json") | upgrade it
+Prep.from_dataset("b.dp") | check the path
+Prep.from_dataset("prep.json") | Preprocessor.load
+serving.load("none.json") | pass the file that Preprocessor.save wrote
+serving.load("a.dp") | pass the file that Preprocessor.save wrote
+serving.load("prep.json").encode(df) | pass a mapping of columns to values, or a list
+serving.load("prep.json").encode({"city": "Oslo"}) | Pass None for missing cells
+Prep.from_config("nothing.yaml") | no configuration file nothing.yaml
+Prep.from_config("input_features: [\\n - x") | line 2, column 2
+Prep.from_config("input_feature:\\n - {name: a, type: number}\\n") | Did you mean "input_features"?
+Prep.from_config({"input_features": [{"name": "a", "type": "int"}]}) | Did you mean "number"?
+Prep.from_config({"input_features": [{"name": "a", "type": "number", "preprocessing": {"normalisation": 1}}]}) | Did you mean "normalization"?
+dp.infer_features(df, targets="sld") | Did you mean "sold"?
+dp.infer_features(df, target="sold") | Did you mean "targets"?
+dp.infer_features(df, style="nn") | one of network, linear, trees
+dp.infer_features(["city"]) | Check the path
+dp.read_files("a.csv", sep=";") | Did you mean "delimiter"?
+dp.read_files("a.csv", usecols=["city"]) | Did you mean "columns"?
+dp.read_files("a.csv", na_values="-") | Did you mean "null_values"?
+dp.read_files("a.csv", chunksize=9) | Did you mean "partition_bytes"?
+dp.read_files("a.csv", format="cvs") | Did you mean "csv"?
+prep.stream(df, batchsize=2) | Did you mean "batch_size"?
+prep.stream(df, num_workers=2) | Did you mean "threads"?
+prep.stream(df, split="val") | Did you mean "validation"?
+dp.Manager(train, batchsize=3) | Did you mean "batch_size"?
+dp.repair(df, "a.dp") | the path or URL of a dataset
+dp.Categorical | Did you mean "Category"?
+dp.Numeric | Did you mean "Number"?
+dp.OneHotEncoder | Did you mean "Category"?
+dp.load | Did you mean "open_dataset"?
+dp.read_csv | Did you mean "read_files"?
+dp.train_test_split | Did you mean "RandomSplit"?
+"""  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Names of the expressions, and their files in the current folder."""
+    folder = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("mistakes"))
+    rng = np.random.default_rng(0)
+    df = pd.DataFrame(
+        {
+            "city": rng.choice(["Oslo", "Rome", "Bern"], 200),
+            "price": rng.normal(100, 10, 200).round(2),
+            "review": rng.choice(["calm and nice", "too loud", "ok"], 200),
+            "sold": rng.choice(["yes", "no"], 200),
+            "when": pd.date_range("2024-01-01", periods=200, freq="h"),
+            "photo": "none.png",
+        }
+    )
+    features = {"city": "category", "price": "number", "review": "text", "sold": "binary"}
+    ds = dp.Preprocessor(features, targets="sold", split=dp.RandomSplit()).fit_write(df, "a.dp")
+    prep = dp.Preprocessor(features, targets="sold").fit(df)
+    dp.Preprocessor({"city": "category"}).fit_write(df, "c.dp")
+    df.to_csv("a.csv", index=False)
+    prep.save("prep.json")
+    saved = Path("prep.json").read_text()
+    Path("altered.json").write_text(saved.replace("Oslo", "Oslx"))
+    Path("newer.json").write_text(re.sub('"format": ?[0-9]+', '"format": 99', saved))
+    Path("data").write_text("city\nOslo\n")
+    Path("a.xlsx").write_bytes(b"PK")
+    Path("thesis").mkdir()
+    Path("thesis/x.txt").write_text("x")
+    yield globals() | {"Prep": dp.Preprocessor, "F": features, "df": df, "ds": ds, "train": ds["train"], "prep": prep}
+    os.chdir(folder)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.strip().splitlines(), ids=lambda line: line.partition(" | ")[0])
+def test_the_message_has_the_remedy(names: dict[str, Any], mistake: str) -> None:
+    expression, _, remedy = mistake.partition(" | ")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            eval(expression, dict(names))
+        except (Exception, SystemExit) as error:
+            message = str(error)
+        else:
+            message = " ".join(str(warning.message) for warning in warned)
+    assert remedy.replace("\\n", "\n") in message
