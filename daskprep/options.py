@@ -105,8 +105,9 @@ class BatchOptions(TypedDict, total=False):
         Random augmentation of images by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It depends on
         seed, epoch and row, and is applied before `expand`. The key ``("photo", "mask")`` augments both outputs alike.
     trim : bool
-        Whether to cut the token ids of a `Sequence` or `Text` to the longest row of each batch of this rank, and to add
-        the lengths of its rows as "<name>_length". Padding is cut on its side.
+        Whether to cut padded outputs to the longest row of each batch of this rank, and to add the lengths of its rows
+        as "<name>_length". These are token ids, time series, frames of audio, and ids of sets and bags that are not
+        expanded. Padding is cut on its side.
     pad_to_multiple_of : int or None
         With `trim`, round widths up to a multiple of this, for kernels that need one.
     rank, world_size : int or None

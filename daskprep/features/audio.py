@@ -24,6 +24,7 @@ from daskprep.media.audio import (
     read_audio_info,
 )
 from daskprep.media.decoding import AudioDecoder
+from daskprep.media.spectra import compute_padding
 from daskprep.steps.base import Count
 from daskprep.summaries import ColumnSummary, FileSample
 
@@ -240,6 +241,10 @@ class Audio(MediaFeature[LearnedAudio]):
             missing=self._padding if fill is None else float(fill),
             broken=self._padding,
         )
+
+    def _padding_frame(self, learned: LearnedAudio) -> np.ndarray | float:
+        """Return the frame that pads short recordings, or the number that it repeats."""
+        return compute_padding(self._make_recipe(learned.sampling_rate, self.num_fft_points))
 
     def decode(self, encoded: np.ndarray, learned: LearnedAudio) -> pa.Array:
         """Return WAV files of "raw" rows as bytes; rows of other types as lists of frames, each a list of float32."""

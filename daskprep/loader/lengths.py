@@ -1,17 +1,17 @@
-"""Lengths of rows of tokens, and batches cut to their longest row."""
+"""Lengths of padded rows, and batches cut to their longest row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError
-from daskprep.features import Feature, Learned, Sequence
+from daskprep.features import Audio, Bag, Feature, Learned, Sequence, Set, Timeseries
 from daskprep.features.base import all_outputs, kind_with_article
 from daskprep.features.sequence import LearnedSequence
 from daskprep.permutation import Integers
@@ -23,18 +23,24 @@ LENGTH = "_length"
 
 @dataclass(frozen=True)
 class Padding:
-    """The token id that pads short rows, and whether it is on their left side."""
+    """The value that pads short rows, such as a token id, and whether it is on their left side."""
 
-    token: int
+    token: Any  # a number, or an array of numbers for rows with several numbers per item
     left: bool = False
+    is_bag: bool = False  # whether a row has ids and, below them, their counts
 
     def lengths(self, ids: np.ndarray) -> Integers:
         """Return the number of tokens of each row, without padding on its side; a padding id elsewhere is a token."""
-        rows, width = ids.shape
+        ids = ids[:, 0] if self.is_bag else ids
+        rows, width = ids.shape[:2]
         # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding. Eight flags at a time
         # take a fifth of the time.
         is_token = np.zeros((rows, -(-width // 8), 8), bool)
-        np.not_equal(ids, self.token, out=is_token.reshape(rows, 8 * is_token.shape[1])[:, :width])
+        flat = is_token.reshape(rows, 8 * is_token.shape[1])[:, :width]
+        if ids.ndim == 2:
+            np.not_equal(ids, self.token, out=flat)
+        else:
+            flat[...] = np.not_equal(ids, self.token).any(axis=2)
         groups = is_token.view(np.uint64)[:, :, 0] != 0
         group = groups.argmax(axis=1) if self.left else groups.shape[1] - 1 - groups[:, ::-1].argmax(axis=1)
         flags = is_token[np.arange(rows), group]
@@ -45,7 +51,9 @@ class Padding:
         return np.where(flags.any(axis=1), lengths, 0)
 
     def cut(self, ids: torch.Tensor, width: int) -> torch.Tensor:
-        """Return rows of token ids cut to a width, which is at least their length."""
+        """Return rows cut to a width, which is at least their length."""
+        if self.is_bag:
+            return ids[:, :, :width]
         return ids[:, ids.shape[1] - width :] if self.left else ids[:, :width]
 
 
@@ -58,6 +66,23 @@ def find_paddings(features: Mapping[str, Feature], learned: Mapping[str, Learned
                 state = learned[name].of_output(suffix)
                 if isinstance(state, LearnedSequence) and (token := state.vocabulary.specials.padding_id) is not None:
                     paddings[name + suffix] = Padding(token, feature.padding == "left")
+    return paddings
+
+
+def find_all_paddings(
+    features: Mapping[str, Feature], learned: Mapping[str, Learned], *, expand: bool
+) -> dict[str, Padding]:
+    """Return the padding of each output with padded rows; with `expand`, not of those that become vectors of counts."""
+    paddings = find_paddings(features, learned)
+    for name, feature in features.items():
+        if isinstance(feature, Timeseries) and not feature.is_windowed:
+            paddings[name] = Padding(np.float32(feature.padding_value), feature.padding == "left")
+        elif isinstance(feature, Audio):
+            paddings[name] = Padding(feature._padding_frame(learned[name]))  # type: ignore[arg-type]
+        elif isinstance(feature, Set) and (feature.expand_to == "ids" or not expand):
+            paddings[name] = Padding(0)
+        elif isinstance(feature, Bag) and not expand:
+            paddings[name] = Padding(0, is_bag=True)
     return paddings
 
 
@@ -93,22 +118,29 @@ def read_lengths(split: Split, column: str, padding: Padding) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Trimming:
-    """Cuts the token ids of each batch to its longest row, and adds the lengths of its rows."""
+    """Cuts the padded outputs of each batch to their longest row, and adds the lengths of the rows."""
 
     paddings: Mapping[str, Padding]  # by output
     multiple: int = 1  # widths are rounded up to a multiple of this, for kernels that need one
 
     @classmethod
     def of(
-        cls, features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str], multiple: int | None
+        cls,
+        features: Mapping[str, Feature],
+        learned: Mapping[str, Learned],
+        names: Iterable[str],
+        multiple: int | None,
+        *,
+        expand: bool,
     ) -> Trimming:
         """Return the trimming of the outputs `names`; raise ConfigError for none with padding, or a taken name."""
         names = list(names)
-        paddings = {name: one for name, one in find_paddings(features, learned).items() if name in names}
+        all_paddings = find_all_paddings(features, learned, expand=expand)
+        paddings = {name: padding for name, padding in all_paddings.items() if name in names}
         if not paddings:
             raise ConfigError(
-                "trim=True: no output of the batches is of a Sequence or Text with padding: leave trim out, or select "
-                "one with columns="
+                "trim=True: no output of the batches has padded rows, as a Text, Timeseries or Audio has: leave trim "
+                "out, or select one with columns="
             )
         for name in paddings:
             if name + LENGTH in names:
@@ -126,7 +158,8 @@ class Trimming:
         self, name: str, column: torch.Tensor, sizes: list[int], expand: Callable[[torch.Tensor], torch.Tensor] | None
     ) -> dict[str, list[torch.Tensor]]:
         """Return the batches of `sizes` rows of a column, cut and expanded, and the lengths of their rows, by name."""
-        padding, width = self.paddings[name], column.shape[1]
+        padding = self.paddings[name]
+        width = column.shape[2 if padding.is_bag else 1]
         lengths = padding.lengths(column.cpu().numpy())
         starts = np.cumsum([0, *sizes[:-1]])
         longest = np.maximum.reduceat(lengths, starts).tolist()

@@ -168,7 +168,9 @@ class Loader(BatchIterator):
             self._packer = Packer(split, pack, batch_size, drop_last=self.drop_last)
         self._trimming: Trimming | None = None
         if shared.trim and pack is None:
-            self._trimming = Trimming.of(dataset.features, dataset.learned, self.names, shared.pad_to_multiple_of)
+            self._trimming = Trimming.of(
+                dataset.features, dataset.learned, self.names, shared.pad_to_multiple_of, expand=self.expand
+            )
         self.group_by_length = group_by_length
         if group_by_length is not None:
             self._check_grouping(group_by_length, pack)

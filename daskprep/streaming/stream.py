@@ -129,7 +129,9 @@ class Stream(BatchIterator):
         augment = check_augment(shared.augment, shapes, contents.learned)
         trimming = None
         if shared.trim:
-            trimming = Trimming.of(recipe.features, contents.learned, contents.names, shared.pad_to_multiple_of)
+            trimming = Trimming.of(
+                recipe.features, contents.learned, contents.names, shared.pad_to_multiple_of, expand=shared.expand
+            )
         self._builder = BatchBuilder(contents.names, self.seed, augment, expanders, batch_format, trimming)
         # With numbers of rows, the plan reads few columns, or none.
         planning_workers: partitions.Workers = workers if source.row_counts is None else "threads"

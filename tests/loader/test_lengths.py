@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ConfigError
+from daskprep.media.audio import encode_wav
 
 ROWS, WIDTH = 2_003, 60
 
@@ -80,6 +81,58 @@ def test_streams_cut_padding_too(rows, tmp_path):
         seen |= as_rows(batch)
     expected = prep.encode(rows)["review"].tolist()
     assert {row: ids + [0] * (WIDTH - len(ids)) for row, ids in seen.items()} == dict(enumerate(expected))
+
+
+@pytest.fixture(scope="module")
+def series():
+    rng = np.random.default_rng(1)
+    sizes = np.append(rng.integers(1, 20, 149), 40)
+    numbers = [(1 + rng.random(size)).tolist() for size in sizes]
+    words = [[f"w{n}" for n in rng.permutation(30)[: size % 9]] for size in sizes]
+    clips = [encode_wav(rng.normal(size=200 * size).astype(np.float32) / 8, 8_000) for size in sizes]
+    columns = {"pulse": numbers, "late": numbers, "tags": words, "shown": words, "words": words}
+    return pd.DataFrame(columns | {"clip": clips, "raw": clips}), sizes
+
+
+@pytest.mark.parametrize("mode", ["eager", "lazy", "lazy_cached"])
+@pytest.mark.parametrize("expand", [True, False])
+def test_series_sets_and_audio_are_cut(series, tmp_path, mode, expand):
+    frame, sizes = series
+    audio = {"mode": mode, "audio_file_length_limit_in_s": 1.0}
+    features = {
+        "pulse": dp.Timeseries(),
+        "late": dp.Timeseries(padding="left", padding_value=-1.5),
+        "tags": dp.Set(),
+        "shown": dp.Set(expand_to="ids"),
+        "words": dp.Bag(),
+        "clip": dp.Audio(**audio),
+        "raw": dp.Audio(type="raw", **audio),
+    }
+    train = dp.Preprocessor(features, split=None).fit_write(frame, tmp_path / "rows.dp", block_rows=32)["train"]
+    options = {"seed": 1, "expand": expand, "row_ids": True}
+    whole, cut = train.loader(16, **options), train.loader(16, trim=True, **options)
+    frames = 1 + -(-np.maximum(200 * sizes - 320, 0) // 160)  # windows of 40 ms, which start every 20 ms
+    counts = np.array([len(tags) for tags in frame["tags"]])
+    expected = {"pulse": sizes, "late": sizes, "shown": counts, "clip": frames, "raw": 200 * sizes}
+    if not expand:
+        expected |= {"tags": counts, "words": counts}
+    for full, batch in zip(whole, cut, strict=True):
+        assert {name for name in batch if name.endswith("_length")} == {name + "_length" for name in expected}
+        for name, lengths in expected.items():
+            assert batch[name + "_length"].tolist() == lengths[batch["row_id"]].tolist()
+            axis = 2 if name == "words" else 1
+            width = max(1, int(batch[name + "_length"].max()))
+            start = full[name].shape[axis] - width if name == "late" else 0
+            assert torch.equal(batch[name], full[name].narrow(axis, start, width))
+        for name in {"tags", "words"} - expected.keys():
+            assert torch.equal(batch[name], full[name])
+
+
+def test_windows_are_not_cut(tmp_path):
+    frame = pd.DataFrame({"load": range(9)})
+    train = dp.Preprocessor({"load": dp.Timeseries(window_size=3)}, split=None).fit_write(frame, tmp_path / "a.dp")
+    with pytest.raises(ConfigError, match="has padded rows"):
+        train["train"].loader(2, trim=True)
 
 
 @settings(max_examples=25)
@@ -163,7 +216,7 @@ def test_groups_can_be_balanced(train, rows, tmp_path):
         ({"group_by_length": "review", "shuffle": False}, "cannot be used together with shuffle=False"),
         ({"group_by_length": "review", "overfit_batches": 2}, "cannot be used together with overfit_batches"),
         ({"group_by_length": "review", "streams": 5}, "batch_size=32 is no multiple of streams=5"),
-        ({"trim": True, "columns": ["x"]}, "no output of the batches is of a Sequence or Text"),
+        ({"trim": True, "columns": ["x"]}, "no output of the batches has padded rows"),
         ({"trim": "yes"}, "trim='yes': expected True or False"),
         ({"pad_to_multiple_of": 8}, "pad_to_multiple_of=8 needs trim=True"),
         ({"pad_to_multiple_of": 0, "trim": True}, "pad_to_multiple_of=0: expected an integer from 1"),
