@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
+
+from docutils import nodes
 
 import daskprep
 
 HERE = Path(__file__).parent
 NOTEBOOKS = HERE.parent / "notebooks"
-REPOSITORY_LINK = re.compile(r"\]\((?:\.\./)+(?=notebooks/)")
+NOTEBOOK_LINK = re.compile(r"\]\((?:\.\./)+(?=notebooks/)")
 
 project = "daskprep"
 author = "The daskprep developers"
@@ -21,6 +24,7 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx_copybutton",
     "sphinx_design",
 ]
 exclude_patterns = ["templates"]
@@ -30,6 +34,8 @@ templates_path = ["templates"]
 myst_heading_anchors = 3
 # Notebooks are stored with their outputs, which the tests compare.
 nb_execution_mode = "off"
+
+copybutton_exclude = ".linenos, .gp"  # the "$" before commands
 
 # Blocks without a language are figures and folders.
 highlight_language = "none"
@@ -55,9 +61,26 @@ html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navbar_center": [],
     "navigation_with_keys": False,
-    "show_prev_next": False,
+    "logo": {"text": f"{project} {version}"},
     "show_toc_level": 2,
 }
+
+# Links to the repository and its pages, if this checkout was cloned from GitHub.
+origin = subprocess.run(
+    ["git", "config", "remote.origin.url"],  # noqa: S607 any git will do
+    cwd=HERE,
+    capture_output=True,
+    text=True,
+    check=False,
+).stdout.strip()
+github = re.search(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?$", origin)
+if github is not None:
+    url = f"https://github.com/{github[1]}"
+    html_theme_options |= {"github_url": url, "use_edit_page_button": True}
+    html_context["edit_page_url_template"] = (
+        f"{url}/blob/main/"
+        "{% if not file_name.startswith('notebooks/') %}docs/{% endif %}{{ file_name }}"
+    )
 
 
 def copy_notebooks() -> None:
@@ -75,12 +98,26 @@ def copy_notebooks() -> None:
 def change_links(_app: object, page: str, source: list[str]) -> None:
     """Lead links to the notebooks of the repository to their copies."""
     up = "../" * page.count("/")
-    source[0] = REPOSITORY_LINK.sub(f"]({up}", source[0]).replace(
+    source[0] = NOTEBOOK_LINK.sub(f"]({up}", source[0]).replace(
         "notebooks/README.md", "notebooks/index.md"
     )
+
+
+def write_llms_txt(app: Any, error: Exception | None) -> None:
+    """Write the list of pages, with the first paragraph of each, as llms.txt."""
+    if error is not None or app.builder.name != "html":
+        return
+    pages = ["index", *app.env.toctree_includes["index"], *sorted(app.env.found_docs)]
+    lines = [f"# {project} {version}", ""]
+    for page in dict.fromkeys(pages):
+        paragraph = next(app.env.get_doctree(page).findall(nodes.paragraph), None)
+        about = "" if paragraph is None else " ".join(paragraph.astext().split())
+        lines.append(f"- [{app.env.titles[page].astext()}]({page}.html): {about}")
+    (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def setup(app: Any) -> None:
     """Connect the functions above to the build."""
     copy_notebooks()
     app.connect("source-read", change_links)
+    app.connect("build-finished", write_llms_txt)
