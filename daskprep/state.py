@@ -8,7 +8,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -22,6 +22,7 @@ from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.parameter_values import make_feature
 from daskprep.features.parameters import check_fields, check_parameters
+from daskprep.onnx import export
 from daskprep.parametrized import to_json_value
 from daskprep.passes.encoding import check_golden_rows, make_golden_rows
 from daskprep.split import split_from_dict
@@ -99,6 +100,24 @@ class SerializationMixin:
             read only from local folders and from the cache.
         """
         return cls.from_dict(read_state(path_text(path, "file")), trusted=trusted)
+
+    def to_onnx(self, path: str | os.PathLike[str], *, columns: Iterable[str] | None = None) -> None:
+        """Write a model in ONNX, which encodes columns as `encode` does, in onnxruntime alone.
+
+        It has an input for each column, and an output "encoded/name" for each output of `encode`. Numbers are float64,
+        vectors float32, dates nanoseconds since 1970 in int64, and all other columns text. Missing are NaN, the
+        smallest int64 and the empty text. Raise `ConfigError` that names all features without an equivalent in ONNX.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, local or at a URL of fsspec.
+        columns : iterable of str or None
+            Names of the features to export. None: all but targets and weights.
+        """
+        check_is_fitted(self)
+        folder, name = _open_parent_folder(path_text(path, "file"))
+        folder.write(name, export(self.to_dict(), columns))
 
     def to_dict(self) -> dict[str, Any]:
         """Return parameters and, after a fit, the fitted state, as JSON values."""
