@@ -39,17 +39,15 @@ function match(term) {
   return parts.every((part) => query.some((word) => stem(word) === stem(part))) ? parts.length : 0;
 }
 
-document.addEventListener("DOMContentLoaded", () => {
-  const search = Search.performTermsSearch;
-  Search.performTermsSearch = (terms, excluded) => {
-    const { docnames, filenames, titles } = Search._index;
-    const pages = docnames.flatMap((page, i) => {
-      const best = Math.max(0, ...(TERMS[page] || []).map(match));
-      return best ? [[page, titles[i], "", null, 100 * best, filenames[i], SearchResultKind.title]] : [];
-    });
-    return [...search(terms, excluded).filter(([page]) => !pages.some(([other]) => other === page)), ...pages];
-  };
-});
+const search = Search.performTermsSearch;
+Search.performTermsSearch = (terms, excluded) => {
+  const { docnames, filenames, titles } = Search._index;
+  const pages = docnames.flatMap((page, i) => {
+    const best = Math.max(0, ...(TERMS[page] || []).map(match));
+    return best ? [[page, titles[i], "", null, 100 * best, filenames[i], SearchResultKind.title]] : [];
+  });
+  return [...search(terms, excluded).filter(([page]) => !pages.some(([other]) => other === page)), ...pages];
+};
 
 var Scorer = {
   score: ([docname, title, anchor, description, score]) => {

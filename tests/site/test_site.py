@@ -22,29 +22,46 @@ pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="no site in DASKPREP_S
 FOLDERS = ("", "how-to", "coming-from", "notebooks")
 PAGES = sorted(str(page.relative_to(SITE)) for folder in FOLDERS for page in (SITE / folder).glob("*.html"))
 SEARCHED = {
-    "one hot": ["types/categories"],
-    "resume training": ["how-to/resume-training"],
-    "predict new data": ["how-to/predict-new-data"],
-    "out of memory": ["how-to/avoid-running-out-of-memory"],
+    "ColumnTransformer": ["coming-from/scikit-learn"],
+    "accelerate": ["training"],
+    "audio spectrogram": ["media", "types/media"],
+    "checkpoint": ["how-to/resume-training"],
+    "class names": ["how-to/predict-new-data", "predicting"],
     "csv without header": ["files"],
-    "s3": ["object-stores"],
-    "class imbalance": ["how-to/handle-class-imbalance"],
-    "kubernetes": ["how-to/run-on-kubernetes"],
-    "missing values": ["missing-values"],
+    "cuda gpu": ["training", "install"],
+    "data augmentation": ["media"],
+    "disable progress bar": ["datasets", "command-line"],
+    "docker": ["how-to/serve-a-model", "clusters"],
+    "embedding size": ["how-to/train-a-model"],
+    "excel": ["files"],
+    "feature names": ["scikit-learn"],
+    "forecasting window": ["types/dates-and-places"],
+    "hugging face": ["coming-from/hugging-face"],
+    "imbalanced classes": ["how-to/handle-class-imbalance"],
     "imputation": ["missing-values"],
+    "incremental new rows": ["how-to/grow-a-dataset"],
+    "install": ["install"],
+    "kubernetes": ["clusters", "how-to/serve-a-model"],
+    "leakage": ["how-to/cross-validate", "splits"],
+    "mixed precision": ["training"],
+    "multi gpu": ["training"],
+    "notebook": ["notebooks/index"],
+    "num_workers": ["loading", "training"],
+    "one hot": ["types/categories"],
+    "out of memory": ["memory"],
+    "predict new data": ["how-to/predict-new-data"],
+    "pyspark": ["files"],
+    "resume": ["how-to/resume-training"],
+    "s3": ["object-stores"],
+    "save load": ["start"],
+    "serve model": ["how-to/serve-a-model"],
+    "sklearn pipeline": ["scikit-learn", "notebooks/07_scikit_learn_pipelines"],
+    "standard scaler": ["types/numbers"],
     "stratified split": ["splits"],
     "tokenizer": ["types/text"],
+    "version upgrade": ["troubleshooting"],
     "vocabulary": ["types/text"],
-    "checkpoint": ["how-to/resume-training", "training"],
-    "shuffle": ["loading", "datasets", "streaming"],
-    "sklearn pipeline": ["scikit-learn", "notebooks/07_scikit_learn_pipelines"],
-    "serve model": ["how-to/serve-a-model", "serving"],
-    "hugging face": ["coming-from/hugging-face"],
-    "standard scaler": ["coming-from/scikit-learn"],
-    "ColumnTransformer": ["coming-from/scikit-learn", "scikit-learn"],
-    "DataLoader": ["coming-from/hugging-face", "coming-from/xlm", "loading", "troubleshooting"],
-    "image augmentation": ["media", "notebooks/03_images_and_audio"],
-    "audio spectrogram": ["media"],
+    "windows": ["install"],
 }
 FOUND = """new Promise((resolve) => {
     const ready = () => document.querySelector("#search-results .search-summary")?.textContent.match(/found|did not/)
@@ -81,7 +98,7 @@ def url() -> Iterator[str]:
 @pytest.mark.parametrize(("query", "pages"), SEARCHED.items(), ids=SEARCHED)
 def test_a_search_leads_to_the_right_page_at_once(browser: Browser, url: str, query: str, pages: list[str]) -> None:
     browser.open(f"{url}/search.html?q={query.replace(' ', '+')}")
-    first = [found.strip("/").removesuffix(".html") for found in browser.evaluate(FOUND)[:3]]
+    first = [found.strip("/").removesuffix(".html") for found in browser.evaluate(FOUND)[:2]]
     assert set(first) & set(pages), first
 
 
