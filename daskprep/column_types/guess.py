@@ -175,7 +175,7 @@ def describe_uniqueness(facts: ColumnFacts) -> str:
     if not facts.is_unique:
         return f"almost unique ({describe_counts(facts)})"
     n_values = len(facts.distinct.counts)
-    return "unique in every row" + ("" if facts.distinct.is_exact else f", judging by {n_values:,} values")
+    return "unique in every row" if facts.distinct.is_exact else f"all of {n_values:,} sampled values are distinct"
 
 
 def quote_value(text: str) -> str:

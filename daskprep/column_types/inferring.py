@@ -252,7 +252,7 @@ def infer_features(
     >>> infer_features(frame)
     2 features, 1 skipped
     column  type     why
-    price   number   numbers from 1.5 to 40, as text: 3 distinct values in 4 rows, 25.0 % missing
+    price   number   numbers from 1.5 to 40 (read from text): 3 distinct values in 4 rows, 25.0 % missing
     sold    binary   booleans: 2 distinct values in 4 rows
     shop    skipped  constant: 'Oslo' in every row
     """

@@ -114,9 +114,14 @@ def _apply_missing_markers(guess: Guess, facts: ColumnFacts) -> Guess:
         kept_texts = _ambiguous_markers(facts) if kind else []
         guess.feature.null_values = [text for text in texts if text not in kept_texts] or None
     missing_texts = [text for text in texts if text not in kept_texts]
-    notes = [f"{quote_value(text)}, count as a separate {kind}" for text in kept_texts[:1]]
-    notes += [f"{quote_value(text)}, count as missing" for text in missing_texts[:1]]
-    return guess._replace(reason="; markers of missing values, such as ".join([guess.reason, *notes]))
+    treatments = {f"a separate {kind}": kept_texts, "missing": missing_texts}
+    notes = [_describe_treatment(texts, treatment) for treatment, texts in treatments.items() if texts]
+    return guess._replace(reason="; ".join([guess.reason, *notes]))
+
+
+def _describe_treatment(texts: list[str], treatment: str) -> str:
+    """Return in words how the markers of missing values in a column are treated."""
+    return f"{quote_value(texts[0])} {'is' if len(texts) == 1 else 'and others are'} treated as {treatment}"
 
 
 def _ambiguous_markers(facts: ColumnFacts) -> list[str]:
@@ -315,18 +320,20 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
     bounds = facts.range.min, facts.range.max
     comma = "" if YEARS[0] <= bounds[0] and bounds[1] <= YEARS[1] else ","
     low, high = (f"{bound:{comma}.0f}" if bound == int(bound) else f"{bound:,.6g}" for bound in bounds)
-    numbers = f"{'whole ' * (facts.integers == facts.numbers)}numbers from {low} to {high}"
+    numbers = f"{'integers' if facts.integers == facts.numbers else 'numbers'} from {low} to {high}"
     if facts.integers == facts.numbers:
         if are_row_numbers(name, facts):
-            return skip(f"{describe_uniqueness(facts)}: an identifier ({numbers}, {describe_rows(facts)})")
+            identified = f"{describe_uniqueness(facts)}, so this looks like an identifier"
+            return skip(f"{identified} ({numbers}, {describe_rows(facts)})")
         if is_identifier_name(name) or CODE_NAME.search(name):
-            return Guess(Category(), f"whole numbers named like codes: {describe_counts(facts)}")
+            return Guess(Category(), f"integers named like codes: {describe_counts(facts)}")
         if _are_codes(facts):
             first = facts.distinct.texts[0].as_py()
             spelling_note = f', written as "{first}", as new rows have to be' if first.endswith(".0") else ""
             why = f"codes from {low} to {high}, none of them rare{spelling_note}"
             return Guess(Category(), f"{why}: {describe_counts(facts)}")
-    text = f", as text{describe_unreadable(n_unreadable, facts.usable)}" if n_unreadable or facts.text.cells else ""
+    unreadable = describe_unreadable(n_unreadable, facts.usable)
+    text = f" (read from text{unreadable})" if n_unreadable or facts.text.cells else ""
     return Guess(Number(), f"{numbers}{text}: {describe_counts(facts)}")
 
 
@@ -351,7 +358,7 @@ def _guess_text(name: str, facts: ColumnFacts) -> Guess:
         example = quote_value(facts.distinct.texts[0].as_py())
         remedy = 'to keep it, add it to the features as a "category"'
         cells = f"{describe_rows(facts)}, such as {example}"
-        return skip(f"{describe_uniqueness(facts)}: an identifier ({cells}); {remedy}")
+        return skip(f"{describe_uniqueness(facts)}, so this looks like an identifier ({cells}); {remedy}")
     distinct = values / present
     if mostly_match(facts, WITHOUT_SPACES, 0.5):
         words = max(words, _MIN_SENTENCE_WORDS)

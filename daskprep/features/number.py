@@ -216,14 +216,14 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
     normalization : str or None
         "zscore": ``(x - mean) / std`` with the sample standard deviation. "minmax": ``(x - min) / (max - min)``.
         "log1p": ``log(1 + x)``. "iq": ``(x - median) / (q3 - q1)``. "robust": the same, then smoothly clipped to -3
-        to 3 by ``x / sqrt(1 + (x / 3) ** 2)``. "quantile_uniform": the share of the training rows below x.
-        "quantile_normal": the normal score of this share. "yeo_johnson" and "box_cox": a power transform, then a
-        z-score. None: the number unchanged. A constant column becomes 0.
+        to 3 by ``x / sqrt(1 + (x / 3) ** 2)``. "quantile_uniform": the empirical CDF of x. "quantile_normal": the
+        normal score of the CDF. "yeo_johnson" and "box_cox": a power transform, then a z-score. None: the number
+        unchanged. A constant column becomes 0.
     clip_quantiles : sequence of two floats or None
         Clip numbers to these quantiles before normalization, such as (0.01, 0.99).
     encoding : {"bins", "piecewise_linear"} or None
-        "bins": the id of a bin. "piecewise_linear": a batch has one value per bin, the share of the bin below the
-        number; the normalized number is stored. None: the normalized number.
+        "bins": the id of a bin. "piecewise_linear": a batch has one value per bin: 1 below the number, 0 above it,
+        the fraction in its own bin; the normalized number is stored. None: the normalized number.
     bins : int or sequence of float
         Largest number of bins, or the bin edges in ascending order, in the units of the column.
     bin_strategy : {"quantile", "uniform", "target"}

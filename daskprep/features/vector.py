@@ -50,7 +50,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
     ----------
     vector_size : int or None
         Length of a vector; values of another length cannot be read. None: learned from the data, where different
-        lengths raise `ColumnError`.
+        lengths raise `RejectedValueError`.
     missing_value_strategy : str
         Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
         "drop_row".

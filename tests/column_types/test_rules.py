@@ -68,8 +68,8 @@ def test_columns_of_no_use_are_skipped_with_the_reason(cells, reason):
         (["yes", None], "'yes' or missing: 1 distinct value in 2 rows, 50.0 % missing"),
         ([0.5, 1.25], "numbers from 0.5 to 1.25: 2 distinct values in 2 rows"),
         ([2.0, 3.5], "numbers from 2 to 3.5: 2 distinct values in 2 rows"),
-        (["4.5", "1000"], "numbers from 4.5 to 1,000, as text: 2 distinct values in 2 rows"),
-        ([4, 12_345_678, 4], "whole numbers from 4 to 12,345,678: 2 distinct values in 3 rows"),
+        (["4.5", "1000"], "numbers from 4.5 to 1,000 (read from text): 2 distinct values in 2 rows"),
+        ([4, 12_345_678, 4], "integers from 4 to 12,345,678: 2 distinct values in 3 rows"),
         (codes(3, 20), "codes from 0 to 2, none of them rare: 3 distinct values in 60 rows"),
         ([[1, 2], [3, 4]], "2 numbers in every cell of 2 rows"),
         ([[1, 2], [3]], "1 to 2 numbers in a cell of 2 rows"),
@@ -119,7 +119,7 @@ def test_cells_that_no_feature_reads_are_named_by_their_types():
 def test_whole_numbers_named_as_identifiers_are_codes_however_the_name_is_written(name):
     found = guess([1, 5, 9, 9], name)
     assert kind(found) == "category"
-    assert found.reason == "whole numbers named like codes: 3 distinct values in 4 rows"
+    assert found.reason == "integers named like codes: 3 distinct values in 4 rows"
     assert kind_of([1, 5, 9], name) == SKIPPED
 
 
@@ -138,7 +138,7 @@ def test_whole_numbers_named_as_codes_are_categories_unless_they_number_the_rows
 def test_numbering_is_skipped_when_no_number_comes_twice(name):
     assert guess([1, 5, 9], name)[:2] == (
         None,
-        "unique in every row: an identifier (whole numbers from 1 to 9, 3 rows)",
+        "unique in every row, so this looks like an identifier (integers from 1 to 9, 3 rows)",
     )
     assert kind_of([1, 5, 9, 9], name) == "number"
 
@@ -152,7 +152,7 @@ def test_measures_are_numbers_though_no_number_comes_twice(name):
 
 def test_identifiers_that_hardly_ever_come_twice_are_skipped():
     numbers = [*range(1_000_025, 1_000_225, 7), 1_000_025]
-    reason = "almost unique (29 distinct values in 30 rows): an identifier (whole numbers from 1,000,025 to 1,000,221"
+    reason = "almost unique (29 distinct values in 30 rows), so this looks like an identifier (integers from"
     assert guess(numbers, "sample_id").reason.startswith(reason)
     assert kind_of(numbers) == "number"
     assert kind_of([*numbers, *numbers[:4]], "sample_id") == "category"
@@ -439,7 +439,10 @@ def test_numbers_with_commas_of_their_own_are_told_from_lists():
             ["1,234", "2,345"],
             "numbers written as '1,234.5', read as in English, since thousands look like decimals: 2",
         ),
-        ([*(f"{i}.5" for i in range(38)), "$5", "$6"], "numbers from 0.5 to 37.5, as text, 5.0 % unreadable: 40"),
+        (
+            [*(f"{i}.5" for i in range(38)), "$5", "$6"],
+            "numbers from 0.5 to 37.5 (read from text, 5.0 % unreadable): 40",
+        ),
         (["1,234", "2,345", "0.5"], "numbers written as '1,234.5': 3"),
         (["$1,299.00", "$5", "12", "$3M"], "numbers written as '$1,234.5k': 4"),
         (["1 299,00 €", "5,50 €"], "numbers written as '1 234,5 €': 2"),
@@ -496,7 +499,7 @@ def test_short_lists_of_few_numbers_are_sets_of_codes():
 def test_up_to_one_in_twenty_cells_of_numbers_may_be_odd():
     numbers = [f"{i / 8}" for i in range(38)]
     assert guess([*numbers, "odd", "even"]).reason == (
-        "numbers from 0 to 4.625, as text, 5.0 % unreadable: 40 distinct values in 40 rows"
+        "numbers from 0 to 4.625 (read from text, 5.0 % unreadable): 40 distinct values in 40 rows"
     )
     assert kind_of([*numbers[1:], "odd", "even", "queer"]) != "number"
 
@@ -599,7 +602,9 @@ def test_cells_that_are_long_or_rarely_the_same_are_text(cells, found):
 
 def test_text_that_is_unique_in_every_row_is_an_identifier():
     one_word = phrases(20, 1)
-    assert guess(one_word).reason.startswith("unique in every row: an identifier (20 rows, such as 'w")
+    assert guess(one_word).reason.startswith(
+        "unique in every row, so this looks like an identifier (20 rows, such as 'w"
+    )
     assert kind_of(one_word) == SKIPPED
     assert kind_of(one_word[1:]) == "category"
     assert kind_of(one_word[1:], "rowId") == kind_of(one_word[1:], "key") == SKIPPED
@@ -707,17 +712,17 @@ def test_few_values_and_odd_cells_beside_written_numbers_make_labels(cells, foun
 @pytest.mark.parametrize(
     ("cells", "remark"),
     [
-        (["red", "blue", "green"] * 9, "count as missing"),
-        (phrases(30, 5), "count as a separate text"),
-        (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "count as a separate token"),
-        (["a b a", "b", "a", "c a c", "a b c", "c", "b c"] * 9, "count as a separate token"),
-        ([f"{i / 7}" for i in range(30)], "count as missing"),
-        (["yes", "no"], "count as missing"),
+        (["red", "blue", "green"] * 9, "missing"),
+        (phrases(30, 5), "a separate text"),
+        (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "a separate token"),
+        (["a b a", "b", "a", "c a c", "a b c", "c", "b c"] * 9, "a separate token"),
+        ([f"{i / 7}" for i in range(30)], "missing"),
+        (["yes", "no"], "missing"),
     ],
 )
 def test_what_becomes_of_cells_that_spell_a_missing_value_is_said(cells, remark):
-    said = "; markers of missing values, such as"
-    assert guess([*cells, "?"]).reason.endswith(f"{said} '?', {remark}")
+    said = "; '?' is treated as"
+    assert guess([*cells, "?"]).reason.endswith(f"{said} {remark}")
     assert said not in guess(cells).reason
     assert said not in guess([*cells, None]).reason
 
@@ -732,9 +737,7 @@ def test_nothing_is_said_of_missing_values_in_media_and_in_columns_that_are_skip
 def test_symbols_are_missing_and_words_stay_classes():
     found = guess([*["red", "blue", "green"] * 9, "?", " - ", "Unknown", "n/a"])
     assert found.feature.get_params()["null_values"] == ["-", "?", "n/a"]
-    assert found.reason.endswith(
-        "'Unknown', count as a separate class; markers of missing values, such as '-', count as missing"
-    )
+    assert found.reason.endswith("; 'Unknown' is treated as a separate class; '-' and others are treated as missing")
     assert guess([*["yes", "no"] * 9, "?", "unknown"]).feature.null_values == ["?", "unknown"]
     assert guess([*["red", "blue", "green"] * 9, "Unknown"]).feature.null_values is None
     assert guess([*["red", "blue", "green"] * 9, "unknown", "nil"]).reason.count("as a separate") == 1
