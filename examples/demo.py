@@ -1,4 +1,4 @@
-"""Write a small dataset of mixed columns, images and audio, read it back, and train a model on it."""
+"""Write a dataset of mixed columns, images and audio, train a network on it, and test the network on other rows."""
 
 from __future__ import annotations
 
@@ -14,160 +14,110 @@ from torch import nn
 
 import daskprep as dp
 from daskprep.media.audio import encode_wav
+from daskprep.nn import Inputs, Outputs
 
-ROWS = 1_000
+ROWS = 2_000
 CITIES = np.array(["Oslo", "Rome", "Lagos", "Lima", "Hanoi"])
 TAGS = np.array(["sauna", "view", "pool", "garden", "lift"])
-WORDS = np.array(["calm", "bright", "rooms", "are", "Lovely", "and", "quiet", "but", "small", "great"])
-SOUND_RATE = 8_000
+WORDS = np.array(["calm", "bright", "rooms", "are", "lovely", "and", "quiet", "but", "small", "great"])
+SAMPLING_RATE = 8_000
 
 
-def blank(values: np.ndarray, share: float, rng: np.random.Generator) -> pd.Series:
-    """Remove a share of the values."""
-    column = pd.Series(values)
-    return column.mask(rng.random(len(column)) < share)
-
-
-def joined(choices: np.ndarray, fewest: int, most: int, rng: np.random.Generator) -> list[str]:
-    """Join a random number of random choices with spaces, once per row."""
-    return [" ".join(rng.choice(choices, rng.integers(fewest, most + 1))) for _ in range(ROWS)]
-
-
-def photograph(path: Path, sold: bool, rng: np.random.Generator) -> str:
-    """Make a photo as large as a phone's preview; those of what was sold are a little warmer."""
-    coarse = rng.integers(0, 200, (6, 8, 3), dtype=np.uint8)
-    coarse[..., 0] += np.uint8(40 * sold)
-    Image.fromarray(coarse).resize((640, 480), Image.Resampling.BICUBIC).save(path, quality=90)
+def write_photo(path: Path, warm: bool, rng: np.random.Generator) -> str:
+    """Write a JPEG file, with more red if it is warm, and return its name."""
+    coarse = rng.integers(0, 180, (6, 8, 3), dtype=np.uint8)
+    coarse[..., 0] += np.uint8(60 * warm)
+    Image.fromarray(coarse).resize((320, 240), Image.Resampling.BICUBIC).save(path, quality=90)
     return path.name
 
 
-def record(path: Path, rng: np.random.Generator) -> str:
-    """Make half a second of sound."""
-    samples = rng.normal(size=SOUND_RATE // 2).astype(np.float32) / 8
-    path.write_bytes(encode_wav(samples, SOUND_RATE))
+def write_audio(path: Path, loud: bool, rng: np.random.Generator) -> str:
+    """Write a WAV file of half a second, and return its name."""
+    samples = rng.normal(size=SAMPLING_RATE // 2).astype(np.float32) / (8 if loud else 80)
+    path.write_bytes(encode_wav(samples, SAMPLING_RATE))
     return path.name
 
 
-def listings(folder: Path) -> pd.DataFrame:
-    """Make the rows: every kind of column, with missing values where real data has them."""
+def create_listings(folder: Path) -> pd.DataFrame:
+    """Return the rows: flats, and whether they were sold, which depends on the price, the photo and the street."""
     rng = np.random.default_rng(0)
-    nights = rng.normal(size=(ROWS, 7)).cumsum(axis=1)
-    sold = rng.random(ROWS) < 0.3
-    return pd.DataFrame(
+    price, city = rng.lognormal(4, 0.5, ROWS).round(2), rng.choice(CITIES, ROWS, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    warm, loud = rng.random(ROWS) < 0.5, rng.random(ROWS) < 0.3
+    appeal = 3 * warm - 3 * loud - (price - 55) / 20 + (city == "Rome") + rng.normal(0, 0.5, ROWS)
+    frame = pd.DataFrame(
         {
-            "price": blank(rng.lognormal(4, 0.5, ROWS).round(2), 0.1, rng),
-            "city": blank(rng.choice(CITIES, ROWS, p=[0.4, 0.3, 0.15, 0.1, 0.05]), 0.02, rng),
-            "tags": joined(TAGS, 0, 4, rng),
-            "review": blank(np.array([f"{text}." for text in joined(WORDS, 3, 12, rng)]), 0.05, rng),
-            "demand": [" ".join(f"{value:.2f}" for value in row) for row in nights],
+            "price": price,
+            "city": city,
+            "tags": [" ".join(rng.choice(TAGS, rng.integers(0, 5))) for _ in range(ROWS)],
+            "review": [f"{' '.join(rng.choice(WORDS, rng.integers(3, 13)))}." for _ in range(ROWS)],
             "listed": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 365 * 24, ROWS), unit="h"),
-            "photo": [photograph(folder / f"{row}.jpg", bool(sold[row]), rng) for row in range(ROWS)],
-            "street": [record(folder / f"{row}.wav", rng) for row in range(ROWS)],
-            "sold": sold,
+            "photo": [write_photo(folder / f"{row}.jpg", bool(warm[row]), rng) for row in range(ROWS)],
+            "street": [write_audio(folder / f"{row}.wav", bool(loud[row]), rng) for row in range(ROWS)],
+            "sold": np.where(appeal > 0, "yes", "no"),
         }
     )
+    frame.loc[rng.random(ROWS) < 0.1, "price"] = None
+    frame.loc[rng.random(ROWS) < 0.05, "review"] = None
+    return frame
 
 
-def preprocessor(media: Path) -> dp.Preprocessor:
-    """Say what each column is."""
-    return dp.Preprocessor(
-        {
-            "price": dp.Number(normalization="zscore", missing_value_strategy="fill_with_mean"),
-            "city": dp.Category(),
-            "tags": dp.Set(),
-            "review": dp.Text(max_sequence_length=12),
-            "demand": dp.Timeseries(),
-            "listed": dp.Date(),
-            "photo": dp.Image(height=48, width=64, num_channels=3, mode="lazy_cached", base_dir=str(media)),
-            "street": dp.Audio(audio_file_length_limit_in_s=0.5, mode="lazy_cached", base_dir=str(media)),
-            "sold": "binary",
-        },
-        split=dp.StratifiedSplit("sold", seed=0),
-    )
-
-
-def shown(value: object) -> str:
-    """Cut long values short."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = " ".join(value) if isinstance(value, list) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def learned_lines(prep: dp.Preprocessor) -> list[str]:
-    """Tell in one line per feature what was learned of it."""
-    telling = ("mean", "std", "idx2str", "max_set_size", "max_sequence_length", "max_timeseries_length")
-    telling += ("first", "last", "height", "width", "sampling_rate", "bool2str")
-    lines = []
-    for name, learned in prep.learned_.items():
-        facts = {key: shown(value) for key, value in learned.to_dict().items() if key in telling}
-        missing = f"{learned.missing} of {learned.rows:,} missing"
-        lines.append(f"{name:8} {missing:21} " + ", ".join(f"{key}: {value}" for key, value in facts.items()))
-    return lines
-
-
-def show_dataset(dataset: dp.Dataset) -> None:
-    """Show what was written, as it lies on disk and as a person reads it."""
-    print(dataset, end="\n\n")
-    train = dataset["train"]
-    print("The first training row, encoded:")
-    for name, array in train.read(stop=1).items():
-        print(f"{name:8} {array.dtype!s:8} {f'an array of {array.shape[1:]}' if array.ndim > 2 else str(array[0])}")
-    rows = train.head(3).drop(columns=["photo", "street"])  # arrays, and no text
-    print("\nThe first training rows, decoded:", rows.T.to_string(max_colwidth=50), sep="\n", end="\n\n")
-
-
-class Model(nn.Module):
-    """Tell from a photo, the sound of the street, the price and the city whether something will be sold."""
-
-    def __init__(self, cities: int, bands: int) -> None:
-        super().__init__()
-        self.photo = nn.Sequential(nn.Conv2d(3, 8, 5, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
-        self.city = nn.Embedding(cities, 4)
-        self.last = nn.Linear(32 + 4 + bands + 1, 1)
-
-    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return a logit for each row."""
-        parts = [self.photo(batch["photo"]), self.city(batch["city"]), batch["street"].mean(1), batch["price"][:, None]]
-        return self.last(torch.cat(parts, 1))[:, 0]
-
-
-def train_model(dataset: dp.Dataset) -> None:
-    """Train for two epochs: the first decodes the media and keeps them, the second reads what was kept."""
+def train_model(dataset: dp.Dataset) -> nn.Module:
+    """Train a network for six epochs: the first decodes the media, the others read them from the cache."""
     torch.manual_seed(0)
-    train = dataset["train"]
-    model = Model(train.num_embeddings("city"), train.shape("street")[1])
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    loader = train.loader(batch_size=64, targets="sold", augment={"photo": dp.Mirror()})
-    print("Training:")
-    for epoch, how in enumerate(("decoding images and audio", "from the cache")):
-        began, losses = time.perf_counter(), []
-        for inputs, sold in loader:
-            loss = nn.functional.binary_cross_entropy_with_logits(model(inputs), sold.float())
+    photo = nn.Sequential(nn.Conv2d(3, 8, 5, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(2))
+    street = nn.Sequential(nn.Flatten(), nn.LazyLinear(8), nn.ReLU())
+    street(torch.zeros(dataset["train"].shape("street")).unsqueeze(0))  # sets its size
+    inputs = Inputs(dataset, modules={"photo": photo, "street": street})
+    hidden = nn.Sequential(inputs, nn.Linear(inputs.width, 64), nn.ReLU())
+    outputs = Outputs(dataset, in_features=64)
+    optimizer = torch.optim.Adam([*hidden.parameters(), *outputs.parameters()], lr=0.003)
+    loader = dataset["train"].loader(batch_size=64, augment={"photo": dp.Mirror()})
+    for epoch in range(6):
+        started, losses = time.perf_counter(), []
+        for batch, labels in loader:
+            loss = outputs.loss(hidden(batch), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        seconds = time.perf_counter() - began
-        print(f"epoch {epoch}, {how:27} {seconds:5.2f} s, loss {np.mean(losses):.3f}")
-    assert train.cache("photo").complete
+        how = "from the cache" if epoch else "decoding media"
+        print(f"epoch {epoch}, {how}: {time.perf_counter() - started:.2f} s, loss {np.mean(losses):.3f}")
+    started = time.perf_counter()
+    rows = sum(len(labels) for _, labels in loader)
+    print(f"The loader alone: {rows / (time.perf_counter() - started):,.0f} rows/s from the cache")
+    return nn.Sequential(hidden, outputs)
 
 
 def main() -> None:
-    """Write rows to Parquet, learn from them, write them as a dataset, show what came of it, and train."""
+    """Write rows to Parquet and to a dataset, train a network on it, and predict the test rows."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        media, source, path = folder / "media", folder / "listings.parquet", folder / "listings.dp"
+        media = folder / "media"
         media.mkdir()
-        frame = listings(media)
-        print("The first rows:", frame.head(3).T.to_string(max_colwidth=50), sep="\n", end="\n\n")
-        frame.to_parquet(source, row_group_size=250)
-        prep = preprocessor(media)
-        prep.fit_write(source, path, shuffle=True, seed=0)
-        print("Learned from the training rows:", *learned_lines(prep), sep="\n", end="\n\n")
-        dataset = dp.open_dataset(path, base_dir=media)
-        show_dataset(dataset)
-        train_model(dataset)
+        listings = create_listings(media)
+        print("Two of the rows:", listings.head(2).T.to_string(max_colwidth=40), sep="\n", end="\n\n")
+        listings.to_parquet(folder / "listings.parquet", row_group_size=500)
+
+        features = {
+            "price": dp.Number(normalization="zscore"),
+            "city": "category",
+            "tags": "set",
+            "review": dp.Text(max_sequence_length=12),
+            "listed": "date",
+            "photo": dp.Image(height=48, width=64, num_channels=3, mode="lazy_cached", base_dir=str(media)),
+            "street": dp.Audio(audio_file_length_limit_in_s=0.5, mode="lazy_cached", base_dir=str(media)),
+            "sold": "binary",
+        }
+        prep = dp.Preprocessor(features, targets="sold", split=dp.StratifiedSplit("sold", seed=0))
+        started = time.perf_counter()
+        dataset = prep.fit_write(folder / "listings.parquet", folder / "listings.dp", shuffle=True, seed=0)
+        print(dataset, f"Fitted and written in {time.perf_counter() - started:.2f} s", sep="\n", end="\n\n")
+
+        model = train_model(dataset)
+        test = listings[prep.assign(listings)["split"] == 2]
+        predicted = prep.predict(test, model)["sold_predictions"]
+        accuracy, most_frequent = np.mean(predicted == test["sold"]), test["sold"].value_counts(normalize=True).max()
+        print(f"Accuracy on {len(test)} test rows: {accuracy:.3f} (the most frequent label: {most_frequent:.3f})")
 
 
 if __name__ == "__main__":
