@@ -68,11 +68,11 @@ def main() -> None:
                     rows = dp.read_files(folder / "rows.parquet", partitions=partitions)
                     prep = dp.Preprocessor(FEATURES, split=dp.RandomSplit(seed=0))
                     dataset = prep.fit_write(rows, folder / f"{scheduler}-{partitions}.dp", shuffle=True, seed=0)
-                    print(f"dataset, {scheduler}, {partitions:2} partitions", digest_dataset(Path(dataset.url)))
+                    print(f"dataset, {scheduler}, {partitions:2} partitions ", digest_dataset(Path(dataset.url)))
         train = dataset["train"]
         for ranks in (1, 2, 4):
-            print(f"epoch on {ranks} ranks               ", digest_epoch(train, ranks))
-        print("epoch on 2 ranks, resumed on 4  ", digest_epoch(train, 2, resumed_ranks=4))
+            print(f"epoch on {ranks} ranks                ", digest_epoch(train, ranks))
+        print("epoch on 2 ranks, resumed on 4 ", digest_epoch(train, 2, resumed_ranks=4))
 
 
 if __name__ == "__main__":
