@@ -54,8 +54,8 @@ def made_table(rows: int) -> pd.DataFrame:
 
 def encodings(frame: pd.DataFrame, target: str) -> dict[str, dict[str, Any]]:
     """Return features by the name of an encoding; types are inferred once, so that only encodings differ."""
-    plain = dict(dp.infer_features(frame, targets=target, progress=False))
-    styled = dict(dp.infer_features(frame, targets=target, style="network", progress=False))
+    plain = dict(dp.infer_features(frame, targets=target, redundant="keep", progress=False))
+    styled = dict(dp.infer_features(frame, targets=target, style="network", redundant="keep", progress=False))
     target_type = "number" if plain[target].kind == "number" else "class"
 
     def changed(kind: str, change: Callable[[Any], Any], features: Mapping[str, Any] = plain) -> dict[str, Any]:

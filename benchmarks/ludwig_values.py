@@ -110,7 +110,9 @@ def made(folder: Path) -> Iterator[tuple[str, Config, Path]]:
 def guessed(path: Path, folder: Path) -> tuple[str, Config, Path]:
     """Give each column of a table the type that is guessed for it, and no parameters."""
     frame = pd.read_csv(path, dtype=str, keep_default_na=False).fillna("")
-    features = [{"name": name, "type": feature.kind} for name, feature in dp.infer_features(frame).items()]
+    features = [
+        {"name": name, "type": feature.kind} for name, feature in dp.infer_features(frame, redundant="keep").items()
+    ]
     frame.assign(row=range(len(frame))).to_csv(folder / path.name, index=False)
     [target] = [one for one in features if not frame[one["name"]].isin(["", "NA"]).any()][-1:]
     inputs = [ROW, *(one for one in features if one is not target)]

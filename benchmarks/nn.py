@@ -216,8 +216,8 @@ def run_by_hand(frame: pd.DataFrame, kinds: Mapping[str, str], target: str, seed
 def measure(table: str, frame: pd.DataFrame, seeds: int, epochs: int) -> None:
     """Print a line for each model of a table."""
     target = TARGETS[table]
-    plain = dict(dp.infer_features(frame, targets=target, progress=False))
-    styled = dict(dp.infer_features(frame, targets=target, style="network", progress=False))
+    plain = dict(dp.infer_features(frame, targets=target, redundant="keep", progress=False))
+    styled = dict(dp.infer_features(frame, targets=target, style="network", redundant="keep", progress=False))
     plain[target] = styled[target] = dp.Binary() if plain[target].kind == "binary" else dp.Number(normalization=None)
     if table == "adult":
         plain[target] = styled[target] = dp.Binary(positive=">50K")

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.column_types.inferring import Style
+from daskprep.column_types.redundant import Redundant
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.display import join_names
@@ -81,6 +82,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         training data, as `infer_features` does, in one more pass over all rows.
     style : {"network", "linear", "trees"} or None
         With "auto": kind of model for which encodings are proposed, as by `infer_features`. None: no proposals.
+    redundant : {"skip", "keep"}
+        With "auto": whether to leave out columns that repeat a target or another column, as `infer_features` does.
     targets : str, iterable of str or None
         Names of the features that a model predicts. New rows need not have their columns, `transform` leaves them out,
         and loaders and streams yield them apart from the inputs. None: the targets of `infer_features` if it returned
@@ -133,6 +136,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         features: Mapping[str, Any] | Literal["auto"],
         *,
         style: Style | None = None,
+        redundant: Redundant = "skip",
         targets: str | Iterable[str] | None = None,
         weight: str | None = None,
         split: Any = None,
@@ -146,6 +150,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         """Store the parameters unchanged; `targets` may be inferred ones."""
         self.features = features
         self.style = style
+        self.redundant = redundant
         self.targets = features.targets if targets is None and isinstance(features, InferredFeatures) else targets
         self.weight = weight
         self.split = split
@@ -524,7 +529,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         source = plan_source(frame, None, options.memory, options.source_options)
         rows, targets = take_sample(source, self.sample, self.sample_seed), self._target_names
         with Progress(options.progress) as bars:
-            self.inferred_: InferredFeatures = infer_source(rows, targets, excluded, self.style, progress=bars)
+            self.inferred_: InferredFeatures = infer_source(
+                rows, targets, excluded, self.style, self.redundant, progress=bars
+            )
         features = make_features(self.inferred_, self._target_names, self.weight)
         return match_folds_to_split(features, split), source if isinstance(source, StreamSource) else frame
 
@@ -537,8 +544,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             if not hasattr(self, "features_"):
                 raise ConfigError('Preprocessor: with features="auto", fit infers the features: call fit first')
             return make_features(self.features_, self._target_names)
-        if self.style is not None:
-            raise ConfigError(f'Preprocessor: style={self.style!r} is for features="auto": leave it out')
+        for name, default in (("style", None), ("redundant", "skip")):
+            if (value := getattr(self, name)) != default:
+                raise ConfigError(f'Preprocessor: {name}={value!r} is for features="auto": leave it out')
         check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
         features = make_features(self.features, self._target_names, self.weight)
         cross_fitted = list(cross_fit_folds(features))

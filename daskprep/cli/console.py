@@ -23,7 +23,7 @@ _RESUME_NOTE = "finished work is kept: run the same command again to resume"
 # Messages of the package mention parameters of functions, which are replaced by options of the command line. Parameters
 # of a feature, as in Number(null_values=["?"]), have no option.
 _OPTION_NAMES = (
-    "names|comment|decimal|thousands|delimiter|quote|format|partitions|memory|weight|style|skip_rows|partition_bytes|"
+    "names|comment|decimal|thousands|delimiter|quote|format|partitions|memory|weight|style|redundant|skip_rows|partition_bytes|"
     "null_values|targets|storage_options|base_dir|cache_dir|cache_limit|scheduler|workers"
 )
 _FLAG_REPLACEMENTS = {

@@ -80,6 +80,10 @@ targets = click.option(
 style = click.option(
     "--style", type=click.Choice(["network", "linear", "trees"]), help="Kind of model: propose encodings that suit it."
 )
+redundant = click.option(
+    "--redundant", type=click.Choice(["skip", "keep"]), default="skip", show_default=True,
+    help="Whether to leave out columns that repeat a target or another column.",
+)  # fmt: skip
 dataset = click.argument("dataset", metavar="DATASET", type=click.Path())
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("data", nargs=-1, required=True, type=click.Path())
 @options.targets
 @options.style
+@options.redundant
 @options.files
 @options.workers
 @options.storage
@@ -38,6 +39,7 @@ def infer(
     *,
     targets: Sequence[str],
     style: Literal["network", "linear", "trees"] | None,
+    redundant: Literal["skip", "keep"],
     read_options: Mapping[str, Any],
     on_workers: Callable[..., AbstractContextManager[None]],
     storage_options: Mapping[str, Any] | None,
@@ -56,7 +58,7 @@ def infer(
 
     with on_workers(options.one_or_list(data), storage_options=storage_options, **read_options):
         source = as_source(options.one_or_list(data), storage_options=storage_options, **read_options)
-        inferred = dp.infer_features(source, targets=targets, style=style, progress=progress)
+        inferred = dp.infer_features(source, targets=targets, style=style, redundant=redundant, progress=progress)
     click.echo(_as_yaml(inferred, targets), nl=False)
 
 
@@ -97,6 +99,7 @@ def _dump_yaml(value: Any) -> str:
 @click.option("--memory", type=options.Bytes(), help='Memory limit of all processes together, such as "2GB".')
 @options.targets
 @options.style
+@options.redundant
 @click.option("--weight", metavar="COLUMN", help="Column of the weights of rows.")
 @options.files
 @options.workers
@@ -114,6 +117,7 @@ def preprocess(
     memory: int | None,
     targets: Sequence[str],
     style: Literal["network", "linear", "trees"] | None,
+    redundant: Literal["skip", "keep"],
     weight: str | None,
     read_options: Mapping[str, Any],
     on_workers: Callable[..., AbstractContextManager[None]],
@@ -158,7 +162,7 @@ def preprocess(
 
     read_options = {**read_options, "storage_options": storage_options}
     with on_workers(rows, memory, **read_options):
-        prep = _make_preprocessor(config, rows, targets, style, weight, read_options, progress)
+        prep = _make_preprocessor(config, rows, targets, style, redundant, weight, read_options, progress)
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
         split = prep._resolve_split(rows)
@@ -212,6 +216,7 @@ def _make_preprocessor(
     rows: Any,
     targets: Sequence[str],
     style: Literal["network", "linear", "trees"] | None,
+    redundant: Literal["skip", "keep"],
     weight: str | None,
     read_options: Mapping[str, Any],
     progress: bool | None,
@@ -223,7 +228,8 @@ def _make_preprocessor(
     if config == "auto":
         from daskprep.sources import as_source
 
-        inferred = dp.infer_features(as_source(rows, **read_options), targets=targets, style=style, progress=progress)
+        source = as_source(rows, **read_options)
+        inferred = dp.infer_features(source, targets=targets, style=style, redundant=redundant, progress=progress)
         for name in targets:
             if (positive := getattr(inferred[name], "positive", None)) is not None:
                 line = f'target "{name}": {positive!r} is taken as the positive label; to choose, set its "positive"'
@@ -232,6 +238,8 @@ def _make_preprocessor(
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit(), weight=weight)
     if style is not None:
         raise click.UsageError('--style is for "auto": in a configuration, set the parameters of each feature')
+    if redundant != "skip":
+        raise click.UsageError('--redundant is for "auto": in a configuration, list the features to use')
     if targets:
         raise click.UsageError('--target is for "auto": in a configuration, list targets under output_features')
     # A string would be parsed as YAML unless it ends like the name of a file.

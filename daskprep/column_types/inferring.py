@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess, skip, suggest_size
+from daskprep.column_types.redundant import REDUNDANT, Redundant, find_redundant
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.display import Description, Table, format_count, format_share, truncate
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
@@ -220,6 +221,7 @@ def infer_features(
     *,
     targets: str | Iterable[str] | None = None,
     style: Style | None = None,
+    redundant: Redundant = "skip",
     workers: Workers = None,
     progress: bool | None = None,
 ) -> InferredFeatures:
@@ -234,6 +236,9 @@ def infer_features(
     style : {"network", "linear", "trees"} or None
         Model that the features are for: proposes normalizations, encodings and missing indicators that suit it. None:
         the defaults of the types.
+    redundant : {"skip", "keep"}
+        Whether to leave out columns that repeat a target or another column: equal values in every row, or as with
+        "education" and "education_num", one label for each label of the other.
     workers : int, "threads" or None
         Number of processes of this machine that are started for the call; "threads" of this process. None: one process
         per core if the call then ends sooner. A Dask client or scheduler that is set is used instead.
@@ -259,7 +264,7 @@ def infer_features(
     target_names = [targets] if isinstance(targets, str) else list(targets or ())
     with on_workers(workers, frame), Progress(progress) as shown:
         excluded = {SPLIT: "contains the split of each row"} if get_splits(frame) else None
-        return infer_source(as_source(frame), target_names, excluded, style, progress=shown)
+        return infer_source(as_source(frame), target_names, excluded, style, redundant, progress=shown)
 
 
 def infer_source(
@@ -267,6 +272,7 @@ def infer_source(
     targets: Sequence[str] = (),
     excluded: Mapping[str, str] | None = None,
     style: Style | None = None,
+    redundant: Redundant = "skip",
     *,
     progress: Progress,
 ) -> InferredFeatures:
@@ -275,6 +281,8 @@ def infer_source(
         raise ConfigError(
             f"style must be one of {', '.join(STYLES)} or None, not {style!r}.{did_you_mean(style, STYLES)}"
         )
+    if redundant not in REDUNDANT:
+        raise ConfigError(f"redundant must be one of {', '.join(REDUNDANT)}, not {redundant!r}")
     source.require(targets)
     skipped = {name: why for name, why in (excluded or {}).items() if name in source.columns}
     skipped |= _find_unreadable(source, [name for name in source.columns if name not in skipped])
@@ -283,6 +291,9 @@ def infer_source(
     guesses = {name: suggest_size(guess_feature(name, facts[name]), facts[name], source.folders) for name in columns}
     for name in targets:
         guesses[name] = _as_target(name, guess_target(name, facts[name]) if name in facts else skip(skipped[name]))
+    if redundant == "skip":
+        start = functools.partial(begin_stage, progress, "comparing columns", source)
+        guesses |= find_redundant(guesses, facts, targets, source, start)
     if style is not None:
         target = find_encoding_target({name: (guesses[name], facts[name]) for name in targets})
         inputs = [name for name in guesses if name not in targets]

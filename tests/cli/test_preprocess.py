@@ -147,7 +147,7 @@ def test_an_inferred_configuration_says_why_for_each_column(call, files):
 
 def test_an_inferred_configuration_holds_any_name(call, tmp_path):
     names = ["yes", "12", "a: #b", "line\u2028break", "tab\there", "é"]
-    pd.DataFrame({name: np.arange(50) * 1.5 for name in names}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({name: np.arange(50) * 1.5 + i for i, name in enumerate(names)}).to_parquet(tmp_path / "a.parquet")
     (tmp_path / "a.yaml").write_text(call("infer", tmp_path / "a.parquet").out)
     assert list(dp.Preprocessor.from_config(tmp_path / "a.yaml").features) == names
 
