@@ -77,16 +77,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name at first access; raise AttributeError with a hint for unknown names."""
-    if name not in _HOME:
-        from daskprep.errors import did_you_mean  # noqa: PLC0415 keeps ``import daskprep`` fast
+if not TYPE_CHECKING:  # else type checkers would accept any name
 
-        raise AttributeError(f"module 'daskprep' has no attribute {name!r}.{did_you_mean(name, __all__)}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Import a public name at first access; raise AttributeError with a hint for unknown names."""
+        if name not in _HOME:
+            from daskprep.errors import did_you_mean  # noqa: PLC0415 keeps ``import daskprep`` fast
+
+            raise AttributeError(f"module 'daskprep' has no attribute {name!r}.{did_you_mean(name, __all__)}")
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, "__version__"])

@@ -19,7 +19,7 @@ from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.fitting import learn_source
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
-from daskprep.sources import wrap_single_row
+from daskprep.sources import Rows, wrap_single_row
 from daskprep.state import feature_params
 from daskprep.storage import Folder
 from daskprep.writing import Options, WriteOptions, append_source, on_workers, plan_source
@@ -66,7 +66,7 @@ class NewRowsMixin:
 
         def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None: ...
 
-    def cell_counts(self, frame: Any) -> pd.DataFrame:
+    def cell_counts(self, frame: Rows) -> pd.DataFrame:
         """Count missing, unreadable and unseen values in new rows, in a separate pass.
 
         Returns
@@ -93,7 +93,7 @@ class NewRowsMixin:
 
     def check(
         self,
-        frame: Any,
+        frame: Rows,
         *,
         raise_on: Severity | None = None,
         workers: Workers = None,
@@ -158,7 +158,7 @@ class NewRowsMixin:
 
     def grow(
         self,
-        frame: Any,
+        frame: Rows,
         *,
         storage_options: Mapping[str, Any] | None = None,
         workers: Workers = None,
@@ -214,7 +214,7 @@ class NewRowsMixin:
         return new_tokens
 
     @with_options(WriteOptions, Options)
-    def append(self, frame: Any, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
+    def append(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Add rows to the dataset at `path`, which this Preprocessor wrote, also if it has grown since.
 
         The rows become a separate part. A list of the parts is written last, so that readers see all new rows or

@@ -143,7 +143,41 @@ class BatchOptions(TypedDict, total=False):
 
 
 class LoaderOptions(BatchOptions, total=False):
-    """Options of a loader, which `Loader` documents."""
+    """Options of a loader.
+
+    Parameters
+    ----------
+    streams : int or None
+        Number of streams of shuffled rows that are mixed in a batch; each keeps a block in memory. None: 16, or
+        another divisor of the batch size from 8 to 256, or 16 if there is none. More than 64 cause a warning.
+    balance : Oversample, Undersample or None
+        How to sample the rows of each class in an epoch, against class imbalance. Seed and epoch choose the rows.
+    weights : mapping or None
+        Alternative to `balance`: ``{"sold": {"yes": 3.0}}`` yields rows of that class three times as often.
+    group_by_length : str or None
+        Output of token ids: rows of similar length are batched together, so that `trim` leaves little padding. They
+        are sorted within groups of batches, so that the order still depends on seed, epoch and row alone. The lengths
+        of all rows are read once, and up to three blocks of each stream are in memory.
+    overfit_batches : int or None
+        Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.
+    pack : Packing or None
+        Join the documents of one output into rows of one length, which `batch_size` then counts.
+    prefetch_size : int or None
+        Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest
+        `prefetch_size` of the image and audio features, or as many as fit in `prefetch_bytes`.
+    prefetch_bytes : int or None
+        Bytes of prefetched blocks, in addition to the current blocks of the streams. None: 256 MB. Images and audio
+        that are decoded per batch count with their stored size.
+    cache : bool or None
+        Whether to cache decoded images and audio on disk, block by block, for later epochs, and the blocks of a
+        dataset in an object store if `cache_dir` is on this machine. None: only images and audio with
+        ``mode="lazy_cached"``.
+    cache_dir : str, path or None
+        Folder of the cache, which all ranks of a machine may share. None: within the dataset, which must then be
+        writable.
+    cache_limit : int or None
+        Maximum bytes of the cache. Blocks that do not fit are decoded, or read from the store, again in each epoch.
+    """
 
     streams: int | None
     prefetch_size: int | None
@@ -159,7 +193,26 @@ class LoaderOptions(BatchOptions, total=False):
 
 
 class StreamOptions(BatchOptions, total=False):
-    """Options of a stream, which `Stream` documents."""
+    """Options of a stream.
+
+    Parameters
+    ----------
+    split : {"train", "validation", "test"}
+        Split whose rows are yielded, balanced as set in the Preprocessor.
+    epochs : int or None
+        Number of epochs in one iteration, without a pause between them. None: endless.
+    window : str or int
+        Maximum bytes of encoded rows in memory, such as "2GB". Rows are shuffled within half of them while the other
+        half is encoded. If a single partition takes more than half, the rows of a batch may be added on top.
+    client : distributed.Client or None
+        Dask client whose workers read and encode. None: the active client, or threads of this process. Frames in memory
+        are always encoded in this process.
+    workers : int, "threads" or None
+        Number of processes of this machine that are started for an iteration, without a client; "threads" of this
+        process. None: one process per core if an iteration then ends sooner and there are no other ranks.
+    decode_on : {"trainer", "workers"}
+        Where to decode images and audio: in this process, for the next batches, or where they are read.
+    """
 
     split: str
     epochs: int | None
@@ -206,22 +259,31 @@ class SharedOptions:
             raise ConfigError(f"pad_to_multiple_of={self.pad_to_multiple_of} needs trim=True, which cuts padding")
 
 
-def with_options(options: type[Any], defaults: type[Any]) -> Callable[[T], T]:
+def with_options(options: Any, defaults: type[Any], **own_defaults: Any) -> Callable[[T], T]:
     """Return a decorator for a class or function with ``**options``, the items of the TypedDict `options`.
 
-    Signature and docstring then show each option, with the default of the dataclass `defaults` and the text of
-    `options`, and errors for other options have hints.
+    Signature and docstring then show each option, with its default in `own_defaults` or in the dataclass `defaults`
+    (else None) and the text of `options`, and errors for other options have hints.
     """
-    parameters = inspect.signature(defaults).parameters
-    shown = [parameters[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in options.__annotations__]
-    text = (inspect.getdoc(options) or "").partition("----------\n")[2]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    values = {name: parameter.default for name, parameter in inspect.signature(defaults).parameters.items()}
+    shown = {
+        name: inspect.Parameter(
+            name, keyword, default=(values | own_defaults).get(name), annotation=getattr(kind, "__forward_arg__", kind)
+        )
+        for name, kind in options.__annotations__.items()
+    }
+    shared = [BatchOptions] if BatchOptions.__annotations__.keys() < shown.keys() else []  # a TypedDict has no bases
+    text = "\n".join((inspect.getdoc(one) or "").partition("----------\n")[2] for one in (options, *shared))
 
     def decorate(target: Any) -> Any:
         """Set signature and docstring of a class or function, and return it or its wrapper with hints."""
         is_class = inspect.isclass(target)
         hinted: Any = with_parameter_hints(target.__init__ if is_class else target)
         signature = inspect.signature(hinted)
-        hinted.__signature__ = signature.replace(parameters=[*signature.parameters.values()][:-1] + shown)
+        explicit = list(signature.parameters.values())[:-1]
+        added = [one for name, one in shown.items() if name not in signature.parameters]
+        hinted.__signature__ = signature.replace(parameters=explicit + added)
         documented = target if is_class else hinted
         documented.__doc__ = re.sub(
             r"(?m)^( *)\*\*options\n.*\n", lambda match: indent(text, match[1]) + "\n", target.__doc__ or ""

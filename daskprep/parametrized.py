@@ -8,13 +8,30 @@ import numbers
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 
 from daskprep.display import EstimatorCard
 from daskprep.errors import ConfigError, did_you_mean, with_parameter_hints
+
+if TYPE_CHECKING:
+    # scikit-learn has no annotations: with its bases, mypy would accept any parameter and attribute of our estimators.
+    class Estimator:
+        """BaseEstimator, typed."""
+
+        def __init_subclass__(cls, auto_wrap_output_keys: Any = None) -> None: ...
+        def __sklearn_tags__(self) -> Any: ...
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **params: Any) -> Self: ...
+
+    Transformer = Estimator
+else:
+    Estimator = BaseEstimator
+
+    class Transformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+        """Base class of transformers whose tables scikit-learn does not wrap."""
 
 
 def to_json_value(value: Any, what: str = "the parameter") -> Any:
@@ -34,7 +51,7 @@ def to_json_value(value: Any, what: str = "the parameter") -> Any:
     return value
 
 
-class Parametrized(EstimatorCard, BaseEstimator):
+class Parametrized(EstimatorCard, Estimator):
     """Base class with parameters stored unchanged; `validate` checks that a `column` is a name and a `seed` an integer.
 
     A subclass sets `type`, its name in JSON.
@@ -43,7 +60,7 @@ class Parametrized(EstimatorCard, BaseEstimator):
     type: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
             setattr(cls, "__init__", with_parameter_hints(cls.__init__))  # noqa: B010 mypy refuses the assignment
 

@@ -37,7 +37,7 @@ from daskprep.passes.table import (
     parse_columns,
     source_columns,
 )
-from daskprep.sources import PandasSource, as_source, table_to_pandas, wrap_single_row
+from daskprep.sources import PandasSource, Rows, as_source, table_to_pandas, wrap_single_row
 from daskprep.split import RandomSplit, Splitter, StratifiedSplit
 from daskprep.steps.predictions import (
     OutputDecoder,
@@ -134,7 +134,7 @@ class PredictionMixin:
     @_with_targets
     def predict(
         self,
-        frame: Any,
+        frame: Rows,
         model: Model,
         *,
         batch_size: int = 1024,

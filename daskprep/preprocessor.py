@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, overload
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,7 +33,7 @@ from daskprep.features.base import cross_fit_folds
 from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
-from daskprep.options import StreamOptions, check_flags, with_options
+from daskprep.options import SharedOptions, StreamOptions, check_flags, with_options
 from daskprep.parametrized import to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
@@ -42,6 +43,7 @@ from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
 from daskprep.sources import (
+    Rows,
     Source,
     StreamSource,
     TableSource,
@@ -162,7 +164,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         self.sparse_output = sparse_output
 
     @with_parameter_hints
-    def fit(self, frame: Any, y: Any = None, *, workers: Workers = None, progress: bool | None = False) -> Self:
+    def fit(self, frame: Rows, y: Any = None, *, workers: Workers = None, progress: bool | None = False) -> Self:
         """Fit every feature on the training rows.
 
         To resume a fit of files that was killed, call it again with the same arguments; this requires `scratch`.
@@ -245,7 +247,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         fitted._set_learned(self.features_, self.learned_by_fold_[number])
         return fitted
 
-    def transform(self, frame: Any) -> Any:
+    def transform(self, frame: Rows) -> Any:
         """Return all inputs as one 2-D table, with a row per input row and columns as in `get_feature_names_out`.
 
         The result is a NumPy array for data in memory, and a lazy Dask array for Dask frames, paths and streams. After
@@ -291,7 +293,11 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         table = tabulate_cross_fitted(self.features_, self.learned_, inputs, source, split, is_sparse=is_sparse)
         return self._wrap_output(table, X)
 
-    def encode(self, frame: Any) -> MutableMapping[str, Any]:
+    @overload
+    def encode(self, frame: pd.DataFrame | NDArray[Any]) -> MutableMapping[str, NDArray[Any]]: ...
+    @overload
+    def encode(self, frame: Rows) -> MutableMapping[str, Any]: ...
+    def encode(self, frame: Rows) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row per input row; a dict of cells is one row.
 
         The result has NumPy arrays for data in memory, and lazy Dask arrays for Dask frames, paths and streams. For
@@ -308,7 +314,11 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         check_is_fitted(self)
         return decode_arrays(self.features_, self.learned_, arrays)
 
-    def assign(self, frame: Any) -> dict[str, Any]:
+    @overload
+    def assign(self, frame: pd.DataFrame) -> dict[str, NDArray[Any]]: ...
+    @overload
+    def assign(self, frame: Rows) -> dict[str, Any]: ...
+    def assign(self, frame: Rows) -> dict[str, Any]:
         """Return the split of each row, as "split", and how often the row is written, as "repeats".
 
         A split is 0 for train, 1 for validation, 2 for test, 255 for a dropped row; with a `KFold`, it is the number
@@ -324,7 +334,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         return assignment.arrays(source, self.sample, self.sample_seed)
 
     @with_options(WriteOptions, Options)
-    def fit_write(self, frame: Any, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
+    def fit_write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Fit on a table and write it as a dataset, reading it once.
 
         A write either completes or leaves the previous dataset unchanged. After an interruption, call it again with the
@@ -352,7 +362,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             return self._write(features, frame, path, settings)
 
     @with_options(WriteOptions, Options)
-    def write(self, frame: Any, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
+    def write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Write a table as a dataset with the fitted state, reading the table once; see `fit_write`.
 
         Rows that lack a target column are written without targets.
@@ -370,9 +380,10 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         with on_workers(frame, settings.workers, settings.memory, self, **settings.source_options):
             return self._write(None, frame, path, settings)
 
+    @with_options(StreamOptions, SharedOptions, split="train", epochs=1, window="2GB", decode_on="trainer")
     def stream(
         self,
-        frame: Any,
+        frame: Rows,
         batch_size: int = 1024,
         *,
         storage_options: Mapping[str, Any] | None = None,
@@ -394,7 +405,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         prepare : callable or None
             Function called with the rows of each partition, as in `prepared`; it returns a pandas frame to encode.
         **options
-            Options of `Stream`.
+            See `daskprep.options.StreamOptions`.
 
         Returns
         -------

@@ -184,7 +184,7 @@ class SerializationMixin:
 
 def feature_params(name: str, feature: Feature) -> dict[str, Any]:
     """Return a feature's parameters as JSON values; raise ConfigError for a parameter that JSON cannot represent."""
-    raw_parameters: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
+    raw_parameters: dict[str, Any] = feature.get_params(deep=False)
     params = {key: to_json_value(value, f'feature "{name}": {key}') for key, value in raw_parameters.items()}
     if params.get("handle_unknown") == "unk":
         params["handle_unknown"] = None  # as in states from before the parameter existed

@@ -186,7 +186,7 @@ prep.write(df, "a.csv") | use another path
 prep.write(df, "thesis") | use a new or empty folder
 prep.write(df.iloc[:50], "a.dp") | overwrite=True
 prep.write(df, "m.dp", memory="2 gigs") | such as "2GB"
-prep.write(df, "m.dp", memory="10MB") | aise memory
+prep.write(df, "m.dp", memory="10MB") | Raise memory
 Prep.load("a.dp") | use Preprocessor.from_dataset(path)
 Prep.load("none.json") | check the path
 Prep.load("a.csv") | pass the file that Preprocessor.save wrote

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from daskprep.partitions import Workers, on_workers
 from daskprep.passes.engine import PartitionReader, Pass, begin_stage, run_pass
 from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.progress import Progress
-from daskprep.sources import Source, as_source
+from daskprep.sources import Rows, Source, as_source
 from daskprep.sources.arrow_types import class_column
 from daskprep.sources.opening import SPLIT, get_splits
 from daskprep.steps.numbers import Normalization
@@ -217,7 +217,7 @@ class InferredFeatures(dict[str, Feature]):
 
 @with_parameter_hints
 def infer_features(
-    frame: Any,
+    frame: Rows,
     *,
     targets: str | Iterable[str] | None = None,
     style: Style | None = None,

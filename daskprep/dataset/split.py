@@ -23,7 +23,7 @@ from daskprep.dataset.describing import describe_rows, describe_split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, with_attribute_hints
 from daskprep.features.base import class_count
-from daskprep.options import LoaderOptions
+from daskprep.options import LoaderOptions, SharedOptions, with_options
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, chunk_shape, folder_name, open_group
@@ -321,8 +321,17 @@ class Split:
 
     # -- in batches
 
+    @with_options(LoaderOptions, SharedOptions)
     def loader(self, batch_size: int = 1024, **options: Unpack[LoaderOptions]) -> Loader:
-        """Return batches of tensors for torch, shuffled and prefetched; the options are the parameters of `Loader`."""
+        """Return batches of tensors for torch, shuffled and prefetched.
+
+        Parameters
+        ----------
+        batch_size : int
+            Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them.
+        **options
+            See `daskprep.options.LoaderOptions`.
+        """
         from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
 
         return Loader(self, batch_size, **options)

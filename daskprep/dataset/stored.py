@@ -188,7 +188,7 @@ class StoredDataset:
         """Return learned values and "preprocessing" parameters of a feature or output, with Ludwig's keys."""
         feature, learned = self._find_learned(name)
         own = {key: value for key, value in learned.to_dict().items() if key not in Learned.__dataclass_fields__}
-        params = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
+        params = feature.get_params(deep=False)
         for role, symbol in own.get("special_symbols", {}).items():
             own |= {f"{role}_symbol": symbol} | ({"pad_idx": own["str2idx"][symbol]} if role == "padding" else {})
         if isinstance(feature, MediaFeature):

@@ -11,7 +11,6 @@ from typing import Any, Literal, Self, TypeVar, get_args
 import numpy as np
 import pandas as pd
 from sklearn import get_config
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,6 +27,7 @@ from daskprep.features.base import (
     learners_from_y,
     validate,
 )
+from daskprep.parametrized import Estimator, Transformer
 from daskprep.sources import Source, arrow_table, as_pandas, as_source, frame_of_array, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.summaries.base import SummaryT
@@ -37,7 +37,7 @@ Container = Literal["default", "pandas", "polars"]
 CONFIG = "_sklearn_output_config"  # the attribute that scikit-learn's `clone` copies
 
 
-class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class FrameOutput(EstimatorCard, Transformer, auto_wrap_output_keys=None):
     """Mixin that returns tables in the container that `set_output` chose; scikit-learn's wrapper would compute Dask."""
 
     def set_output(self, *, transform: Container | None = None) -> Self:
@@ -100,7 +100,7 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: NaN, text and categories are accepted, and no dtype is preserved."""
-        tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]
+        tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.target_tags.required = bool(learners_from_y(getattr(self, "_feature_specs", {"": self})))
         tags.input_tags.string = True
@@ -140,7 +140,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         """Set `learned_type` from the base's type argument, and check parameters; TypeError if one hides a method."""
         # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.
         kwargs.setdefault("auto_wrap_output_keys", None)
-        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        super().__init_subclass__(**kwargs)
         for type_argument in (arg for base in vars(cls).get("__orig_bases__", ()) for arg in typing.get_args(base)):
             if (
                 isinstance(type_argument, type)
@@ -290,7 +290,7 @@ def with_y(features: Mapping[str, object], rows: Any, y: Any) -> Any:
     return frame.assign(**{Y: y})
 
 
-def as_frame(estimator: BaseEstimator, X: Any) -> Any:
+def as_frame(estimator: Estimator, X: Any) -> Any:
     """Return a frame unchanged, an array as a pandas frame; columns whose names are no strings become x0, x1, ..."""
     if is_frame(X):
         if any(isinstance(name, str) for name in X.columns) or not len(X.columns):

@@ -108,7 +108,7 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters; with `deep` also parameters of the features, such as ``city__most_common``."""
-        params: dict[str, Any] = super().get_params(deep=False)  # type: ignore[no-untyped-call]
+        params: dict[str, Any] = super().get_params(deep=False)
         if deep:
             nested = {**self._feature_specs, "split": self.split, "balance": self.balance}
             for name, owner in nested.items():
@@ -128,7 +128,7 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
             parameters = self.get_params(deep=True)
             if key not in parameters and key not in feature_specs:
                 raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, parameters)}')
-            if key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
+            if key in super().get_params(deep=False):
                 setattr(self, key, value)
             elif key in feature_specs:
                 self.features = {**feature_specs, key: value}

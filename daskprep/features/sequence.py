@@ -390,7 +390,7 @@ class Text(TextParameters, Sequence):
     @property
     def _levels(self) -> dict[str, Sequence]:
         """Features by level, "word" and "char", to which the levels "char" and "both" delegate."""
-        shared: dict[str, Any] = {**self.get_params(deep=False), "level": "word"}  # type: ignore[no-untyped-call]
+        shared: dict[str, Any] = {**self.get_params(deep=False), "level": "word"}
         char_parameters = {
             "tokenizer": "characters",
             "vocab_file": None,

@@ -35,7 +35,7 @@ from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition,
 from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource, FileBlocks, LoaderTimes
-from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
+from daskprep.options import BatchOptions, LoaderOptions, SharedOptions, check_count, with_options
 from daskprep.permutation import Integers
 from daskprep.storage import Output
 
@@ -46,7 +46,7 @@ _DIGEST_DIGITS = 16
 _MAX_CELL_BLOCKS = 2
 
 
-@with_options(BatchOptions, SharedOptions)
+@with_options(LoaderOptions, SharedOptions)
 class Loader(BatchIterator):
     """Batches of a split as dicts of tensors, prefetched by threads.
 
@@ -62,38 +62,8 @@ class Loader(BatchIterator):
         The rows.
     batch_size : int
         Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them (see `uneven`).
-    streams : int or None
-        Number of streams of shuffled rows that are mixed in a batch; each keeps a block in memory. None: 16, or
-        another divisor of the batch size from 8 to 256, or 16 if there is none. More than 64 cause a warning.
-    balance : Oversample, Undersample or None
-        How to sample the rows of each class in an epoch, against class imbalance. Seed and epoch choose the rows.
-    weights : mapping or None
-        Alternative to `balance`: ``{"sold": {"yes": 3.0}}`` yields rows of that class three times as often.
-    group_by_length : str or None
-        Output of token ids: rows of similar length are batched together, so that `trim` leaves little padding. They
-        are sorted within groups of batches, so that the order still depends on seed, epoch and row alone. The lengths
-        of all rows are read once, and up to three blocks of each stream are in memory.
-    overfit_batches : int or None
-        Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.
-    pack : Packing or None
-        Join the documents of one output into rows of one length, which `batch_size` then counts.
-    prefetch_size : int or None
-        Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest
-        `prefetch_size` of the image and audio features, or as many as fit in `prefetch_bytes`.
-    prefetch_bytes : int or None
-        Bytes of prefetched blocks, in addition to the current blocks of the streams. None: 256 MB. Images and audio
-        that are decoded per batch count with their stored size.
-    cache : bool or None
-        Whether to cache decoded images and audio on disk, block by block, for later epochs, and the blocks of a
-        dataset in an object store if `cache_dir` is on this machine. None: only images and audio with
-        ``mode="lazy_cached"``.
-    cache_dir : str, path or None
-        Folder of the cache, which all ranks of a machine may share. None: within the dataset, which must then be
-        writable.
-    cache_limit : int or None
-        Maximum bytes of the cache. Blocks that do not fit are decoded, or read from the store, again in each epoch.
     **options
-        The options that a stream shares: `daskprep.options.BatchOptions`.
+        See `daskprep.options.LoaderOptions`.
 
     Examples
     --------

@@ -14,4 +14,12 @@ from daskprep.sources.frames import (
     table_from_pandas,
     table_to_pandas,
 )
-from daskprep.sources.opening import PreparedSource, as_pandas, as_source, estimate_bytes, prepared, wrap_single_row
+from daskprep.sources.opening import (
+    PreparedSource,
+    Rows,
+    as_pandas,
+    as_source,
+    estimate_bytes,
+    prepared,
+    wrap_single_row,
+)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,22 @@ from daskprep.sources.frames import (
 )
 from daskprep.storage.layout import SPLITS
 
+
+class _Arrow(Protocol):
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+class _Array(Protocol):
+    def __array__(self) -> Any: ...
+
+
+class _HuggingFace(Protocol):
+    @property
+    def column_names(self) -> Any: ...
+
+
+Rows: TypeAlias = _Array | _Arrow | _HuggingFace | Source | str | os.PathLike[str] | Collection[Any] | Iterator[Any]
+"""Frames, arrays, tables, streams, paths and dicts whose rows `as_source` reads."""
 SPLIT = "split"
 
 Mask = Callable[[int], np.ndarray]
