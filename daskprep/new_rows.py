@@ -251,7 +251,7 @@ class NewRowsMixin:
         if options.get("overwrite"):
             raise ConfigError("append adds rows: leave overwrite out, or call write to replace the dataset")
         storage_options = options.get("storage_options")
-        layout = open_dataset(path, version=1, storage_options=storage_options, trusted=True).layout
+        layout = open_dataset(path, storage_options=storage_options, trusted=True).manifest.layout  # of the first part
         same = WriteOptions(block_rows=layout.block_rows, compression=layout.compression, shards=layout.sharded)
         chosen = Options(**(same | options), scratch=self._scratch)
         chosen.check()

@@ -155,6 +155,7 @@ class BlockCache:
     user: str = ""  # digest of the dataset; several datasets may share a cache
     # `STAMP_BYTES` per block that change with the media files of the block; empty if changes are not detected.
     stamps: bytes = b""
+    row_counts: tuple[int, ...] = ()  # rows of each block; empty if only the last one may have less than `block_rows`
 
     @property
     def folder(self) -> Folder:
@@ -196,7 +197,7 @@ class BlockCache:
     @property
     def blocks(self) -> int:
         """Number of blocks of the split, cached or not."""
-        return -(-self.rows // self.block_rows)
+        return len(self.row_counts) or -(-self.rows // self.block_rows)
 
     def present(self) -> list[int]:
         """Return the numbers of the cached blocks."""
@@ -210,7 +211,7 @@ class BlockCache:
 
     def count_rows(self, block: int) -> int:
         """Return the number of rows of a block."""
-        return min(self.block_rows, self.rows - block * self.block_rows)
+        return self.row_counts[block] if self.row_counts else min(self.block_rows, self.rows - block * self.block_rows)
 
     def has(self, block: int) -> bool:
         """Return whether a block is cached."""
@@ -362,7 +363,8 @@ class BlockCache:
         names = ("zarr.json", f"{self._array}/zarr.json", *(name for name, data in own.items() if data))
         if all(self.folder.size(name) for name in names):
             return {}
-        return group_metadata([self.output], self.rows, self.block_rows, self.compression) | own
+        rows = self.blocks * self.block_rows if self.row_counts else self.rows
+        return group_metadata([self.output], rows, self.block_rows, self.compression) | own
 
     def _make_room(self, nbytes: int) -> bool:
         """Remove as many chunks of other datasets as needed for `nbytes`; return whether they fit."""

@@ -32,7 +32,7 @@ from daskprep.progress import Progress
 from daskprep.state import METADATA
 from daskprep.storage import Folder, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
-from daskprep.storage.manifest import MANIFEST
+from daskprep.storage.manifest import MANIFEST, NEXT
 from daskprep.storage.reading import BlockLocation
 from daskprep.storage.security import require_safe, require_safe_url
 
@@ -50,10 +50,11 @@ _COUNTED_ROWS = 1 << 20
 _UNFINISHED_FILES = frozenset({METADATA, "receipts", "scratch"})
 
 
-def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
+def open_single(root: Folder, base_dir: str | None, *, trusted: bool, digest: str | None = None) -> Dataset:
     """Open the dataset in the folder `root`; raise ConfigError or IncompleteDatasetError if it has no manifest.
 
-    `base_dir` is the folder of relative media paths; None: the folder recorded at the write.
+    `base_dir` is the folder of relative media paths; None: the folder recorded at the write. If its manifest does not
+    have the `digest`, but the next one has, that is opened.
     """
     if not trusted:
         remedy = ", or open the dataset with trusted=True if you trust its author"
@@ -63,6 +64,8 @@ def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset
     manifest = read_manifest(root)
     if manifest is None:
         raise _missing_dataset_error(root)
+    if digest not in (None, manifest.digest) and (following := read_manifest(root, NEXT)) is not None:
+        manifest = following if following.digest == digest else manifest
     dataset_class = FoldedDataset if manifest.settings.get("folds") else Dataset
     dataset = dataset_class(root, manifest, base_dir, trusted=trusted)
     try:
@@ -73,7 +76,7 @@ def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset
         current = read_manifest(root)
         if current is None or current.to_bytes() == manifest.to_bytes():
             raise
-        return open_single(root, base_dir, trusted=trusted)
+        return open_single(root, base_dir, trusted=trusted, digest=digest)
     dataset.files.entry(METADATA)
     return dataset
 
@@ -95,7 +98,7 @@ def _reopen(
     root: Folder, version: str, base_dir: str | None, digest: str | None = None, trusted: bool = False
 ) -> Dataset:
     """Open an unpickled dataset; ConfigError if it was written again since it was pickled."""
-    dataset = open_single(root, base_dir, trusted=trusted)
+    dataset = open_single(root, base_dir, trusted=trusted, digest=digest)
     # Pickles of older versions have no digest.
     if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
@@ -302,6 +305,61 @@ class Dataset(StoredDataset):
         from daskprep.report import make_plot  # noqa: PLC0415 as above
 
         return make_plot(self, name, split)
+
+    def delete(self, rows: Any, *, part: int | None = None) -> Dataset:
+        """Hide rows at once, in a new version of the dataset; `purge` then removes them from the disk.
+
+        Parameters
+        ----------
+        rows : array of int
+            Row ids: the numbers of the rows in the source, as "row_id" of `Split.read`. A row is deleted from its split
+            as often as a balance repeats it, and from `rejects`.
+        part : int or None
+            Part that the row ids belong to, as index of `datasets`: each append counts its rows from 0. None: the only
+            part.
+
+        Returns
+        -------
+        Dataset
+            The new version, without the rows. This dataset and loaders that are open still have them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> path = tempfile.mkdtemp() + "/sales.dp"
+        >>> dataset = dp.Preprocessor({"city": "category"}, split=None).fit_write(
+        ...     pd.DataFrame({"city": ["Rome", "Oslo", "Rome"]}), path
+        ... )
+        >>> dataset.delete([1])["train"].head()["city"].tolist()
+        ['Rome', 'Rome']
+        >>> dp.open_dataset(path).purge()["row_ids"]
+        [[1]]
+        """
+        from daskprep.writing.deleting import delete_rows  # noqa: PLC0415 a layer above, as `report`
+
+        return delete_rows(self, rows, part)
+
+    def purge(self) -> dict[str, Any]:
+        """Remove deleted rows from the files of the dataset, with all older versions that have them.
+
+        Only blocks, tables and rejects with such rows are written again; other files are kept. Tokens that no other row
+        has become "<REMOVED id>" in the vocabularies, so that all ids stay, and samples of unreadable cells are
+        removed. Other statistics, such as means and quantiles, stay as fitted. Unused caches of decoded media are
+        removed. Open the dataset again afterwards.
+
+        Returns
+        -------
+        dict
+            The receipt, which is also stored as "purge-00001.json". "row_ids" are listed by part. "files" are those
+            that were written again, with their SHA-256 before and after. "removed_versions", the number of
+            "removed_tokens" by feature and the time at which it "finished" follow. Without rows to remove, no file is
+            written.
+        """
+        from daskprep.writing.deleting import purge_rows  # noqa: PLC0415 as above
+
+        return purge_rows(self)
 
     def damaged(self) -> list[Damage]:
         """Read every byte and return the files that are missing, changed, or not part of the dataset."""

@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.dataset.dataset import Dataset, FoldedDataset, open_single
+from daskprep.dataset.filtered import FilteredDataset, read_deleted
 from daskprep.dataset.split import RowSelection, Split
 from daskprep.dataset.stored import Damage
 from daskprep.errors import ConfigError, CorruptDatasetError, with_parameter_hints
 from daskprep.parametrized import is_integer
-from daskprep.storage import Folder, Layout, Manifest, Output
-from daskprep.storage.manifest import APPENDED, part_folder, read_appended
+from daskprep.storage import Folder, Layout, Manifest, Output, read_manifest
+from daskprep.storage.manifest import APPENDED, Versions, part_folder, read_versions
 
 
 @with_parameter_hints
@@ -41,8 +42,8 @@ def open_dataset(
         Folder, or a URL that fsspec supports. Several datasets written by one fitted Preprocessor, which may have
         grown in between, are read as one: the rows of each split are concatenated in the order of the datasets.
     version : int or None
-        Number of the version to open: 1 is the dataset without appended rows, and each `Preprocessor.append` adds 1.
-        None: the latest version.
+        Number of the version to open: 1 is the dataset without appended rows. Each `Preprocessor.append` and
+        `Dataset.delete` adds 1. None: the latest version.
     storage_options : mapping or None
         Options for the file system of a URL, such as credentials.
     base_dir : str, path or None
@@ -84,29 +85,52 @@ def open_dataset(
 
 def open_folder(root: Folder, base_dir: str | None, version: int | None = None, *, trusted: bool) -> Dataset:
     """Open the dataset in the folder `root` with its appended parts, as `open_dataset`."""
-    first = open_single(root, base_dir, trusted=trusted)
-    digests = read_appended(root)
-    if digests[:1] != [first.digest]:  # nothing was appended since the dataset was written
-        digests = [first.digest]
-    latest = len(digests)
-    if version is not None and not 1 <= version <= latest:
-        raise ConfigError(f"{root.url} has no version {version}: its versions are 1 to {latest}")
-    if version == 1 or latest == 1:
-        return first
+    listed = read_versions(root)
+    first = open_single(root, base_dir, trusted=trusted, digest=listed.digests[0] if listed else None)
+    versions = listed
+    if listed is None or listed.digests[0] != first.digest:
+        if listed and _is_changed(root, listed, 0):
+            return open_folder(root, base_dir, version, trusted=trusted)
+        versions = Versions.of_parts([first.digest])  # nothing was appended since the dataset was written
+    assert versions is not None
+    states = versions.states
+    present = [number for number, state in enumerate(states, start=1) if state is not None]
+    state = states[-1] if version is None else states[version - 1] if 1 <= version <= len(states) else None
+    if state is None:
+        known = f"{present[0]} to {present[-1]}" if len(present) == present[-1] else ", ".join(map(str, present))
+        raise ConfigError(
+            f"{root.url} has no version {version}: its versions are {known}"
+            + ("; purge removed others" if len(present) < len(states) else "")
+        )
+    count, deleted = state
     parts = [first]
-    for number, digest in enumerate(digests[1 : version or latest], start=1):
-        part = open_single(root / part_folder(number), base_dir, trusted=trusted)
+    for number, digest in enumerate(versions.digests[1:count], start=1):
+        part = open_single(root / part_folder(number), base_dir, trusted=trusted, digest=digest)
         if part.digest != digest:
+            if _is_changed(root, versions, number):
+                return open_folder(root, base_dir, version, trusted=trusted)
             raise CorruptDatasetError(
                 f"{part.url} is not the part that {APPENDED} lists: restore it from a copy, or open an older version "
                 f"with version={number}"
             )
         parts.append(part)
+    hidden = read_deleted(root, deleted, count)
+    parts = [
+        FilteredDataset(*one) if any(map(len, one[1].values())) else one[0] for one in zip(parts, hidden, strict=True)
+    ]
+    if count == 1:
+        return parts[0]
     # `append` has compared each state with the one before; to parse all of them takes seconds.
     outputs = [[(one.name, one.shape, one.stores_cells) for one in part.layout.outputs] for part in parts]
     if wrong := [part.url for part, own in zip(parts, outputs, strict=True) if own != outputs[0]]:
         raise CorruptDatasetError(f"{wrong[0]} has other outputs than {root.url}: restore it from a copy")
     return GrownDataset(parts, parts[-1])
+
+
+def _is_changed(root: Folder, versions: Versions, part: int) -> bool:
+    """Return whether a writer has changed the list of versions since it was read, or the manifest of a part."""
+    manifest = read_manifest(root / part_folder(part) if part else root)
+    return read_versions(root) != versions or (manifest is not None and manifest.digest == versions.digests[part])
 
 
 class JoinedDataset(Dataset):

@@ -156,6 +156,11 @@ class Split:
         return self.dataset.layout
 
     @property
+    def block_row_counts(self) -> tuple[int, ...]:
+        """Number of rows of each block; empty if only the last block may have less than `block_rows`."""
+        return ()
+
+    @property
     def columns(self) -> list[str]:
         """Names of the outputs."""
         return [output.name for output in self.layout.outputs]
@@ -450,6 +455,7 @@ class Split:
             limit,
             self.dataset.digest,
             stamps,
+            self.block_row_counts,
         )
         cache.remove_outdated()
         return cache
@@ -457,12 +463,11 @@ class Split:
     def _digest_content(self, output: str) -> tuple[str, bytes]:
         """Return a digest of the media cells of all rows, and the current stamps of all blocks (empty: no stamps)."""
         if output not in self._contents:
-            tables = [self.layout.table_file(self.name, part) for part in range(self.layout.parts(self.name))]
-            entries = [self.dataset.files.entry(table) for table in tables]
+            blocks = [self.block(output, block) for block in range(self.layout.blocks(self.name))]
+            entries = list({block.file: block.entry for block in blocks}.values())
             if sum(entry.bytes for entry in entries) > _MAX_ROW_BYTES * len(self):
                 self._contents[output] = hashlib.sha256(repr(entries).encode()).hexdigest(), b""
             else:
-                blocks = [self.block(output, block) for block in range(self.layout.blocks(self.name))]
                 self._contents[output] = digest_content(self.media(output), blocks)
         return self._contents[output]
 

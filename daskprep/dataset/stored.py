@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import io
 import re
 from collections.abc import Callable, Mapping
@@ -32,7 +31,7 @@ from daskprep.steps.saved import parse_state, read_targets
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
 from daskprep.storage.local_files import NOT_REGULAR_FILE
-from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST
+from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST, NEXT, MissingCell
 from daskprep.storage.reading import REMEDY, VersionFiles
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table
 from daskprep.storage.threads import map_in_threads
@@ -84,7 +83,7 @@ def _check_manifest(root: Folder, manifest: Manifest) -> list[Damage]:
         return [Damage(MANIFEST, f"was altered: {error}")]
     if current is None:
         return [Damage(MANIFEST, "is missing")]
-    if current.to_bytes() != manifest.to_bytes():
+    if current != manifest and read_manifest(root, NEXT) != manifest:
         return [Damage(MANIFEST, "was replaced since the dataset was opened: open it again")]
     return []
 
@@ -153,7 +152,7 @@ class StoredDataset:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the manifest, which identifies the contents; a later write may use the same version name."""
-        return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
+        return self.manifest.digest
 
     @property
     def manifests(self) -> list[Manifest]:
@@ -168,6 +167,11 @@ class StoredDataset:
     @property
     def layout(self) -> Layout:
         return self.manifest.layout
+
+    @property
+    def missing_cells(self) -> tuple[MissingCell, ...] | None:
+        """Missing and unreadable cells of the first rows of each split; None of older datasets, without this record."""
+        return self.manifest.missing_cells
 
     @property
     def state_entries(self) -> dict[str, FileEntry]:

@@ -323,7 +323,10 @@ def _open_copy_cache(split: Split, group: Group, folder: Folder, limit: int | No
     digest, layout = split.dataset.digest, split.layout
     name = make_cache_name(dataset=digest, split=split.name, outputs=[output.name for output in group.outputs])
     output = Output(group.name, group.dtype.name, group.row_shape)
-    return BlockCache(folder, name, output, len(split), layout.block_rows, layout.compression, limit, digest)
+    counts = split.block_row_counts
+    return BlockCache(
+        folder, name, output, len(split), layout.block_rows, layout.compression, limit, digest, row_counts=counts
+    )
 
 
 @dataclass(frozen=True)

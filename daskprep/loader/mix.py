@@ -27,6 +27,7 @@ from daskprep.loader.order import Schedule
 from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
 from daskprep.permutation import Integers
 from daskprep.storage import Layout
+from daskprep.storage.layout import join_starts
 
 _FORMAT = 1
 _DIGEST_DIGITS = 16
@@ -51,10 +52,11 @@ class MixSplit(JoinedSplit):
 
     @cached_property
     def layout(self) -> Layout:
-        layouts = [dataclasses.replace(one.layout, rows={self.name: len(one)}) for one in self.joined]
+        layouts = [one.layout for one in self.joined]
         outputs = tuple(self.joined[0].output(name) for name in self.names)
         rows, block_rows = {self.name: sum(map(len, self.joined))}, max(one.block_rows for one in layouts)
-        return Layout(outputs, rows, block_rows, 1, layouts[0].compression, layouts=tuple(layouts))
+        starts = join_starts([one.layout.starts(one.name) for one in self.joined])
+        return Layout(outputs, rows, block_rows, 1, layouts[0].compression, block_starts={self.name: starts})
 
 
 @with_options(BatchOptions, SharedOptions)

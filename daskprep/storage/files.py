@@ -174,6 +174,10 @@ class Folder:
         """Return the sorted names of the files and folders directly in the folder."""
         return sorted(self.files.children(self.path, self.url))
 
+    def link(self, name: str, source: Folder) -> None:
+        """Add the file `name` of the folder `source` under the same name; a local disk stores its bytes only once."""
+        self.files.link(f"{source.path}/{name}", f"{self.path}/{name}", f"{self.url}/{name}")
+
     def remove(self, *names: str) -> None:
         """Remove files by name; missing files are ignored."""
         self.files.remove([f"{self.path}/{name}" for name in names], self.url)

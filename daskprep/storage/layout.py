@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -52,8 +52,9 @@ class Layout:
     part_blocks: int  # the last part of a split may have fewer
     compression: Compression  # of chunks and tables
     sharded: bool = False  # a file has all chunks of a part.
-    # The layouts that this one concatenates, if any. Each block is then a part, and `block_rows` the maximum.
-    layouts: tuple[Layout, ...] = ()
+    # If blocks differ in size: the starts of the blocks of each split. Each block is then a part, and `block_rows` the
+    # maximum.
+    block_starts: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def concatenate(cls, layouts: Sequence[Layout], outputs: tuple[Output, ...]) -> Layout:
@@ -62,8 +63,19 @@ class Layout:
         The ids of grown vocabularies may have wider types in `outputs` than in some of the layouts.
         """
         rows = _sort_splits({name: sum(layout.rows.get(name, 0) for layout in layouts) for name in SPLITS})
+        starts = {name: join_starts([one.starts(name) for one in layouts if name in one.rows]) for name in rows}
         max_rows = max(layout.block_rows for layout in layouts)
-        return cls(outputs, rows, max_rows, 1, layouts[0].compression, layouts=tuple(layouts))
+        return cls(outputs, rows, max_rows, 1, layouts[0].compression, block_starts=starts)
+
+    def hide(self, hidden: Mapping[str, npt.NDArray[np.int64]]) -> Layout:
+        """Return a layout without the rows at some positions of each split; a block without other rows is left out."""
+        starts = {}
+        for split in self.rows:
+            sizes = np.diff(self.starts(split))
+            sizes -= np.bincount(hidden.get(split, np.empty(0, np.int64)) // self.block_rows, minlength=len(sizes))
+            starts[split] = np.append(0, sizes[sizes > 0].cumsum())
+        rows = _sort_splits({split: int(one[-1]) for split, one in starts.items()})
+        return replace(self, rows=rows, part_blocks=1, block_starts=starts)
 
     @classmethod
     def choose(
@@ -120,17 +132,16 @@ class Layout:
 
     def blocks(self, split: str) -> int:
         """Return the number of blocks of a split."""
-        if self.layouts:
-            return len(self.starts(split)) - 1
+        if self.block_starts:
+            return len(self.block_starts[split]) - 1
         return -(-self.rows[split] // self.block_rows)
 
     def starts(self, split: str) -> npt.NDArray[np.int64]:
         """Return the first row of each block of a split, followed by the number of rows of the split."""
+        if self.block_starts:
+            return self.block_starts[split]
         if split not in self._starts:
-            layout_starts = [layout.starts(split) for layout in self.layouts if split in layout.rows]
-            joined_starts = np.concatenate(([0], *(np.diff(starts) for starts in layout_starts))).cumsum()
-            regular_starts = np.arange(-(-self.rows[split] // self.block_rows) + 1) * self.block_rows
-            self._starts[split] = joined_starts if layout_starts else np.minimum(regular_starts, self.rows[split])
+            self._starts[split] = np.minimum(np.arange(self.blocks(split) + 1) * self.block_rows, self.rows[split])
         return self._starts[split]
 
     @cached_property
@@ -160,7 +171,7 @@ class Layout:
         """Return the rows of a range of blocks, as positions within the split; IndexError for an absent first block."""
         if not 0 <= blocks.start < self.blocks(split):
             raise IndexError(f'no block {blocks.start} in split "{split}", which has {self.blocks(split)} blocks')
-        if self.layouts:
+        if self.block_starts:
             return range(*self.starts(split)[[blocks.start, blocks.stop]].tolist())
         return range(blocks.start * self.block_rows, min(blocks.stop * self.block_rows, self.rows[split]))
 
@@ -191,7 +202,7 @@ class Layout:
         return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the layout as JSON values, from which `from_dict` restores it; without `layouts`."""
+        """Return the layout as JSON values, from which `from_dict` restores it; without `block_starts`."""
         return {
             "outputs": [output.to_dict() for output in self.outputs],
             "rows": dict(self.rows),
@@ -222,6 +233,12 @@ class Layout:
         if not 1 <= layout.part_blocks <= MAX_PART_BLOCKS:
             raise ValueError(f"parts of {layout.part_blocks:,} blocks")
         return layout
+
+
+def join_starts(starts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Return the starts of the blocks of concatenated splits, and their end; `starts` has the same for each split."""
+    joined: npt.NDArray[np.int64] = np.concatenate(([0], *map(np.diff, starts))).cumsum()
+    return joined
 
 
 def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:

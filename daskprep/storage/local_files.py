@@ -46,6 +46,7 @@ _PREALLOCATED_DIVISOR = 8  # preallocated files take at most 1/8 of the descript
 _NO_UNNAMED_FILES_ERRNOS = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.EPERM, errno.EMFILE, errno.ENFILE}
 )
+_NO_LINKS_ERRNOS = frozenset({errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 _NO_FOLDER_SYNC_ERRNOS = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 _MAX_FOLDER_REMOVALS = 100  # of a folder by other processes, while a file is created in it
@@ -278,6 +279,20 @@ class LocalFiles:
             yield
         finally:
             _release_lock(descriptor)
+
+    def link(self, source: str, path: str, url: str) -> None:
+        """Create a hard link `path` to a file; a copy, flushed to the disk, where the file system has no links."""
+        self._check_file(source)
+        self._check_folders(path)
+        with _write_error_context(Path(path), lambda: 0):
+            _make_folder(Path(path).parent, flush=True)
+            try:
+                os.link(source, path)
+            except OSError as error:
+                if error.errno not in _NO_LINKS_ERRNOS:
+                    raise
+                shutil.copyfile(source, path)
+                _sync(path)
 
     def remove(self, paths: Sequence[str], url: str) -> None:
         """Remove files, or the links at these paths; ignore absent ones and those below a link."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +24,11 @@ FORMAT = 2
 CHECKSUM_READ_BYTES = 8_000_000
 """The bytes that are read at a time to compute the checksum of a file."""
 APPENDED = "appended.json"
-"""The file that lists the appended parts of a dataset, each a separate dataset in the folder of `part_folder`."""
-_APPENDED_FORMAT = 1
+"""The file of `Versions`: it lists the appended parts, each a separate dataset in the folder of `part_folder`."""
+NEXT = "next.json"
+"""The manifest that replaces the one of a part as soon as `APPENDED` lists its digest."""
+_APPENDED_FORMATS = (1, 3)  # the second with deleted rows, or versions that were removed
+_DELETED = re.compile(r"deleted-[0-9a-f]{16}\.parquet")
 _MAX_MANIFEST_BYTES = 1 << 30
 _MAX_FOLDS = 255  # a row's fold is stored in a byte
 _MAX_NAME_BYTES = 255  # of a folder or file, on all file systems
@@ -113,6 +117,11 @@ class Manifest:
     # The missing and unreadable cells of the first rows of each split; None of datasets without this record.
     missing_cells: tuple[MissingCell, ...] | None = None
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the manifest, which identifies the contents; a later write may use the same version name."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
     def to_bytes(self) -> bytes:
         """Return the manifest as canonical JSON with a checksum: equal manifests have the same bytes."""
         return _seal(
@@ -150,15 +159,15 @@ class Manifest:
         return manifest
 
 
-def read_manifest(folder: Folder) -> Manifest | None:
+def read_manifest(folder: Folder, name: str = MANIFEST) -> Manifest | None:
     """Return the manifest in a folder; None if there is none, CorruptDatasetError if it is damaged or too large."""
-    where = f"{folder.url}/{MANIFEST}"
-    size = folder.size(MANIFEST)
+    where = f"{folder.url}/{name}"
+    size = folder.size(name)
     if size is None:
         return None
     if size > _MAX_MANIFEST_BYTES:
         raise _damage_error(where, f"it has {size:,} bytes, and no manifest has more than {_MAX_MANIFEST_BYTES:,}")
-    return Manifest.from_bytes(folder.read(MANIFEST), where)
+    return Manifest.from_bytes(folder.read(name), where)
 
 
 def part_folder(number: int) -> str:
@@ -166,23 +175,51 @@ def part_folder(number: int) -> str:
     return f"part-{number:05d}"
 
 
-def appended_to_bytes(digests: Sequence[str]) -> bytes:
-    """Return the content of `APPENDED`: the digests of the dataset and of its parts, in order."""
-    return _seal("appended", {"format": _APPENDED_FORMAT, "digests": list(digests)})
+@dataclass(frozen=True)
+class Versions:
+    """The content of `APPENDED`: the parts of a dataset, and its versions."""
+
+    digests: tuple[str, ...]  # of the manifests of the dataset and of its parts, in order
+    # Of each version, from 1 on: its number of parts, and the file of its deleted rows. None: it was removed.
+    states: tuple[tuple[int, str | None] | None, ...]
+
+    @classmethod
+    def of_parts(cls, digests: Sequence[str]) -> Versions:
+        """Return the versions of a dataset without deleted rows: each has a part more than the one before."""
+        return cls(tuple(digests), tuple((number, None) for number in range(1, len(digests) + 1)))
+
+    def to_bytes(self) -> bytes:
+        """Return the versions as JSON with a checksum, in the older format if it can express them."""
+        plain, with_states = _APPENDED_FORMATS
+        body: dict[str, Any] = {"format": plain, "digests": list(self.digests)}
+        if self != self.of_parts(self.digests):
+            body |= {"format": with_states, "versions": [one and list(one) for one in self.states]}
+        return _seal("appended", body)
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Versions:
+        digests, states = body["digests"], body.get("versions")
+        if not isinstance(digests, list) or not all(isinstance(one, str) for one in digests):
+            raise TypeError(f"the digests are {digests!r:.80}")
+        if states is None:
+            return cls.of_parts(digests)
+        for parts, deleted in (one for one in states if one is not None):
+            if not 1 <= validate_count(parts) <= len(digests) or not (deleted is None or _DELETED.fullmatch(deleted)):
+                raise ValueError(f"a version of {parts} parts with deleted rows in {deleted!r:.80}")
+        if not states or states[-1] is None:
+            raise ValueError("the last version was removed")
+        return cls(tuple(digests), tuple(one and (one[0], one[1]) for one in states))
 
 
-def read_appended(folder: Folder) -> list[str]:
-    """Return the digests that `appended_to_bytes` was called with; an empty list if nothing was appended."""
+def read_versions(folder: Folder) -> Versions | None:
+    """Return the parts and versions of a dataset; None if it has no `APPENDED`."""
     where, size = f"{folder.url}/{APPENDED}", folder.size(APPENDED)
     if size is None:
-        return []
+        return None
     if size > _MAX_MANIFEST_BYTES:
         raise _damage_error(where, f"it has {size:,} bytes, and no list of parts has more than {_MAX_MANIFEST_BYTES:,}")
     with _error_context(where):
-        digests = _unseal("appended", folder.read(APPENDED), where)["digests"]
-        if not isinstance(digests, list) or not all(isinstance(one, str) for one in digests):
-            raise TypeError(f"the digests are {digests!r:.80}")
-    return digests
+        return Versions.from_body(_unseal("appended", folder.read(APPENDED), where, max(_APPENDED_FORMATS)))
 
 
 @dataclass(frozen=True)
@@ -215,7 +252,7 @@ def _seal(kind: str, body: Mapping[str, Any]) -> bytes:
     return b'{"checksum":"%08x","%s":%s}\n' % (crc32c(text), kind.encode(), text)
 
 
-def _unseal(kind: str, data: Buffer, where: str) -> dict[str, Any]:
+def _unseal(kind: str, data: Buffer, where: str, newest: int = FORMAT) -> dict[str, Any]:
     """Return the body that `_seal` was called with; CorruptDatasetError unless the bytes are exactly its result."""
     text = bytes(byte_view(data))
     with _error_context(where):
@@ -223,9 +260,9 @@ def _unseal(kind: str, data: Buffer, where: str) -> dict[str, Any]:
         format_number = body["format"]
         if type(format_number) is not int or format_number < 1:
             raise ValueError(f"the format {format_number!r}")
-        if format_number > FORMAT:
+        if format_number > newest:
             raise FormatVersionError(
-                f"{where} was written in format {format_number}, and this daskprep reads up to {FORMAT}: upgrade it"
+                f"{where} was written in format {format_number}, and this daskprep reads up to {newest}: upgrade it"
             )
         resealed = _seal(kind, body)
     if resealed != text:

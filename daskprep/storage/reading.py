@@ -118,7 +118,18 @@ class BlockLocation:
     entry: FileEntry
     rows: int
     groups: tuple[int, ...] = ()  # numbers of the row groups of a table; empty for chunks
-    chunk: int = 0  # number of the chunk in its file; 0 unless that is a shard
+    chunk: int = 0  # number of the chunk in its file; 0 unless that is a shard.
+    # Positions of deleted rows among the stored rows, which `rows` does not count.
+    hidden: tuple[int, ...] = ()
+
+    @property
+    def stored_rows(self) -> int:
+        return self.rows + len(self.hidden)
+
+    @property
+    def kept(self) -> np.ndarray:
+        """The positions among the stored rows of the rows that are not deleted."""
+        return np.delete(np.arange(self.stored_rows), self.hidden)
 
 
 @dataclass(frozen=True)
@@ -145,7 +156,8 @@ def read_block(reader: BlockReader, block: BlockLocation, out: np.ndarray | None
     if int.from_bytes(byte_view(data)[-CHECKSUM_BYTES:], "little") != span.crc32c:
         raise _altered_error(reader.folder, block.file)
     with _error_context(reader.folder, block.file):
-        return decode_chunk(data, reader.output, reader.block_rows, reader.compression, out)[: block.rows]
+        rows = decode_chunk(data, reader.output, reader.block_rows, reader.compression, out)[: block.stored_rows]
+    return rows[block.kept] if block.hidden else rows
 
 
 def chunk_span(folder: Folder, block: BlockLocation) -> Span:
@@ -206,16 +218,18 @@ def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) 
         footer, types = cached
         # A few bytes may encode a huge number of rows, or long texts: check the types before decoding.
         present_groups = [group for group in block.groups if group < footer.num_row_groups]
-        _check_table(requested, block.rows, types, sum(footer.row_group(group).num_rows for group in present_groups))
+        _check_table(
+            requested, block.stored_rows, types, sum(footer.row_group(group).num_rows for group in present_groups)
+        )
         if data is None:
             data = _read_column_bytes(folder, block, footer, requested)
         table = decode_table(data, requested, block.groups, footer)
-        _check_table(requested, block.rows, {field.name: field.type for field in table.schema}, table.num_rows)
+        _check_table(requested, block.stored_rows, {field.name: field.type for field in table.schema}, table.num_rows)
     if nulls := [name for name in requested if requested[name] != CELL_TYPE and table[name].null_count]:
         raise CorruptDatasetError(f"{folder.url}/{block.file} was altered: {nulls} hold nulls; {REMEDY}")
     # Only a footer that decoded the table without an error is cached.
     _footers.put(key, cached, footer.serialized_size)
-    return table
+    return table.take(block.kept) if block.hidden else table
 
 
 def _read_footer_bytes(folder: Folder, block: BlockLocation) -> Buffer:

@@ -331,6 +331,10 @@ class RemoteFiles:
             return [name.rstrip("/").rpartition("/")[2] for name in listing if name.rstrip("/") != path]
         return []
 
+    def link(self, source: str, path: str, url: str) -> None:
+        """Copy a file within the store."""
+        self._request(url, "written", lambda: self.filesystem.cp_file(source, path))
+
     def remove(self, paths: Sequence[str], url: str) -> None:
         """Remove files in concurrent requests; ignore absent ones."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from daskprep.dataset import Dataset, GrownDataset
+from daskprep.dataset import Dataset
 from daskprep.dataset.dataset import open_single
 from daskprep.errors import DatasetExistsError, warn
 from daskprep.sources import Source
 from daskprep.storage.files import Folder
-from daskprep.storage.manifest import APPENDED, appended_to_bytes, part_folder
-from daskprep.writing.versions import Options, Recipe, finish_cleaning
+from daskprep.storage.manifest import APPENDED, Versions, part_folder
+from daskprep.writing.deleting import listed_versions, stored_parts
+from daskprep.writing.versions import Options, Recipe, finish_cleaning, roll_forward
 from daskprep.writing.write import source_record, write_source
 
 
@@ -17,7 +18,8 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
 
     Killed before the list of parts is written, it leaves a folder that the next call continues or replaces.
     """
-    parts = dataset.datasets if isinstance(dataset, GrownDataset) else (dataset,)
+    roll_forward(root)
+    parts = stored_parts(dataset)
     record = source_record(source, options)
     if record is not None and any(part.manifest.source == record for part in parts):
         finish_cleaning(root, parts[0].manifest)
@@ -30,5 +32,8 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
         folder.remove_all()
         write_source(recipe, source, folder, options)
     part = open_single(folder, None, trusted=True)
-    root.write(APPENDED, appended_to_bytes([one.digest for one in (*parts, part)]))
+    versions = listed_versions(root, parts)
+    state = versions.states[-1]
+    versions = Versions((*versions.digests, part.digest), (*versions.states, (len(parts) + 1, state and state[1])))
+    root.write(APPENDED, versions.to_bytes())
     finish_cleaning(root, parts[0].manifest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -98,7 +98,12 @@ def join_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partit
     # A medium in a repeated row is listed once.
     columns = list(zip(*sorted(set(filled)), strict=True)) or [(), (), ()]
     last = pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)
-    tables = chain((read_saved_table(scratch, scratch_name("rejects", partition)) for partition in partitions), [last])
+    saved = (read_saved_table(scratch, scratch_name("rejects", partition)) for partition in partitions)
+    return encode_rejects(chain(saved, [last]))
+
+
+def encode_rejects(tables: Iterable[pa.Table]) -> pa.Buffer:
+    """Return a Parquet file with the rejects of all tables."""
     buffered, sink = REJECTS_SCHEMA.empty_table(), pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink, REJECTS_SCHEMA, compression="zstd", write_page_checksum=True, store_schema=False

@@ -27,7 +27,16 @@ from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import json_sha256
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS, Layout
-from daskprep.storage.manifest import APPENDED, MANIFEST, FileEntry, Manifest, read_appended, read_manifest
+from daskprep.storage.manifest import (
+    APPENDED,
+    MANIFEST,
+    NEXT,
+    FileEntry,
+    Manifest,
+    part_folder,
+    read_manifest,
+    read_versions,
+)
 from daskprep.storage.tables import REJECTS
 
 # Increase it when the same features and rows result in other bytes than before: then digests differ, too.
@@ -191,7 +200,10 @@ _VERSION_CHILD = re.compile(
 )
 _CACHE_PATH = re.compile(rf"({FOLD_PREFIX}[0-9]+/)?{CACHE_FOLDER}/")
 # Files that a killed write may leave next to the manifest.
-_TEMPORARY = re.compile(rf"({re.escape(MANIFEST)}|{re.escape(APPENDED)})\.[0-9a-f]+\.tmp")
+_LISTS = rf"{re.escape(MANIFEST)}|{re.escape(APPENDED)}|{re.escape(NEXT)}|deleted-[0-9a-f]+\.parquet|purge-[0-9]+\.json"
+_TEMPORARY = re.compile(rf"({_LISTS})\.[0-9a-f]+\.tmp")
+_LIST = re.compile(_LISTS)
+_DELETED = re.compile(r"deleted-[0-9a-f]+\.parquet")
 _PART = re.compile(r"part-[0-9]{5,}")
 
 
@@ -211,6 +223,7 @@ def choose_version(
     result of `differences`.
     """
     try:
+        roll_forward(root)
         committed = read_manifest(root)
     except (CorruptDatasetError, FormatVersionError) as error:
         if not overwrite:
@@ -223,7 +236,7 @@ def choose_version(
                 f"{root.url} is not a dataset and has other files, such as {shown}: use a new or empty folder"
             )
         return digest, None
-    name, _, number = committed.version.partition("-")
+    name = committed.version.partition("-")[0]
     if not overwrite:
         if name == digest and repeatable:
             return committed.version, committed
@@ -231,7 +244,7 @@ def choose_version(
             f"{root.url} holds a dataset that differs: {differences(committed)}. Write to another path, or replace it "
             "with overwrite=True"
         )
-    return (f"{digest}-{int(number or 0) + 1}" if name == digest else digest), None
+    return (next_version(committed.version) if name == digest else digest), None
 
 
 def _is_ours(root: Folder, name: str) -> bool:
@@ -239,9 +252,15 @@ def _is_ours(root: Folder, name: str) -> bool:
     if _PART.fullmatch(name):
         return all(_is_ours(root / name, child) for child in (root / name).children())
     if not _VERSION.fullmatch(name):
-        return bool(name in {MANIFEST, APPENDED, CACHE_FOLDER} or _TEMPORARY.fullmatch(name))
+        return bool(name == CACHE_FOLDER or _LIST.fullmatch(name) or _TEMPORARY.fullmatch(name))
     # A partly removed version lacks some of these files, but never has other files.
     return all(_VERSION_CHILD.fullmatch(child) for child in (root / name).children())
+
+
+def next_version(name: str) -> str:
+    """Return the name of the version that replaces one with the same rows, sources and settings."""
+    digest, _, number = name.partition("-")
+    return f"{digest}-{int(number or 0) + 1}"
 
 
 def check_committed(root: Folder, manifest: Manifest) -> None:
@@ -294,6 +313,7 @@ def _remove_others(root: Folder, manifest: Manifest) -> None:
     parts = [name for name in names if _PART.fullmatch(name) and _is_ours(root, name)]
     if (parts or APPENDED in names) and not _is_appended_to(root, manifest):
         root.remove(APPENDED)  # first: it lists the parts
+        root.remove(*filter(_DELETED.fullmatch, names))
         for name in parts:
             (root / name).remove_all()
     for name in names:
@@ -306,9 +326,28 @@ def _remove_others(root: Folder, manifest: Manifest) -> None:
 def _is_appended_to(root: Folder, manifest: Manifest) -> bool:
     """Return whether parts were appended to this version."""
     try:
-        return read_appended(root)[:1] == [hashlib.sha256(manifest.to_bytes()).hexdigest()]
+        versions = read_versions(root)
+        return versions is not None and versions.digests[0] == manifest.digest
     except CorruptDatasetError:
         return False
+
+
+def roll_forward(root: Folder) -> None:
+    """Replace the manifests of parts by the next ones that `APPENDED` lists; the folder must be locked.
+
+    This completes a change of several parts, which the list commits: until then, readers use the next manifests.
+    """
+    if (versions := read_versions(root)) is None:
+        return
+    for number, digest in enumerate(versions.digests):
+        part = root / part_folder(number) if number else root
+        if (following := read_manifest(part, NEXT)) is None:
+            continue
+        if following.digest == digest:
+            part.write(MANIFEST, following.to_bytes())
+        part.remove(NEXT)
+        if (manifest := read_manifest(part)) is not None:
+            clean(part, manifest)
 
 
 _MAX_LISTED = 3

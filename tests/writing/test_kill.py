@@ -386,3 +386,81 @@ def test_an_append_that_is_killed_at_steps_of_many_kinds(before_append, tmp_path
     kill_at = ends_of_kinds(before_append[-1])[:: one_in(4)]
     whole = {check_killed_append(before_append, tmp_path / "a.dp", number) for number in kill_at}
     assert len(whole) <= 2
+
+
+@pytest.fixture(scope="module")
+def before_purge(before_append, tmp_path_factory) -> tuple[Any, Path, Path]:
+    """A dataset of two parts with deleted rows in both, and the same one purged."""
+    writer, first, source, *_ = before_append
+    path, purged = (tmp_path_factory.mktemp("purge") / name for name in ("deleted.dp", "purged.dp"))
+    shutil.copytree(first, path)
+    assert writer.write(path, source, append=True).error is None
+    for part in (0, 1):
+        dataset = open_dataset(path)
+        ids = dataset.datasets[part]["train"].read("row_id")["row_id"][:40:3]
+        dataset.delete(ids, part=part)
+    shutil.copytree(path, purged)
+    done = writer.write(purged, source, purge=True)
+    assert done.error is None, done.message
+    return writer, path, purged
+
+
+def shown(path: Path) -> dict[str, list[int]]:
+    dataset = open_dataset(path)
+    dataset.verify()
+    return {name: split.read("row_id")["row_id"].tolist() for name, split in dataset.splits.items()}
+
+
+def without_times(path: Path) -> dict[str, Any]:
+    return {name: data for name, data in content(path).items() if not name.startswith("purge-")}
+
+
+def check_killed_purge(before_purge: Any, path: Path, number: int) -> None:
+    """Kill a purge at a step: readers see the same rows, and the next purge has the result of an undisturbed one."""
+    writer, deleted, purged = before_purge
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(deleted, path)
+    assert writer.write(path, [], purge=True, kill_at=number).returncode == -9
+    assert shown(path) == shown(deleted), number
+    result = writer.write(path, [], purge=True)
+    assert result.error is None, result.message
+    assert without_times(path) == without_times(purged), number
+    receipts = [json.loads((one / "purge-00001.json").read_bytes()) for one in (path, purged)]
+    assert [receipt.pop("finished") is None for receipt in receipts] == [False, False]
+    assert receipts[0] == receipts[1], number
+
+
+def test_a_purge_that_is_killed_is_completed_by_the_next(before_purge, tmp_path):
+    writer, deleted, _ = before_purge
+    shutil.copytree(deleted, tmp_path / "whole.dp")
+    steps = writer.write(tmp_path / "whole.dp", [], purge=True).steps
+    listed = next(number for number, step in enumerate(steps) if "replace" in step and "appended.json" in step)
+    for number in (listed // 2, listed, listed + 1, (listed + len(steps)) // 2, len(steps) - 1):
+        check_killed_purge(before_purge, tmp_path / "a.dp", number)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_purge_that_is_killed_at_steps_of_many_kinds(before_purge, tmp_path):
+    writer, deleted, _ = before_purge
+    shutil.copytree(deleted, tmp_path / "whole.dp")
+    steps = writer.write(tmp_path / "whole.dp", [], purge=True).steps
+    for number in ends_of_kinds(steps)[:: one_in(4)]:
+        check_killed_purge(before_purge, tmp_path / "a.dp", number)
+
+
+def test_a_delete_that_is_killed_hides_all_rows_or_none(before_append, tmp_path):
+    writer, first, *_ = before_append
+    path, before = tmp_path / "a.dp", shown(first)
+    rows = before["train"][:30]
+    after = {name: [row for row in ids if row not in rows] for name, ids in before.items()}
+    shutil.copytree(first, path)
+    steps = writer.write(path, [], delete=rows).steps
+    assert shown(path) == after
+    for number in range(0, len(steps), 3):
+        shutil.rmtree(path)
+        shutil.copytree(first, path)
+        assert writer.write(path, [], delete=rows, kill_at=number).returncode == -9
+        assert shown(path) in (before, after), number
+        assert writer.write(path, [], delete=rows).error is None
+        assert shown(path) == after

@@ -33,7 +33,7 @@ FILES = 4
 # What a write imports on its way, so that the processes find it there.
 _IMPORTED = ["dask.dataframe", "daskprep.writing", "distributed", "pandas", "pyarrow.dataset", "zarr.codecs"]
 # Each of these changes what is on disk; a file that is opened only for reading is no step.
-_STEPS = ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir")
+_STEPS = ("open", "write", "fsync", "replace", "link", "unlink", "rmdir", "mkdir")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Job:
 
     The source is files in partitions of about `partition_bytes`, or a Dask frame where `frame` tells the rows of each
     of its partitions. With `repair` the damaged files of what is there are made again. With `append` the rows
-    are appended, after the vocabularies have grown by them.
+    are appended, after the vocabularies have grown by them. With `delete` rows of the first part are hidden, and with
+    `purge` deleted rows are removed.
 
     It is killed before the step of the number `kill_at`, or the first one that the pattern `kill_on` is found in, where
     of a step that writes bytes the half is written; or after the seconds `kill_after`. From the step `limit_at` on it
@@ -60,6 +61,8 @@ class Job:
     fitted: bool = False
     repair: bool = False
     append: bool = False
+    delete: list[int] | None = None
+    purge: bool = False
     block_rows: int = 256
     shuffle: bool = False
     scheduler: str = "synchronous"
@@ -263,6 +266,10 @@ def _write(job: Job) -> None:
     from daskprep.sources import as_source
     from daskprep.writing import repair
 
+    if job.delete is not None or job.purge:
+        dataset = dp.open_dataset(job.path)
+        _ = dataset.purge() if job.purge else dataset.delete(job.delete, part=0)
+        return
     features: dict[str, Any] = {
         "price": dp.Number(missing_value_strategy="ffill" if job.filling else "drop_row"),
         "city": dp.Category(),
@@ -305,7 +312,7 @@ def _count_steps(job: Job) -> list[str]:
         def step(target: Any, *arguments: Any, **options: Any) -> Any:
             if name == "open" and not arguments[0] & os.O_CREAT:
                 return call(target, *arguments, **options)
-            told = f"{name} {arguments[0] if name == 'replace' else _path(target, options)}"
+            told = f"{name} {arguments[0] if name in {'replace', 'link'} else _path(target, options)}"
             if len(steps) == job.kill_at or (job.kill_on is not None and re.search(job.kill_on, told)):
                 if name == "write":
                     call(target, arguments[0][: len(arguments[0]) // 2])

@@ -1,0 +1,303 @@
+"""Rows deleted from a dataset: hidden by a list that is written last, and later removed from its files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daskprep.dataset import Dataset, FoldedDataset, GrownDataset
+from daskprep.dataset.filtered import REJECTED, FilteredDataset, HiddenRows, StoredSplit, encode_deleted, read_deleted
+from daskprep.dataset.joined import JoinedDataset, open_folder
+from daskprep.errors import ConfigError
+from daskprep.permutation import Integers
+from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
+from daskprep.storage.files import Folder
+from daskprep.storage.layout import FOLD_PREFIX
+from daskprep.storage.manifest import APPENDED, NEXT, FileEntry, Manifest, Versions, part_folder, read_versions
+from daskprep.storage.reading import column_array, read_block, read_exact, read_table
+from daskprep.storage.tables import REJECTS, encode_table
+from daskprep.writing.redacting import find_lost_tokens, redacted_state
+from daskprep.writing.rejects import encode_rejects
+from daskprep.writing.versions import next_version, roll_forward
+
+PURGED_ROW_ID = -1
+"""The row id of a row that was removed: its numbers are 0, and it has no media."""
+_READ_ROWS = 1 << 20
+_RECEIPT = re.compile(r"purge-[0-9]+\.json")
+_PART_FOLDER = re.compile(rf"part-[0-9]{{5,}}|{FOLD_PREFIX}[0-9]+")
+_MAX_NAMED = 5
+_NO_ROWS = np.empty(0, np.int64)
+
+
+def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
+    """Hide rows of the latest version of a dataset in a new one, and return it; `Dataset.delete` has the parameters."""
+    root = _editable_root(dataset, "delete")
+    ids = np.unique(np.asarray(rows))
+    if np.ndim(rows) != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise ConfigError(
+            f"delete: {rows!r:.80} is no list of row ids: pass the numbers of the rows in the source, or "
+            "np.flatnonzero(mask) for a boolean mask of its rows"
+        )
+    with root.lock():
+        roll_forward(root)
+        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+        parts = stored_parts(current)
+        if part not in (*range(len(parts)), *([None] if len(parts) == 1 else [])):
+            raise ConfigError(
+                f"delete: part={part!r}: {root.url} has {len(parts)} parts, each with rows from 0: pass part=0 to "
+                f"{len(parts) - 1} for the rows of one of them"
+            )
+        hidden = [dict(one.hidden) if isinstance(one, FilteredDataset) else {} for one in current_parts(current)]
+        ids_and_positions = _find_rows(parts[part or 0], ids)
+        known = np.concatenate([_NO_ROWS, *(numbers for numbers, _ in ids_and_positions.values())])
+        if len(unknown := np.setdiff1d(ids, known)):
+            shown = ", ".join(map(str, unknown[:_MAX_NAMED].tolist())) + " ..." * (len(unknown) > _MAX_NAMED)
+            raise ConfigError(
+                f"delete: {root.url} has no row {shown}: pass row ids of its splits or rejects that were not purged"
+            )
+        before = encode_deleted(hidden)
+        own = hidden[part or 0]
+        own |= {name: np.union1d(own.get(name, _NO_ROWS), now) for name, (_, now) in ids_and_positions.items()}
+        name, data = encode_deleted(hidden)
+        if (name, data) == before:
+            return current
+        root.write(name, data)
+        versions = listed_versions(root, parts)
+        states = (*versions.states, (len(parts), name))
+        root.write(APPENDED, dataclasses.replace(versions, states=states).to_bytes())
+        return open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+
+
+def _editable_root(dataset: Dataset, call: str) -> Folder:
+    """Return the folder of a dataset; ConfigError for folds, and for a part or several datasets opened as one."""
+    if isinstance(dataset, FoldedDataset):
+        raise ConfigError(f"{dataset.url} has folds, whose rows cannot be deleted: write it again without these rows")
+    if isinstance(dataset, JoinedDataset) and not isinstance(dataset, GrownDataset):
+        raise dataset.single_dataset_error(f"{call}()")
+    root = dataset.datasets[0].root if isinstance(dataset, GrownDataset) else dataset.root
+    if _PART_FOLDER.fullmatch(root.path.rpartition("/")[2]):
+        raise ConfigError(f"{root.url} is a part of a dataset: open the whole, and call {call} there")
+    return root
+
+
+def current_parts(dataset: Dataset) -> Sequence[Dataset]:
+    """Return the parts of a dataset, without their deleted rows."""
+    return dataset.datasets if isinstance(dataset, GrownDataset) else (dataset,)
+
+
+def stored_parts(dataset: Dataset) -> list[Dataset]:
+    """Return the parts of a dataset, with the rows that are deleted but stored."""
+    return [one.stored if isinstance(one, FilteredDataset) else one for one in current_parts(dataset)]
+
+
+def listed_versions(root: Folder, parts: Sequence[Dataset]) -> Versions:
+    """Return the versions of a dataset with these stored parts; without a list of them, each part adds a version."""
+    versions = read_versions(root)
+    if versions is None or versions.digests[0] != parts[0].digest:
+        versions = Versions.of_parts([one.digest for one in parts])
+    return versions
+
+
+def _find_rows(part: Dataset, ids: Integers) -> dict[str, tuple[Integers, Integers]]:
+    """Return the row ids among `ids` that each split of a part stores, and their positions in it; also of rejects."""
+    rejected = np.intersect1d(part.rejects()[ROW_ID.name].to_numpy(), ids)
+    ids_and_positions = {REJECTED: (rejected, rejected)} if len(rejected) else {}
+    for name, count in part.manifest.layout.rows.items():
+        own_ids, positions = [], []
+        for start in range(0, count, _READ_ROWS):
+            stored = part[name].read(ROW_ID.name, start, start + _READ_ROWS)[ROW_ID.name]
+            at = np.flatnonzero(np.isin(stored, ids[ids >= 0]))
+            own_ids.append(stored[at])
+            positions.append(at + start)
+        if len(joined := np.concatenate(positions)):
+            ids_and_positions[name] = (np.concatenate(own_ids), joined)
+    return ids_and_positions
+
+
+def purge_rows(dataset: Dataset) -> dict[str, Any]:
+    """Remove the deleted rows from the files of a dataset, and return the receipt, as `Dataset.purge` documents it.
+
+    The receipt is written twice: before the list of versions, which commits, and at the end. If the work is killed in
+    between, the next call completes it, and has the same receipt but for the time.
+    """
+    root = _editable_root(dataset, "purge")
+    with root.lock():
+        roll_forward(root)
+        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+        parts = stored_parts(current)
+        versions = listed_versions(root, parts)
+        numbers = [one for one in root.children() if _RECEIPT.fullmatch(one)]
+        name = f"purge-{len(numbers) + 1:05d}.json"
+        receipt: dict[str, Any] = {"row_ids": [], "files": {}, "removed_versions": [], "finished": None}
+        if numbers:
+            last = json.loads(root.read(max(numbers)))
+            if last["finished"] is None:
+                name = max(numbers)
+                receipt = last if set(last["manifests"]) <= set(versions.digests) else receipt
+        if not receipt["files"]:
+            count, deleted = versions.states[-1] or (len(parts), None)
+            stored = [_still_stored(*one) for one in zip(parts, read_deleted(root, deleted, count), strict=True)]
+            if not any(any(map(len, one.values())) for one in stored):
+                return {**receipt, "row_ids": [[] for _ in parts]}
+            versions, receipt = _commit(root, current, parts, stored, versions, name)
+            roll_forward(root)
+        kept = {state[1] for state in versions.states if state is not None}
+        root.remove(*(one for one in root.children() if one.startswith("deleted-") and one not in kept))
+        open_folder(root, dataset.base_dir, trusted=dataset.trusted).clear_cache(unused=True)
+        receipt["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+        root.write(name, _to_json(receipt))
+        return receipt
+
+
+def _to_json(receipt: Mapping[str, Any]) -> bytes:
+    return (json.dumps(receipt, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _still_stored(part: Dataset, hidden: HiddenRows) -> HiddenRows:
+    """Return the deleted rows that the files of a part still have."""
+    stored = {REJECTED: np.intersect1d(part.rejects()[ROW_ID.name].to_numpy(), hidden.get(REJECTED, _NO_ROWS))}
+    for name in hidden.keys() & part.manifest.layout.rows.keys():
+        ids = part[name]._read(ROW_ID.name, hidden[name])[ROW_ID.name]
+        stored[name] = hidden[name][ids != PURGED_ROW_ID]
+    return stored
+
+
+def _commit(
+    root: Folder, current: Dataset, parts: Sequence[Dataset], rows: Sequence[HiddenRows], versions: Versions, name: str
+) -> tuple[Versions, dict[str, Any]]:
+    """Write the parts with `rows` again without them, then the receipt, and then the list of versions.
+
+    Return the new list and the receipt.
+    """
+    digests, ids, files = list(versions.digests), [], dict[str, Any]()
+    changed = [number for number, own in enumerate(rows) if any(map(len, own.values()))]
+    lost = find_lost_tokens(current, parts, rows)
+    for number, (part, own) in enumerate(zip(parts, rows, strict=True)):
+        splits = [part[split]._read(ROW_ID.name, own[split])[ROW_ID.name] for split in own.keys() & part.splits.keys()]
+        ids.append(np.unique(np.concatenate([own[REJECTED], *splits])).tolist())
+        state = redacted_state(part, lost)
+        if number not in changed and not state:
+            continue
+        manifest, digests_of_files = _rewrite(part, own, state)
+        folder = f"{part_folder(number)}/" if number else ""
+        files |= {f"{folder}{manifest.version}/{file}": pair for file, pair in digests_of_files.items()}
+        part.root.write(NEXT, manifest.to_bytes())
+        digests[number] = manifest.digest
+    _, deleted = versions.states[-1] or (0, None)
+    states = [one if one and (one[1] == deleted or one[0] <= changed[0]) else None for one in versions.states]
+    removed = [number for number, one in enumerate(versions.states, start=1) if one != states[number - 1]]
+    receipt = {
+        "row_ids": ids,
+        "files": files,
+        "removed_versions": removed,
+        "removed_tokens": {name: sum(len(one) for _, one in outputs) for name, outputs in lost.items()},
+        "manifests": sorted(set(digests) - set(versions.digests)),
+        "finished": None,
+    }
+    root.write(name, _to_json(receipt))
+    new = Versions(tuple(digests), tuple(states))
+    root.write(APPENDED, new.to_bytes())
+    return new, receipt
+
+
+def _rewrite(part: Dataset, rows: HiddenRows, state: Mapping[str, bytes]) -> tuple[Manifest, dict[str, dict[str, str]]]:
+    """Write a new version of a part without `rows`, and with other files of the fitted `state` unless it is empty.
+
+    All other files are shared with the old version.
+
+    Return its manifest, and by file that differs the SHA-256 "before" and "after".
+    """
+    old, folder = part.manifest, part.root / next_version(part.manifest.version)
+    folder.remove_all()
+    replaced = part.state_entries if state else {}
+    files = {name: entry for name, entry in old.files.items() if name not in replaced}
+    digests = {name: {"before": hashlib.sha256(part.files.read(name)).hexdigest()} for name in replaced}
+    for name, data in chain(state.items(), _changed_files(part, rows)):
+        entry = old.files.get(name, FileEntry(0, 0))
+        count = entry.rows if name != REJECTS else pq.read_metadata(pa.BufferReader(data)).num_rows
+        files[name] = FileEntry.from_data(name, data, count, entry.slots)
+        folder.write(name, data)
+        if name in old.files:
+            before = read_exact(part.files.folder, name, entry.bytes)
+            digests[name] = {"before": hashlib.sha256(before).hexdigest()}
+        digests.setdefault(name, {})["after"] = hashlib.sha256(data).hexdigest()
+    for name in sorted(files.keys() - digests.keys()):
+        folder.link(name, part.files.folder)
+    folder.sync(files, contents=False)
+    missing = old.missing_cells
+    if missing is not None:
+        hidden = {split: set(own.tolist()) for split, own in rows.items()}
+        missing = tuple(cell for cell in missing if cell[1] not in hidden.get(cell[0], ()))
+    version = next_version(old.version)
+    return dataclasses.replace(old, version=version, files=files, missing_cells=missing), digests
+
+
+def _changed_files(part: Dataset, rows: HiddenRows) -> Iterator[tuple[str, bytes | pa.Buffer]]:
+    """Yield the name and the new content of each file of a part that has these rows, except its state."""
+    if len(rows[REJECTED]):
+        table = part.rejects()
+        kept = table.filter(pa.array(~np.isin(table[ROW_ID.name].to_numpy(), rows[REJECTED])))
+        yield REJECTS, encode_rejects([kept])
+    layout = part.manifest.layout
+    for name in rows.keys() & part.splits.keys():
+        split = StoredSplit(part, name)
+        numbers = rows[name] // (layout.block_rows * layout.part_blocks)
+        for number in np.unique(numbers).tolist():
+            positions = rows[name][numbers == number]
+            yield _empty_table(split, number, positions)
+            for output in layout.matrices:
+                yield from _empty_chunks(split, output, number, positions)
+
+
+def _empty_table(split: StoredSplit, part: int, positions: Integers) -> tuple[str, pa.Buffer]:
+    """Return the name and the new content of the table of a part of a split, without the rows at some positions."""
+    layout, rows = split.layout, split.layout.part_range(split.name, part)
+    [(location, _, _)] = split._select_row_groups(rows)
+    outputs = [ROW_ID, *layout.scalars, *layout.cells]
+    table = read_table(split.dataset.files.folder, location, outputs)
+    is_kept = np.ones(len(rows), bool)
+    is_kept[positions - rows.start] = False
+    columns: dict[str, Any] = {}
+    for output in outputs:
+        if output.stores_cells:
+            kept = pa.array(np.arange(len(rows)), mask=~is_kept)
+            columns[output.name] = table[output.name].combine_chunks().take(kept)
+        else:
+            empty = PURGED_ROW_ID if output is ROW_ID else 0
+            columns[output.name] = np.where(is_kept, column_array(table, output), np.asarray(empty, output.dtype))
+    batches = [
+        {name: column[start : start + layout.block_rows] for name, column in columns.items()}
+        for start in range(0, len(rows), layout.block_rows)
+    ]
+    return location.file, encode_table(iter(batches), layout.block_rows, layout.compression)
+
+
+def _empty_chunks(split: StoredSplit, output: Output, part: int, positions: Integers) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the new content of the chunks or the shard of an output that have rows of a part."""
+    layout, folder = split.layout, split.dataset.files.folder
+    blocks = np.unique(positions // layout.block_rows).tolist()
+    new = {}
+    for block in blocks:
+        location, start = split.block(output.name, block), block * layout.block_rows
+        values = np.array(read_block(split.block_reader(output.name), location))
+        values[positions[(positions >= start) & (positions < start + layout.block_rows)] - start] = 0
+        new[block] = encode_chunk(values, layout.block_rows, layout.compression)
+        if not layout.sharded:
+            yield location.file, new[block]
+    if layout.sharded:
+        shard = split.block(output.name, blocks[0])
+        data = read_exact(folder, shard.file, shard.entry.bytes)
+        spans = shard.entry.chunks(lambda start: data[start:])
+        first = layout.part_block_range(split.name, part).start
+        chunks = [new.get(first + index) or bytes(data[span.start : span.stop]) for index, span in enumerate(spans)]
+        yield shard.file, encode_shard(chunks, layout.part_blocks)

@@ -1,0 +1,286 @@
+"""Rows that are deleted from a dataset, and later purged from its files."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import daskprep as dp
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+from daskprep.storage import manifest
+
+ROWS = 400
+DELETED = [0, 1, 5, 77, 399, *range(100, 180)]
+
+
+def sales(number=0, rows=ROWS):
+    rng = np.random.default_rng(number)
+    return pd.DataFrame(
+        {
+            "city": rng.choice(["Rome", "Oslo", "Bern"], rows),
+            "review": [f"w{row % 7} x{row % 5}" for row in range(rows)],
+            "price": rng.normal(size=rows),
+            "number": np.arange(rows),
+        }
+    )
+
+
+FEATURES = {"city": "category", "review": "text", "price": "number", "number": dp.Number(normalization=None)}
+COLUMNS = ["row_id", "city", "review", "price", "number"]
+
+
+def written(path, parts=1, **options):
+    prep = dp.Preprocessor(FEATURES, split=dp.RandomSplit())
+    dataset = prep.fit_write(sales(), path, block_rows=16, progress=False, **options)
+    for number in range(1, parts):
+        dataset = prep.append(sales(number), path, progress=False)
+    return prep, dataset
+
+
+def kept_rows(dataset, part, rows):
+    """The rows of all splits as arrays, without some rows of a part."""
+    found = {}
+    for name, split in dataset.splits.items():
+        pieces = [one.read(COLUMNS) for one in split.joined]
+        keep = ~np.isin(pieces[part]["row_id"], rows)
+        pieces[part] = {column: array[keep] for column, array in pieces[part].items()}
+        found[name] = {column: np.concatenate([piece[column] for piece in pieces]) for column in COLUMNS}
+    return found
+
+
+def check_readers(dataset, expected):
+    for name, split in dataset.splits.items():
+        rows = expected[name]
+        assert len(split) == len(rows["row_id"])
+        assert all(np.array_equal(split.read(column)[column], rows[column]) for column in COLUMNS)
+        assert np.array_equal(split[[3, 0, -1]]["review"], rows["review"][[3, 0, -1]])
+        assert np.array_equal(split.read("review", 2, 9)["review"], rows["review"][2:9])
+        assert split.table("number")["number"].to_pylist() == rows["number"].tolist()
+        assert split.to_arrow(["row_id"]).read_all()["row_id"].to_pylist() == rows["row_id"].tolist()
+        assert np.array_equal(np.asarray(split.to_dask("review")["review"]), rows["review"])
+        assert [row["number"] for row in split] == rows["number"].tolist()
+        batches = list(split.loader(32))
+        assert sorted(np.concatenate([batch["number"] for batch in batches])) == sorted(rows["number"])
+    assert dataset.layout.rows == {name: len(rows["row_id"]) for name, rows in expected.items()}
+
+
+@pytest.mark.parametrize("shards", [False, True])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_no_reader_shows_deleted_rows(tmp_path, parts, shards):
+    prep, dataset = written(tmp_path / "a.dp", parts, shards=shards)
+    expected = kept_rows(dataset, parts - 1, DELETED)
+    deleted = dataset.delete(DELETED, part=parts - 1)
+    check_readers(deleted, expected)
+    check_readers(pickle.loads(pickle.dumps(deleted)), expected)
+    assert len(dp.open_dataset(tmp_path / "a.dp", version=parts)["train"]) == len(dataset["train"])
+    receipt = deleted.purge()
+    assert receipt["row_ids"][parts - 1] == sorted(DELETED)
+    purged = dp.open_dataset(tmp_path / "a.dp")
+    purged.verify()
+    check_readers(purged, expected)
+    more = prep.append(sales(9), tmp_path / "a.dp", progress=False)
+    assert sum(map(len, more.splits.values())) == sum(map(len, purged.splits.values())) + ROWS
+    assert f"{len(purged['train']):,}" in purged.description.text()
+    assert purged.report().html.count(f"{sum(map(len, purged.splits.values())):,}") >= 1
+
+
+def test_only_files_with_deleted_rows_are_written_again(tmp_path):
+    _, dataset = written(tmp_path / "a.dp")
+    rows = dataset["train"].read("row_id")["row_id"][20:24]
+    before = dict(dataset.manifest.files)
+    receipt = dataset.delete(rows).purge()
+    after = dp.open_dataset(tmp_path / "a.dp").manifest
+    changed = {name for name, entry in after.files.items() if before[name] != entry}
+    assert changed == {"train/table/part-00000.parquet", "train/arrays.zarr/review/c.1.0"}
+    assert {name.partition("/")[2] for name in receipt["files"]} == changed
+    assert json.loads((tmp_path / "a.dp" / "purge-00001.json").read_bytes()) == receipt
+    assert [one.name for one in (tmp_path / "a.dp").iterdir() if one.is_dir()] == [after.version]
+    assert dp.open_dataset(tmp_path / "a.dp").purge()["files"] == {}
+
+
+def test_versions_that_have_purged_rows_are_gone(tmp_path):
+    _, dataset = written(tmp_path / "a.dp", parts=3)
+    dataset.delete([3], part=1).purge()
+    for version in (2, 3):
+        with pytest.raises(ConfigError, match=r"its versions are 1, 4; purge removed others"):
+            dp.open_dataset(tmp_path / "a.dp", version=version)
+    versions = {number: dp.open_dataset(tmp_path / "a.dp", version=number) for number in (1, 4)}
+    sizes = {number: sum(map(len, one.splits.values())) for number, one in versions.items()}
+    assert sizes == {1: ROWS, 4: 3 * ROWS - 1}
+
+
+def png(color):
+    file = io.BytesIO()
+    Image.effect_noise((24, 24), 90).convert("RGB").point(lambda value: (value * color) % 251).save(file, "png")
+    return file.getvalue()
+
+
+def occurrences(folder, needle):
+    return [file.name for file in folder.rglob("*") if file.is_file() and needle in file.read_bytes()]
+
+
+@pytest.mark.parametrize("mode", ["lazy", "lazy_cached", "eager"])
+@pytest.mark.filterwarnings("ignore:column .size.:UserWarning")
+def test_no_byte_of_a_purged_row_is_left(tmp_path, mode):
+    path, pictures = tmp_path / "a.dp", [png(color) for color in range(1, 41)]
+    rare = 12.345678912345
+    frame = pd.DataFrame(
+        {
+            "price": [rare if row == 17 else float(row) for row in range(40)],
+            "picture": pictures,
+            "size": ["unreadable-secret" if row == 21 else str(row) for row in range(40)],
+            "city": ["secretville" if row == 17 else f"city{row % 3}" for row in range(40)],
+            "review": ["good day" if row != 17 else "good whistleblower day" for row in range(40)],
+            "bag": ["one two" if row != 17 else "one one sackcloth" for row in range(40)],
+        }
+    )
+    features = {
+        "price": dp.Number(normalization=None),
+        "picture": dp.Image(height=24, width=24, mode=mode, pack=mode != "eager"),
+        "size": dp.Number(missing_value_strategy="drop_row"),
+        "city": "category",
+        "review": dp.Text(level="both"),
+        "bag": "bag",
+    }
+    prep = dp.Preprocessor(features, split=None)
+    dataset = prep.fit_write(frame, path, block_rows=8, compression="none", progress=False)
+    if mode == "lazy_cached":
+        dataset.cache_media(progress=False)
+    pixels = dataset["train"].read("picture")["picture"][17].tobytes()
+    secrets = [
+        np.float32(rare).tobytes(),
+        pixels if mode != "lazy" else pictures[17],
+        b"unreadable-secret",
+        b"secretville",
+    ]
+    secrets += [b"whistleblower", b"sackcloth"]
+    assert all(occurrences(path, secret) for secret in secrets)
+    deleted = dataset.delete([17, 21])
+    assert len(deleted.rejects()) == 0
+    if mode == "lazy_cached":
+        deleted.cache_media(progress=False)
+    columns = ["picture", "price", "city", "review_word", "bag"]
+    rest, cities = deleted["train"].read(columns), deleted["train"].head(40)["city"].tolist()
+    tokens_before = dataset.vocabulary("city").tokens.to_pylist()
+    receipt = deleted.purge()
+    assert not [occurrences(path, secret) for secret in [*secrets, pictures[17], pixels] if occurrences(path, secret)]
+    purged = dp.open_dataset(path)
+    purged.verify()
+    assert all(np.array_equal(array, rest[name]) for name, array in purged["train"].read([*rest]).items())
+    assert sum(len(batch["city"]) for batch in purged["train"].loader(8)) == 38
+    assert purged["train"].head(40)["city"].tolist() == cities
+    tokens = purged.vocabulary("city").tokens.to_pylist()
+    assert tokens == [*tokens_before[:-1], f"<REMOVED {len(tokens) - 1}>"]
+    letters = set("whistleblower") - set("good day")
+    assert receipt["removed_tokens"] == {"city": 1, "review": 1 + len(letters), "bag": 1}
+    with pytest.raises(ConfigError, match="from_dataset"):
+        prep.append(frame, path, progress=False)
+    again = dp.Preprocessor.from_dataset(purged)
+    assert again.encode(frame)["city"][17] == 0
+    assert len(again.append(frame[:3], path, progress=False)["train"]) == 41
+
+
+def test_rows_of_a_whole_block_and_of_a_whole_split(tmp_path):
+    _, dataset = written(tmp_path / "a.dp")
+    rows = dataset["train"].read("row_id")["row_id"]
+    deleted = dataset.delete([*rows[16:48], *dataset["test"].read("row_id")["row_id"]])
+    assert list(deleted.splits) == ["train", "validation"]
+    assert np.array_equal(deleted["train"].read("row_id")["row_id"], np.delete(rows, slice(16, 48)))
+    assert deleted["train"].layout.blocks("train") == dataset["train"].layout.blocks("train") - 2
+    assert list(deleted.delete(rows).splits) == ["validation"]
+
+
+def test_deleting_again_is_no_new_version(tmp_path):
+    _, dataset = written(tmp_path / "a.dp")
+    dataset.delete([4, 7])
+    before = (tmp_path / "a.dp" / "appended.json").read_bytes()
+    assert sum(map(len, dataset.delete([7, 4, 4]).splits.values())) == ROWS - 2
+    assert (tmp_path / "a.dp" / "appended.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "part", "message"),
+    [
+        ([ROWS], 0, "has no row 400: pass row ids of its splits or rejects"),
+        ([-1], 0, "has no row -1"),
+        ([1], None, r"has 2 parts, each with rows from 0: pass part=0 to 1"),
+        ([1], 2, "part=2"),
+        ([True, False], 0, r"np.flatnonzero\(mask\)"),
+        (["1"], 0, "is no list of row ids"),
+        (1, 0, "is no list of row ids"),
+    ],
+)
+def test_rows_that_cannot_be_deleted(tmp_path, rows, part, message):
+    _, dataset = written(tmp_path / "a.dp", parts=2)
+    with pytest.raises(ConfigError, match=message):
+        dataset.delete(rows, part=part)
+
+
+def test_datasets_whose_rows_cannot_be_deleted(tmp_path):
+    folded = dp.Preprocessor({"price": "number"}, split=dp.KFold(2)).fit_write(
+        sales(), tmp_path / "f.dp", progress=False
+    )
+    _, grown = written(tmp_path / "a.dp", parts=2)
+    joined = dp.open_dataset([tmp_path / "a.dp" / "part-00001"] * 2)
+    for dataset, message in (
+        (folded, "has folds"),
+        (folded.fold(0), "is a part of a dataset"),
+        (grown.datasets[1], "is a part of a dataset"),
+        (joined, "needs a single dataset"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            dataset.delete([1])
+        with pytest.raises(ConfigError, match=message):
+            dataset.purge()
+
+
+def test_zarr_arrays_of_a_split_with_deleted_rows(tmp_path):
+    _, dataset = written(tmp_path / "a.dp")
+    with pytest.raises(ConfigError, match=r"use read\(\) or to_dask\(\)"):
+        dataset.delete([1])["train"].arrays  # noqa: B018
+
+
+def test_a_list_of_deleted_rows_that_was_altered(tmp_path, monkeypatch):
+    _, dataset = written(tmp_path / "a.dp")
+    dataset.delete([1])
+    [file] = (tmp_path / "a.dp").glob("deleted-*")
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + b"x")
+    with pytest.raises(CorruptDatasetError, match=r"deleted-.* is damaged: its bytes do not match its name"):
+        dp.open_dataset(tmp_path / "a.dp")
+    file.write_bytes(data)
+    monkeypatch.setattr(manifest, "_APPENDED_FORMATS", (1, 2))
+    with pytest.raises(FormatVersionError, match="upgrade"):
+        dp.open_dataset(tmp_path / "a.dp")
+
+
+def test_a_dataset_that_is_written_again_has_no_deleted_rows(tmp_path):
+    prep, dataset = written(tmp_path / "a.dp", parts=2)
+    dataset.delete([1, 2], part=0)
+    whole = prep.write(sales(5), tmp_path / "a.dp", overwrite=True, progress=False)
+    assert sum(map(len, whole.splits.values())) == ROWS
+    assert not list((tmp_path / "a.dp").glob("deleted-*"))
+
+
+def test_rows_are_purged_in_an_object_store():
+    _, dataset = written("memory://deleting/a.dp")
+    deleted = dataset.delete(DELETED)
+    expected = kept_rows(deleted, 0, [])
+    deleted.purge()
+    purged = dp.open_dataset("memory://deleting/a.dp")
+    purged.verify()
+    check_readers(purged, expected)
+
+
+def test_a_mix_of_a_dataset_with_deleted_rows(tmp_path):
+    _, dataset = written(tmp_path / "a.dp")
+    deleted, other = dataset.delete(DELETED), written(tmp_path / "b.dp")[1]
+    sources = {"a": deleted["train"], "b": other["train"]}
+    mix = dp.Mix(sources, 16, until="first")
+    assert sum(len(batch["number"]) for batch in mix) > 0
