@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import importlib
@@ -148,6 +149,24 @@ def test_an_error_in_a_block_names_the_line_of_the_page():
     with pytest.raises(ZeroDivisionError) as caught:
         run_blocks("# title\n\n```python\nx = 1\n1 / 0\n```\n", "page.md")
     assert caught.traceback[-1].lineno + 1 == 5
+
+
+def test_messages_listed_under_troubleshooting_are_those_of_the_package():
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    listed = page.partition("## More errors")[2].partition("## Warnings of Dask")[0]
+    cells = [line.split(" | ")[0].strip("| ") for line in listed.splitlines() if line.startswith("| ")]
+    messages = [cell for cell in cells if cell not in ("message", "instance is not fitted yet")]  # of scikit-learn
+    texts = {text for path in (ROOT / "daskprep").rglob("*.py") for text in literals(path)}
+    assert len(messages) > 40
+    for message in messages:
+        for words in filter(None, (part.strip(" ,;:") for part in message.split("..."))):
+            assert any(words in text for text in texts), (message, words)
+
+
+def literals(path: Path) -> Iterator[str]:
+    """Yield the strings of a module; adjacent ones are joined, up to the values that they format."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def test_every_public_name_is_in_the_reference_once():
