@@ -12,6 +12,7 @@ import os
 import re
 import runpy
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,12 @@ def test_an_error_in_a_block_names_the_line_of_the_page():
     with pytest.raises(ZeroDivisionError) as caught:
         run_blocks("# title\n\n```python\nx = 1\n1 / 0\n```\n", "page.md")
     assert caught.traceback[-1].lineno + 1 == 5
+
+
+def test_every_extra_is_on_the_page_about_installation():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    page = (DOCS / "install.md").read_text(encoding="utf-8")
+    assert [extra for extra in extras if f"`{extra}`" not in page] == []
 
 
 def test_messages_listed_under_troubleshooting_are_those_of_the_package():
