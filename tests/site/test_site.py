@@ -19,7 +19,7 @@ from tests.browser import Browser
 SITE = Path(os.environ.get("DASKPREP_SITE", "build/none"))
 pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="no site in DASKPREP_SITE: run make docs")
 
-FOLDERS = ("", "how-to", "coming-from", "notebooks")
+FOLDERS = ("", "types", "how-to", "coming-from", "notebooks")
 PAGES = sorted(str(page.relative_to(SITE)) for folder in FOLDERS for page in (SITE / folder).glob("*.html"))
 SEARCHED = {
     "ColumnTransformer": ["coming-from/scikit-learn"],
