@@ -52,6 +52,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert list(broken(page)) == []
 
 
+@pytest.mark.parametrize("index", ["docs/how-to/index.md", "docs/coming-from/index.md", "notebooks/README.md"])
+def test_an_index_leads_to_every_page_of_its_folder(index: str) -> None:
+    page = ROOT / index
+    pages = {one.name for one in page.parent.iterdir() if one.suffix in {".md", ".ipynb"}} - {page.name}
+    assert pages <= set(LINK.findall(prose(page)))
+
+
 def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A `title`, here\n\n[a](#a-title-here) [b](#b) [c](none.md) [d](https://d.example/#x)\n")
