@@ -220,7 +220,7 @@ class NewRowsMixin:
         The rows become a separate part. A list of the parts is written last, so that readers see all new rows or
         none. Loaders and datasets that are open keep the version that they opened; `open_dataset` with `version=`
         opens older ones. Each part is split separately. Rows that the dataset already has, by the files that they are
-        read from or by `version`, are not added again.
+        read from or by `version`, are not added again. A list of files with some of these raises an error.
 
         Parameters
         ----------

@@ -358,3 +358,21 @@ def test_images_of_all_parts_are_decoded_and_reported(tmp_path, mode):
         grown.cache_media(progress=False)
     assert np.array_equal(grown["train"].read("photo")["photo"], images.transpose(0, 3, 1, 2))
     assert "cannot be decoded" not in grown.report().html
+
+
+def test_a_list_that_repeats_files_of_an_earlier_append(tmp_path):
+    files = [tmp_path / f"{number}.parquet" for number in range(4)]
+    for number, file in enumerate(files):
+        day(number).to_parquet(file)
+    prep = dp.Preprocessor(FEATURES, split=None)
+    prep.fit_write(str(files[0]), tmp_path / "days.dp", progress=False)
+    prep.append([str(files[1]), str(files[2])], tmp_path / "days.dp", progress=False)
+    names = rf'"{files[0]}", "{files[2]}" already, but not of all files: leave these files out, or pass version='
+    with pytest.raises(ConfigError, match=names):
+        prep.append([str(files[number]) for number in (0, 2, 3)], tmp_path / "days.dp", progress=False)
+    with pytest.raises(ConfigError, match=r"2.parquet\" already, but not of all files: leave this file out"):
+        prep.append({"train": str(files[3]), "validation": str(files[2])}, tmp_path / "days.dp", progress=False)
+    day(9).to_parquet(files[2])  # other rows at the same path
+    assert len(prep.append(str(files[2]), tmp_path / "days.dp", progress=False)["train"]) == 240
+    again = prep.append(str(files[2]), tmp_path / "days.dp", version="again", progress=False)
+    assert len(again["train"]) == 300

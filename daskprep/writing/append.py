@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from daskprep.dataset import Dataset
 from daskprep.dataset.dataset import open_single
-from daskprep.errors import DatasetExistsError, warn
+from daskprep.errors import ConfigError, DatasetExistsError, warn
 from daskprep.sources import Source
 from daskprep.storage.files import Folder
 from daskprep.storage.manifest import APPENDED, Versions, part_folder
 from daskprep.writing.deleting import listed_versions, stored_parts
-from daskprep.writing.versions import Options, Recipe, finish_cleaning, roll_forward
+from daskprep.writing.versions import Options, Recipe, finish_cleaning, join_names, roll_forward
 from daskprep.writing.write import source_record, write_source
 
 
@@ -25,6 +28,12 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
         finish_cleaning(root, parts[0].manifest)
         warn(f"{root.url} has these rows already, so that they are not appended: pass other rows, or another version=")
         return
+    known = {tuple(file) for part in parts for file in _recorded_files(part.manifest.source)}
+    if repeated := [name for name, *rest in _recorded_files(record) if (name, *rest) in known]:
+        raise ConfigError(
+            f"{root.url} has the rows of {join_names(repeated)} already, but not of all files: leave "
+            f"{'this file' if len(repeated) == 1 else 'these files'} out, or pass version= to append the rows again"
+        )
     folder = root / part_folder(len(parts))
     try:
         write_source(recipe, source, folder, options)
@@ -37,3 +46,11 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
     versions = Versions((*versions.digests, part.digest), (*versions.states, (len(parts) + 1, state and state[1])))
     root.write(APPENDED, versions.to_bytes())
     finish_cleaning(root, parts[0].manifest)
+
+
+def _recorded_files(record: Mapping[str, Any] | None) -> Iterator[Sequence[Any]]:
+    """Yield path, size and time or mark of each file in the record of a source."""
+    if record is not None:
+        yield from record.get("files", ())
+        for split_record in record.get("splits", {}).values():
+            yield from _recorded_files(split_record)

@@ -390,7 +390,7 @@ def _compare_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | 
         stamps = {name: rest for name, *rest in before["files"]}
         changed = [name for name, *rest in now["files"] if stamps.get(name) != rest]
         yield (
-            f"{_join_names(changed)} changed since it was written"
+            f"{join_names(changed)} changed since it was written"
             if changed
             else "its files were read with other options"
         )
@@ -403,7 +403,7 @@ def describe_source(record: Mapping[str, Any]) -> str:
     if "splits" in record:
         return ", ".join(f"{describe_source(one)} ({name})" for name, one in record["splits"].items())
     if "files" in record:
-        return _join_names([name for name, *_ in record["files"]])
+        return join_names([name for name, *_ in record["files"]])
     if "version" in record:
         return f'version="{record["version"]}"'
     if "fingerprint" in record:
@@ -411,7 +411,7 @@ def describe_source(record: Mapping[str, Any]) -> str:
     return f"{format_count(record['rows'], 'row')} in memory" if "rows" in record else f"rows of {record!s:.100}"
 
 
-def _join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     shown = ", ".join(f'"{name}"' for name in names[:_MAX_LISTED])
     return f"{shown} and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else shown
 
@@ -423,7 +423,7 @@ def _compare_features(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
         ([name for name in now if name not in before], "lacks"),
     ):
         if names:
-            yield f"it {verb} {'feature' if len(names) == 1 else 'features'} {_join_names(names)}"
+            yield f"it {verb} {'feature' if len(names) == 1 else 'features'} {join_names(names)}"
     changed = []
     for name in (name for name in now if name in before):
         if before[name]["type"] != now[name]["type"]:
