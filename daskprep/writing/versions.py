@@ -412,6 +412,7 @@ def describe_source(record: Mapping[str, Any]) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
+    """Return the first names in quotes, and the number of further ones."""
     shown = ", ".join(f'"{name}"' for name in names[:_MAX_LISTED])
     return f"{shown} and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else shown
 
