@@ -15,7 +15,7 @@ try:
     from lightning.pytorch import LightningDataModule, Trainer
     from lightning.pytorch.trainer.states import TrainerFn
 except ImportError as error:
-    raise ImportError('daskprep.lightning needs Lightning: pip install "daskprep[lightning]"') from error
+    raise ImportError("daskprep.lightning needs Lightning: pip install lightning") from error
 
 
 class _TrainLoader:

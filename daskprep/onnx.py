@@ -120,9 +120,7 @@ class Graph:
         try:
             onnx = importlib.import_module("onnx")
         except ModuleNotFoundError as error:
-            raise MissingPackageError(
-                'to_onnx needs the package onnx. Install it with: pip install "daskprep[onnx]"'
-            ) from error
+            raise MissingPackageError("to_onnx needs the package onnx. Install it with: pip install onnx") from error
         self.helper, self.to_tensor = onnx.helper, onnx.numpy_helper.from_array
         self.inputs: dict[str, tuple[Value, Any]] = {}
         self.nodes: list[Any] = []

@@ -54,7 +54,7 @@ class FallbackRowEncoder:
         except ImportError as error:
             raise MissingPackageError(
                 f'feature "{name}" ({feature["type"]}) cannot be encoded without the package {error.name or error}: '
-                "install all requirements with: pip install daskprep"
+                "install daskprep with all of its requirements, without --no-deps"
             ) from error
         self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
         self.column = self.columns[0]

@@ -30,7 +30,7 @@ def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figur
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 an extra
     except ImportError as error:
-        raise ImportError('plot needs matplotlib: pip install "daskprep[plots]"') from error
+        raise ImportError("plot needs matplotlib: pip install matplotlib") from error
     all_columns = list_columns(dataset)
     columns = [column for column in all_columns if name in (column.name, column.output.name)]
     if not columns:

@@ -84,7 +84,7 @@ def test_a_process_with_numpy_alone_says_what_a_picture_needs(tmp_path: Path) ->
     name, message = encode_elsewhere(tmp_path / "prep.json", "[]")
     assert name == "MissingPackageError"
     assert message.startswith('feature "photo" (image) cannot be encoded without the package')
-    assert message.endswith("pip install daskprep")
+    assert message.endswith("without --no-deps")
 
 
 def test_pictures_are_encoded_by_their_feature(tmp_path: Path) -> None:
