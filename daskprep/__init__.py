@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         Audio,
         Bag,
         Binary,
+        Boxes,
         Category,
         Date,
         Feature,
         Image,
+        Keypoints,
         Number,
         Sequence,
         Set,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
         Timeseries,
         Vector,
     )
-    from daskprep.loader import MeanSubtraction, Mirror, Mix, Normalize, Packing, RandomCrop, jagged
+    from daskprep.loader import CenterCrop, MeanSubtraction, Mirror, Mix, Normalize, Packing, RandomCrop, jagged
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import prepared, read_files
     from daskprep.split import (
@@ -52,10 +54,10 @@ _HOMES = {
     "column_types": ("infer_features",),
     "dataset": ("Dataset", "FoldedDataset", "open_dataset"),
     "features": (
-        "Audio", "Bag", "Binary", "Category", "Date", "Feature", "H3", "Image", "Number", "Sequence", "Set",
-        "TargetEncoding", "Text", "Timeseries", "Vector",
+        "Audio", "Bag", "Binary", "Boxes", "Category", "Date", "Feature", "H3", "Image", "Keypoints", "Number",
+        "Sequence", "Set", "TargetEncoding", "Text", "Timeseries", "Vector",
     ),
-    "loader": ("MeanSubtraction", "Mirror", "Mix", "Normalize", "Packing", "RandomCrop", "jagged"),
+    "loader": ("CenterCrop", "MeanSubtraction", "Mirror", "Mix", "Normalize", "Packing", "RandomCrop", "jagged"),
     "preprocessor": ("Preprocessor",),
     "sources": ("prepared", "read_files"),
     "split": (
@@ -69,11 +71,11 @@ _HOME = {name: f"daskprep.{home}" for home, names in _HOMES.items() for name in 
 
 # A literal, because type checkers do not evaluate expressions.
 __all__ = [
-    "Audio", "Bag", "Binary", "Category", "DataModule", "Dataset", "Date", "DatetimeSplit", "Feature", "FixedSplit",
-    "FoldedDataset", "GroupSplit", "H3", "HashSplit", "Image", "KFold", "Manager", "MeanSubtraction", "Mirror",
-    "Mix", "Normalize", "Number", "Oversample", "Packing", "Preprocessor", "RandomCrop", "RandomSplit", "Sequence",
-    "Set", "StratifiedSplit", "TargetEncoding", "Text", "TimeSeriesSplit", "Timeseries", "Undersample", "Vector",
-    "infer_features", "jagged", "open_dataset", "prepared", "read_files", "repair",
+    "Audio", "Bag", "Binary", "Boxes", "Category", "CenterCrop", "DataModule", "Dataset", "Date", "DatetimeSplit",
+    "Feature", "FixedSplit", "FoldedDataset", "GroupSplit", "H3", "HashSplit", "Image", "KFold", "Keypoints", "Manager",
+    "MeanSubtraction", "Mirror", "Mix", "Normalize", "Number", "Oversample", "Packing", "Preprocessor", "RandomCrop",
+    "RandomSplit", "Sequence", "Set", "StratifiedSplit", "TargetEncoding", "Text", "TimeSeriesSplit", "Timeseries",
+    "Undersample", "Vector", "infer_features", "jagged", "open_dataset", "prepared", "read_files", "repair",
 ]  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def test_what_is_no_configuration_is_refused(config):
 # -- defaults
 
 # Without those that have no defaults, as a target encoding without a target, or no configuration of their own.
-LUDWIG_KINDS = [kind for kind in FEATURES if kind not in ("target_encoding", "weight")]
+LUDWIG_KINDS = [kind for kind in FEATURES if kind not in ("target_encoding", "boxes", "keypoints", "weight")]
 
 
 @pytest.mark.parametrize("kind", LUDWIG_KINDS)

@@ -17,8 +17,9 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 # Media are left out: the checks fit numbers and short words, which are no media and no paths of any.
-# Weights are of a Preprocessor.
-TRANSFORMERS = [one for one in FEATURES.values() if not issubclass(one, (MediaFeature, Weight))]
+# Weights, boxes and keypoints are of a Preprocessor.
+NO_TRANSFORMERS = (MediaFeature, Weight, dp.Boxes, dp.Keypoints)
+TRANSFORMERS = [one for one in FEATURES.values() if not issubclass(one, NO_TRANSFORMERS)]
 FEATURES_OF_Y = {"x0": dp.TargetEncoding(), "bins": dp.Number(column="x0", encoding="bins", bin_strategy="target")}
 PREPROCESSORS = [
     dp.Preprocessor("auto"),

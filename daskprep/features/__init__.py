@@ -5,6 +5,7 @@ from __future__ import annotations
 from daskprep.features.audio import Audio
 from daskprep.features.base import Learned
 from daskprep.features.binary import Binary
+from daskprep.features.boxes import Boxes, Keypoints
 from daskprep.features.category import Category
 from daskprep.features.date import Date
 from daskprep.features.feature import Feature
@@ -20,7 +21,7 @@ from daskprep.features.weight import Weight
 
 _TYPES: tuple[type[Feature], ...] = (
     Binary, Number, Category, TargetEncoding, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3, Image, Audio,
-    Weight,
+    Boxes, Keypoints, Weight,
 )  # fmt: skip
 FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}
 USER_KINDS = tuple(kind for kind in FEATURES if kind != Weight.kind)  # weights have a parameter: Preprocessor(weight=)

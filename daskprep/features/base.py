@@ -436,7 +436,9 @@ def add_deferred_rejects(
 
 
 def kind_with_article(feature: Contract) -> str:
-    """Return the feature's type with its article for messages, such as "an image"."""
+    """Return the feature's type with its article for messages, such as "an image", and "boxes"."""
+    if feature.kind.endswith("s"):
+        return feature.kind
     return f"{'an' if feature.kind[0] in 'aeiou' else 'a'} {feature.kind}"
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import itertools
 import math
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.features.boxes import keep_inside
 from daskprep.loader.groups import to_device
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.summaries.samples import mean_image
@@ -24,10 +28,12 @@ Shape = tuple[int, ...]
 RowType = tuple[torch.dtype, Shape]
 Step = Callable[..., Any]  # an Augmentation, or a function of a tensor
 Steps = Mapping[tuple[str, ...], Sequence[Step]]  # by the outputs that share the random numbers
+Regions = Mapping[str, frozenset[str]]  # the outputs of boxes and keypoints, and the names of their images
 
 _WORD_BITS = 62  # the largest domain of `permute`
 _FLOAT_BITS = 53
 _SPAN_BITS = 31
+_POINT_RADIUS = 1 / 64  # pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +76,13 @@ class Augmentation(ABC):
     @abstractmethod
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return changed images without modifying `images`; both have the shape (rows, channels, height, width)."""
+
+    def move_points(self, points: torch.Tensor, size: Shape, draws: Draws) -> torch.Tensor:
+        """Return points (rows, points, 2), x and y in pixels, moved as the pixels of images of a height and width.
+
+        Only changes that define this method can be applied to images with boxes or keypoints.
+        """
+        raise NotImplementedError
 
     def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> RowType:
         """Return type and shape of a changed image, from type and shape of an image before the change.
@@ -116,8 +129,7 @@ class RandomCrop(Augmentation):
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return the crops of images (rows, channels, height, width) that are padded with zeros, at drawn positions."""
         size, padding = (self.height, self.width), self.padding
-        height, width = (length + 2 * padding for length in images.shape[2:])
-        offsets = np.stack([draws.integers(0, height - self.height + 1), draws.integers(0, width - self.width + 1)])
+        offsets = self._draw_offsets(tuple(images.shape[2:]), draws)
         if _is_array(images):
             array = images.numpy()
             if padding:
@@ -129,6 +141,15 @@ class RandomCrop(Augmentation):
         tops, lefts = to_device(offsets, images.device)
         row_indices = torch.arange(len(images), device=images.device)
         return images.unfold(2, self.height, 1).unfold(3, self.width, 1)[row_indices, :, tops, lefts]
+
+    def _draw_offsets(self, size: Shape, draws: Draws) -> Integers:
+        """Return the upper and the left edge (2, rows) of crops of padded images; `size` is without padding."""
+        height, width = (length + 2 * self.padding for length in size)
+        return np.stack([draws.integers(0, height - self.height + 1), draws.integers(0, width - self.width + 1)])
+
+    def move_points(self, points: torch.Tensor, size: Shape, draws: Draws) -> torch.Tensor:
+        shifts = (self.padding - self._draw_offsets(size, draws)[::-1].T).astype(np.float32)
+        return points + to_device(shifts, points.device)[:, None]
 
     def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> RowType:
         """Return the type, and the shape of a crop; raise ConfigError for sizes that are invalid or too large."""
@@ -144,6 +165,32 @@ class RandomCrop(Augmentation):
                 f"{self.width}: make height and width smaller, or use padding={-(-shortage // 2)}"
             )
         return dtype, (channels, self.height, self.width)
+
+
+@dataclass(frozen=True)
+class CenterCrop(RandomCrop):
+    """Crop the center of each image, such as of validation images to the size that `RandomCrop` has for training.
+
+    Parameters
+    ----------
+    height, width : int
+        Size of the crop in pixels.
+    padding : int
+        Pixels of zeros that are added around each image first.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> import daskprep as dp
+    >>> from daskprep.loader.augment import Draws
+    >>> dp.CenterCrop(1, 2)(torch.arange(12).reshape(1, 1, 3, 4), Draws(np.array([7]), key=1)).tolist()
+    [[[[5, 6]]]]
+    """
+
+    def _draw_offsets(self, size: Shape, draws: Draws) -> Integers:
+        excess = np.array(size) + 2 * self.padding - [self.height, self.width]
+        edges = np.rint(excess / 2).astype(np.int64)  # halves to even, as torchvision's CenterCrop
+        return np.repeat(edges[:, None], len(draws.rows), axis=1)
 
 
 @dataclass(frozen=True)
@@ -178,6 +225,11 @@ class Mirror(Augmentation):
             mirrored[is_flipped] = array[is_flipped][..., ::-1]
             return torch.from_numpy(mirrored)
         return torch.where(to_device(is_flipped, images.device)[:, None, None, None], images.flip(3), images)
+
+    def move_points(self, points: torch.Tensor, size: Shape, draws: Draws) -> torch.Tensor:
+        is_flipped = to_device(draws.uniform() < self.probability, points.device)[:, None, None]
+        mirrored = torch.stack([size[1] - points[..., 0], points[..., 1]], dim=-1)
+        return torch.where(is_flipped, mirrored, points)
 
     def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> RowType:
         if not _is_number(self.probability) or not 0 <= self.probability <= 1:
@@ -288,12 +340,13 @@ def check_augment(
     augment: Mapping[Any, Any] | None,
     outputs: Mapping[str, tuple[DTypeLike, Shape]],
     learned: Mapping[str, Any] = MappingProxyType({}),
+    regions: Regions = MappingProxyType({}),
 ) -> Steps:
     """Return the steps of the option `augment` by output names, with learned values bound; {} for None.
 
     `outputs` maps each output to type and shape of a row, and `learned` maps features to their learned state. Raise
     ConfigError for unknown outputs and for steps that do not suit them. Steps after a user's function are checked on
-    batches, because type and shape of its result are not known before.
+    batches, because type and shape of its result are not known before. `regions` has the images of boxes and keypoints.
     """
     if augment is None:
         return {}
@@ -310,13 +363,37 @@ def check_augment(
                     f'augment: "{name}" is not an output of this loader ({", ".join(outputs)}).'
                     f"{did_you_mean(name, outputs)}"
                 )
-        _check_same_size({name: row[1] for name in names if (row := rows[name]) is not None})
+        images = [name for name in names if name not in regions]
+        _check_same_size({name: row[1] for name in images if (row := rows[name]) is not None})
         steps = tuple(value) if isinstance(value, (list, tuple)) else (value,)
         checked[names] = tuple(
             step.bind_learned(learned.get(names[0])) if isinstance(step, Augmentation) else step for step in steps
         )
-        rows |= {name: _infer_final_row_type(name, checked[names], rows[name], len(names) > 1) for name in names}
+        _check_regions(names, images, checked[names], {name: regions[name] for name in regions if name in outputs})
+        rows |= {name: _infer_final_row_type(name, checked[names], rows[name], len(names) > 1) for name in images}
     return checked
+
+
+def _check_regions(names: Sequence[str], images: Sequence[str], steps: Sequence[Step], regions: Regions) -> None:
+    """Raise ConfigError for boxes or keypoints without their images, and for steps that would move one of both only."""
+    moving = [step for step in steps if _is_torchvision(step) or _moves_points(step)]
+    for name, own_images in regions.items():
+        if name in names and not images:
+            raise ConfigError(f'augment: "{name}" moves with its image: use a key such as ("photo", "{name}")')
+        if name in names and (others := [step for step in steps if step not in moving]):
+            raise ConfigError(
+                f'augment: {others[0]!r} cannot move "{name}": use RandomCrop, CenterCrop, Mirror or transforms of '
+                f'torchvision.transforms.v2 for it, and other changes with the key "{images[0]}"'
+            )
+        if name not in names and moving and (alone := own_images.intersection(names)):
+            raise ConfigError(
+                f'augment: {moving[0]!r} would move "{min(alone)}" and not "{name}": use the key '
+                f'{(*names, name)!r}, or leave "{name}" out with columns='
+            )
+
+
+def _moves_points(step: Step) -> bool:
+    return isinstance(step, Augmentation) and type(step).move_points is not Augmentation.move_points
 
 
 def _check_same_size(shapes: Mapping[str, Shape]) -> None:
@@ -359,31 +436,129 @@ def _infer_row_type(name: str, step: Augmentation, dtype: torch.dtype, shape: Sh
 
 
 def augment_batch(
-    batch: Mapping[str, torch.Tensor], rows: Integers, seed: int, epoch: int, steps_by_output: Steps
+    batch: Mapping[str, torch.Tensor],
+    rows: Integers,
+    seed: int,
+    epoch: int,
+    steps_by_output: Steps,
+    regions: Collection[str] = (),
 ) -> dict[str, torch.Tensor]:
     """Return a batch with the outputs of `steps_by_output` augmented; `batch` is not modified.
 
     The random numbers of an `Augmentation` depend on seed, epoch, row number, output names and the position in the list
-    of steps. A function is called with all images of the batch. It must use random numbers of torch, whose generators
-    are seeded from the same values and all row numbers of the batch. Its result depends on the batch of each row.
+    of steps. A transform of torchvision's v2 is called for each row, and seeded by the same values. Another function is
+    called with all images of the batch. It must use random numbers of torch, whose generators are seeded from the same
+    values and all row numbers of the batch. Its result depends on the batch of each row. The outputs `regions` are
+    boxes and keypoints.
     """
     changed = dict(batch)
     for names, steps in steps_by_output.items():
-        _check_same_size({name: tuple(changed[name].shape[1:]) for name in names})
+        images = [name for name in names if name not in regions]
+        _check_same_size({name: tuple(changed[name].shape[1:]) for name in images})
         for step_index, step in enumerate(steps):
             key = make_key(seed, "augment", epoch, *names, step_index)
-            for name in names:
+            if _is_torchvision(step):
+                changed |= _transform_rows(step, {name: changed[name] for name in names}, images, rows, key)
+                continue
+            size = tuple(changed[images[0]].shape[-2:])
+            for name in images:
                 values = changed[name]
                 is_mask = len(names) > 1 and values.dim() == 3
-                images = values[:, None] if is_mask else values
+                pixels = values[:, None] if is_mask else values
                 if isinstance(step, Augmentation):
-                    _infer_row_type(name, step, images.dtype, tuple(images.shape[1:]))
-                    images = step(images, Draws(rows, key))
+                    _infer_row_type(name, step, pixels.dtype, tuple(pixels.shape[1:]))
+                    pixels = step(pixels, Draws(rows, key))
                 else:
                     rows_digest = hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
-                    images = _call_function(name, step, images, make_key(key, rows_digest))
-                changed[name] = images[:, 0] if is_mask else images
+                    pixels = _call_function(name, step, pixels, make_key(key, rows_digest))
+                changed[name] = pixels[:, 0] if is_mask else pixels
+            for name in names:
+                if name in regions:
+                    points = changed[name].reshape(len(rows), -1, 2)
+                    moved = (
+                        cast("Augmentation", step).move_points(points, size, Draws(rows, key)).view_as(changed[name])
+                    )
+                    changed[name] = keep_inside(_sort_corners(moved), *changed[images[0]].shape[-2:])
     return changed
+
+
+def _sort_corners(regions: torch.Tensor) -> torch.Tensor:
+    """Return boxes with their smaller coordinates first, which a change may have swapped; keypoints unchanged."""
+    if regions.shape[-1] == 2:
+        return regions
+    first, second = regions[..., :2], regions[..., 2:]
+    return torch.cat([torch.minimum(first, second), torch.maximum(first, second)], dim=-1)
+
+
+def _is_torchvision(step: Step) -> bool:
+    """Return whether a step is a transform of torchvision's v2, which was imported if there is one."""
+    v2 = sys.modules.get("torchvision.transforms.v2")
+    return v2 is not None and isinstance(step, v2.Transform)
+
+
+def _transform_rows(
+    transform: Step, group: Mapping[str, torch.Tensor], images: Sequence[str], rows: Integers, key: int
+) -> dict[str, torch.Tensor]:
+    """Return the outputs of a group after a transform of torchvision's v2 of each row, seeded by its row number.
+
+    Raise ConfigError if rows become images of different sizes, or lose boxes.
+    """
+    tv_tensors = importlib.import_module("torchvision.tv_tensors")
+    regions = [name for name in group if name not in images]
+    results: dict[str, list[torch.Tensor]] = {name: [] for name in group}
+    with _forked_generators(group[images[0]].device) as set_seed:
+        for index, row in enumerate(rows.tolist()):
+            set_seed(make_key(key, row))
+            sample = {
+                name: (tv_tensors.Image if group[name].dim() == 4 else tv_tensors.Mask)(group[name][index])
+                for name in images
+            }
+            present = {name: ~group[name][index].isnan().any(dim=1) for name in regions}
+            # One object, as torchvision expects; a keypoint is a very small box, which shows if it is cropped.
+            corners = [_to_corners(group[name][index][present[name]]) for name in regions]
+            if regions:
+                size = tuple(group[images[0]].shape[-2:])
+                sample[regions[0]] = tv_tensors.BoundingBoxes(torch.cat(corners), format="XYXY", canvas_size=size)
+            changed = transform(sample)
+            for name in images:
+                results[name].append(changed[name].as_subclass(torch.Tensor))
+            moved = changed[regions[0]].as_subclass(torch.Tensor) if regions else torch.empty(0, 4)
+            if len(moved) != sum(map(len, corners)):
+                raise ConfigError(
+                    f'augment: {transform!r} removed boxes of "{regions[0]}", which has to keep as many as there are '
+                    "labels: leave SanitizeBoundingBoxes out, since boxes outside of the image become NaN"
+                )
+            inside = keep_inside(moved.clone(), *changed[images[0]].shape[-2:])
+            for name, part in zip(regions, inside.split([len(one) for one in corners]), strict=True):
+                values = torch.full_like(group[name][index], math.nan)
+                values[present[name]] = part if values.shape[-1] == 4 else (part[:, :2] + part[:, 2:]) / 2
+                results[name].append(values)
+    for name in images:
+        if len(sizes := {tuple(image.shape) for image in results[name]}) > 1:
+            raise ConfigError(
+                f'augment: "{name}": {transform!r} returned images of different sizes, such as {sorted(sizes)[:2]}: '
+                "add a Resize or CenterCrop to it"
+            )
+    return {name: torch.stack(parts) for name, parts in results.items()}
+
+
+def _to_corners(regions: torch.Tensor) -> torch.Tensor:
+    return regions if regions.shape[1] == 4 else torch.cat([regions - _POINT_RADIUS, regions + _POINT_RADIUS], dim=1)
+
+
+@contextmanager
+def _forked_generators(device: torch.device) -> Iterator[Callable[[int], None]]:
+    """Yield a function that seeds the generators of torch; they are restored afterwards."""
+    # torch.manual_seed would seed every GPU, but fork_rng restores only the generators of the CPU and the named GPU.
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
+
+        def set_seed(key: int) -> None:
+            torch.default_generator.manual_seed(key)
+            if device.type == "cuda":
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(key)
+
+        yield set_seed
 
 
 def _call_function(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
@@ -391,13 +566,8 @@ def _call_function(name: str, function: Step, values: torch.Tensor, key: int) ->
 
     The generators of torch are restored. Raise ConfigError if the result is not a tensor of as many rows.
     """
-    # torch.manual_seed would seed every GPU, but fork_rng restores only the generators of the CPU and the named GPU.
-    device = values.device
-    with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
-        torch.default_generator.manual_seed(key)
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(key)
+    with _forked_generators(values.device) as set_seed:
+        set_seed(key)
         result = function(values)
     if not isinstance(result, torch.Tensor) or not result.dim() or len(result) != len(values):
         description = list(result.shape) if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"

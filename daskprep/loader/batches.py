@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -145,6 +145,7 @@ class BatchBuilder:
     batch_format: BatchFormat
     trimming: Trimming | None = None
     source_ends: Integers | None = None
+    regions: Collection[str] = ()  # outputs of boxes and keypoints
 
     def __call__(
         self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int
@@ -176,7 +177,8 @@ class BatchBuilder:
         for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):
             batch = dict(zip(names, parts, strict=True))
             if self.augment:
-                batch = augment_batch(batch, window.rows[stop - size : stop], self.seed, epoch, self.augment)
+                rows = window.rows[stop - size : stop]
+                batch = augment_batch(batch, rows, self.seed, epoch, self.augment, self.regions)
                 batch |= {name: self.expand[name](batch[name]) for name in self._augmented_names & self.expand.keys()}
             yield self.batch_format(batch), tally
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from daskprep.dataset import Split
 from daskprep.errors import ConfigError
 from daskprep.features import Audio, Bag, Feature, Learned, Sequence, Set, Timeseries
 from daskprep.features.base import all_outputs, kind_with_article
+from daskprep.features.boxes import find_regions
 from daskprep.features.sequence import LearnedSequence
 from daskprep.permutation import Integers
 from daskprep.storage.reading import read_block
@@ -25,7 +27,7 @@ LENGTH = "_length"
 class Padding:
     """The value that pads short rows, such as a token id, and whether it is on their left side."""
 
-    token: Any  # a number, or an array of numbers for rows with several numbers per item
+    token: Any  # a number, NaN, or an array of numbers for rows with several numbers per item
     left: bool = False
     is_bag: bool = False  # whether a row has ids and, below them, their counts
 
@@ -40,7 +42,8 @@ class Padding:
         if ids.ndim == 2:
             np.not_equal(ids, self.token, out=flat)
         else:
-            flat[...] = np.not_equal(ids, self.token).any(axis=2)
+            is_padding = np.isnan(ids) if np.isnan(self.token).any() else np.equal(ids, self.token)
+            flat[...] = ~is_padding.all(axis=2)
         groups = is_token.view(np.uint64)[:, :, 0] != 0
         group = groups.argmax(axis=1) if self.left else groups.shape[1] - 1 - groups[:, ::-1].argmax(axis=1)
         flags = is_token[np.arange(rows), group]
@@ -73,7 +76,7 @@ def find_all_paddings(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], *, expand: bool
 ) -> dict[str, Padding]:
     """Return the padding of each output with padded rows; with `expand`, not of those that become vectors of counts."""
-    paddings = find_paddings(features, learned)
+    paddings = find_paddings(features, learned) | dict.fromkeys(find_regions(features), Padding(math.nan))
     for name, feature in features.items():
         if isinstance(feature, Timeseries) and not feature.is_windowed:
             paddings[name] = Padding(np.float32(feature.padding_value), feature.padding == "left")

@@ -17,6 +17,7 @@ from daskprep.balance import Balance
 from daskprep.dataset import Split
 from daskprep.display import escape_unprintable, format_count, settings_card
 from daskprep.errors import ConfigError, CorruptDatasetError, warn
+from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
     BatchIterator,
@@ -130,7 +131,9 @@ class Loader(BatchIterator):
         self._cache_policy = CachePolicy.of(cache, cache_dir, cache_limit)
         self._cache_policy.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
-        self._augment = check_augment(shared.augment, shapes, {} if shared.augment is None else dataset.learned)
+        self._regions = find_regions(dataset.features)
+        learned = {} if shared.augment is None else dataset.learned
+        self._augment = check_augment(shared.augment, shapes, learned, self._regions)
         self._sampling: Sampling | None = make_sampling(split, balance, weights, self.seed)
         self._packer: Packer | None = None
         if pack is not None:
@@ -240,7 +243,9 @@ class Loader(BatchIterator):
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())
         ends = self._source_ends if self.row_ids else None
-        builder = BatchBuilder(names, self.seed, self._augment, expand, self._batch_format, self._trimming, ends)
+        builder = BatchBuilder(
+            names, self.seed, self._augment, expand, self._batch_format, self._trimming, ends, self._regions
+        )
         try:
             yield from self._iterate_pipeline(pipeline, builder, schedule)
         finally:

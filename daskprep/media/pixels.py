@@ -216,6 +216,12 @@ def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
     return image.crop((left, top, left + kept_width, top + kept_height))
 
 
+def center_offset(lengths: NDArray[np.int64], target: int) -> NDArray[np.int64]:
+    """Return how far pixels of images of these lengths move when images are cropped or padded to a length."""
+    cropped = np.rint(np.maximum(lengths - target, 0) / 2).astype(np.int64)  # halves to even, as in `_crop`
+    return np.maximum(target - lengths, 0) // 2 - cropped
+
+
 def _pad(pixels: Pixels, height: int, width: int) -> Pixels:
     """Return pixels (channels, rows, columns) centered in this height and width; edge pixels are repeated."""
     missing_rows, missing_columns = height - pixels.shape[1], width - pixels.shape[2]

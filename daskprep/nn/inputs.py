@@ -255,7 +255,7 @@ def _make_encoder(
     `example` is a batch of 0 rows, `size` the size of an embedding, and `left` whether rows are padded on the left.
     """
     shape, is_float = example.shape[1:], example.is_floating_point() or example.dtype == torch.bool
-    is_series, meaning = feature.kind == "timeseries", feature.semantic_type
+    is_series, meaning = feature.kind in ("timeseries", "boxes", "keypoints"), feature.semantic_type
     vocabulary, ids = getattr(learned, "vocabulary", None), getattr(learned, "num_embeddings", 0)
     dimensions = size or min(_MAX_DIMENSIONS, round(1.6 * ids**0.56))
     if is_float and keeps_missing(feature):

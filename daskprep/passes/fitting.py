@@ -14,6 +14,7 @@ import pyarrow as pa
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, did_you_mean, warn
 from daskprep.features.base import Contract, Learned, kind_with_article, rows_seen
+from daskprep.features.boxes import bind_image
 from daskprep.features.checking import column_error_context
 from daskprep.features.media import MediaFeature
 from daskprep.passes.contexts import ContextPlan, assignment_columns
@@ -53,11 +54,15 @@ def bind_features(
 
 
 def with_base_folders(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
-    """Return the features, with media paths relative to the folders of a source's files, or to the current folder."""
-    return {
+    """Return the features, with media paths relative to the folders of a source's files, or to the current folder.
+
+    Boxes and keypoints are bound to the feature of their images.
+    """
+    bound = {
         name: feature.with_base_folders(source.folders) if isinstance(feature, MediaFeature) else feature
         for name, feature in features.items()
     }
+    return {name: bind_image(feature, bound) for name, feature in bound.items()}
 
 
 def learn_source(

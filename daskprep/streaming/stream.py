@@ -14,6 +14,7 @@ from torch.utils.data import get_worker_info
 from daskprep import partitions
 from daskprep.display import format_count, settings_card
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn
+from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
     BatchIterator,
@@ -111,13 +112,16 @@ class Stream(BatchIterator):
         self._contents = contents = StreamContents(recipe, source, split, tuple(names), decode_on, self.row_ids)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
         expanders = make_expanders(recipe.features, contents.learned, shapes if self.expand else ())
-        augment = check_augment(shared.augment, shapes, contents.learned)
+        regions = find_regions(recipe.features)
+        augment = check_augment(shared.augment, shapes, contents.learned, regions)
         trimming = None
         if shared.trim:
             trimming = Trimming.of(
                 recipe.features, contents.learned, contents.names, shared.pad_to_multiple_of, expand=shared.expand
             )
-        self._builder = BatchBuilder(contents.names, self.seed, augment, expanders, batch_format, trimming)
+        self._builder = BatchBuilder(
+            contents.names, self.seed, augment, expanders, batch_format, trimming, regions=regions
+        )
         # With numbers of rows, the plan reads few columns, or none.
         planning_workers: partitions.Workers = workers if source.row_counts is None else "threads"
         with partitions.use_client(client), partitions.on_workers(planning_workers, source, sent=contents):
