@@ -256,7 +256,8 @@ class Description:
 def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
     """Return the lines of rows with aligned columns; a row of a single cell may exceed the width of the columns.
 
-    With a width, the widest columns are narrowed until a line fits, and their cells wrap to several lines.
+    With a width, the widest columns are narrowed until a line fits, and their cells wrap to several lines, between
+    words if all words fit.
 
     Examples
     --------
@@ -265,10 +266,15 @@ def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> li
     >>> align_columns([["feature", "learned"], ["city", "vocabulary of 4"]], width=20)
     ['feature  learned', 'city     vocabulary', '         of 4']
     """
-    columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
+    columns = list(zip(*(row for row in rows if len(row) == len(rows[0])), strict=True))
     widths = [max(map(len, column)) for column in columns]
-    while width is not None and sum(widths) + 2 * len(widths) - 2 > width and max(widths) > _MIN_CHARACTERS:
-        widths[widths.index(max(widths))] -= 1
+    longest = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
+    for minimum in (longest, [_MIN_CHARACTERS] * len(widths)):
+        while width is not None and sum(widths) + 2 * len(widths) - 2 > width:
+            spare = [size if size > least else 0 for size, least in zip(widths, minimum, strict=True)]
+            if not any(spare):
+                break
+            widths[spare.index(max(spare))] -= 1
     lines: list[str] = []
     for row in rows:
         cells: list[list[str]] = [[cell] for cell in row]

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 MAX_MESSAGE_CHARACTERS = 2_000
 _ELLIPSIS = " [...] "
 _MAX_COMPARED_CHARACTERS = 100
+FILE_SIMILARITY = 0.75  # of names of files for `did_you_mean`: any two with one suffix are a little similar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,13 +141,13 @@ _SYNONYMS = {
 }  # fmt: skip
 
 
-def did_you_mean(name: object, options: Iterable[object]) -> str:
-    """Return ``' Did you mean "x"?'`` for the option closest to `name`, or an empty string."""
+def did_you_mean(name: object, options: Iterable[object], cutoff: float = 0.6) -> str:
+    """Return ``' Did you mean "x"?'`` for the option closest to `name`, or "" if none has the similarity `cutoff`."""
     if len(str(name)) > _MAX_COMPARED_CHARACTERS:
         return ""
     known = [str(option) for option in options]
     close = [word for word in _SYNONYMS.get(str(name).lower(), ()) if word in known]
-    close += difflib.get_close_matches(str(name), known, n=1)
+    close += difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
     return f' Did you mean "{close[0]}"?' if close else ""
 
 

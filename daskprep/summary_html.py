@@ -59,16 +59,24 @@ def describe(
     price    number    normalization='iq'
     city     category
     """
+    states = list(learned.values())
+    # Columns with the same cell in each row are left out: the line above has it.
+    varies = (
+        len({state.rows for state in states}) > 1,
+        any(one.missing for one in states),
+        any(one.invalid for one in states),
+    )
+    shown = [number for number, is_shown in enumerate((*varies, bool(learned))) if is_shown]
 
     def row(name: str) -> Row:
         """Return the cells of a feature: planned ones, then learned ones if any feature was fitted."""
-        planned = _make_plan_cells(name, features[name], is_target=name in targets)
-        if name not in learned:
-            return planned + ("",) * len(_LEARNED_COLUMNS) if learned else planned
-        learned_text = "; ".join(describe_learned(learned[name]))
-        return *planned, *make_learned_cells(features[name], learned[name]), learned_text
+        cells: Row = ("",) * len(_LEARNED_COLUMNS)
+        if name in learned:
+            text = "; ".join(describe_learned(learned[name]))
+            cells = (*make_learned_cells(features[name], learned[name]), text)
+        return *_make_plan_cells(name, features[name], is_target=name in targets), *(cells[i] for i in shown)
 
-    head = _PLANNED_COLUMNS + _LEARNED_COLUMNS if learned else _PLANNED_COLUMNS
+    head = (*_PLANNED_COLUMNS, *(_LEARNED_COLUMNS[i] for i in shown))
     table = Table(head, features, row, "feature", lambda name: _draw_chart(learned.get(name)))
     return Description(_make_captions(features, learned, split, balance, sample), [table])
 
@@ -115,6 +123,8 @@ def _make_captions(
     fitted = "not fitted"
     if learned:
         fitted = f"learned from {max(state.rows for state in learned.values()):,} rows"
+        if not any(state.missing or state.invalid for state in learned.values()):
+            fitted += " without missing values"
     lines = [
         f"{format_count(len(features), 'feature')}, {fitted}",
         "no split: all rows are for training" if split is None else f"split: {_format_call(split)}",

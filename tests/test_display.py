@@ -47,6 +47,14 @@ def test_a_row_of_one_cell_is_as_wide_as_the_table():
     assert "and 3 more splits" in table.html()
 
 
+def test_columns_are_narrowed_between_words_first():
+    rows = [("feature", "parameters", "learned"), ("a", "strategy='drop_row'", "mean 2; std 3; min 4")]
+    assert display.align_columns(rows, 38) == [
+        "feature  parameters           learned", "a        strategy='drop_row'  mean 2;",
+        "                              std 3;", "                              min 4",
+    ]  # fmt: skip
+
+
 def test_lines_above_a_table_are_escaped_and_stand_below_each_other():
     html = display.Description(["1 < 2", "3"], []).html()
     assert "<div>1 &lt; 2</div></div><div>3</div>" in html

@@ -211,8 +211,7 @@ def check(
     """
     rows: Any = options.one_or_list(new)
     options.check_paths([state, *new])
-    is_dataset = "://" not in state and Path(state).is_dir()
-    prep = dp.Preprocessor.from_dataset(state) if is_dataset else dp.Preprocessor.load(state)
+    prep = _open_preprocessor(state)
     with on_workers(rows, storage_options=storage_options, **read_options):
         if read_options:
             rows = dp.read_files(rows, storage_options=storage_options, **read_options)
@@ -222,6 +221,71 @@ def check(
     else:
         click.echo("\n".join(map(escape_unprintable, str(result).splitlines())))
     return int(result.has(raise_on))
+
+
+def _open_preprocessor(state: str) -> dp.Preprocessor:
+    """Return the Preprocessor of a saved file or of a dataset."""
+    is_dataset = "://" not in state and Path(state).is_dir()
+    return dp.Preprocessor.from_dataset(state) if is_dataset else dp.Preprocessor.load(state)
+
+
+def _choose_format(kind: RowFormat | None, output: str | None) -> RowFormat:
+    """Return `kind`, or the format of the name of a file; raise UsageError for a format that cannot be written."""
+    kinds_by_suffix: dict[str, RowFormat] = {".json": "json", ".parquet": "parquet"}
+    suffix = Path(output or "").suffix.lower()
+    if kind is None and suffix in _OTHER_FORMATS:
+        raise click.UsageError(f"{suffix} files cannot be written: use .csv, .json or .parquet, or pass --format")
+    kind = kind or kinds_by_suffix.get(suffix, "csv")
+    if kind == "parquet" and output is None:
+        raise click.UsageError("Parquet cannot be printed: use -o FILE")
+    return kind
+
+
+@click.command(short_help="Convert outputs of a model to labels and units.")
+@click.argument("state", type=click.Path())
+@click.argument("outputs", type=click.Path(dir_okay=False))
+@click.option("--probabilities", is_flag=True, help="Print the probabilities of all classes.")
+@click.option("--top-k", type=click.IntRange(min=1), metavar="N", help="Print the N most probable classes.")
+@click.option("--threshold", type=float, default=0.5, show_default=True, help="Probability from which a label is True.")
+@click.option("--no-logits", is_flag=True, help="Outputs for classes are probabilities, not logits.")
+@click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet"]), help="[by the name of FILE, or csv]")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="[standard output]")
+def predict(
+    state: str,
+    outputs: str,
+    *,
+    probabilities: bool,
+    top_k: int | None,
+    threshold: float,
+    no_logits: bool,
+    kind: RowFormat | None,
+    output: str | None,
+) -> None:
+    """Convert the OUTPUTS of a model for the targets of STATE to labels, tokens and numbers in their original units.
+
+    STATE is a file of Preprocessor.save, or a dataset. OUTPUTS is a file of numpy.save, or of numpy.savez with an array
+    for each target.
+
+    \b
+    daskprep predict prep.json outputs.npy
+    daskprep predict listings.dp outputs.npz --probabilities -o predictions.parquet
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from daskprep.cli.row_files import write_rows
+
+    kind = _choose_format(kind, output)
+    options.check_paths([state, outputs])
+    try:
+        loaded: Any = np.load(outputs, allow_pickle=False)
+        arrays = loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (ValueError, EOFError) as error:
+        raise ConfigError(f"{outputs} has no arrays of numpy.save or numpy.savez: {error}") from error
+    frame = _open_preprocessor(state).predictions(
+        arrays, logits=not no_logits, threshold=threshold, top_k=top_k, probabilities=probabilities
+    )
+    write_rows([pa.Table.from_pandas(frame, preserve_index=False)], kind, output)
 
 
 @click.command(short_help="Print rows as human-readable values.")
@@ -255,13 +319,7 @@ def decode(
     line. In CSV, lists are JSON. Images and audio are printed as paths or sizes; Parquet contains their bytes.
     """
     output = None if output == "-" else output
-    kinds_by_suffix: dict[str, RowFormat] = {".json": "json", ".parquet": "parquet"}
-    suffix = Path(output or "").suffix.lower()
-    if kind is None and suffix in _OTHER_FORMATS:
-        raise click.UsageError(f"{suffix} files cannot be written: use .csv, .json or .parquet, or pass --format")
-    kind = kind or kinds_by_suffix.get(suffix, "csv")
-    if kind == "parquet" and output is None:
-        raise click.UsageError("Parquet cannot be printed: use -o FILE")
+    kind = _choose_format(kind, output)
     opened = options.open_dataset(dataset, fold=fold, allow_folded=False, storage_options=storage_options)
     from daskprep.cli.row_files import decode_tables, write_rows
 

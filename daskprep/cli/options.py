@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, cast
 import click
 
 import daskprep as dp
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import FILE_SIMILARITY, ConfigError, did_you_mean
 
 _CONNECT_SECONDS = 10
 _SPLITS = ("train", "validation", "test")
@@ -57,7 +57,7 @@ def _parse_value(key: str, text: str) -> Any:
 
 def _suggest_path(path: str) -> str:
     try:
-        return did_you_mean(Path(path).name, [one.name for one in Path(path).parent.iterdir()])
+        return did_you_mean(Path(path).name, [one.name for one in Path(path).parent.iterdir()], FILE_SIMILARITY)
     except OSError:
         return ""
 

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 from daskprep import __version__
 from daskprep.cli.console import print_message, warnings_as_lines
 from daskprep.cli.demo import demo
-from daskprep.cli.inspecting import check, decode, inspect, report
+from daskprep.cli.inspecting import check, decode, inspect, predict, report
 from daskprep.cli.preprocessing import infer, preprocess
 from daskprep.cli.upkeep import cache, repair, verify
 from daskprep.errors import DaskprepError
@@ -112,5 +112,5 @@ def program() -> None:
     """
 
 
-for _command in (infer, preprocess, inspect, report, check, decode, verify, repair, cache, demo):
+for _command in (infer, preprocess, inspect, report, check, predict, decode, verify, repair, cache, demo):
     program.add_command(_command)

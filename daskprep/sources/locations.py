@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
-from daskprep.errors import ConfigError, DaskprepError, did_you_mean
+from daskprep.errors import FILE_SIMILARITY, ConfigError, DaskprepError, did_you_mean
 from daskprep.storage.files import Folder, open_output
 from daskprep.storage.local_files import make_folder
 from daskprep.storage.manifest import MANIFEST
@@ -233,7 +233,10 @@ def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigErro
         siblings = [PurePosixPath(sibling).name for sibling in filesystem.ls(parent or "/", detail=False)]
     except OSError:
         siblings = []
-    hint = did_you_mean(name, siblings) or " Check the path; one of several columns or rows is not a path."
+    hint = (
+        did_you_mean(name, siblings, FILE_SIMILARITY)
+        or " Check the path; one of several columns or rows is not a path."
+    )
     return ConfigError(f'no file or folder "{redact_url(user_path)}".{hint}')
 
 

@@ -1,0 +1,32 @@
+"""Outputs of models as labels and units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+
+import daskprep as dp
+
+
+def test_predict_prints_labels_of_an_array_or_of_arrays_by_target(call, files, tmp_path):
+    scores = np.array([-2.0, 2.0])
+    np.save(tmp_path / "a.npy", scores)
+    np.savez(tmp_path / "a.npz", sold=scores)
+    said = call("predict", files / "rows.dp", tmp_path / "a.npy")
+    assert said.out.splitlines()[0] == "sold_predictions,sold_probability"
+    assert [line.split(",")[0] for line in said.out.splitlines()[1:]] == ["no", "yes"]
+    dp.Preprocessor.from_dataset(files / "rows.dp").save(tmp_path / "prep.json")
+    assert call("predict", tmp_path / "prep.json", tmp_path / "a.npz") == said
+    options = ("--no-logits", "--threshold", 3, "-o", tmp_path / "a.parquet")
+    np.save(tmp_path / "a.npy", np.array([0.2, 0.8]))
+    assert (
+        call("predict", files / "rows.dp", tmp_path / "a.npy", "--probabilities", "-o", tmp_path / "a.parquet")[0] == 0
+    )
+    assert "sold_probabilities_yes" in pq.read_table(tmp_path / "a.parquet").column_names
+    call("predict", files / "rows.dp", tmp_path / "a.npy", *options).check_line("threshold")
+
+
+def test_predict_names_files_without_arrays(call, files, tmp_path):
+    (tmp_path / "a.npy").write_text("1,2")
+    call("predict", files / "rows.dp", tmp_path / "a.npy").check_line("a.npy has no arrays of numpy.save")
+    call("predict", files / "rows.dp", tmp_path / "none.npy").check_line("check the path")
