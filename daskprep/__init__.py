@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Boxes,
         Category,
         Date,
+        Embedding,
         Feature,
         Image,
         Keypoints,
@@ -54,8 +55,8 @@ _HOMES = {
     "column_types": ("infer_features",),
     "dataset": ("Dataset", "FoldedDataset", "open_dataset"),
     "features": (
-        "Audio", "Bag", "Binary", "Boxes", "Category", "Date", "Feature", "H3", "Image", "Keypoints", "Number",
-        "Sequence", "Set", "TargetEncoding", "Text", "Timeseries", "Vector",
+        "Audio", "Bag", "Binary", "Boxes", "Category", "Date", "Embedding", "Feature", "H3", "Image", "Keypoints",
+        "Number", "Sequence", "Set", "TargetEncoding", "Text", "Timeseries", "Vector",
     ),
     "loader": ("CenterCrop", "MeanSubtraction", "Mirror", "Mix", "Normalize", "Packing", "RandomCrop", "jagged"),
     "preprocessor": ("Preprocessor",),
@@ -72,10 +73,11 @@ _HOME = {name: f"daskprep.{home}" for home, names in _HOMES.items() for name in 
 # A literal, because type checkers do not evaluate expressions.
 __all__ = [
     "Audio", "Bag", "Binary", "Boxes", "Category", "CenterCrop", "DataModule", "Dataset", "Date", "DatetimeSplit",
-    "Feature", "FixedSplit", "FoldedDataset", "GroupSplit", "H3", "HashSplit", "Image", "KFold", "Keypoints", "Manager",
-    "MeanSubtraction", "Mirror", "Mix", "Normalize", "Number", "Oversample", "Packing", "Preprocessor", "RandomCrop",
-    "RandomSplit", "Sequence", "Set", "StratifiedSplit", "TargetEncoding", "Text", "TimeSeriesSplit", "Timeseries",
-    "Undersample", "Vector", "infer_features", "jagged", "open_dataset", "prepared", "read_files", "repair",
+    "Embedding", "Feature", "FixedSplit", "FoldedDataset", "GroupSplit", "H3", "HashSplit", "Image", "KFold",
+    "Keypoints", "Manager", "MeanSubtraction", "Mirror", "Mix", "Normalize", "Number", "Oversample", "Packing",
+    "Preprocessor", "RandomCrop", "RandomSplit", "Sequence", "Set", "StratifiedSplit", "TargetEncoding", "Text",
+    "TimeSeriesSplit", "Timeseries", "Undersample", "Vector", "infer_features", "jagged", "open_dataset", "prepared",
+    "read_files", "repair",
 ]  # fmt: skip
 
 

@@ -17,12 +17,13 @@ from daskprep.display import quote
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, USER_KINDS, Feature
 from daskprep.features.base import validate
+from daskprep.features.embedding import Embedding
 from daskprep.features.parameters import annotations_of
 from daskprep.ludwig import FEATURE_KEYS, upgrade_config
 from daskprep.parametrized import to_json_value
 from daskprep.split import RandomSplit, Splitter, split_from_dict
 from daskprep.steps.saved import parse_json
-from daskprep.storage.security import open_filesystem, redact_url
+from daskprep.storage.security import UntrustedPath, open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_BYTES = 100_000_000
@@ -313,7 +314,10 @@ def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
     names = [name for name in annotations_of(feature_type) if name != "column"]
     section.check_keys(names, {"column": "put it next to name and type"})
     # YAML reads an unquoted 2020-01-31 as a date.
-    return {name: str(value) if isinstance(value, dt.date) else value for name, value in section.values.items()}
+    values = {name: str(value) if isinstance(value, dt.date) else value for name, value in section.values.items()}
+    if kind == Embedding.kind and isinstance(values.get("function"), str):
+        values["function"] = UntrustedPath(values["function"])  # which is never imported
+    return values
 
 
 def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:

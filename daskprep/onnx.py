@@ -209,7 +209,7 @@ def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mappin
     build: Any = next((build for kind, build in _TYPES.items() if type(encoder) is kind), None)
     if encoder is None or build is None:
         tokenizer = feature["params"].get("tokenizer") if feature["type"] in ("set", "sequence", "text") else None
-        raise _UnsupportedError(f"a {feature['type']}" + (f" with tokenizer {tokenizer!r}" if tokenizer else ""))
+        raise _UnsupportedError(f"type {feature['type']}" + (f" with tokenizer {tokenizer!r}" if tokenizer else ""))
     params = vars(encoder.params)
     if {params["missing_value_strategy"], params.get("outlier_strategy")} & set(NEIGHBOUR_STRATEGIES):
         raise _UnsupportedError("values are imputed from other rows")

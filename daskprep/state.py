@@ -37,9 +37,10 @@ METADATA = "metadata.json"
 # File systems allow names of 255 bytes: a letter takes up to 4; digest, suffix and the affixes of temporary names, 70.
 _MAX_COLUMN_CHARACTERS = 40
 
-# Parameters and fields of the learned state that name files, folders and URLs.
+# Parameters and fields of the learned state that name files, folders, URLs and functions.
 _MODEL_PARAMETERS = frozenset({"pretrained_model_name_or_path"})
-_PATH_PARAMETERS = _MODEL_PARAMETERS | {"base_dir", "lazy_cache_dir", "vocab_file"}
+_FUNCTION_PARAMETERS = frozenset({"function"})
+_PATH_PARAMETERS = _MODEL_PARAMETERS | _FUNCTION_PARAMETERS | {"base_dir", "lazy_cache_dir", "cache_dir", "vocab_file"}
 
 # Parameters that were added later, with their earlier fixed values. Leaving out such a value keeps saved states, and so
 # the versions of datasets, unchanged.
@@ -161,7 +162,10 @@ class SerializationMixin:
 
         `trusted` is as for `load`.
         """
-        features, learned = restore(state if trusted else _mark_paths(state, _MODEL_PARAMETERS, UntrustedModelName))
+        if not trusted:
+            state = _mark_paths(state, _MODEL_PARAMETERS, UntrustedModelName)
+            state = _mark_paths(state, _FUNCTION_PARAMETERS, UntrustedPath)
+        features, learned = restore(state)
         with saved.error_context("the split, the balance or a feature"):
             targets = saved.read_targets(state, features)
             for target in map(features.__getitem__, targets):

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 # Media are left out: the checks fit numbers and short words, which are no media and no paths of any.
-# Weights, boxes and keypoints are of a Preprocessor.
-NO_TRANSFORMERS = (MediaFeature, Weight, dp.Boxes, dp.Keypoints)
+# Weights, boxes and keypoints are of a Preprocessor. Embeddings need a function.
+NO_TRANSFORMERS = (MediaFeature, Weight, dp.Boxes, dp.Keypoints, dp.Embedding)
 TRANSFORMERS = [one for one in FEATURES.values() if not issubclass(one, NO_TRANSFORMERS)]
 FEATURES_OF_Y = {"x0": dp.TargetEncoding(), "bins": dp.Number(column="x0", encoding="bins", bin_strategy="target")}
 PREPROCESSORS = [

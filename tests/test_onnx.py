@@ -144,7 +144,7 @@ def test_features_without_equivalent_are_named_together(tmp_path):
         '"before": values are imputed from other rows', '"strict": invalid="raise"',
         '"error": handle_unknown="error"', '"hashed": hash buckets',
         '"cross": a cross of columns', "\"comma\": the tokenizer 'comma'",
-        '"bag": a bag',
+        '"bag": type bag',
         '"size2": another feature reads column "size" as numbers', "columns", "daskprep.serving",
     ):  # fmt: skip
         assert reason in str(error.value)

@@ -8,6 +8,7 @@ from daskprep.features.binary import Binary
 from daskprep.features.boxes import Boxes, Keypoints
 from daskprep.features.category import Category
 from daskprep.features.date import Date
+from daskprep.features.embedding import Embedding
 from daskprep.features.feature import Feature
 from daskprep.features.h3 import H3
 from daskprep.features.image import Image
@@ -21,7 +22,7 @@ from daskprep.features.weight import Weight
 
 _TYPES: tuple[type[Feature], ...] = (
     Binary, Number, Category, TargetEncoding, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3, Image, Audio,
-    Boxes, Keypoints, Weight,
+    Boxes, Keypoints, Embedding, Weight,
 )  # fmt: skip
 FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}
 USER_KINDS = tuple(kind for kind in FEATURES if kind != Weight.kind)  # weights have a parameter: Preprocessor(weight=)

@@ -66,7 +66,7 @@ MAX_BYTES = 1 << 30
 _MAX_SHOWN_CHARACTERS = 80
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a surrogate pair, which is invalid alone
 # Digests leave locations out, since users may edit them: folders differ between machines.
-_LOCATION_KEYS = frozenset({"base_dir", "lazy_cache_dir"})
+_LOCATION_KEYS = frozenset({"base_dir", "lazy_cache_dir", "cache_dir"})
 # Learned lengths of rows: altered ones could allocate any amount of memory.
 _LENGTH_KEYS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
 _MAX_VALUES = {**dict.fromkeys(_LENGTH_KEYS, (1 << 31) - 1), "buckets": MAX_HASH_BUCKETS}

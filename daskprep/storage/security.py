@@ -1,4 +1,4 @@
-"""Security of paths, URLs and packages: checks of untrusted data, URLs without credentials, and safe versions.
+"""Security of paths, URLs, functions and packages: checks of untrusted data, URLs without secrets, safe versions.
 
 Safe versions of packages fix security holes, and are required where untrusted data is read. Older versions work:
 `pyproject.toml` has the minimum versions that the code needs.
@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import fsspec
@@ -141,6 +141,34 @@ def check_trusted_path(path: str | None, noun: str) -> None:
             f'{noun} "{redact_url(path)}" is named by a dataset that is not trusted, and is not used: if you trust '
             "the source of the dataset, open it with trusted=True"
         )
+
+
+def check_function_name(option: str, name: str | None) -> str:
+    """Return the dotted name of a function; raise ConfigError if it is not one, or from a source that is not trusted.
+
+    Nothing is imported.
+    """
+    if isinstance(name, UntrustedPath):
+        raise ConfigError(
+            f'{option}: "{name}" is named by a dataset, saved Preprocessor or configuration that is not trusted, and '
+            "is not imported: if you trust its source, pass trusted=True to the call that opens it. In place of a "
+            "configuration, create the feature in Python"
+        )
+    if name is None or not all(part.isidentifier() for part in name.split(".")) or "." not in name:
+        raise ConfigError(f'{option}: "{name}" is not the dotted name of a function, such as "mypackage.steps.lower"')
+    return name
+
+
+def import_function(option: str, name: str) -> Callable[..., Any]:
+    """Import and return the function with a dotted name; raise ConfigError if there is none."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f'{option}: cannot import "{name}": {error}') from error
+    if not callable(function):
+        raise ConfigError(f'{option}: "{name}" is {function!r}, which is not callable')
+    return function
 
 
 def check_protocol(url: str) -> None:

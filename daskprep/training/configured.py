@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import inspect
 import json
 import os
@@ -17,6 +16,7 @@ from daskprep.errors import ConfigError, DatasetExistsError, MissingPackageError
 from daskprep.loader import Packing
 from daskprep.preprocessor import Preprocessor
 from daskprep.sources import as_source, prepared
+from daskprep.storage.security import check_function_name, import_function
 
 # Allowed arguments of `datasets.load_dataset`; `trust_remote_code` is not among them.
 _HUGGING_FACE_OPTIONS = ("name", "split", "revision", "data_files", "data_dir")
@@ -168,23 +168,13 @@ def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., An
     Raise ConfigError if the name is not allowed, or no function can be imported by it.
     """
     check_callables(option, [value], allowed)
-    function: Callable[..., Any] = value
-    if not isinstance(value, str):
-        return function
-    module, _, attribute = value.rpartition(".")
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise ConfigError(f'{option}: cannot import "{value}": {error}') from error
-    if not callable(function):
-        raise ConfigError(f'{option}: "{value}" is {function!r}, which is not callable')
+    function: Callable[..., Any] = import_function(option, value) if isinstance(value, str) else value
     return function
 
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
     """Raise ConfigError for an invalid dotted name, or one that no allowed name or prefix with a final dot permits."""
-    if not all(part.isidentifier() for part in name.split(".")) or "." not in name:
-        raise ConfigError(f'{option}: "{name}" is not the dotted name of a function, such as "mypackage.steps.lower"')
+    check_function_name(option, name)
     if not any(name.startswith(prefix) if prefix.endswith(".") else name == prefix for prefix in allowed):
         raise ConfigError(
             f'{option}: "{name}" may not be imported (allowed: {", ".join(map(repr, allowed)) or "none"}): pass the '
