@@ -126,6 +126,7 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
         "block_rows": layout.block_rows,
         "compression": layout.compression,
         "rejected_rows": dataset.rejects().num_rows,
+        "duplicates": dataset.duplicates and {split: rows._asdict() for split, rows in dataset.duplicates.items()},
         "split": None if prep.split is None else prep.split.to_dict(),
         "balance": None if prep.balance is None else prep.balance.to_dict(),
         "targets": list(dataset.targets),

@@ -372,14 +372,16 @@ class Dataset(StoredDataset):
     @property
     def description(self) -> Description:
         """Summary of rows, splits and outputs, as lines and tables."""
-        return describe_dataset(self.url, self.layout, self.manifests)
+        return describe_dataset(self.url, self.layout, self.manifests, self.duplicates)
 
     def __repr__(self) -> str:
         return self.description.text()
 
     def _repr_html_(self) -> str:
         splits = islice(self.splits.values(), 1)
-        return describe_dataset(self.url, self.layout, self.manifests, *map(describe_rows, splits)).html()
+        return describe_dataset(
+            self.url, self.layout, self.manifests, self.duplicates, *map(describe_rows, splits)
+        ).html()
 
 
 def _cache_block(media: _Media, task: tuple[_Key, BlockLocation, int]) -> int:

@@ -15,6 +15,7 @@ from daskprep.display import (
     escape_unprintable,
     format_bytes,
     format_count,
+    format_share,
     format_value,
     truncate,
 )
@@ -22,15 +23,22 @@ from daskprep.errors import DaskprepError
 from daskprep.features.base import all_outputs, fills_with_one_value
 from daskprep.features.checking import encode_fill_value
 from daskprep.storage import Layout, Manifest, Output
-from daskprep.storage.manifest import FIRST_ROWS
+from daskprep.storage.manifest import FIRST_ROWS, DuplicateRows
 
 _MAX_COLUMNS = 40
+_MAX_ROW_IDS = 5
 _MAX_BLOCK_BYTES = 16_000_000  # of all columns together
 _MAX_CELL_CHARACTERS, _MAX_ERROR_CHARACTERS = 32, 200
 
 
-def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest], *more: Description) -> Description:
-    """Return a line on the dataset, a table of its splits, the descriptions `more`, and a table of its outputs."""
+def describe_dataset(
+    url: str,
+    layout: Layout,
+    manifests: Sequence[Manifest],
+    duplicates: Mapping[str, DuplicateRows] | None,
+    *more: Description,
+) -> Description:
+    """Return a line on the dataset, on duplicates across splits, a table of splits, `more`, and a table of outputs."""
     entries = [entry for manifest in manifests for entry in manifest.files.values()]
     stored, files = format_bytes(sum(entry.bytes for entry in entries)), format_count(len(entries), "file")
     rows = format_count(sum(layout.rows.values()), "row")
@@ -39,8 +47,25 @@ def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest], *m
     def row(split: str) -> Row:
         return split, f"{layout.rows[split]:,}", f"{layout.blocks(split):,}"
 
+    lines = [line, *describe_duplicates(layout, duplicates or {})]
     splits = Table(("split", "rows", f"blocks of {format_count(layout.block_rows, 'row')}"), layout.rows, row, "split")
-    return _join_descriptions(Description([line], [splits]), *more, Description([], [_outputs_table(layout)]))
+    return _join_descriptions(Description(lines, [splits]), *more, Description([], [_outputs_table(layout)]))
+
+
+def describe_duplicates(layout: Layout, duplicates: Mapping[str, DuplicateRows]) -> list[str]:
+    """Return a sentence for each split but the first that has rows with the inputs of rows of other splits."""
+    sentences = []
+    for split in list(layout.rows)[1:]:
+        if split in duplicates:
+            rows, other_target, sample, _ = duplicates[split]
+            share = format_share(rows, layout.rows[split])
+            targets = f", {other_target:,} of them with another target" if other_target else ""
+            ids = ", ".join(map(str, sample[:_MAX_ROW_IDS]))
+            sentences.append(
+                f"{format_count(rows, 'row')} of {split} ({share}) {'has' if rows == 1 else 'have'} the same inputs as "
+                f"rows of other splits{targets}; row ids: {ids}{', ...' * (rows > _MAX_ROW_IDS)}"
+            )
+    return sentences
 
 
 def describe_split(

@@ -100,6 +100,10 @@ class FilteredDataset(Dataset):
             if row not in hidden.get(split, ())
         )
 
+    @property
+    def duplicates(self) -> None:
+        return None
+
     def rejects(self) -> pa.Table:
         table = super().rejects()
         return table.filter(pa.array(~np.isin(table["row_id"].to_numpy(), self.hidden.get(REJECTED, ()))))

@@ -31,7 +31,7 @@ from daskprep.steps.saved import parse_state, read_targets
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
 from daskprep.storage.local_files import NOT_REGULAR_FILE
-from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST, NEXT, MissingCell
+from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST, NEXT, DuplicateRows, MissingCell
 from daskprep.storage.reading import REMEDY, VersionFiles
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table
 from daskprep.storage.threads import map_in_threads
@@ -163,6 +163,16 @@ class StoredDataset:
     def file_entries(self) -> list[tuple[str, FileEntry]]:
         """Name within its version and manifest entry of each file; of several datasets, all of them."""
         return [item for manifest in self.manifests for item in manifest.files.items()]
+
+    @property
+    def duplicates(self) -> dict[str, DuplicateRows] | None:
+        """Rows of each split whose encoded inputs another split has too; splits without such rows are left out.
+
+        None if rows were not compared: in datasets of an older version, with a single split, with cross-fitted
+        features, with appended parts, and after rows were deleted.
+        """
+        duplicates = self.manifest.duplicates
+        return None if duplicates is None or len(self.manifests) > 1 else dict(duplicates)
 
     @property
     def layout(self) -> Layout:

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep.dataset import Dataset
+from daskprep.dataset.describing import describe_duplicates
 from daskprep.display import format_share
 from daskprep.features import Feature, Learned
 from daskprep.features.base import cross_fit_folds, drops_missing, rows_seen
@@ -376,6 +377,8 @@ def summarize_findings(
             alerts.append({"kind": "equal", "feature": other, "text": text})
     # Balancing repeats rows, which are not duplicates of the source.
     alerts += [] if dataset.metadata.get("balance") else _find_duplicates(sample.equal)
+    shared = describe_duplicates(dataset.layout, dataset.duplicates or {})
+    alerts += [{"kind": "shared-rows", "feature": None, "text": text} for text in shared]
     dataset_facts = {
         "rows": dict(dataset.layout.rows),
         "features": len(dataset.features),

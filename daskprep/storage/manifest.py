@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage.arrays import Span, chunk_spans, is_chunk, tail_bytes, validate_count
@@ -38,6 +38,27 @@ FIRST_ROWS = 5
 """The number of rows of each split that reports and cards show."""
 MissingCell: TypeAlias = tuple[str, int, str, str]
 """A missing or unreadable cell of the first rows: split, row in it, feature, and "missing" or "unreadable"."""
+
+
+class DuplicateRows(NamedTuple):
+    """Rows of a split whose inputs another split has too.
+
+    Attributes
+    ----------
+    rows : int
+        Number of these rows.
+    other_target : int
+        Number of them that have other targets than all rows of other splits with the same inputs.
+    sample : tuple of int
+        Row ids of up to ten of these rows, the smallest ones.
+    other_target_sample : tuple of int
+        Row ids of up to ten of those with other targets.
+    """
+
+    rows: int
+    other_target: int
+    sample: tuple[int, ...]
+    other_target_sample: tuple[int, ...]
 
 
 @checkpointable
@@ -116,6 +137,8 @@ class Manifest:
     settings: Mapping[str, Any]  # the parameters of the write.
     # The missing and unreadable cells of the first rows of each split; None of datasets without this record.
     missing_cells: tuple[MissingCell, ...] | None = None
+    # By split; None if the rows were not compared.
+    duplicates: Mapping[str, DuplicateRows] | None = None
 
     @property
     def digest(self) -> str:
@@ -134,6 +157,7 @@ class Manifest:
                 "source": self.source,
                 "settings": self.settings,
                 **({} if self.missing_cells is None else {"gaps": list(map(list, self.missing_cells))}),
+                **({} if self.duplicates is None else {"duplicates": self.duplicates}),
             },
         )
 
@@ -149,6 +173,7 @@ class Manifest:
                 body["source"],
                 body["settings"],
                 None if body.get("gaps") is None else _missing_cells_from_json(body["gaps"]),
+                None if body.get("duplicates") is None else _duplicates_from_json(body["duplicates"]),
             )
             if not _VERSION.fullmatch(manifest.version):
                 raise ValueError(f"the version {manifest.version!r} is not a folder name")
@@ -293,6 +318,18 @@ def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
 
 def _missing_cells_from_json(cells: Sequence[Any]) -> tuple[MissingCell, ...]:
     return tuple((str(split), validate_count(row), str(name), str(kind)) for split, row, name, kind in cells)
+
+
+def _duplicates_from_json(duplicates: Mapping[str, Any]) -> dict[str, DuplicateRows]:
+    return {
+        str(split): DuplicateRows(
+            validate_count(rows),
+            validate_count(other_target),
+            tuple(map(validate_count, sample)),
+            tuple(map(validate_count, other_sample)),
+        )
+        for split, (rows, other_target, sample, other_sample) in duplicates.items()
+    }
 
 
 def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:

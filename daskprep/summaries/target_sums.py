@@ -267,7 +267,7 @@ class ValueSums(Summary):
             return
         sorted_memory = None if in_memory is None else sort_by_shard(in_memory.values, in_memory.digits)
         row_bytes = _VALUE_BYTES + 8 * len(labels) * self.spilled[0].folds
-        for shards in shard_groups([sums.file for sums in self.spilled], GROUP_BYTES // row_bytes):
+        for shards in shard_groups(sum(sums.file.entries for sums in self.spilled), GROUP_BYTES // row_bytes):
             tables = [
                 SumTable(values, sums.labels, digits.reshape(len(values), len(sums.labels), sums.folds))
                 for sums in self.spilled

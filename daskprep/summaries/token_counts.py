@@ -183,9 +183,8 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
     return SpilledCounts(str(path), len(counts))
 
 
-def shard_groups(files: Sequence[SpilledCounts], group_entries: int) -> Iterator[range]:
-    """Yield ranges of shards with about `group_entries` entries in all files together."""
-    entries = sum(file.entries for file in files)
+def shard_groups(entries: int, group_entries: int) -> Iterator[range]:
+    """Yield ranges of shards with about `group_entries` of the `entries` in all files together."""
     groups = min(SHARDS, max(1, -(-entries // group_entries)))
     borders = np.linspace(0, SHARDS, groups + 1).astype(int).tolist()
     yield from itertools.starmap(range, itertools.pairwise(borders))
@@ -368,7 +367,7 @@ class TokenCounts(Summary):
             return
         empty = (pa.array([], self.token_type), np.zeros(0, np.int64))
         tokens, counts, borders = sort_by_shard(*_sum_chunks((empty, *self.chunks)))
-        for shards in shard_groups(self.spilled, GROUP_ENTRIES):
+        for shards in shard_groups(sum(file.entries for file in self.spilled), GROUP_ENTRIES):
             start, end = int(borders[shards.start]), int(borders[shards.stop])
             in_memory = (tokens.slice(start, end - start), counts[start:end])
             yield (in_memory, *(entries for file in self.spilled for entries in file.read(shards)))

@@ -239,7 +239,7 @@ def _rewrite(part: Dataset, rows: HiddenRows, state: Mapping[str, bytes]) -> tup
         hidden = {split: set(own.tolist()) for split, own in rows.items()}
         missing = tuple(cell for cell in missing if cell[1] not in hidden.get(cell[0], ()))
     version = next_version(old.version)
-    return dataclasses.replace(old, version=version, files=files, missing_cells=missing), digests
+    return dataclasses.replace(old, version=version, files=files, missing_cells=missing, duplicates=None), digests
 
 
 def _changed_files(part: Dataset, rows: HiddenRows) -> Iterator[tuple[str, bytes | pa.Buffer]]:

@@ -40,6 +40,7 @@ from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, Receipt, read_manifest
 from daskprep.storage.tables import REJECTS
 from daskprep.storage.threads import InlineExecutor
+from daskprep.writing.duplicates import HASHES, ComparedOutputs, HashedPart, count_duplicates
 from daskprep.writing.encoded import Encode, EncodedRows
 from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
 from daskprep.writing.plan import CHECKPOINT_FILE, Placement, SavedLearned, WritePlan, choose_layout
@@ -131,7 +132,11 @@ class WriteJob:
         if state_future.done():
             state_future.result()
         parts = [Part(split, number) for split in plan.layout.rows for number in range(plan.layout.parts(split))]
+        compared = ComparedOutputs.of(self.recipe.features, self.recipe.targets) if len(plan.layout.rows) > 1 else None
         written_receipts = read_receipts(self.version)
+        if compared is not None:
+            hashed = {part.receipt for part in parts if is_intact(self.scratch_root, part.hashes)}
+            written_receipts = {name: receipt for name, receipt in written_receipts.items() if name in hashed}
         missing = [part for part in parts if part.receipt not in written_receipts]
         metadata = background.submit(self._write_metadata, plan)
         if metadata.done():
@@ -139,13 +144,23 @@ class WriteJob:
         receipts = [written_receipts[part.receipt] for part in parts if part.receipt in written_receipts]
         # The process that wrote these parts may have been killed before it flushed them.
         flushed = background.submit(self.version.sync, [name for receipt in receipts for name in receipt.files])
-        receipts += self._write_rows(prepared, missing, background)
+        receipts += self._write_rows(prepared, missing, background, compared)
+        duplicates = None
+        if compared is not None:
+            splits = list(plan.layout.rows)
+            hashed_parts = [
+                HashedPart(part.hashes, len(plan.layout.part_range(part.split, part.number)), splits.index(part.split))
+                for part in parts
+            ]
+            duplicates = count_duplicates(self.scratch_root, hashed_parts, splits)
         files = {name: entry for receipt in receipts for name, entry in receipt.files.items()}
         files |= {**state_future.result(), **metadata.result(), **self._write_rejects(plan, receipts)}
         flushed.result()
         missing_cells = tuple(sorted(cell for receipt in receipts for cell in receipt.missing_cells))
+        settings = self.options.settings
         commit(
-            self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings, missing_cells)
+            self.root,
+            Manifest(self.name, plan.layout, files, self.fingerprint, settings, missing_cells, duplicates),
         )
 
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
@@ -319,12 +334,20 @@ class WriteJob:
         return bool(columns) or any(map(may_drop_rows, self.recipe.features.values()))
 
     def _remove_scratch(self) -> None:
-        """Remove all scratch files but the results of finished tasks of the first passes with the same partitions."""
+        """Remove scratch files but results of finished tasks of the first passes with the same partitions, and hashes.
+
+        The hashes of a part are valid while its receipt is.
+        """
         own_prefix = f"{digest_of_partitioning(self.source)}/"
-        kept_prefixes = (f"{own_prefix}parsed-", f"{own_prefix}scan-", f"{own_prefix}learn-")
-        if not self.source.files:
-            self.scratch_root.remove_all()
-        self.scratch_root.remove(*(name for name in self.scratch_root.sizes() if not name.startswith(kept_prefixes)))
+        kinds = ("parsed-", "scan-", "learn-") if self.source.files else ()
+        kept_prefixes = tuple(own_prefix + kind for kind in kinds)
+        self.scratch_root.remove(
+            *(
+                name
+                for name in self.scratch_root.sizes()
+                if not name.startswith(kept_prefixes) and not name.rpartition("/")[2].startswith(HASHES)
+            )
+        )
 
     def _save_state(self, learned: Mapping[str, Learned]) -> _Files:
         """Write the files of the fitted state and return their entries; none in a repair."""
@@ -335,14 +358,32 @@ class WriteJob:
     def _is_intact(self, name: str, entry: FileEntry) -> bool:
         return self.version.size(name) == entry.bytes and entry.matches(name, self.version.read(name))
 
-    def _write_rows(self, prepared: PreparedWrite, parts: Sequence[Part], background: Executor) -> list[Receipt]:
-        """Encode the partitions with the rows of `parts`, write these parts, and return their receipts."""
+    def _write_rows(
+        self,
+        prepared: PreparedWrite,
+        parts: Sequence[Part],
+        background: Executor,
+        compared: ComparedOutputs | None = None,
+    ) -> list[Receipt]:
+        """Encode the partitions with the rows of `parts`, write these parts, and return their receipts.
+
+        The outputs in `compared` are hashed.
+        """
         plan, saved = prepared.plan, prepared.saved
         seed = self.options.seed if self.options.shuffle else None
         rows = EncodedRows(plan.layout, plan.placement, seed, frozenset(self.recipe.media))
         in_process = partitions.is_in_process()
-        features, expected = self.recipe.features, self.expected
-        writer = PartWriter(self.version, self.scratch, rows, features, saved, syncs=not in_process, expected=expected)
+        writer = PartWriter(
+            self.version,
+            self.scratch,
+            rows,
+            self.recipe.features,
+            saved,
+            syncs=not in_process,
+            expected=self.expected,
+            compared=compared,
+            hashes=self.scratch_root,
+        )
         flushed = []
 
         # Called by one thread at a time; all files are flushed before the manifest lists them.

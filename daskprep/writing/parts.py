@@ -21,8 +21,12 @@ from daskprep.storage.files import Folder
 from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
+from daskprep.writing.duplicates import HASHES, ComparedOutputs, hash_rows, save_hashes
 from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, read_missing_cells
 from daskprep.writing.versions import RECEIPTS
+
+# Slices of a part are seldom in two arrays, which are then copied.
+_HASHED_ROWS = 1 << 15
 
 FilledMedium = tuple[int, str, str]
 """A medium that could not be decoded and got the fill value: row id, column and reason."""
@@ -58,6 +62,11 @@ class Part:
         """The name of its receipt in the version folder."""
         return f"{RECEIPTS}/{self.split}-{self.number:05d}.json"
 
+    @property
+    def hashes(self) -> str:
+        """The name of its file of hashes in the scratch folder."""
+        return f"{HASHES}{self.split}-{self.number:05d}.scratch"
+
 
 @dataclass(frozen=True)
 class PartWriter:
@@ -71,6 +80,9 @@ class PartWriter:
     syncs: bool  # whether to flush the files of a part to the disk
     # The entries of the manifest that files must match in a repair; None in a write.
     expected: Mapping[str, FileEntry] | None = None
+    # The outputs to hash, and the folder for the hashes, so that rows of several splits are compared.
+    compared: ComparedOutputs | None = None
+    hashes: Folder | None = None
 
     def __call__(
         self, part: Part, encoded_rows: Sequence[Mapping[str, EncodedOrCells]] | None = None
@@ -86,6 +98,8 @@ class PartWriter:
             name: write_file(self.version, name, data, rows, self.expected, slots=slots, durable="later")
             for name, data, rows, slots in self._encode_files(part, part_rows, filled)
         }
+        if self.compared is not None:
+            self._save_hashes(part, part_rows, self.compared)
         if self.syncs:
             self.version.sync(files)
         missing_cells = read_missing_cells(self.scratch, self.rows, part.split) if part.number == 0 else ()
@@ -94,6 +108,18 @@ class PartWriter:
             # A resumed write checks the files against the receipt, so neither must survive a power failure.
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)
         return len(self.rows.layout.part_range(part.split, part.number)), receipt
+
+    def _save_hashes(self, part: Part, part_rows: _PartRows, compared: ComparedOutputs) -> None:
+        """Write the hashes of the rows of a part."""
+        assert self.hashes is not None
+        rows = len(self.rows.layout.part_range(part.split, part.number))
+        hashes = np.zeros((2, rows), np.uint64)
+        for start in range(0, rows, _HASHED_ROWS):
+            stop = min(start + _HASHED_ROWS, rows)
+            for target, names in zip(hashes, compared, strict=True):
+                if names:
+                    target[start:stop] = hash_rows([part_rows.rows(name, start, stop) for name in names])
+        save_hashes(self.hashes, part.hashes, hashes[0], hashes[1], part_rows.rows(ROW_ID.name, 0, rows))
 
     def _read_rows(self, part: Part) -> _PartRows:
         arrays = self.rows.read_part(self.scratch, part.split, part.number)
