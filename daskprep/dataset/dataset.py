@@ -292,13 +292,13 @@ class Dataset(StoredDataset):
 
         return make_report(self, path)
 
-    def plot(self, name: str, split: str | None = "train") -> Figure:
+    def plot(self, name: str | None = None, split: str | None = "train") -> Figure:
         """Return a matplotlib figure of the distribution of a feature or an output.
 
         Parameters
         ----------
-        name : str
-            Name of the feature or the output.
+        name : str or None
+            Name of the feature or the output. None: an overview, the first chart of each of up to 48 outputs.
         split : str or None
             Split whose rows are counted. None: all splits, next to each other.
         """
@@ -456,7 +456,7 @@ class FoldedDataset(Dataset):
     def report(self, path: object = None) -> None:  # type: ignore[override]
         raise self._choose_fold_error(".report()")
 
-    def plot(self, name: str, split: str | None = "train") -> None:  # type: ignore[override]
+    def plot(self, name: str | None = None, split: str | None = "train") -> None:  # type: ignore[override]
         raise self._choose_fold_error(f".plot({name!r})")
 
     @property

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from daskprep.dataset import Dataset
 from daskprep.dataset.describing import describe_duplicates
@@ -448,6 +449,8 @@ def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterat
             yield "imbalance", f"has one class with {format_share(most, rows)} of the rows"
         if distinct > max(_MANY_CLASSES, _MANY_SHARE * rows):
             yield "high-cardinality", f"has {distinct:,} classes in {rows:,} rows"
+        if pair := _find_spellings(getattr(column.learned, "vocabulary", None)):
+            yield "spelling", f"has labels that differ only in case, such as {pair[0]!r} and {pair[1]!r}"
     if (
         isinstance(first, Quantiles)
         and (distinct is None or distinct > _FEW_NUMBERS)
@@ -459,6 +462,17 @@ def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterat
     if facts["missing"] > _MIN_MISSING_SHARE * facts["rows"]:
         remedy = "their rows are dropped" if drops_missing(column.feature) else "they are imputed"
         yield "missing", f"has {format_share(facts['missing'], facts['rows'])} of its values missing, and {remedy}"
+
+
+def _find_spellings(vocabulary: Vocabulary | None) -> list[str]:
+    """Return the two most frequent tokens that differ only in case; [] if all differ."""
+    if vocabulary is None or not len(vocabulary):
+        return []
+    folded = pc.utf8_lower(vocabulary.tokens)
+    codes = folded.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    repeated = np.flatnonzero(np.bincount(codes)[codes] > 1)
+    same = np.flatnonzero(codes == codes[repeated[0]])[:2] if len(repeated) else []
+    return [vocabulary.tokens[int(i)].as_py() for i in same]
 
 
 def _suggest_normalization(numbers: Quantiles) -> str | None:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH, _HEIGHT = 7.0, 3.0  # inches
+_MAX_OUTPUTS, _MAX_ACROSS = 48, 2  # of an overview
 _COLOURS = {"train": "#3f74b5", "validation": "#d98a2b", "test": "#2f9e86"}
 
 
-def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figure:
-    """Return a figure of a feature, or of one of its outputs; parameters are described in `Dataset.plot`.
+def make_plot(dataset: Dataset, name: str | None = None, split: str | None = "train") -> Figure:
+    """Return a figure of a feature, of one of its outputs, or of all; parameters are described in `Dataset.plot`.
 
     Raise ConfigError if the dataset has no feature or split of that name, ImportError without matplotlib.
     """
@@ -32,7 +33,7 @@ def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figur
     except ImportError as error:
         raise ImportError("plot needs matplotlib: pip install matplotlib") from error
     all_columns = list_columns(dataset)
-    columns = [column for column in all_columns if name in (column.name, column.output.name)]
+    columns = [column for column in all_columns if name in (None, column.name, column.output.name)][:_MAX_OUTPUTS]
     if not columns:
         known = dict.fromkeys(one for column in all_columns for one in (column.name, column.output.name))
         raise ConfigError(
@@ -41,17 +42,18 @@ def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figur
         )
     splits = list(dataset.splits.values()) if split is None else [dataset[split]]
     summaries = gather(splits, columns)
-    charts = [
-        (column.output.name, chart)
-        for column in columns
-        for chart in choose_reporter(column).charts(column, summaries[column.output.name])
-        if not isinstance(chart, TableChart)
-    ]
-    figure = Figure(figsize=(_WIDTH, _HEIGHT * max(1, len(charts))), layout="constrained")
+    charts: list[tuple[str, Chart]] = []
+    for column in columns:
+        drawable = choose_reporter(column).charts(column, summaries[column.output.name])
+        parts = [(column.output.name, chart) for chart in drawable if not isinstance(chart, TableChart)]
+        charts += parts if name is not None else parts[:1]
+    across = _MAX_ACROSS if name is None and len(charts) > 1 else 1
+    down = -(-len(charts) // across)
+    figure = Figure(figsize=(_WIDTH * across, _HEIGHT * max(1, down)), layout="constrained")
     if not charts:  # such as for series of length 1
-        figure.suptitle(f"{truncate(name)}: nothing to draw", parse_math=False)
+        figure.suptitle(f"{truncate(name or dataset.url)}: nothing to draw", parse_math=False)
         return figure
-    for subfigure, (output, chart) in zip(figure.subfigures(len(charts), 1, squeeze=False)[:, 0], charts, strict=True):
+    for subfigure, (output, chart) in zip(figure.subfigures(down, across, squeeze=False).flat, charts, strict=False):
         subfigure.suptitle(f"{truncate(output)}: {chart.title.lower()}", parse_math=False)
         _draw(chart, subfigure)
     return figure

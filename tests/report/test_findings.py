@@ -77,6 +77,14 @@ def test_each_alert_names_its_feature_and_no_other(told):
     }
 
 
+def test_labels_that_differ_only_in_case_are_an_alert(tmp_path):
+    frame = pd.DataFrame({"city": ["Rome", "rome ", "Oslo", "Bern"] * 9, "other": ["a", "b", "c", "A b"] * 9})
+    dataset = dp.Preprocessor({"city": "category", "other": "category"}).fit_write(frame, tmp_path / "d")
+    alerts = [one for one in dataset.report().to_dict()["alerts"] if one["kind"] == "spelling"]
+    assert [one["feature"] for one in alerts] == ["city"]
+    assert "such as 'Rome' and 'rome'" in alerts[0]["text"]
+
+
 def test_the_json_follows_its_schema_and_is_a_copy(told):
     report = told.report()
     answer = report.to_dict()
