@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
+PEERS := benchmarks/peers
 TEST_ARGS ?= -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow mutation lint format types docs docs-check check bench clean
+.PHONY: help demo test slow mutation lint format types docs docs-check check bench peers clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,11 +49,13 @@ docs-check: $(VENV)/.test-extra ## run every Python block of the documentation, 
 
 check: test slow lint types docs ## all that CI runs
 
-bench: $(VENV)/.test-extra ## start-up times; with PEERS, DATA and ROWS also the whole job against other tools
+bench: $(VENV)/.test-extra ## start-up times; with DATA and ROWS also the whole job against polars
 	$(BIN)/python benchmarks/startup.py
-ifdef PEERS
-	$(BIN)/python benchmarks/prep.py --peers $(PEERS) --data $(DATA) --rows $(ROWS)
+ifdef DATA
+	$(BIN)/python benchmarks/prep.py --data $(DATA) --rows $(ROWS)
 endif
+
+peers: $(PEERS)/.venv/.installed ## the alternatives that benchmarks compare with, in an environment of their own
 
 clean: ## remove .venv, builds and caches
 	rm -rf $(VENV) build dist docs/reference docs/notebooks *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -80,4 +83,9 @@ $(VENV)/.dev-extra: $(VENV)/.test-extra
 
 $(VENV)/.docs-extra: $(VENV)/.test-extra
 	$(PIP) install --quiet -c constraints.txt -e ".[docs]"
+	@touch $@
+
+$(PEERS)/.venv/.installed: $(PEERS)/requirements.txt
+	$(PYTHON) -m venv $(PEERS)/.venv
+	$(PEERS)/.venv/bin/python -m pip install --quiet -r $<
 	@touch $@

@@ -20,7 +20,8 @@ import dask
 import psutil
 import torch
 from distributed import Client, LocalCluster
-from ours_prep import GROUPS, feature_of, first_files
+from ours_prep import feature_of
+from peers.common import GROUPS, first_files
 
 import daskprep as dp
 

@@ -23,8 +23,9 @@ from typing import Any
 import pandas as pd
 import torch
 from media_runs import use_cores
-from ours_prep import GROUPS, feature_of, first_files
+from ours_prep import feature_of
 from packed_map import prepared
+from peers.common import GROUPS, first_files
 
 import daskprep as dp
 

@@ -2,7 +2,7 @@
 # Measures daskprep on a machine of 16 cores with a GPU, in at most 9 minutes: a write by threads and processes and polars
 # beside it, a loader on 1 to 16 cores, and batches made on the GPU. JSON lines go to the folder $OUT.
 #
-#   benchmarks/device.sh prepare     here: collect wheels, scripts of peers and images in bench-data/device
+#   benchmarks/device.sh prepare     here: collect wheels and images in bench-data/device
 #   benchmarks/device.sh             there, with bench-data/device beside the working tree
 #
 # Small numbers try it on any machine: ROWS=200000 CORES="1 2" WORKERS=2 DEVICE=cpu benchmarks/device.sh
@@ -27,8 +27,7 @@ prepare() {
     # What travels is limited to 64 MiB: polars alone is 54 MB as a wheel.
     find "$work/site" -name "*.so" -exec strip {} +
     tar -C "$work/site" -c . | xz -6 -T0 > "$CARRIED/site.tar.xz"
-    mkdir "$CARRIED/peers" "$CARRIED/images"
-    cp "$SHARED"/bench/prep/*.py "$CARRIED/peers"
+    mkdir "$CARRIED/images"
     find "$SHARED/media/images" -iname "*.jp*g" -type f | sort | head -n 60 | xargs cp -t "$CARRIED/images"
     rm -rf "$work"
     du -sh "$CARRIED"
@@ -57,7 +56,6 @@ if [ "${SITE:-1}" = 1 ]; then
     printf 'Metadata-Version: 2.1\nName: daskprep\nVersion: 0.1.0\n' > "$SCRATCH/site/daskprep-0.1.0.dist-info/METADATA"
     export PYTHONPATH=$PYTHONPATH:$SCRATCH/site
 fi
-PEERS=$(realpath "$CARRIED/peers")
 IMAGES=$(realpath "$CARRIED/images")
 
 # Runs a step with at most so many seconds, if there are any left: its output goes to a file, its errors to a log.
@@ -76,7 +74,7 @@ step() {
 step versions 60 "$PYTHON" -c 'import json, os, sys, torch, numpy, pyarrow, dask, polars, daskprep
 print(json.dumps({"python": sys.version.split()[0], "cores": os.cpu_count(), "affinity": len(os.sched_getaffinity(0)),
     **{module.__name__: module.__version__ for module in (torch, numpy, pyarrow, dask, polars)}}))'
-step data 90 "$PYTHON" "$PEERS/gen.py" --rows "$ROWS" --data "$SCRATCH/data" --workers "$(nproc)"
+step data 90 "$PYTHON" benchmarks/peers/gen.py --rows "$ROWS" --data "$SCRATCH/data" --workers "$(nproc)"
 step gpu 150 "$PYTHON" benchmarks/gpu.py --device "$DEVICE" --rows "$((ROWS / 2))" --only copy,load,expand,idle
 # shellcheck disable=SC2086
 step loader 60 "$PYTHON" benchmarks/cores.py --packed "$SCRATCH/packed" --cores $CORES
@@ -85,7 +83,7 @@ step processes 110 "$PYTHON" benchmarks/processes.py --data "$SCRATCH/data" --ro
 # prep.py prints a table, and its figures as JSON among the errors.
 # shellcheck disable=SC2016
 step polars 80 bash -c 'set -o pipefail; "$@" 2>&1 | tee -a "$0/errors.log" | grep "^{"' "$OUT" \
-    "$PYTHON" benchmarks/prep.py --peers "$PEERS" --peer-python "$PYTHON" --data "$SCRATCH/data" --rows "$ROWS" \
+    "$PYTHON" benchmarks/prep.py --peer-python "$PYTHON" --data "$SCRATCH/data" --rows "$ROWS" \
     --against polars --rounds 3
 # shellcheck disable=SC2086
 step threads 100 "$PYTHON" benchmarks/cores.py --data "$SCRATCH/data" --rows "$ROWS" --cores $CORES

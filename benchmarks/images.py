@@ -1,11 +1,11 @@
 """daskprep's loader on 1,000 JPEGs beside other tools: runs in turn (A B A B ...), ratios of medians, Markdown tables.
 
     python benchmarks/media_data.py --media media --out bench-data
-    python benchmarks/images.py --peers bench/load --data bench-data --python peers/bin/python
+    python benchmarks/images.py --data bench-data
 
 Images become 224 by 224 pixels, uint8, in shuffled batches of 64. The first epoch begins when the loader is there: in
 a fresh process, with an empty cache, and it writes that. The later ones read the cache, beside memory maps of the same
-images. Tools that fail, as their packages are not there, are left out with a note. Runs go one at a time, on two cores.
+images. Tools that fail are left out with a note. Runs go one at a time, on two cores.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from media_runs import Runs, Tool, chosen, first_rate, later_rate, middle, run_in_turn, table, times_as_fast, use_cores
+from peers.common import PEERS, PYTHON
 
 LAZY, CACHED, PACKED = "daskprep, lazy", "daskprep, lazy_cached", "daskprep, lazy, packed"
 LOOP = "Pillow loop, 2 threads"
 WAYS = "pil,pil_draft,pil_reducing_gap,pil_draft_gap"
-LOADERS = ["torch", "torch-draft", "threads", "wds", "mosaic", "litdata", "hf"]
-IMAGES = 1000  # as many as `img_cache.py` takes for granted
+IMAGES = 1000
 
 
 def ours(arguments: argparse.Namespace, name: str, *options: object) -> Tool:
     """Return a run of daskprep; the options that are not given are those of ours_images.py."""
     script = Path(__file__).with_name("ours_images.py")
-    shared = ["--peers", arguments.peers, "--data", arguments.data / "images", "--out", arguments.data / "ours-images"]
+    shared = ["--data", arguments.data / "images", "--out", arguments.data / "ours-images"]
     return Tool(name, [sys.executable, script, *shared, *options], is_needed=name in {LAZY, CACHED})
 
 
@@ -47,13 +47,11 @@ def cache_folder(arguments: argparse.Namespace, copies: int) -> Path:
 def tools_of(arguments: argparse.Namespace) -> list[Tool]:
     """Return all that is measured, in turn."""
     images, peers, python, copies = arguments.data / "images", arguments.peers, arguments.python, arguments.copies
-    loader = [python, peers / "img_loaders.py", "--data", images, "--fmt", arguments.data / "imgfmt", "--epochs", 1]
     loop = [python, peers / "img_decode.py", "--data", images, "--n", IMAGES, "--threads", 2, "--ways", WAYS]
     tools = [
         ours(arguments, CACHED, "--mode", "lazy_cached", "--epochs", 6),
         ours(arguments, LAZY, "--mode", "lazy", "--epochs", 1),
-        Tool(LOOP, loop, peers, in_parts=True),
-        *(Tool(f"loader, {name}", [*loader, "--variant", name, "--max-s", 60], peers) for name in LOADERS),
+        Tool(LOOP, loop, in_parts=True),
         ours(arguments, PACKED, "--mode", "lazy", "--pack", "--epochs", 1),
         ours(arguments, "daskprep, lazy, opencv", "--mode", "lazy", "--decoder", "opencv", "--epochs", 1),
         ours(arguments, f"{CACHED}, float32", "--mode", "lazy_cached", "--expand", "--epochs", 6),
@@ -63,17 +61,16 @@ def tools_of(arguments: argparse.Namespace) -> list[Tool]:
         if count > 1:
             name = cached_name(CACHED, count)
             tools.append(ours(arguments, name, "--mode", "lazy_cached", "--epochs", 6, "--copies", count))
-        cache = [python, peers / "img_cache.py", "--cache", cache_folder(arguments, count), "--copies", count]
-        for variant in ("memmap", "mmpool"):
-            name = cached_name("memmap, uint8" if variant == "memmap" else "memmap, uint8, 2 threads", count)
-            tools.append(Tool(name, [*cache, "--data", images, "--variant", variant, "--epochs", 6], peers))
+        for label, threads in (("memmap, uint8", 1), ("memmap, uint8, 2 threads", 2)):
+            array = cache_folder(arguments, count) / "x.npy"
+            tools.append(plain(arguments, cached_name(label, count), array, "rows", "--threads", threads))
     return chosen(tools, arguments.only)
 
 
 def plain(arguments: argparse.Namespace, name: str, array: Path, way: str, *extra: object) -> Tool:
     """Return epochs over a memory map."""
     script = Path(__file__).with_name("plain_media.py").resolve()
-    options = ["--peers", arguments.peers, "--way", way, "--array", array, "--epochs", 6, *extra]
+    options = ["--way", way, "--array", array, "--epochs", 6, *extra]
     return Tool(name, [arguments.python, script, *options])
 
 
@@ -84,13 +81,6 @@ def prepare(arguments: argparse.Namespace) -> None:
         if not array.exists():
             options = ["--data", arguments.data / "images", "--copies", copies, "--prepare"]
             subprocess.run(list(map(str, plain(arguments, "", array, "rows", *options).command)), check=True)
-    formats = arguments.data / "imgfmt"
-    if not formats.exists():
-        names = ["--data", arguments.data / "images", "--fmt", formats, "--prep"]
-        command = [arguments.python, arguments.peers / "img_loaders.py", *names]
-        done = subprocess.run(list(map(str, command)), cwd=arguments.peers, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"not all formats of the peers were made:\n{done.stderr[-1000:]}", file=sys.stderr, flush=True)
 
 
 def others_of(runs: Runs, name: str) -> str:
@@ -187,9 +177,9 @@ def stored_table(runs: Runs) -> str:
 def main() -> None:
     """Run, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--peers", type=Path, required=True, help="folder with img_decode.py and the like")
+    parser.add_argument("--peers", type=Path, default=PEERS, help="folder with img_decode.py")
     parser.add_argument("--data", type=Path, required=True, help="folder with images/; caches are made beside it")
-    parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers' packages")
+    parser.add_argument("--python", default=PYTHON, help="interpreter that has the peers' packages")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--copies", type=int, default=4, help="cached epochs also of so many times the images")
     parser.add_argument("--limit", type=float, default=330, help="seconds that all rounds may take")
@@ -203,11 +193,9 @@ def main() -> None:
     rates = first_rates(runs)
     cached, figures = cached_table(runs, arguments)
     loops = {name: rate for name, rate in rates.items() if name.startswith(LOOP)}
-    loaders = {name: rate for name, rate in rates.items() if name.startswith("loader")}
     print(first_table(runs, rates), cached, stored_table(runs), sep="\n\n", end="\n\n")
     line = {
         "fastest_loop": max(loops, key=lambda name: loops[name], default=None),
-        "fastest_loader": max(loaders, key=lambda name: loaders[name], default=None),
         "first_epoch": rates,
         "later_epochs": figures,
         "runs": runs,

@@ -1,11 +1,11 @@
 """daskprep's loader beside others on one table: runs in turn (A B A B ...), ratios of medians, a Markdown table.
 
-    python benchmarks/load.py --peers bench/load --data bench-data/tab --rounds 3
-    python benchmarks/load.py --peers bench/load --data bench-data/tab --mixing
+    python benchmarks/peers/gen.py --encoded --rows 2000000 --data bench-data/tab
+    python benchmarks/load.py --data bench-data/tab --rounds 3
+    python benchmarks/load.py --data bench-data/tab --mixing
 
-Each tool is a script in the folder of the peers, run from there, that prints one JSON line; the limit is `preadv` of
-uncompressed columns, without checksums. Runs go one at a time, each in a fresh process. With --mixing, the labels of
-rows that lie sorted by them are compared with those of a full permutation, batch by batch.
+Each tool is a script that prints JSON lines. Runs go one at a time, each in a fresh process. With --mixing, the labels
+of rows that lie sorted by them are compared with those of a full permutation, batch by batch.
 """
 
 from __future__ import annotations
@@ -20,24 +20,22 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from peers.common import PEERS
 
 import daskprep as dp
 
 Run = dict[str, Any]
 
 OURS = "daskprep, lz4"
-LIMIT = "limit: preadv"
 # The script and its options; those of ours lie beside this file.
 TOOLS = {
     OURS: ["ours_load.py"],
     "daskprep, not compressed": ["ours_load.py", "--compression", "none"],
     "daskprep, lz4, smallest types": ["ours_load.py", "--smallest"],
-    LIMIT: ["own.py", "--variant", "pread:npy"],
     "memmap, packed": ["peer_memmap.py", "--variant", "packed"],
     "memmap, columns": ["peer_memmap.py", "--variant", "columns"],
     "memmap, sorted columns": ["peer_memmap.py", "--variant", "sorted-columns"],
-    "torch, batch": ["peer_torch.py", "--variant", "batch", "--max-s", "20"],
-    "torch, sample": ["peer_torch.py", "--variant", "sample", "--max-s", "20", "--epochs", "1"],
+    "torch": ["peer_memmap.py", "--variant", "torch", "--max-s", "20", "--epochs", "1"],
 }
 TABLE_HEAD = (
     "| tool | rows/s | ours, times as fast | first batch, s | in the middle, s | peak anonymous memory, MB | mix "
@@ -48,13 +46,10 @@ TABLE_HEAD = (
 def run_once(name: str, arguments: argparse.Namespace) -> Run:
     """Run one tool in a fresh process and read its JSON line."""
     script, *options = TOOLS[name]
-    ours = script == "ours_load.py"
-    path = Path(__file__).with_name(script) if ours else arguments.peers / script
+    path = Path(__file__).with_name(script) if script == "ours_load.py" else arguments.peers / script
     shared = ["--data", arguments.data, "--epochs", arguments.epochs, "--batch", arguments.batch]
-    if ours:
-        shared += ["--peers", arguments.peers]
     command = [str(part) for part in [sys.executable, path, *shared, *options]]
-    done = subprocess.run(command, cwd=None if ours else arguments.peers, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
     if done.returncode or not lines:
         raise SystemExit(f"{name} failed with exit {done.returncode}:\n{done.stderr[-2000:]}")
@@ -130,7 +125,7 @@ def mixing(rows: int, batch: int, classes: int = 10) -> None:
 def main() -> None:
     """Run, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--peers", type=Path, required=True, help="folder with own.py and peer_<name>.py")
+    parser.add_argument("--peers", type=Path, default=PEERS, help="folder with peer_memmap.py")
     parser.add_argument("--data", type=Path, required=True, help="folder with npy/ and packed/")
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--epochs", type=int, default=4)

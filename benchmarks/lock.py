@@ -21,8 +21,9 @@ from pathlib import Path
 import dask
 import torch
 from gilknocker import KnockKnock
-from ours_prep import GROUPS, feature_of, first_files
+from ours_prep import feature_of
 from packed_map import prepared
+from peers.common import GROUPS, first_files
 
 import daskprep as dp
 

@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ours_prep import GROUPS, feature_of, peak_memory_mb
+from ours_prep import feature_of
+from peers.common import GROUPS, peak_memory_mb
 
 import daskprep as dp
 

@@ -1,6 +1,6 @@
 """One run of daskprep's loader on JPEGs, 224 by 224 pixels, uint8; prints JSON lines shaped like those of the peers.
 
-python benchmarks/ours_images.py --peers bench/load --data bench-data/images --out bench-data/ours --mode lazy_cached
+python benchmarks/ours_images.py --data bench-data/images --out bench-data/ours --mode lazy_cached
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     """Load some epochs and print the figures."""
-    arguments, common = parse_arguments(add_options)
+    arguments = parse_arguments(add_options)
     feature = dp.Image(
         height=SIDE,
         width=SIDE,
@@ -32,7 +32,7 @@ def main() -> None:
     )
     files = [str(path) for path in sorted(Path(arguments.data).glob("*.JPEG"))]
     notes = ", ".join([arguments.mode, arguments.decoder, *["packed"] * arguments.pack])
-    measure(feature, files, arguments, common, unit="images", notes=notes)
+    measure(feature, files, arguments, unit="images", notes=notes)
 
 
 if __name__ == "__main__":

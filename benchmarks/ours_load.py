@@ -1,17 +1,15 @@
 """One run of daskprep's loader on the table that the peers' scripts load; prints a JSON line shaped like theirs,
 and one with the seconds to the first batch in the middle of an epoch.
 
-    python benchmarks/ours_load.py --peers bench/load --data bench-data/tab --batch 1024 --epochs 4
+    python benchmarks/ours_load.py --data bench-data/tab --batch 1024 --epochs 4
 
 The dataset is made on the first run from the .npy columns, with the types that they have, so that every tool gives the
 same bytes to the model; with --smallest, integers have the smallest types that hold them, as daskprep writes them.
-`common.py` of the peers times the loop and checks that each epoch gives each row once.
+`peers/common.py` times the loop and checks that each epoch gives each row once.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
 import sys
 import time
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from peers import common
 
 import daskprep as dp
 from daskprep.storage import Folder, Layout, Output
@@ -84,12 +83,7 @@ def resumed(loader: Any) -> float:
 
 def main() -> None:
     """Load some epochs and print the figures."""
-    first = argparse.ArgumentParser(add_help=False)
-    first.add_argument("--peers", type=Path, required=True)
-    sys.path.insert(0, str(first.parse_known_args()[0].peers))
-    common = importlib.import_module("common")
     parser = common.parser(epochs=4)
-    parser.add_argument("--peers", type=Path, required=True)
     parser.add_argument("--compression", default="lz4")
     parser.add_argument("--block-rows", type=int)
     parser.add_argument("--smallest", action="store_true")
@@ -104,7 +98,8 @@ def main() -> None:
         if arguments.smallest:
             columns = {name: smallest(column) for name, column in columns.items()}
         write_dataset(columns, path, arguments.compression, arguments.block_rows)
-    loader = dp.open_dataset(path)["train"].loader(
+    train = dp.open_dataset(path)["train"]
+    loader = train.loader(
         arguments.batch, expand=False, prefetch_bytes=arguments.prefetch_bytes, threads=arguments.threads
     )
 
@@ -112,7 +107,7 @@ def main() -> None:
         loader.set_epoch(epoch)
         return loader
 
-    common.main("daskprep", arguments, epochs, notes=", ".join(options))
+    common.main("daskprep", arguments, epochs, rows=len(train), notes=", ".join(options))
     print(loader.stats(), file=sys.stderr)
     print(json.dumps({"resumed_s": round(resumed(loader), 4)}))
 

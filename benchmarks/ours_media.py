@@ -6,7 +6,6 @@ The dataset is written by a process of its own, so that the loader begins in a f
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import shutil
 import subprocess
@@ -18,20 +17,16 @@ from typing import Any
 
 import pandas as pd
 import torch
+from peers import common
 
 import daskprep as dp
 
 NAME = "medium"
 
 
-def parse_arguments(add_options: Callable[[argparse.ArgumentParser], None]) -> tuple[argparse.Namespace, Any]:
-    """Return the options, and the module of the peers that times epochs."""
-    first = argparse.ArgumentParser(add_help=False)
-    first.add_argument("--peers", type=Path, required=True)
-    sys.path.insert(0, str(first.parse_known_args()[0].peers))
-    common = importlib.import_module("common")
+def parse_arguments(add_options: Callable[[argparse.ArgumentParser], None]) -> argparse.Namespace:
+    """Return the options."""
     parser = common.parser(batch=64, max_s=120.0)
-    parser.add_argument("--peers", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="where the dataset is written, and removed again")
     parser.add_argument("--mode", choices=["lazy", "lazy_cached", "eager"], default="lazy_cached")
     parser.add_argument("--pack", action="store_true")
@@ -40,7 +35,7 @@ def parse_arguments(add_options: Callable[[argparse.ArgumentParser], None]) -> t
     parser.add_argument("--expand", action="store_true", help="give what models take, as float32, not what is stored")
     parser.add_argument("--write", action="store_true", help="write the dataset and nothing else")
     add_options(parser)
-    return parser.parse_args(), common
+    return parser.parse_args()
 
 
 def write(feature: dp.Feature, files: list[str], path: Path) -> None:
@@ -64,9 +59,7 @@ def stored(path: Path) -> dict[str, int]:
     }
 
 
-def measure(
-    feature: dp.Feature, files: list[str], arguments: argparse.Namespace, common: Any, *, unit: str, notes: str
-) -> None:
+def measure(feature: dp.Feature, files: list[str], arguments: argparse.Namespace, *, unit: str, notes: str) -> None:
     """Write the files as a dataset, load some epochs, and print the figures."""
     files = files * arguments.copies
     if arguments.write:
@@ -89,10 +82,8 @@ def measure(
         f"daskprep {unit}, {notes}",
         arguments,
         epochs,
-        n_rows=len(files),
+        rows=len(files),
         key="row_id",
-        row_bytes=row_bytes,
-        check=False,
         unit=unit,
         notes=notes,
     )

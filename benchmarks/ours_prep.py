@@ -10,34 +10,29 @@ fit_encode: every array is computed, one partition at a time, and summed, so tha
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import resource
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
-import numpy as np
-import pyarrow.parquet as pq
 from dask.delayed import delayed
+from peers.common import (
+    GROUPS,
+    SERIES_LENGTH,
+    SET_LENGTH,
+    SPECIAL_IDS,
+    TEXT_LENGTH,
+    TEXT_WORDS,
+    Meter,
+    checksum,
+    first_files,
+    groups_of,
+    prep_parser,
+    print_run,
+)
 
 import daskprep as dp
-
-GROUPS = {
-    "num": ["f0", "f1", "f2", "f3", "f4", "f5", "i0", "i1"],
-    "label": ["label"],
-    "cat": ["c10", "c1k", "c100k", "c2m"],
-    "set": ["tags"],
-    "text": ["text"],
-    "ts": ["ts"],
-    "date": ["time"],
-}
-SPECIAL_IDS = {"c10": 1, "c1k": 1, "c100k": 1, "c2m": 1, "tags": 2, "text": 2}
 
 
 def feature_of(group: str) -> dp.Feature:
@@ -50,85 +45,19 @@ def feature_of(group: str) -> dp.Feature:
         case "cat":
             return dp.Category(most_common=None)
         case "set":
-            return dp.Set(max_size=8, most_common=None)
+            return dp.Set(max_size=SET_LENGTH, most_common=None)
         case "text":
             return dp.Text(
                 tokenizer="space_punct",
                 lowercase=True,
-                most_common=20_000,
-                max_sequence_length=64,
+                most_common=TEXT_WORDS,
+                max_sequence_length=TEXT_LENGTH,
                 fill_value="",
             )
         case "ts":
-            return dp.Timeseries(timeseries_length_limit=16)
+            return dp.Timeseries(timeseries_length_limit=SERIES_LENGTH)
         case _:
             return dp.Date()
-
-
-def first_files(folder: Path, rows: int) -> list[str]:
-    """Name the first whole files that hold exactly `rows` rows, and read them once into the page cache."""
-    names, seen = [], 0
-    for path in sorted(folder.glob("part-*.parquet")):
-        if seen == rows:
-            break
-        seen += pq.ParquetFile(path).metadata.num_rows
-        path.read_bytes()
-        names.append(str(path))
-    if seen != rows:
-        raise SystemExit(f"{folder} cannot give exactly {rows:,} rows in whole files (got {seen:,})")
-    return names
-
-
-def peak_memory_mb() -> int:
-    """Highest resident memory of this process so far, from the kernel's own mark."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.split("VmHWM:")[1].split()[0]) >> 10
-
-
-def machine_busy_s() -> float:
-    """CPU time that the whole machine has worked since it started."""
-    first_line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
-    ticks = [int(field) for field in first_line.split()[1:9]]
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
-
-
-def own_cpu_s() -> float:
-    """CPU time of this process, in user and system mode."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-class Meter:
-    """Times stages and, from its making to `result`, the whole."""
-
-    def __init__(self) -> None:
-        self.stages: dict[str, float] = {}
-        self._start = (time.perf_counter(), own_cpu_s(), machine_busy_s())
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Add the time of a block to a stage."""
-        start = time.perf_counter()
-        yield
-        self.stages[name] = round(self.stages.get(name, 0.0) + time.perf_counter() - start, 3)
-
-    def result(self) -> dict[str, float]:
-        """Give seconds, megabytes, and what the rest of the machine did meanwhile."""
-        end = (time.perf_counter(), own_cpu_s(), machine_busy_s())
-        wall, cpu, busy = (now - then for now, then in zip(end, self._start, strict=True))
-        return {
-            "wall_s": round(wall, 2),
-            "peak_rss_mb": peak_memory_mb(),
-            "cpu_s": round(cpu, 2),
-            "other_cpu_s": round(max(busy - cpu, 0.0), 1),
-        }
-
-
-def checksum(block: np.ndarray, special_ids: int | None) -> tuple[int, float, int]:
-    """Give rows, the sum over all elements, and how many are not special ids."""
-    accumulator = np.float64 if block.dtype.kind == "f" else np.int64
-    real = 0 if special_ids is None else int(np.count_nonzero(block >= special_ids))
-    return len(block), block.sum(dtype=accumulator).item(), real
 
 
 def consume(arrays: dict[str, Any]) -> dict[str, tuple[int, float, int]]:
@@ -196,14 +125,10 @@ def checksum_sum(parts: Iterator[tuple[int, float, int]]) -> tuple[int, float, i
 
 def main() -> None:
     """Do the job once and print its figures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cols", default="all", help=f"all, or a comma list of {' '.join(GROUPS)}")
+    parser = prep_parser(__doc__.partition("\n")[0])
     parser.add_argument("--mode", choices=["fit_write", "fit_encode"], default="fit_write")
     arguments = parser.parse_args()
-    groups = list(GROUPS) if arguments.cols == "all" else arguments.cols.split(",")
+    groups = groups_of(arguments)
     shutil.rmtree(arguments.out, ignore_errors=True)
     files = first_files(arguments.data, arguments.rows)
     prep = dp.Preprocessor({name: feature_of(group) for group in groups for name in GROUPS[group]})
@@ -219,18 +144,8 @@ def main() -> None:
 
     if any(rows != arguments.rows for rows, _, _ in totals.values()):
         raise SystemExit(f"rows were lost: {totals}")
-    line = {
-        "peer": "daskprep",
-        "mode": arguments.mode,
-        "rows": arguments.rows,
-        "cols": arguments.cols,
-        **measured,
-        "rows_per_s": round(arguments.rows / measured["wall_s"]),
-        "stages": meter.stages,
-        "digest": digest_of(prep, totals),
-        "notes": f"threads; {arguments.mode}",
-    }
-    print(json.dumps(line), flush=True)
+    digest = digest_of(prep, totals)
+    print_run("daskprep", arguments, meter, measured, mode=arguments.mode, digest=digest)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One run of daskprep's loader on WAV files; prints JSON lines shaped like those of the peers.
 
-    python benchmarks/ours_sounds.py --peers bench/load --data bench-data/audio --out bench-data/ours --type fbank
+    python benchmarks/ours_sounds.py --data bench-data/audio --out bench-data/ours --type fbank
 
 The first second of each sound counts; "fbank" makes 80 logarithms of mel bands of each of its frames, "raw" gives its
 samples.
@@ -22,11 +22,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     """Load some epochs and print the figures."""
-    arguments, common = parse_arguments(add_options)
+    arguments = parse_arguments(add_options)
     feature = dp.Audio(audio_file_length_limit_in_s=1.0, type=arguments.type, mode=arguments.mode, pack=arguments.pack)
     files = [str(path) for path in sorted(Path(arguments.data).glob("*.wav"))]
     notes = ", ".join([arguments.type, arguments.mode, *["packed"] * arguments.pack])
-    measure(feature, files, arguments, common, unit="clips", notes=notes)
+    measure(feature, files, arguments, unit="clips", notes=notes)
 
 
 if __name__ == "__main__":

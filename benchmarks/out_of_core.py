@@ -17,7 +17,8 @@ from pathlib import Path
 
 import psutil
 from distributed import Client, LocalCluster
-from ours_prep import GROUPS, feature_of, first_files
+from ours_prep import feature_of
+from peers.common import GROUPS, first_files
 
 import daskprep as dp
 

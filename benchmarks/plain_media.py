@@ -1,24 +1,21 @@
 """One run of media loaded the plain way: rows of a memory map, or librosa in a loop; prints a JSON line like the peers.
 
-    python benchmarks/plain_media.py --peers bench/load --way rows --array bench-data/imgcache/x.npy
-    python benchmarks/plain_media.py --peers bench/load --way librosa --type fbank --data bench-data/audio
+    python benchmarks/plain_media.py --way rows --array bench-data/imgcache/x.npy
+    python benchmarks/plain_media.py --way librosa --type fbank --data bench-data/audio
 
-"rows" takes a batch out of the memory map at once, "samples" one after the other, to be stacked, as Ludwig reads its
-cache. With --prepare, the arrays are made, and nothing is measured. Needs no daskprep.
+"rows" takes a batch out of the memory map at once, or a part of it on each thread, "samples" one after the other, to
+be stacked, as Ludwig reads its cache. With --prepare, the arrays are made, and nothing is measured. Needs no daskprep.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from peers import common
 
 SIDE = 224
 # What daskprep makes of the first second: frames of 40 ms, every 20 ms, 80 mel bands.
@@ -67,12 +64,22 @@ def prepare_sounds(data: Path, array: Path, kind: str) -> None:
     np.save(array, np.stack([decode_sound(file, kind) for file in sorted(data.glob("*.wav"))]))
 
 
-def batches_of_array(array: np.ndarray, order: np.ndarray, way: str, batch: int) -> Iterator[dict[str, torch.Tensor]]:
+def batches_of_array(
+    array: np.ndarray, order: np.ndarray, way: str, batch: int, threads: int
+) -> Iterator[dict[str, torch.Tensor]]:
     """Give batches of rows of a memory map."""
-    for start in range(0, len(order), batch):
-        rows = order[start : start + batch]
-        found = array[rows] if way == "rows" else np.stack([array[row] for row in rows])
-        yield {"x": torch.from_numpy(found), "y": torch.from_numpy(rows)}
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            if way == "samples":
+                found = np.stack([array[row] for row in rows])
+            elif threads == 1:
+                found = array[rows]
+            else:
+                found = np.empty((len(rows), *array.shape[1:]), array.dtype)
+                parts = zip(np.array_split(rows, threads), np.array_split(found, threads), strict=True)
+                list(pool.map(lambda part: array.take(part[0], 0, part[1], "clip"), parts))
+            yield {"x": torch.from_numpy(found), "y": torch.from_numpy(rows)}
 
 
 def batches_of_files(
@@ -92,16 +99,11 @@ def batches_of_files(
 
 def main() -> None:
     """Load some epochs and print the figures."""
-    first = argparse.ArgumentParser(add_help=False)
-    first.add_argument("--peers", type=Path, required=True)
-    sys.path.insert(0, str(first.parse_known_args()[0].peers))
-    common: Any = importlib.import_module("common")
     parser = common.parser(batch=64, max_s=120.0)
-    parser.add_argument("--peers", type=Path, required=True)
     parser.add_argument("--way", choices=["rows", "samples", "librosa"], default="rows")
     parser.add_argument("--array", type=Path, help="of rows")
     parser.add_argument("--type", choices=["fbank", "raw"], help="of sounds; images otherwise")
-    parser.add_argument("--threads", type=int, default=1, help="that decode sounds")
+    parser.add_argument("--threads", type=int, default=1, help="that decode sounds or read rows")
     parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("--prepare", action="store_true")
     arguments = parser.parse_args()
@@ -121,13 +123,13 @@ def main() -> None:
         order = np.random.default_rng(epoch).permutation(rows)
         if array is None:
             return batches_of_files(files, order, arguments.type, arguments.batch, arguments.threads)
-        return batches_of_array(array, order, arguments.way, arguments.batch)
+        return batches_of_array(array, order, arguments.way, arguments.batch, arguments.threads)
 
     if array is None:
         # The first call of librosa imports and compiles for seconds, which is no part of an epoch.
         decode_sound(files[0], arguments.type)
     name = arguments.way if array is None else f"{arguments.array.name}, {arguments.way}"
-    common.main(name, arguments, epochs, n_rows=rows, key="y", row_bytes=0, check=False, unit="rows", notes="")
+    common.main(name, arguments, epochs, rows=rows, key="y")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """daskprep beside other tools on one job: runs in turn (A B A B ...), ratios of medians, a Markdown table.
 
-    python benchmarks/prep.py --peers bench/prep --data data/1m --rows 1000000 --against polars arrow
+    python benchmarks/prep.py --data data/1m --rows 1000000
 
-Each peer is a script `peer_<name>.py` in the folder given, run from there, that takes --data, --rows, --out,
---cols and prints one JSON line. Runs go one at a time, each in a fresh process. The peers write their result to
+Each peer is a script `peer_<name>.py` in the folder of the peers, that takes --data, --rows, --out, --cols and prints
+one JSON line. Runs go one at a time, each in a fresh process. The peers write their result to
 disk, as our mode fit_write does (in blocks, with checksums, flushed to the disk); mode fit_encode writes nothing.
 Of the digests, `tags.sum` and `tags.real` differ by nature: a set holds each item once, the peers keep repeats.
 """
@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from peers.common import PEERS, PYTHON
 
 Run = dict[str, Any]
 
@@ -122,14 +124,14 @@ def table_row(name: str, runs: dict[str, list[Run]], arguments: argparse.Namespa
 def main() -> None:
     """Run, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--peers", type=Path, required=True, help="folder with peer_<name>.py")
+    parser.add_argument("--peers", type=Path, default=PEERS, help="folder with peer_<name>.py")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--cols", default="all")
-    parser.add_argument("--against", nargs="*", default=["polars", "arrow"])
+    parser.add_argument("--against", nargs="*", default=["polars"])
     parser.add_argument("--mode", choices=["fit_write", "fit_encode"], default="fit_write")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peers' packages")
+    parser.add_argument("--peer-python", default=PYTHON, help="interpreter that has the peers' packages")
     parser.add_argument("--scratch", type=Path, help="where outputs go for a moment; default: the temporary folder")
     parser.add_argument("--limit", type=float, default=600, help="seconds after which a run is given up")
     arguments = parser.parse_args()

@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import median
 
 import pyarrow.parquet as pq
-from ours_prep import GROUPS, feature_of
+from ours_prep import feature_of
+from peers.common import GROUPS
 
 import daskprep as dp
 from daskprep.partitions.dask_internals import CPU_COUNT

@@ -1,7 +1,7 @@
 """daskprep's loader on short WAV files beside librosa and memory maps: runs in turn, ratios of medians, tables.
 
     python benchmarks/media_data.py --media media --out bench-data
-    python benchmarks/sounds.py --peers bench/load --data bench-data --python peers/bin/python
+    python benchmarks/sounds.py --data bench-data
 
 The first second of each clip becomes samples ("raw") or logarithms of mel bands ("fbank"), in shuffled batches of 64.
 The first epoch begins when the loader is there: in a fresh process, with an empty cache, and it writes that. librosa
@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from media_runs import Runs, Tool, chosen, first_rate, later_rate, middle, run_in_turn, table, times_as_fast, use_cores
+from peers.common import PEERS, PYTHON
 
 TYPES = ("fbank", "raw")
 LAZY, CACHED = "daskprep, lazy", "daskprep, lazy_cached"
 PARTS = "audio.py"
-LOAD = f"{PARTS}, librosa.load(sr=None)"
-MEL = f"{PARTS}, log-mel, librosa melspectrogram + power_to_db, 0.4 s clips"
+# One thread for BLAS: more make librosa slower.
+ENVIRONMENT = ["env", "OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]
 
 
 def array_of(arguments: argparse.Namespace, kind: str) -> Path:
@@ -35,23 +36,21 @@ def array_of(arguments: argparse.Namespace, kind: str) -> Path:
 def plain(arguments: argparse.Namespace, name: str, kind: str, *options: object) -> Tool:
     """Return a loop of librosa, or epochs over a memory map."""
     script = Path(__file__).with_name("plain_media.py").resolve()
-    shared = ["--peers", arguments.peers, "--data", arguments.data / "audio", "--type", kind]
+    shared = ["--data", arguments.data / "audio", "--type", kind]
     shared += ["--array", array_of(arguments, kind)]
-    # One thread for BLAS, as `audio.py` has it: more make librosa slower.
-    environment = ["env", "OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]
-    return Tool(f"{kind}: {name}", [*environment, arguments.python, script, *shared, *options])
+    return Tool(f"{kind}: {name}", [*ENVIRONMENT, arguments.python, script, *shared, *options])
 
 
 def ours(arguments: argparse.Namespace, name: str, kind: str, *options: object) -> Tool:
     """Return a run of daskprep."""
     script = Path(__file__).with_name("ours_sounds.py")
-    shared = ["--peers", arguments.peers, "--data", arguments.data / "audio", "--out", arguments.data / "ours-sounds"]
+    shared = ["--data", arguments.data / "audio", "--out", arguments.data / "ours-sounds"]
     return Tool(f"{kind}: {name}", [sys.executable, script, *shared, "--type", kind, *options], is_needed=True)
 
 
 def tools_of(arguments: argparse.Namespace) -> list[Tool]:
     """Return all that is measured, in turn."""
-    audio = [arguments.python, arguments.peers / "audio.py", "--data", arguments.data / "audio"]
+    audio = [*ENVIRONMENT, arguments.python, arguments.peers / "audio.py", "--data", arguments.data / "audio"]
     tools = []
     for kind in TYPES:
         tools += [
@@ -62,9 +61,7 @@ def tools_of(arguments: argparse.Namespace) -> list[Tool]:
             plain(arguments, "memmap", kind, "--way", "rows", "--epochs", 6),
             plain(arguments, "memmap, sample by sample", kind, "--way", "samples", "--epochs", 6),
         ]
-    decode = [*audio, "--part", "decode", "--ways", "librosa.load(sr=None)"]
-    mel = [*audio, "--part", "mel", "--ways", "librosa melspectrogram"]
-    tools += [Tool(PARTS, part, arguments.peers, in_parts=True) for part in (decode, mel)]
+    tools.append(Tool(PARTS, audio, in_parts=True))
     return chosen(tools, arguments.only)
 
 
@@ -82,14 +79,9 @@ def best_of_threads(runs: Runs, name: str) -> float:
 
 
 def loops_of(runs: Runs) -> dict[str, float]:
-    """Return the rates of `audio.py` for what an epoch does: loading, or loading and then the mel bands."""
-    load, mel = best_of_threads(runs, LOAD), best_of_threads(runs, MEL)
-    rates = {}
-    if load:
-        rates["raw: audio.py, librosa.load"] = load
-    if load and mel:
-        rates["fbank: audio.py, librosa.load, then melspectrogram"] = 1 / (1 / load + 1 / mel)
-    return rates
+    """Return the rates of `audio.py`."""
+    names = {f"{kind}: {PARTS}": f"{PARTS}, {kind}" for kind in TYPES}
+    return {name: best_of_threads(runs, part) for name, part in names.items() if part in runs}
 
 
 def others_of(runs: Runs, name: str) -> str:
@@ -139,9 +131,9 @@ def cached_table(runs: Runs, arguments: argparse.Namespace) -> tuple[str, dict[s
 def main() -> None:
     """Run, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--peers", type=Path, required=True, help="folder with audio.py")
+    parser.add_argument("--peers", type=Path, default=PEERS, help="folder with audio.py")
     parser.add_argument("--data", type=Path, required=True, help="folder with audio/; memory maps are made beside it")
-    parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers' packages")
+    parser.add_argument("--python", default=PYTHON, help="interpreter that has the peers' packages")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=330, help="seconds that all rounds may take")
     parser.add_argument("--cores", type=int, default=2)

@@ -1,10 +1,9 @@
 """Streams of daskprep: does encoding hide behind training, is memory bounded, and how fast is it beside Ray Data.
 
     python benchmarks/stream.py --data bench-data/stream
-    python benchmarks/stream.py --data bench-data/stream --python peers/bin/python --rounds 3
 
-Each run is a fresh process, one at a time. With --python, an interpreter that has ray and torch, Ray Data reads the
-same file with the same preprocessing, in turn with ours, shuffled within a buffer of as many rows as half our window.
+Each run is a fresh process, one at a time. After `make peers`, Ray Data reads the same file with the same
+preprocessing, in turn with ours, shuffled within a buffer of as many rows as half our window.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from peers.common import PYTHON
 
 Run = dict[str, Any]
 
@@ -82,7 +83,7 @@ def beside_ray(arguments: argparse.Namespace) -> None:
     for _ in range(arguments.rounds):
         runs["daskprep"].append(run_once(sys.executable, "ours_stream.py", "load", *shared, "--window", window))
         options = (*shared, "--buffer", arguments.buffer)
-        runs["Ray Data"].append(run_once(arguments.python, "peer_ray_stream.py", *options))
+        runs["Ray Data"].append(run_once(arguments.python, "peers/peer_ray_stream.py", *options))
     print("| tool | rows/s | first batch, s | peak anonymous memory, MB |\n|---|---|---|---|")
     for name, found in runs.items():
         cells = (middle(found, "rows_per_s"), middle(found, "first_batch_s"), middle(found, "peak_mb"))
@@ -94,7 +95,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder for the table, which is made on the first run")
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--python", type=Path, help="an interpreter that has ray and torch")
+    parser.add_argument("--python", default=PYTHON, help="an interpreter that has ray and torch")
     parser.add_argument("--buffer", type=int, default=250_000, help="rows that are shuffled together")
     parser.add_argument("--only", choices=["overlap", "memory", "ray"])
     arguments = parser.parse_args()
@@ -102,7 +103,7 @@ def main() -> None:
         overlap(arguments)
     if arguments.only in (None, "memory"):
         memory(arguments)
-    if arguments.python is not None and arguments.only in (None, "ray"):
+    if arguments.python != sys.executable and arguments.only in (None, "ray"):
         beside_ray(arguments)
 
 

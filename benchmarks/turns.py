@@ -74,7 +74,8 @@ def main() -> None:
 
 def count_stages(options: argparse.Namespace, folder: Path) -> None:
     """Print the turns of each stage of a write, and of an epoch of a loader."""
-    from ours_prep import GROUPS, feature_of, first_files
+    from ours_prep import feature_of
+    from peers.common import GROUPS, first_files
 
     import daskprep as dp
     from daskprep.progress import Progress

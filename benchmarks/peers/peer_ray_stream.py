@@ -1,6 +1,6 @@
 """Ray Data on the table of `ours_stream.py load`: the same preprocessing, shuffled within a buffer; one JSON line.
 
-python benchmarks/peer_ray_stream.py --data bench-data/stream --rows 1000000 --buffer 500000
+python benchmarks/peers/peer_ray_stream.py --data bench-data/stream --rows 1000000 --buffer 500000
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import argparse
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
