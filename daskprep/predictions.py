@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -376,8 +377,12 @@ def _check_predict_arguments(inputs: Mapping[str, Feature], model: object, batch
     if not inputs:
         raise ConfigError("Preprocessor: all features are targets, so there is nothing to predict from")
     if not callable(model):
-        hint = ": pass its method, as in model=estimator.predict" if hasattr(model, "predict") else ""
-        raise ConfigError(f"model must be a torch module or another callable, not a {type(model).__name__}{hint}")
+        remedy = "a torch module or a function from a dict of tensors to outputs"
+        if isinstance(model, str | os.PathLike):
+            remedy = "the model itself: load the file first, for example with torch.load or torch.jit.load"
+        elif hasattr(model, "predict"):
+            remedy += ", or use sklearn.pipeline.make_pipeline(preprocessor, estimator) for an estimator"
+        raise ConfigError(f"model cannot be a {type(model).__name__}: pass {remedy}")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise ConfigError(f"batch_size must be an integer of at least 1, not {batch_size!r}")
 

@@ -48,7 +48,7 @@ Prep({"price": dp.Number(normalization="min-max")}).fit(df) | Did you mean "minm
 dp.Number(scaler="standard") | Did you mean "normalization"?
 dp.Number(impute="mean") | Did you mean "missing_value_strategy"?
 dp.Number(fillna=0) | Did you mean "fill_value"?
-dp.Number(fill_with="mean") | Did you mean "fill_value"?
+dp.Number(fill_with="mean") | Did you mean "missing_value_strategy"?
 dp.Binary(true_label="yes") | Did you mean "positive"?
 dp.Binary(pos_label="yes") | Did you mean "positive"?
 dp.Text(max_length=12) | Did you mean "max_sequence_length"?
@@ -66,7 +66,7 @@ dp.Date(format="%Y") | Did you mean "datetime_format"?
 dp.Image(size=224) | Did you mean "height"?
 dp.Audio(sample_rate=16000) | Did you mean "sampling_rate"?
 dp.Audio(sr=16000) | Did you mean "sampling_rate"?
-dp.Audio(n_fft=400) | Did you mean "window_length_in_s"?
+dp.Audio(win_length=400) | Did you mean "window_length_in_s"?
 Prep({"price": dp.Number(missing_value_strategy="mean")}).fit(df) | Did you mean "fill_with_mean"?
 Prep({"price": dp.Number(missing_value_strategy="median")}).fit(df) | Did you mean "fill_with_median"?
 Prep({"price": dp.Number(missing_value_strategy="drop")}).fit(df) | Did you mean "drop_row"?
@@ -84,29 +84,29 @@ Prep(F).fit(df.to_numpy()) | pandas.DataFrame(array, columns=[...])
 Prep({"price": "number"}).fit(torch.zeros(3, 2)) | pandas.DataFrame(array, columns=[...])
 Prep({"price": "number"}).fit(df["price"]) | cannot be read as rows; for a single column use .to_frame()
 Prep(F).fit(None) | Accepted: frames of pandas
-Prep(F).fit(train.loader(8)) | the rows of a dataset are encoded already
+Prep(F).fit(train.loader(8)) | pass the frame or the files that the dataset was written from
 Prep(F).fit("b.csv") | Did you mean "a.csv"?
 Prep(F).fit("nothing.csv") | Check the path
-Prep(F).fit(df.iloc[:0]) | fit_on="all"
+Prep(F).fit(df.iloc[:0]) | check the file, filter or split that the rows come from
 Prep(F).fit("a.xlsx") | pandas.read_excel
 Prep({"city": "category"}).fit("data") | use read_files(..., format=)
 Prep(F).fit("*.feather") | check the pattern
-Prep({"city": "number"}).fit(df) | correct the data
+Prep({"city": "number"}).fit(df) | use another type, such as "category"
 Prep({"city": dp.Number(invalid="raise")}).fit(df) | use invalid="missing"
 Prep({"city": "binary"}).fit(df) | use Category
-Prep({"review": "date"}).fit(df) | set datetime_format
+Prep({"review": "date"}).fit(df) | use another type, such as "category" or "text"
 Prep({"review": "image"}).fit(df) | set base_dir
 Prep({"price": "image"}).fit(df) | only paths, bytes
-Prep({"city": dp.TargetEncoding(), "price": "number"}).fit(df) | target= with the name of a column
-Prep(F, weight="city").fit(df) | rename a feature that reads it
+Prep({"city": dp.TargetEncoding(), "price": "number"}).fit(df) | set target= of the feature to the name of a column
+Prep(F, weight="city").fit(df) | rename the feature, for example to "city_feature"
 Prep(F, sample=0).fit(df) | a share such as 0.1
 Prep(F, sample_seed="x").fit(df) | expected an integer
 Prep(F).fit(df, progress="yes") | must be True, False or None
 prep.encode(df[["city"]]) | Its columns are: city
 prep.encode(df.rename(columns={"price": "prize"})) | Did you mean "prize"?
 prep.encode(df.iloc[0]) | frame.iloc[[i]]
-prep.predict(df, sklearn.linear_model.LogisticRegression()) | model=estimator.predict
-prep.predict(df, "model.pt") | a torch module or another callable
+prep.predict(df, sklearn.linear_model.LogisticRegression()) | sklearn.pipeline.make_pipeline(preprocessor, estimator)
+prep.predict(df, "model.pt") | load the file first
 prep.predictions(np.zeros((3, 4))) | have shape (rows,)
 prep.predictions((np.zeros(3),)) | pass the output for "sold" alone
 Prep({"city": "category"}).fit(df).predictions(np.zeros(3)) | pass targets=
@@ -117,7 +117,7 @@ prep.vocabulary("city") | learned_["column"].vocabulary
 prep.fit_predict(df) | use predict
 prep.score(df) | use predict
 dp.open_dataset("b.dp") | check the path
-dp.open_dataset("a.csv") | it is a file: use
+dp.open_dataset("a.csv") | is a file, not a dataset: use
 dp.open_dataset(["a.dp", "none.dp"]) | check the path
 dp.open_dataset(["a.dp", "c.dp"]) | write both with the same fitted Preprocessor
 ds["val"] | Did you mean "validation"?
@@ -157,7 +157,7 @@ train.loader(8, weights="w") | such as {"sold":
 train.loader(8, shuffle="yes") | expected True or False
 train.loader(16).load_state_dict(train.loader(8).state_dict()) | streams=8
 train.loader(8).load_state_dict({"epoch": 1}) | state_dict()
-ds["test"].loader(8).load_state_dict(train.loader(8).state_dict()) | open the dataset that the state was saved for
+ds["test"].loader(8).load_state_dict(train.loader(8).state_dict()) | load it into a loader of dataset['train']
 next(iter(DataLoader(train.loader(4), batch_size=4))) | batch_size=None
 train["city"] | columns are read by read(columns)
 train.city | read("city")
@@ -190,7 +190,7 @@ prep.write(df, "m.dp", memory="10MB") | Raise memory
 Prep.load("a.dp") | use Preprocessor.from_dataset(path)
 Prep.load("none.json") | check the path
 Prep.load("a.csv") | pass the file that Preprocessor.save wrote
-Prep.load("altered.json") | restore the file, or save it again
+Prep.load("altered.json") | restore it, or save the Preprocessor again
 Prep.load("newer.json") | upgrade it
 Prep.from_dataset("b.dp") | check the path
 Prep.from_dataset("prep.json") | Preprocessor.load
@@ -210,7 +210,7 @@ dp.infer_features(["city"]) | Check the path
 dp.read_files("a.csv", sep=";") | Did you mean "delimiter"?
 dp.read_files("a.csv", usecols=["city"]) | Did you mean "columns"?
 dp.read_files("a.csv", na_values="-") | Did you mean "null_values"?
-dp.read_files("a.csv", chunksize=9) | Did you mean "partition_bytes"?
+dp.read_files("a.csv", chunksize=9) | Did you mean "partitions"?
 dp.read_files("a.csv", format="cvs") | Did you mean "csv"?
 prep.stream(df, batchsize=2) | Did you mean "batch_size"?
 prep.stream(df, num_workers=2) | Did you mean "threads"?

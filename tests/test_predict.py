@@ -367,7 +367,7 @@ def test_what_cannot_be_run_is_refused(table, prep, net):
     ):
         with pytest.raises(ConfigError, match=words):
             prep.predict(table.assign(sold_predictions=1), net, **options)
-    with pytest.raises(ConfigError, match="model must be a torch module or another callable, not a str"):
+    with pytest.raises(ConfigError, match="model cannot be a str: pass the model itself: load the file first"):
         prep.predict(table, "net.pt")
     with pytest.raises(ColumnError, match='column "nummer" is not in the data. Did you mean "number"'):
         prep.predict(table, net, ids="nummer")

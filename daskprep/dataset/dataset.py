@@ -86,8 +86,12 @@ def _missing_dataset_error(root: Folder) -> Exception:
     unfinished = [name for name in root.children() if _UNFINISHED_FILES & set((root / name).children())]
     if not unfinished:
         is_file = root.is_local and Path(root.path).is_file()
-        hint = "; it is a file: use Preprocessor.load if it is a saved one, or fit_write for rows" if is_file else ""
-        return ConfigError(f"no dataset at {root.url}: check the path, or write one there{hint}")
+        if is_file:
+            return ConfigError(
+                f"{root.url} is a file, not a dataset: use Preprocessor.load for a saved Preprocessor, or fit_write "
+                "for rows"
+            )
+        return ConfigError(f"no dataset at {root.url}: check the path, or write one there")
     return IncompleteDatasetError(
         f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(unfinished)}; "
         "run the write again to resume it"

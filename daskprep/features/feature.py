@@ -275,8 +275,8 @@ def with_y(features: Mapping[str, object], rows: Any, y: Any) -> Any:
         return rows
     if y is None:
         raise ConfigError(
-            f'feature "{names[0]}" requires y to be passed, but the target y is None: use fit(X, y), or target= with '
-            "the name of a column"
+            f'feature "{names[0]}" requires y to be passed, but the target y is None: use fit(X, y), or set target= '
+            "of the feature to the name of a column"
         )
     frame = rows if is_frame(rows) else as_pandas(_to_frame(rows))
     if frame is None:

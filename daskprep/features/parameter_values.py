@@ -31,8 +31,8 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
     if weight is not None:
         if not isinstance(weight, str) or weight in features:
             raise ConfigError(
-                f"Preprocessor: weight={weight!r} must name a column, and no feature may have its name: rename a "
-                'feature that reads it, as in {"pounds": Number(column="weight")}'
+                f"Preprocessor: weight={weight!r} must name a column, and no feature may have its name: rename the "
+                f'feature, for example to "{weight}_feature" with column={weight!r}'
             )
         features[weight] = Weight()
     for target in filter(features.__contains__, targets):

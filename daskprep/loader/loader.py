@@ -425,6 +425,11 @@ class Loader(BatchIterator):
         names = self.state_dict().keys() - {"packing", "digest", "grouping"}
         check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)
         version, digest = self.split.dataset.version, state.get("digest", self._digest)
+        if (state["version"], digest) == (version, self._digest) and state["split"] != self.split.name:
+            raise ConfigError(
+                f'the state belongs to split "{state["split"]}", but this loader reads "{self.split.name}": '
+                f"load it into a loader of dataset[{state['split']!r}]"
+            )
         if (state["version"], digest, state["split"]) != (version, self._digest, self.split.name):
             raise CorruptDatasetError(
                 f'the state belongs to split "{state["split"]}" of version {state["version"]} (digest {digest}), but '

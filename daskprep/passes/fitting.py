@@ -31,6 +31,7 @@ from daskprep.summaries import ColumnSummary, FoldedSummary
 from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS
 
 _NUMBERS = re.compile(r"-?[0-9][0-9,.e+-]*( numbers?)?")
+_ANOTHER_TYPE = 'use another type, such as "category" or "text"'
 _MAX_COLUMNS = 5  # columns with sample cells in one warning
 _MAX_SAMPLES = 1  # sample cells of each column, if there are several columns
 
@@ -144,7 +145,10 @@ def _learn(
     """Return the states of one feature from the summaries of its column: of all rows, then without each fold."""
     column = functools.reduce(operator.add, summaries)
     if not column.rows:
-        raise ColumnError(f'column "{name}": no training rows to fit on: add some, or use fit_on="all"')
+        raise ColumnError(
+            f'column "{name}": no training rows to fit on: the data or its train split is empty; check '
+            "the file, filter or split that the rows come from"
+        )
     with column_error_context(name):
         sums_per_fold = column.sums_per_fold(folder) if isinstance(column, FoldedSummary) else [column]
         return [features[name].learn_column(state.limit_memory(folder)) for state in sums_per_fold]
@@ -173,7 +177,10 @@ def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> N
         for name, state in unreadable.items()
     ]
     more = f"; and {len(columns) - _MAX_COLUMNS:,} more columns" if len(columns) > _MAX_COLUMNS else ""
-    remedies = dict.fromkeys(features[name]._remedy(state) for name, state in unreadable.items())
+    remedies = dict.fromkeys(
+        features[name]._remedy(state) if state.invalid < rows_seen(features[name], state) else _ANOTHER_TYPE
+        for name, state in unreadable.items()
+    )
     warn(
         f"{'; '.join(columns[:_MAX_COLUMNS])}{more}, and counted as missing; {', '.join(remedies)}, or use "
         'invalid="raise" to stop at the first'

@@ -471,7 +471,7 @@ def _find_spellings(vocabulary: Vocabulary | None) -> list[str]:
     folded = pc.utf8_lower(vocabulary.tokens)
     codes = folded.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     repeated = np.flatnonzero(np.bincount(codes)[codes] > 1)
-    same = np.flatnonzero(codes == codes[repeated[0]])[:2] if len(repeated) else []
+    same = np.flatnonzero(codes == codes[repeated[0]])[:2] if len(repeated) else repeated
     return [vocabulary.tokens[int(i)].as_py() for i in same]
 
 

@@ -235,7 +235,7 @@ def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigErro
         siblings = []
     hint = (
         did_you_mean(name, siblings, FILE_SIMILARITY)
-        or " Check the path; one of several columns or rows is not a path."
+        or " Check the path, or pass the rows themselves if it is not meant as one."
     )
     return ConfigError(f'no file or folder "{redact_url(user_path)}".{hint}')
 

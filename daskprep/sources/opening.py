@@ -450,6 +450,8 @@ def _describe_type(frame: Any) -> str:
 
 def _remedy(frame: Any) -> str:
     """Return the end of a message with a way to convert an object of a known kind to rows; "" for other objects."""
+    if frame is None:
+        return "; pass a frame or a path (methods of pandas with inplace=True return None)"
     if type(frame).__module__.startswith("pyspark."):
         return "; write it as Parquet and pass the path: frame.write.parquet(path)"
     if hasattr(frame, "to_frame"):
@@ -457,7 +459,7 @@ def _remedy(frame: Any) -> str:
     if hasattr(frame, "to_pandas"):
         return "; use .to_pandas()"
     if _is_encoded(frame):
-        return "; the rows of a dataset are encoded already: iterate over the loader of a split"
+        return "; its rows are encoded already: pass the frame or the files that the dataset was written from"
     if hasattr(frame, "shape"):
         return "; use array.to_dask_dataframe(columns=[...])"
     if isinstance(frame, Iterator):

@@ -88,7 +88,7 @@ _ITEM_TYPES = {
     "counts": int, "value_edges": float, "value_counts": int, "hour_counts": int,
 }  # fmt: skip
 _ULPS = 4
-_ALTERED_HINT = "it was altered since it was saved: restore the file, or save it again"
+_ALTERED_HINT = "the file was altered after it was saved: restore it, or save the Preprocessor again"
 
 # Exceptions that altered values may raise anywhere when the state is read.
 _ALTERED_ERRORS = (
