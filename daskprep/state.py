@@ -351,9 +351,14 @@ def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
     return {METADATA: _to_bytes(slim), **vocabularies}
 
 
-def state_from_files(read: Callable[[str], bytes], name: str = METADATA) -> dict[str, Any]:
-    """Return the state in the files of `state_files`; ``read(name)`` returns the bytes of a file."""
-    state = saved.parse_state(read(name), name)
+def state_from_files(
+    read: Callable[[str], bytes], name: str = METADATA, parsed: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the state in the files of `state_files`; ``read(name)`` returns the bytes of a file.
+
+    `parsed` is the content of the file `name`; None: read and parse it.
+    """
+    state = saved.parse_state(read(name), name) if parsed is None else parsed
     with saved.error_context(name):
         restored: dict[str, Any] = load_vocabularies(saved.verify(state), name, read, _read_vocabulary)
     return restored

@@ -238,7 +238,7 @@ class StoredDataset:
 
     def state(self) -> dict[str, Any]:
         """Return the state from `Preprocessor.to_state` at the write; file names are included only if trusted."""
-        state = state_from_files(self.files.read)
+        state = state_from_files(self.files.read, parsed=dict(self.metadata))
         return state if self.trusted else mark_received_paths(state)
 
     @property
