@@ -32,7 +32,7 @@ FRAME = pd.DataFrame(
         "cell": ["8928308280fffff", "8928308280bffff"] * (ROWS // 2),
         "sold": RNG.choice(["yes", "no"], ROWS),
         "photo": [encode_png(np.full((4, 6), level, np.uint8)) for level in range(ROWS)],
-        "sound": [encode_wav(np.zeros(400), 8000)] * ROWS,
+        "sound": [encode_wav(np.full(400, 0.5), 8000)] * ROWS,
         "row": [f"row {row}" for row in range(ROWS)],
         "gap": [1.0, None, 3.0] * (ROWS // 3),
     }

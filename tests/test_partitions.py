@@ -659,7 +659,7 @@ def test_a_plain_write_has_no_pass_that_only_counts(table, tmp_path):
         dp.Preprocessor({"x": "number"}, split=dp.RandomSplit()).fit_write(source, tmp_path / "rows.dp", progress=False)
     assert {name.removeprefix("state-") for name in names} == {
         *("scan", "merge", "small-results", "learn"),
-        *("encode", "pick-encode", "write"),
+        *("encode", "pick-encode", "write", "duplicates"),
     }
 
 

@@ -213,7 +213,7 @@ def test_a_stream_says_that_rows_are_left_out_by_a_gap():
     frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=10), "price": range(10)})
     prep = dp.Preprocessor({"price": "number"}, split=dp.DatetimeSplit("day", (0.5, 0.2, 0.3), gap="2 days")).fit(frame)
     with pytest.warns(
-        UserWarning, match="^2 of 10 rows are left out, because they are within the gap of 2 days behind"
+        UserWarning, match="^2 of 10 rows are left out, because they are less than 2 days after the end of"
     ):
         prep.stream(frame, 4)
 

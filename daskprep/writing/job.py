@@ -7,6 +7,7 @@ of that fold alone. If the write is killed, committed folds are kept. The manife
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import operator
@@ -45,7 +46,15 @@ from daskprep.writing.encoded import Encode, EncodedRows
 from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
 from daskprep.writing.plan import CHECKPOINT_FILE, Placement, SavedLearned, WritePlan, choose_layout
 from daskprep.writing.rejects import AssignSplits, join_rejects
-from daskprep.writing.versions import Options, Recipe, commit, digest_of_partitioning, digest_of_write, finish_cleaning
+from daskprep.writing.versions import (
+    SCRATCH,
+    Options,
+    Recipe,
+    commit,
+    digest_of_partitioning,
+    digest_of_write,
+    finish_cleaning,
+)
 
 # One waits for the disk while the other saves the fitted state.
 _SAVING_THREADS = 2
@@ -135,7 +144,7 @@ class WriteJob:
         compared = ComparedOutputs.of(self.recipe.features, self.recipe.targets) if len(plan.layout.rows) > 1 else None
         written_receipts = read_receipts(self.version)
         if compared is not None:
-            hashed = {part.receipt for part in parts if is_intact(self.scratch_root, part.hashes)}
+            hashed = {part.receipt for part in parts if part.receipt in written_receipts and self._has_hashes(part)}
             written_receipts = {name: receipt for name, receipt in written_receipts.items() if name in hashed}
         missing = [part for part in parts if part.receipt not in written_receipts]
         metadata = background.submit(self._write_metadata, plan)
@@ -162,6 +171,13 @@ class WriteJob:
             self.root,
             Manifest(self.name, plan.layout, files, self.fingerprint, settings, missing_cells, duplicates),
         )
+
+    def _has_hashes(self, part: Part) -> bool:
+        """Return whether the scratch folder has the hashes of a written part; a copy in an object store is fetched."""
+        if not self.version.is_local and not is_intact(self.scratch_root, part.hashes):
+            with contextlib.suppress(FileNotFoundError):
+                self.scratch_root.write(part.hashes, (self.version / SCRATCH).read(part.hashes), durable=False)
+        return is_intact(self.scratch_root, part.hashes)
 
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
         """Write the damaged files of a committed version again, with the same bytes; `damaged` are their names."""

@@ -23,7 +23,7 @@ from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, hash_rows, save_hashes
 from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, read_missing_cells
-from daskprep.writing.versions import RECEIPTS
+from daskprep.writing.versions import RECEIPTS, SCRATCH
 
 # Slices of a part are seldom in two arrays, which are then copied.
 _HASHED_ROWS = 1 << 15
@@ -120,6 +120,8 @@ class PartWriter:
                 if names:
                     target[start:stop] = hash_rows([part_rows.rows(name, start, stop) for name in names])
         save_hashes(self.hashes, part.hashes, hashes[0], hashes[1], part_rows.rows(ROW_ID.name, 0, rows))
+        if not self.version.is_local:  # the scratch folder may be removed when the process ends
+            (self.version / SCRATCH).write(part.hashes, self.hashes.read(part.hashes), durable=False)
 
     def _read_rows(self, part: Part) -> _PartRows:
         arrays = self.rows.read_part(self.scratch, part.split, part.number)

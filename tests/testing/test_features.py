@@ -16,8 +16,8 @@ from daskprep.features import FEATURES, Learned
 from daskprep.summaries import Range, Summary
 from daskprep.testing import check_feature
 
-# Weights refuse odd cells, and boxes need an image.
-_OTHERS = ("weight", "target_encoding", "boxes", "keypoints")
+# Weights refuse odd cells, boxes need an image, and embeddings a function.
+_OTHERS = ("weight", "target_encoding", "boxes", "keypoints", "embedding")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind not in _OTHERS])
