@@ -72,7 +72,7 @@ def main() -> None:
         train = dataset["train"]
         for ranks in (1, 2, 4):
             print(f"epoch on {ranks} ranks                ", digest_epoch(train, ranks))
-        print("epoch on 2 ranks, resumed on 4 ", digest_epoch(train, 2, resumed_ranks=4))
+        print("epoch on 2 ranks, resumed on 4  ", digest_epoch(train, 2, resumed_ranks=4))
 
 
 if __name__ == "__main__":
