@@ -345,9 +345,9 @@ def roll_forward(root: Folder) -> None:
             continue
         if following.digest == digest:
             part.write(MANIFEST, following.to_bytes())
-        part.remove(NEXT)
         if (manifest := read_manifest(part)) is not None:
             clean(part, manifest)
+        part.remove(NEXT)  # last: while it exists, the next call cleans
 
 
 _MAX_LISTED = 3
