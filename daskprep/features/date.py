@@ -451,7 +451,7 @@ def from_numbers(column: pa.Array) -> pa.Array:
         return as_timestamps(micros_since_epoch(numbers), missing)
     numbers = pc.fill_null(as_numbers(column), np.nan).to_numpy()
     with np.errstate(invalid="ignore"):
-        missing = ~(np.abs(numbers) < 2.0**63)
+        missing = ~((numbers >= -(2.0**63)) & (numbers < 2.0**63))
     micros = np.rint(micros_since_epoch(np.where(missing, 0.0, numbers)))
     return as_timestamps(micros.astype(np.int64), missing)
 

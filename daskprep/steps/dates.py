@@ -288,7 +288,7 @@ def datetime_from_number(number: float) -> dt.datetime | None:
 
     The size of the number decides whether it counts seconds, milliseconds, microseconds or nanoseconds.
     """
-    if not -(2**63) - isinstance(number, int) < number < 2**63:
+    if not -(2**63) <= number < 2**63:
         return None
     size = abs(number)
     if size < 10**13:
