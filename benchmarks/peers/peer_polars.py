@@ -79,7 +79,7 @@ def main() -> None:
             centered = pl.col(name).fill_null(means[name]) - means[name]
             outputs.append((centered / deviations[name]).cast(pl.Float32))
     with meter.stage("fit vocabularies"):
-        # One after the other: all at once is no faster, and holds all their counts.
+        # One after the other, so that the counts of one column are held at a time.
         vocabularies = {}
         for name in SPECIAL_IDS:
             if name in chosen:
