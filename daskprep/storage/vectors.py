@@ -34,7 +34,7 @@ def cached_vectors(
             database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB)")
             for start in range(0, len(values), _BATCH_VALUES):
                 batch = values[start : start + _BATCH_VALUES]
-                out[start : start + len(batch)] = _batch_vectors(database, batch, compute).reshape(-1, size)
+                out[start : start + len(batch)] = _batch_vectors(database, batch, size, compute).reshape(-1, size)
     except (OSError, sqlite3.Error) as error:
         raise StorageError(
             f"{path}, the cache of embeddings, cannot be used: {error}; remove the file, or set cache_dir"
@@ -43,7 +43,7 @@ def cached_vectors(
 
 
 def _batch_vectors(
-    database: sqlite3.Connection, values: Sequence[Value], compute: Callable[[list[Value]], np.ndarray]
+    database: sqlite3.Connection, values: Sequence[Value], size: int, compute: Callable[[list[Value]], np.ndarray]
 ) -> np.ndarray:
     """Return the numbers of the vectors of values, one after another; those not in the database are added to it."""
     keys = [_key(value) for value in values]
@@ -55,6 +55,8 @@ def _batch_vectors(
         with database:
             database.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", computed.items())
         vectors |= computed
+    if any(len(vectors[key]) != 4 * size for key in keys):
+        raise sqlite3.DataError(f"a vector in it does not have {size:,} numbers")
     return np.frombuffer(b"".join(map(vectors.__getitem__, keys)), "<f4")
 
 

@@ -1,7 +1,9 @@
 """Embeddings: a function is called once for each distinct value, and never for a dataset or state without trust."""
 
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ import pytest
 import daskprep as dp
 from daskprep import serving
 from daskprep.errors import ColumnError, ConfigError, StorageError
+from daskprep.storage.vectors import cached_vectors
 from daskprep.testing import check_feature
 
 MODULE = """
@@ -204,3 +207,12 @@ def test_function_is_never_imported_without_trust(model, tmp_path):
     assert "some_model" not in sys.modules
     trusted = dp.Preprocessor.from_dataset(dp.open_dataset(tmp_path / "a.dp", trusted=True))
     assert trusted.encode(frame)["text"].tolist() == [VECTORS["a"], VECTORS["b"]]
+
+
+def test_a_stored_vector_of_another_size_is_refused(tmp_path):
+    path = tmp_path / "vectors.sqlite"
+    cached_vectors(path, ["a", "b"], 2, lambda values: np.zeros((len(values), 2)))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE vectors SET vector = x'00000000'")
+    with pytest.raises(StorageError, match="does not have 2 numbers; remove the file"):
+        cached_vectors(path, ["a", "b"], 2, lambda values: np.zeros((len(values), 2)))
