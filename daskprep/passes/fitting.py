@@ -147,7 +147,7 @@ def _learn(
     if not column.rows:
         raise ColumnError(
             f'column "{name}": no training rows to fit on: the data or its train split is empty; check '
-            "the file, filter or split that the rows come from"
+            'the file, filter or split that the rows come from (fit_on="all" fits on every split)'
         )
     with column_error_context(name):
         sums_per_fold = column.sums_per_fold(folder) if isinstance(column, FoldedSummary) else [column]

@@ -184,9 +184,10 @@ def test_where_there_is_no_dataset_the_error_says_so(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.png").write_bytes(b"x")
-    for path in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(ConfigError, match="no dataset at"):
-            open_dataset(path)
+    with pytest.raises(ConfigError, match="no dataset at"):
+        open_dataset(tmp_path)
+    with pytest.raises(ConfigError, match="is a file, not a dataset"):
+        open_dataset(tmp_path / "notes.txt")
 
 
 @pytest.mark.parametrize("name", ["metadata.json", "receipts/train-00000.json", "scratch/0.arrow"])

@@ -462,7 +462,7 @@ def test_encoded_arrow_is_arrow() -> None:
             np.testing.assert_array_equal(found["price"].to_numpy(), arrays["price"])
             assert found["tags"].to_pylist() == arrays["tags"].tolist()
         assert len(prep.decode(arrays)) == ROWS
-        with pytest.raises(ConfigError, match="the rows of a dataset are encoded already"):
+        with pytest.raises(ConfigError, match="its rows are encoded already"):
             prep.encode(arrays)
 
 
