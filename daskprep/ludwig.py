@@ -8,6 +8,7 @@ from typing import Any
 
 from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
+from daskprep.steps.parameter_names import PARAMETER_NAMES, REMOVED, from_saved_parameters
 
 FEATURE_KEYS = ("name", "type", "column", "preprocessing")
 _MODULE_KEYS = {"input_features": "encoder", "output_features": "decoder"}
@@ -40,10 +41,15 @@ DROPPED_PARAMETERS = {
     "vocab": "ids are ordered by frequency",
 }
 _FORMER_PARAMETERS = {
-    "fallback_true_label": "positive",
+    **PARAMETER_NAMES,
     "sequence_length_limit": "max_sequence_length", "word_sequence_length_limit": "max_sequence_length",
     "word_most_common": "most_common", "word_tokenizer": "tokenizer", "word_vocab_file": "vocab_file",
     "char_sequence_length_limit": "max_sequence_length", "char_tokenizer": "tokenizer", "char_vocab_file": "vocab_file",
+}
+# Parameters about the learned size of images, which have no effect here, and the parameter to set in their place.
+_REPLACEMENTS = {
+    "infer_image_num_channels": "num_channels", "infer_image_dimensions": "height", "infer_image_max_height": "height",
+    "infer_image_max_width": "width", "requires_equal_dimensions": "height",
 }
 _FORMER_STRATEGIES = {"backfill": "bfill", "pad": "ffill"}
 # Text encoders with their own tokenizer, and the model of this tokenizer if the configuration names none.
@@ -70,7 +76,7 @@ def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
     new = _copy_nested(config, _MAX_DEPTH)
     for rewrite in (_rewrite_types, _move_defaults, _rename_former_parameters, _rewrite_split):
         rewrite(new)
-    notes = [*_move_module_keys(new), *_apply_encoders(new)]
+    notes = [*_move_module_keys(new), *_apply_encoders(new), *_replace_removed_parameters(new)]
     _apply_language_model(new)
     notes += _drop_unread_parameters(new)
     _drop_model_keys(new)
@@ -219,6 +225,22 @@ def _apply_language_model(config: Section) -> None:
         params = _subsection(entry, "preprocessing")
         model = params.get(_MODEL_KEY) or config["base_model"]
         params |= {"tokenizer": "hf_tokenizer", "padding": "left", _MODEL_KEY: model}
+
+
+def _replace_removed_parameters(config: Section) -> Iterator[str]:
+    """Replace parameters that types no longer have, in place; yield notes about those without effect."""
+    for kind, removed in REMOVED.items():
+        defaults = _subsection(config, "defaults", kind, "preprocessing")
+        for key in _MODULE_KEYS:
+            for entry in _iterate_entries(config, key, kind=kind):
+                params = (defaults if key == "input_features" else {}) | _subsection(entry, "preprocessing")
+                if params.keys() & removed:
+                    entry["preprocessing"] = new = from_saved_parameters(kind, params)
+                    for name, needed in _REPLACEMENTS.items() if kind == "image" else ():
+                        if params.get(name, removed[name]) != removed[name] and new.get(needed) is None:
+                            yield f'{name} of "{entry.get("name")}" is ignored: set {needed}'
+        for name in removed:
+            defaults.pop(name, None)
 
 
 def _drop_unread_parameters(config: Section) -> Iterator[str]:

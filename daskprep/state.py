@@ -27,7 +27,7 @@ from daskprep.parametrized import to_json_value
 from daskprep.passes.encoding import check_golden_rows, make_golden_rows
 from daskprep.split import split_from_dict
 from daskprep.steps import saved
-from daskprep.steps.base import PARAMETER_NAMES, SAVED_AS
+from daskprep.steps.parameter_names import from_saved_parameters, to_saved_parameters
 from daskprep.steps.saved import FILE_KEY, load_vocabularies
 from daskprep.storage import Folder
 from daskprep.storage.security import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
@@ -192,7 +192,7 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
     params = {key: to_json_value(value, f'feature "{name}": {key}') for key, value in raw_parameters.items()}
     if params.get("handle_unknown") == "unk":
         params["handle_unknown"] = None  # as in states from before the parameter existed
-    params = {SAVED_AS.get(key, key): value for key, value in params.items()}
+    params = to_saved_parameters(feature.kind, params)
     return {key: value for key, value in params.items() if key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]}
 
 
@@ -251,7 +251,7 @@ def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
         )
     try:
         feature_type: Any = FEATURES[state["type"]]
-        params = {PARAMETER_NAMES.get(name, name): value for name, value in state["params"].items()}
+        params = from_saved_parameters(state["type"], state["params"])
         feature: Feature = feature_type(**{**_earlier_defaults(feature_type), **params})
         check_parameters(feature)
         # Decoding needs none of the named files, which may be missing here or not trusted: check would open them.

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError, did_you_mean
 from daskprep.kernels import as_arrow, bool_values, plain_values, valid_mask
 from daskprep.steps.base import smallest_uint
+from daskprep.steps.parameter_names import LUDWIG_SYMBOLS
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.tables import read_bounded_table
 from daskprep.summaries import TokenCounts
@@ -28,7 +29,6 @@ from daskprep.summaries.token_counts import token_hashes
 
 Role = Literal["padding", "unknown", "start", "stop"]
 ROLES: tuple[Role, ...] = get_args(Role)
-LUDWIG_SYMBOLS: dict[Role, str] = {"stop": "<EOS>", "start": "<SOS>", "padding": "<PAD>", "unknown": "<UNK>"}
 
 # Larger vocabularies are saved in Parquet files, not in JSON.
 LARGE_VOCABULARY = 100_000
@@ -76,21 +76,18 @@ class SpecialSymbols:
         *,
         start_stop: bool = False,
         special_symbols: Literal["ludwig"] | Mapping[str, str] | None = None,
-        padding_symbol: str = "<PAD>",
-        unknown_symbol: str = "<UNK>",
     ) -> SpecialSymbols:
         """Return the symbols of sequences, sets and bags.
 
         `special_symbols` overrides the other parameters: a dict of symbols by role in the order of ids, or "ludwig" for
         the ids and symbols of that library, which include start and stop.
         """
-        renamed: dict[Role, str] = {"padding": padding_symbol, "unknown": unknown_symbol}
         if isinstance(special_symbols, Mapping):
-            return _assign_ids(_check_override(special_symbols, renamed, start_stop=start_stop))
+            return _assign_ids(_check_override(special_symbols, start_stop=start_stop))
         if special_symbols == "ludwig":
-            return _assign_ids({**LUDWIG_SYMBOLS, **renamed})
+            return _assign_ids(LUDWIG_SYMBOLS)
         delimiters: dict[Role, str] = {"start": "<START>", "stop": "<STOP>"} if start_stop else {}
-        return _assign_ids({"padding": padding_symbol, **delimiters, "unknown": unknown_symbol})
+        return _assign_ids({"padding": "<PAD>", **delimiters, "unknown": "<UNK>"})
 
     @classmethod
     def for_category(cls, unknown_symbol: str = "<UNK>") -> SpecialSymbols:
@@ -176,17 +173,12 @@ def _check_role(name: str) -> Role:
     return name
 
 
-def _check_override(symbols: Mapping[str, str], renamed: Mapping[Role, str], *, start_stop: bool) -> dict[Role, str]:
-    """Return `symbols` by role; raise ConfigError if they contradict `renamed`, or roles are wrong or missing."""
+def _check_override(symbols: Mapping[str, str], *, start_stop: bool) -> dict[Role, str]:
+    """Return `symbols` by role; raise ConfigError for wrong or missing roles."""
     checked = {_check_role(name): symbol for name, symbol in symbols.items()}
     needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
     if lacking := [role for role in needed if role not in checked]:
         raise ConfigError(f"special_symbols={dict(symbols)} lacks {lacking}: pass a symbol for each of {needed}.")
-    for role, symbol in renamed.items():
-        if symbol not in (LUDWIG_SYMBOLS[role], checked[role]):
-            raise ConfigError(
-                f"{role}_symbol={symbol!r} contradicts special_symbols={dict(symbols)}: pass only one of them."
-            )
     return checked
 
 

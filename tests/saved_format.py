@@ -29,7 +29,8 @@ from daskprep.features.sequence import LearnedSequence, LearnedText
 from daskprep.features.tokens import LearnedTokens
 from daskprep.split import SPLITS
 from daskprep.state import LATER_DEFAULTS
-from daskprep.steps.base import SAVED_AS
+from daskprep.steps.base import Count
+from daskprep.steps.parameter_names import REMOVED, to_saved_parameters
 from daskprep.steps.saved import FORMAT
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -69,6 +70,14 @@ def schema_of(annotation: Any) -> Json:
 def object_of(properties: Mapping[str, Json], optional: Sequence[str] = ()) -> Json:
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": dict(properties), "required": required, "additionalProperties": False}
+
+
+def parameters_schema(feature: type[Feature]) -> Json:
+    """Return the schema of each parameter of a type, by the names in saved files."""
+    annotations = dict(annotations_of(feature))
+    annotations |= {"num_classes": Count | None} if "num_classes" in annotations else {}  # "auto" has a key of its own
+    former = {key: Count if type(value) is int else type(value) for key, value in REMOVED.get(feature.kind, {}).items()}
+    return {key: schema_of(former.get(key, one)) for key, one in to_saved_parameters(feature.kind, annotations).items()}
 
 
 def learned_schema(kind: type[Learned]) -> Json:
@@ -171,7 +180,7 @@ def schema() -> Json:
             **{one.__name__: learned_schema(one) for one in sorted(learned, key=lambda one: one.__name__)},
             **{
                 name: object_of(
-                    {SAVED_AS.get(key, key): schema_of(one) for key, one in annotations_of(feature).items()},
+                    parameters_schema(feature),
                     list(LATER_DEFAULTS),
                 )
                 for name, feature in FEATURES.items()

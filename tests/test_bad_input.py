@@ -328,7 +328,7 @@ HALF = "x\ud800"
     "feature",
     [
         dp.Category(order=[HALF, "a"]), dp.Category(null_values=[HALF]), dp.Category(fill_value=HALF),
-        dp.Sequence(padding_symbol=HALF), dp.Sequence(special_symbols={"unknown": HALF}),
+        dp.Sequence(fill_value=HALF), dp.Sequence(special_symbols={"unknown": HALF}),
         dp.Set(tokenizer="regex", pattern=HALF), dp.Category(column=HALF),
     ],
 )  # fmt: skip

@@ -32,6 +32,7 @@ from daskprep.ludwig import (
 )
 from daskprep.preprocessor import Preprocessor
 from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
+from daskprep.steps.parameter_names import REMOVED, from_saved_parameters
 
 CONFIG = {
     "input_features": [
@@ -737,6 +738,59 @@ def test_media_of_ludwig_are_read_with_what_has_no_effect_ignored():
     assert params_of(audio) == params_of(Audio(audio_file_length_limit_in_s=1.5, type="stft", padding_value=0.0))
 
 
+@pytest.mark.parametrize(
+    ("kind", "params", "feature"),
+    [
+        ("image", {"infer_image_num_classes": True}, Image(num_classes="auto")),
+        ("image", {"infer_image_num_classes": True, "num_classes": 3}, Image(num_classes=3)),
+        ("image", {"requires_equal_dimensions": True, "height": 9, "width": 4}, Image(height=4, width=4)),
+        ("image", {"infer_image_max_height": 8, "height": 9, "width": 9}, Image(height=9, width=9)),
+        ("image", {"infer_image_sample_size": 7, "infer_image_max_width": 256}, Image(sample_size=7)),
+        ("sequence", {"padding_symbol": "_"}, Sequence(special_symbols={"padding": "_", "unknown": "<UNK>"})),
+        (
+            "sequence",
+            {"unknown_symbol": "?", "add_start_stop": True},
+            Sequence(
+                add_start_stop=True,
+                special_symbols={"padding": "<PAD>", "start": "<START>", "stop": "<STOP>", "unknown": "?"},
+            ),
+        ),
+        (
+            "sequence",
+            {"unknown_symbol": "?", "special_symbols": "ludwig"},
+            Sequence(special_symbols={"stop": "<EOS>", "start": "<SOS>", "padding": "<PAD>", "unknown": "?"}),
+        ),
+    ],
+)
+def test_parameters_that_only_ludwig_has_become_those_of_the_types(kind, params, feature):
+    assert params_of(feature_of(kind, params)) == params_of(feature)
+    defaults = {"defaults": {kind: {"preprocessing": params}}}
+    assert params_of(read_config(config_of(kind) | defaults)["features"]["x"]) == params_of(feature)
+    assert params_of(output_of(kind, params | {"missing_value_strategy": feature.missing_value_strategy})) == params_of(
+        feature
+    )
+
+
+def test_special_symbols_of_a_type_and_a_feature_are_both_applied():
+    config = config_of("sequence", {"unknown_symbol": "?"})
+    config["defaults"] = {"sequence": {"preprocessing": {"padding_symbol": "_", "most_common": 5}}}
+    found = read_config(config)["features"]["x"]
+    assert (found.special_symbols, found.most_common) == ({"padding": "_", "unknown": "?"}, 5)
+
+
+@pytest.mark.parametrize(
+    ("params", "needed"),
+    [
+        ({"infer_image_num_channels": False}, "num_channels"), ({"infer_image_dimensions": False}, "height"),
+        ({"infer_image_max_width": 9}, "width"), ({"requires_equal_dimensions": True}, "height"),
+    ],
+)  # fmt: skip
+def test_limits_of_learned_sizes_are_told_of(params, needed):
+    arguments, notes = told_of(config_of("image", params))
+    assert notes == [f'{next(iter(params))} of "x" is ignored: set {needed}.']
+    assert params_of(arguments["features"]["x"]) == params_of(Image())
+
+
 def test_half_a_size_is_refused_with_its_place():
     message = message_of(config_of("image", {"height": 8}))
     assert message.startswith('input_features[0].preprocessing (feature "x"): Image: height is set and width is not')
@@ -764,7 +818,8 @@ def test_a_preprocessor_is_made_from_a_configuration_and_back():
 
 def test_the_page_for_ludwig_users_has_every_key_that_is_ignored():
     page = (Path(__file__).parent.parent / "docs" / "coming-from" / "ludwig.md").read_text(encoding="utf-8")
-    for key in [*IGNORED_PARAMETERS, *DROPPED_PARAMETERS, *IGNORED_SETTINGS, *TEXT_ENCODERS]:
+    removed = [name for names in REMOVED.values() for name in names]
+    for key in [*IGNORED_PARAMETERS, *DROPPED_PARAMETERS, *IGNORED_SETTINGS, *TEXT_ENCODERS, *removed]:
         assert f"`{key}`" in page, key
 
 
@@ -933,6 +988,6 @@ def _table_of_defaults():
 def test_defaults_are_ludwigs_but_for_those_that_the_page_lists(kind):
     listed = {name: values for (owner, name), values in _table_of_defaults().items() if owner == kind}
     read, made = (one.get_params(deep=False) for one in (feature_of(kind), FEATURES[kind]()))
-    for name, default in LUDWIG[kind].items():
+    for name, default in from_saved_parameters(kind, LUDWIG[kind]).items():
         assert (default, read[name], made[name]) == listed.pop(name, (default,) * 3), name
     assert not listed

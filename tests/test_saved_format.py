@@ -16,7 +16,8 @@ import daskprep as dp
 from daskprep import serving
 from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
-from daskprep.steps.base import SAVED_AS
+from daskprep.media.pixels import encode_png
+from daskprep.steps.parameter_names import REMOVED, SAVED_AS
 from tests.columns import encode_columns
 
 MAKER = runpy.run_path(str(Path(__file__).with_name("saved_format.py")))
@@ -42,14 +43,14 @@ def test_files_beside_the_page_are_those_that_the_code_makes(file, make):
 def test_the_schema_is_one_and_has_every_parameter(schema):
     Draft202012Validator.check_schema(schema)
     for name, feature in FEATURES.items():
-        parameters = {SAVED_AS.get(one, one) for one in annotations_of(feature)}
+        parameters = {SAVED_AS.get(one, one) for one in annotations_of(feature)} | REMOVED.get(name, {}).keys()
         assert schema["$defs"][name]["properties"].keys() == parameters
 
 
 def test_the_page_tells_of_every_type_parameter_and_learned_value(schema):
-    for name, feature in FEATURES.items():
+    for name in FEATURES:
         assert f"## {name}" in PAGE
-        for parameter in annotations_of(feature):
+        for parameter in schema["$defs"][name]["properties"]:
             assert f"`{parameter}`" in PAGE, (name, parameter)
     for kind in (one for one in schema["$defs"] if one.startswith("Learned")):
         for key in schema["$defs"][kind]["properties"]:
@@ -109,3 +110,21 @@ def test_a_row_encoder_gives_the_vectors(vectors):
     encoded = serving.Encoder(vectors["saved"]).encode(vectors["rows"])
     assert encoded.keys() == vectors["arrays"].keys()
     assert_rows(encoded, vectors["arrays"])
+
+
+def test_parameters_that_types_no_longer_have_are_read_from_older_states():
+    steps = dp.Sequence(special_symbols={"padding": "_", "start": "<START>", "stop": "<STOP>", "unknown": "?"})
+    photo = dp.Image(height=2, width=2, num_classes="auto", mode="eager", sample_size=9)
+    prep = dp.Preprocessor({"steps": steps, "photo": photo}).fit(
+        pd.DataFrame({"steps": ["a b", None], "photo": [encode_png(np.eye(2, dtype=np.uint8))] * 2})
+    )
+    older = prep.to_dict()
+    older["features"]["steps"]["params"] |= {"special_symbols": None, "add_start_stop": True}
+    older["features"]["steps"]["params"] |= {"padding_symbol": "_", "unknown_symbol": "?"}
+    params = older["features"]["photo"]["params"]
+    assert params["infer_image_sample_size"] == 9
+    assert (params["num_classes"], params["infer_image_num_classes"]) == (None, True)
+    params |= {"requires_equal_dimensions": True, "height": 3, "infer_image_max_height": 8}
+    again = dp.Preprocessor.from_dict(older).features
+    assert again["steps"].special_symbols == steps.special_symbols
+    assert {**again["photo"].get_params()} == photo.get_params()

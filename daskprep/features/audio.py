@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -138,7 +138,6 @@ class Audio(MediaFeature[LearnedAudio]):
     semantic_type = "sounds"
     media = "audio"
     known_formats = FORMATS
-    refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # a value of Ludwig
 
     audio_file_length_limit_in_s: float = 7.5
     padding_value: float | None = None
@@ -192,7 +191,7 @@ class Audio(MediaFeature[LearnedAudio]):
             raise ConfigError(f"Audio: {prefix}{error}") from error
 
     @property
-    def sample_size(self) -> int:
+    def sampled_files(self) -> int:
         return _SAMPLE_SIZE if self.sampling_rate is None or self.pack else 0
 
     def check_decodable(self, content: pa.Buffer | bytes) -> None:

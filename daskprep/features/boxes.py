@@ -142,11 +142,11 @@ class _Regions(Feature[Lengths, LearnedRegions]):
 
     def learn(self, summary: Lengths) -> LearnedRegions:
         image = self._bound_image()
-        height, width = int(image.height or 1), int(image.width or 1)
-        if image.requires_equal_dimensions:
-            height = width = min(height, width)
         return LearnedRegions(
-            size=max(1, summary.max), height=height, width=width, crops=image.resize_method == "crop_or_pad"
+            size=max(1, summary.max),
+            height=int(image.height or 1),
+            width=int(image.width or 1),
+            crops=image.resize_method == "crop_or_pad",
         )
 
     def _to_regions(self, cells: np.ndarray) -> np.ndarray:

@@ -66,33 +66,25 @@ class Image(MediaFeature[LearnedImage]):
     Parameters
     ----------
     height, width : int or None
-        Size in pixels. None for both: the mean size of the sample.
+        Size in pixels. None for both: the mean size of the sample, at most 256 each.
     num_channels : int or None
         1 is gray, 2 gray and alpha, 3 RGB, 4 RGBA. None: 1, 2 or 4 if more than half of the sample has that many,
         otherwise 3.
     resize_method : {"interpolate", "crop_or_pad"}
         "interpolate": bilinear with antialiasing. "crop_or_pad": crop the center, and repeat the edges of smaller
         images.
-    infer_image_num_channels, infer_image_dimensions : bool
-        Whether `num_channels`, and `height` and `width`, may be learned if they are None.
-    infer_image_max_height, infer_image_max_width : int
-        The largest size that is learned.
-    infer_image_sample_size : int
+    sample_size : int
         Number of images in the sample.
-    requires_equal_dimensions : bool
-        Whether images become squares: both sides take the smaller length.
     standardize_image : {"imagenet1k"} or None
         Whether batches are normalized by the mean and standard deviation of ImageNet; for images with 3 channels only.
     pixel_statistics : {"channels", "image"} or None
         Whether to learn the mean and standard deviation of each channel from all images, which fitting then decodes;
         "image" learns a mean image as well. `MeanSubtraction` and `Normalize` use them. It needs `height`, `width` and
         `num_channels`.
-    num_classes : int or None
+    num_classes : int, "auto" or None
         Images are segmentation masks with this many classes, one for each color of the sample, in the order of the
-        colors. Rows are class ids, uint8 (height, width). With 2 classes and 1 channel, pixels are rounded to black
-        and white.
-    infer_image_num_classes : bool
-        Images are masks with one class for each color of the sample, at most 128.
+        colors. "auto": as many as the sample has colors, at most 128. Rows are class ids, uint8 (height, width). With
+        2 classes and 1 channel, pixels are rounded to black and white.
     mode : {"lazy", "lazy_cached", "eager"}
         When to decode. "eager": when a dataset is written, which then stores pixels. "lazy": when a loader reads, in
         every epoch; the dataset stores paths, or the bytes of images that are in memory. "lazy_cached": the same, but
@@ -158,16 +150,10 @@ class Image(MediaFeature[LearnedImage]):
     width: Count | None = None
     num_channels: Literal[1, 2, 3, 4] | None = None
     resize_method: Literal["interpolate", "crop_or_pad"] = "interpolate"
-    infer_image_num_channels: bool = True
-    infer_image_dimensions: bool = True
-    infer_image_max_height: Count = 256
-    infer_image_max_width: Count = 256
-    infer_image_sample_size: Count = 100
-    requires_equal_dimensions: bool = False
+    sample_size: Count = 100
     standardize_image: Literal["imagenet1k"] | None = None
     pixel_statistics: Literal["channels", "image"] | None = None
-    num_classes: Count | None = None
-    infer_image_num_classes: bool = False
+    num_classes: Count | Literal["auto"] | None = None
     pack_size: Count | None = None
     pack_quality: Count | None = None
     jpeg_decoder: Literal["pillow", "opencv", "gpu"] = "pillow"
@@ -183,11 +169,7 @@ class Image(MediaFeature[LearnedImage]):
         if (self.height is None) != (self.width is None):
             present, absent = ("width", "height") if self.height is None else ("height", "width")
             raise ConfigError(f"Image: {present} is set and {absent} is not: set both or neither")
-        if self.height is None and not self.infer_image_dimensions:
-            raise ConfigError("Image: infer_image_dimensions=False needs a size: set height and width")
-        if self.num_channels is None and not self.infer_image_num_channels:
-            raise ConfigError("Image: infer_image_num_channels=False needs num_channels: use 1, 2, 3 or 4")
-        if self.num_classes is not None and self.num_classes > _MAX_CLASSES:
+        if self._max_classes > _MAX_CLASSES:
             raise ConfigError(f"Image: num_classes must be at most {_MAX_CLASSES}, not {self.num_classes}")
         if self.jpeg_decoder == "gpu" and self.is_mask:
             raise ConfigError('Image: jpeg_decoder="gpu" decodes no masks, which JPEG blurs: use another decoder')
@@ -202,7 +184,7 @@ class Image(MediaFeature[LearnedImage]):
             raise ConfigError(
                 "Image: pixel_statistics needs height, width and num_channels, and does not support masks"
             )
-        self._check_fill(self.fill_value or 0, self.num_classes or _MAX_CLASSES)
+        self._check_fill(self.fill_value or 0, self._max_classes)
 
     def _check_learned(self, learned: LearnedImage) -> None:
         if self.is_mask == (learned.class_map is None):
@@ -220,12 +202,16 @@ class Image(MediaFeature[LearnedImage]):
     @property
     def is_mask(self) -> bool:
         """Whether pixels are classes."""
-        return self.num_classes is not None or self.infer_image_num_classes
+        return self.num_classes is not None
 
     @property
-    def sample_size(self) -> int:
+    def _max_classes(self) -> int:
+        return _MAX_CLASSES if self.num_classes in (None, "auto") else int(self.num_classes)
+
+    @property
+    def sampled_files(self) -> int:
         infers = None in (self.height, self.num_channels) or self.is_mask or self._needs_mean_colour
-        return self.infer_image_sample_size if infers or self.pack else 0
+        return self.sample_size if infers or self.pack else 0
 
     @property
     def _needs_mean_colour(self) -> bool:
@@ -311,11 +297,9 @@ class Image(MediaFeature[LearnedImage]):
         channels: int | None = self.num_channels
         if height is None or width is None or channels is None:
             sizes = [file.facts.size for file in self.require_decodable(sample, "height, width and num_channels")]
-            inferred = infer_size(sizes, self.infer_image_max_height, self.infer_image_max_width)
+            inferred = infer_size(sizes)
             height, width = inferred[:2] if height is None or width is None else (height, width)
             channels = channels or inferred[2]
-        if self.requires_equal_dimensions:
-            height = width = min(height, width)
         return int(height), int(width), int(channels)
 
     def _learn_mean_colour(self, sample: Sequence[MediaContent], channels: int) -> list[int]:
@@ -337,7 +321,7 @@ class Image(MediaFeature[LearnedImage]):
         masks = [file.facts.colours[channels] for file in self.require_decodable(sample, "masks that can be decoded")]
         pixels = [np.array(colours, np.uint8).T[:, :, None] for colours in masks]
         colours: list[list[int]] = find_class_colours(pixels, _MAX_CLASSES).tolist()
-        if self.num_classes is not None and len(colours) > self.num_classes:
+        if len(colours) > self._max_classes:
             raise MediaError(
                 f"has masks of {len(colours)} colors, and num_classes is {self.num_classes}: correct the masks (JPEG "
                 "blurs them, PNG does not), or use a larger num_classes"
@@ -348,10 +332,11 @@ class Image(MediaFeature[LearnedImage]):
         """Return a warning if `standardize_image` has no effect, or masks have fewer colors than classes; else None."""
         if self.standardize_image is not None and learned.num_channels != 3:
             return f"has images of {learned.num_channels} channels, so standardize_image, which needs 3, has no effect"
-        if learned.class_map is not None and self.num_classes is not None and len(learned.class_map) < self.num_classes:
+        colours = len(learned.class_map or ())
+        if self.num_classes not in (None, "auto") and colours < self._max_classes:
             return (
-                f"has masks of {len(learned.class_map)} colors in its sample, and this number of classes, "
-                f"not num_classes={self.num_classes}; a larger infer_image_sample_size may find more"
+                f"has masks of {colours} colors in its sample, and this number of classes, "
+                f"not num_classes={self.num_classes}; a larger sample_size may find more"
             )
         return None
 

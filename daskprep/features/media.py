@@ -98,7 +98,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
 
     @property
     @abstractmethod
-    def sample_size(self) -> int:
+    def sampled_files(self) -> int:
         """Number of files in the sample that `learn` needs; 0 without a sample."""
 
     # -- shared methods
@@ -205,7 +205,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
     def summarize(self, parsed: pa.Array) -> FileSample:
         present = mask_undecodable(parsed).drop_null()
         path, data = (pc.struct_field(present, name) for name in ("path", "bytes"))
-        return FileSample.of(path, data, self.sample_size, self._inspect_content)
+        return FileSample.of(path, data, self.sampled_files, self._inspect_content)
 
     def _inspect_content(self, content: pa.Buffer | bytes) -> MediaContent:
         try:

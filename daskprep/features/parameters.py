@@ -43,8 +43,6 @@ def check_parameters(owner: object) -> None:
         if not is_valid_utf8(value):
             raise ConfigError(f"{type(owner).__name__}: {name}={value!r:.80} has half of a surrogate pair: correct it")
         if not _fits(value, annotation):
-            if remedy := getattr(type(owner), "refused", {}).get((name, str(value))):
-                raise ConfigError(f'{type(owner).__name__}: {name}="{value}" is not supported: {remedy}')
             raise ConfigError(
                 f"{type(owner).__name__}: {name} must be {_describe(annotation)}, not {value!r:.80}."
                 + _suggestion(value, annotation)

@@ -80,8 +80,6 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         Side of the padding.
     truncation : {"keep_start", "keep_end"}
         Whether the first or the last tokens of a row that is too long are kept.
-    padding_symbol, unknown_symbol : str
-        Names of these symbols.
     add_start_stop : bool
         Whether rows start with a start symbol and end with a stop symbol.
     special_symbols : dict, "ludwig" or None
@@ -152,8 +150,6 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return SpecialSymbols.for_tokens(
             start_stop=self.add_start_stop,
             special_symbols=self.special_symbols,
-            padding_symbol=self.padding_symbol,
-            unknown_symbol=self.unknown_symbol,
         )
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
@@ -356,7 +352,7 @@ class Text(TextParameters, Sequence):
     compute_idf : bool
         Whether to learn ``log(vocab_size / (1 + rows with the token))`` for each token.
     tokenizer, vocab_file, sequence_length, max_sequence_length, most_common, min_frequency, padding, \
-    truncation, padding_symbol, unknown_symbol, add_start_stop, special_symbols, lowercase, ngram_size, pattern, \
+    truncation, add_start_stop, special_symbols, lowercase, ngram_size, pattern, \
     pretrained_model_name_or_path, missing_value_strategy, fill_value, missing_indicator, invalid, column
         As for `Sequence`; vocabulary sizes and lengths refer to words.
 

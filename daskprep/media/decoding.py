@@ -229,7 +229,7 @@ class ImageDecoder(MediaDecoder):
             # The message has no number of pixels, so that Python shows it once.
             warn(
                 f"masks have pixels of other colors than the {len(self.colours or ())} class colors, which become "
-                "class 0; a larger infer_image_sample_size finds more colors"
+                "class 0; a larger sample_size finds more colors"
             )
 
     def _pack_content(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:

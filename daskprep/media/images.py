@@ -31,6 +31,7 @@ ResizeMethod = Literal["interpolate", "crop_or_pad"]
 JpegDecoder = Literal["pillow", "opencv", "gpu"]
 
 MAX_PIXELS = 100_000_000  # 400 MB, decoded
+_MAX_INFERRED = 256  # pixels
 _VERSIONS = {"pillow": 1, "opencv": 2, "gpu": 1}  # raised when the pixels of the same recipe change
 # First bytes of each format, and the Pillow class that reads it. `Image.open` is not used: it warns of large images, or
 # refuses them, by a limit that is global to the process.
@@ -159,14 +160,13 @@ def read_image_size(
     return height, width, len(pixels.lossless_mode(image))
 
 
-def infer_size(sizes: Sequence[tuple[int, int, int]], max_height: int, max_width: int) -> tuple[int, int, int]:
+def infer_size(sizes: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
     """Return a height, width and number of channels for images with the (height, width, channels) in `sizes`.
 
-    Height and width are rounded means, limited to `max_height` and `max_width`. The number of channels is 1, 2 or 4 if
-    more than half of the images have it, else 3.
+    Height and width are rounded means, at most 256. The number of channels is 1, 2 or 4 if more than half of the images
+    have it, else 3.
     """
-    height = min(round(sum(size[0] for size in sizes) / len(sizes)), max_height)
-    width = min(round(sum(size[1] for size in sizes) / len(sizes)), max_width)
+    height, width = (min(round(sum(size[axis] for size in sizes) / len(sizes)), _MAX_INFERRED) for axis in (0, 1))
     counts = [size[2] for size in sizes]
     return height, width, next((number for number in (1, 2, 4) if 2 * counts.count(number) > len(counts)), 3)
 

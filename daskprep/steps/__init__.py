@@ -11,7 +11,8 @@ from dataclasses import fields
 from typing import Any
 
 from daskprep.errors import FormatVersionError
-from daskprep.steps.base import PARAMETER_NAMES, RowEncoder
+from daskprep.steps.base import RowEncoder
+from daskprep.steps.parameter_names import from_saved_parameters
 from daskprep.steps.tokens import TOKENIZERS
 
 ROW_ENCODERS = {
@@ -36,7 +37,7 @@ def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None
     module = importlib.import_module(f"daskprep.steps.{module_name}")
     parameters = getattr(module, f"{class_name}Parameters")
     row_type: type[RowEncoder] = getattr(module, f"{class_name}RowEncoder")
-    params = {PARAMETER_NAMES.get(key, key): value for key, value in params.items()}
+    params = from_saved_parameters(kind, params)
     if unknown := sorted(params.keys() - {field.name for field in fields(parameters)}):
         raise FormatVersionError(
             f'feature "{name}": a {kind} has no parameter "{unknown[0]}" in this version of daskprep: '

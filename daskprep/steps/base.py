@@ -28,10 +28,6 @@ Truncation = Literal["keep_start", "keep_end"]
 Strategy = Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"]
 Invalid = Literal["missing", "raise"]
 
-# Parameters that were renamed; saved files keep the former name.
-SAVED_AS = {"positive": "fallback_true_label"}
-PARAMETER_NAMES = {saved_as: name for name, saved_as in SAVED_AS.items()}
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Parameters:

@@ -355,7 +355,7 @@ class MaskDecoder(OutputDecoder):
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         """Return the shapes of ids or scores; None if `outputs` has one. ConfigError if images have no classes."""
         if not self.classes:
-            raise self.unsupported_error(", unless num_classes or infer_image_num_classes declares them as masks")
+            raise self.unsupported_error(", unless num_classes declares them as masks")
         size = (self.learned["height"], self.learned["width"])
         are_ids = outputs.dtype.kind in "iu" and outputs.ndim == 3
         if (are_ids and outputs.shape[1:] == size) or outputs.shape[1:] == (self.classes, *size):

@@ -241,8 +241,6 @@ class SequenceParameters(TokenParameters):
     most_common: Count | None = 20_000
     padding: Literal["right", "left"] = "right"
     truncation: Truncation = "keep_start"
-    padding_symbol: str = "<PAD>"
-    unknown_symbol: str = "<UNK>"
     add_start_stop: bool = False
     special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None
 

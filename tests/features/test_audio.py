@@ -211,7 +211,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"norm": "global"}, 'norm="global" is not supported: use "per_file"'),
+        ({"norm": "global"}, "norm must be one of 'per_file' or None, not 'global'"),
         ({"audio_file_length_limit_in_s": 0}, "audio_file_length_limit_in_s is 0.0: use at least one sample"),
         ({"window_shift_in_s": -1.0}, "window_shift_in_s is -1.0"),
         ({"sampling_rate": 8_000, "num_fft_points": 100}, "num_fft_points is 100: use at least the 320"),

@@ -125,17 +125,13 @@ def test_sizes_are_means_of_the_sample():
     assert (found.height, found.width, found.num_channels) == (12, 30, 1)
 
 
-def test_sizes_are_bounded_and_made_equal():
-    feature = dp.Image(infer_image_max_height=8, infer_image_max_width=9)
-    assert (learned(feature, flat(0, 20, 20)).height, learned(feature, flat(0, 20, 20)).width) == (8, 9)
-    square = learned(dp.Image(requires_equal_dimensions=True), flat(0, 20, 12))
-    assert (square.height, square.width) == (12, 12)
-    given = learned(dp.Image(requires_equal_dimensions=True, height=4, width=7), flat(0))
-    assert (given.height, given.width) == (4, 4)
+def test_sizes_are_bounded():
+    found = learned(dp.Image(), flat(0, 300, 20))
+    assert (found.height, found.width) == (256, 20)
 
 
 def test_given_sizes_win_and_the_rest_is_learned():
-    found = learned(dp.Image(height=2, width=3, infer_image_dimensions=False), encode_png(noise()))
+    found = learned(dp.Image(height=2, width=3), encode_png(noise()))
     assert (found.height, found.width, found.num_channels) == (2, 3, 3)
     found = learned(dp.Image(num_channels=4), encode_png(noise(5, 7)))
     assert (found.height, found.width, found.num_channels) == (5, 7, 4)
@@ -152,7 +148,7 @@ def test_files_are_not_opened_where_nothing_is_to_be_learned():
 def test_what_is_learned_does_not_depend_on_partitions(folder, npartitions, in_memory, params):
     paths = [str(folder / f"{k}.png") for k in range(24)]
     cells = [Path(path).read_bytes() for path in paths] if in_memory else paths
-    feature = dp.Image(infer_image_sample_size=5, **params)
+    feature = dp.Image(sample_size=5, **params)
     whole = learned(feature, *cells)
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(column(*cells), npartitions=npartitions, sort=False)
@@ -166,7 +162,7 @@ def test_the_sample_is_no_larger_than_asked_for(folder, monkeypatch):
     monkeypatch.setattr(
         dp.Image, "read_facts", lambda self, data, real=dp.Image.read_facts: opened.append(1) or real(self, data)
     )
-    learned(dp.Image(infer_image_sample_size=7), *[str(folder / f"{k % 24}.png") for k in range(48)])
+    learned(dp.Image(sample_size=7), *[str(folder / f"{k % 24}.png") for k in range(48)])
     assert len(opened) == 7
 
 
@@ -186,8 +182,6 @@ def test_a_sample_without_a_readable_file_is_an_error():
     [
         ({"height": 3}, "height is set and width is not: set both or neither"),
         ({"width": 3}, "width is set and height is not"),
-        ({"infer_image_dimensions": False}, "set height and width"),
-        ({"infer_image_num_channels": False}, "needs num_channels"),
         ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
         ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
         ({"fill_value": 1.5}, "brightness from 0 to 1"),
@@ -300,7 +294,7 @@ def test_max_pixels_and_formats_are_limits():
 
 def test_masks_become_numbers_of_classes():
     mask = np.array([[[0, 0, 0], [255, 0, 0]], [[0, 255, 0], [255, 0, 0]]], np.uint8)
-    feature = dp.Image(infer_image_num_classes=True)
+    feature = dp.Image(num_classes="auto")
     prep = fit(feature, encode_png(mask))
     assert prep.learned_["x"].class_map == [[0, 0, 0], [0, 255, 0], [255, 0, 0]]
     encoded = prep.encode(column(encode_png(mask)))["x"]
@@ -325,7 +319,7 @@ def test_more_colours_than_classes_are_an_error_and_fewer_a_warning():
     with pytest.warns(UserWarning, match='column "x" has masks of 3 colors.*not num_classes=5'):
         assert len(learned(dp.Image(num_classes=5), mask).class_map) == 3
     with pytest.raises(MediaError, match="more than 128 colors"):
-        fit(dp.Image(infer_image_num_classes=True), encode_png(np.arange(200, dtype=np.uint8)[None]))
+        fit(dp.Image(num_classes="auto"), encode_png(np.arange(200, dtype=np.uint8)[None]))
 
 
 def test_a_palette_of_grey_is_the_same_classes_for_any_number_of_channels():
@@ -337,7 +331,7 @@ def test_a_palette_of_grey_is_the_same_classes_for_any_number_of_channels():
     for channels in (None, 1, 2, 3, 4):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            classes = encode(dp.Image(infer_image_num_classes=True, num_channels=channels), file.getvalue()).ravel()
+            classes = encode(dp.Image(num_classes="auto", num_channels=channels), file.getvalue()).ravel()
         assert len(set(classes.tolist())) == 3
 
 
@@ -346,7 +340,7 @@ def test_missing_masks_are_a_class():
     params = {"num_classes": 2, "num_channels": 3, "missing_value_strategy": "fill_with_const"}
     assert encode(dp.Image(fill_value=1, **params), None, mask).tolist() == [[[1, 1]], [[0, 1]]]
     with pytest.raises(ConfigError, match="a class from 0 to 1"):
-        fit(dp.Image(infer_image_num_classes=True, missing_value_strategy="fill_with_const", fill_value=2), mask)
+        fit(dp.Image(num_classes="auto", missing_value_strategy="fill_with_const", fill_value=2), mask)
 
 
 # -- batches

@@ -37,7 +37,7 @@ def test_special_symbols_are_found_in_dictionary_columns_too():
 
 
 def test_the_default_fill_is_the_unknown_symbol_however_it_is_spelled():
-    text = dp.Text(unknown_symbol="?").fit(column("a b", None))
+    text = dp.Text(special_symbols={"padding": "<PAD>", "unknown": "?"}).fit(column("a b", None))
     assert text.learned_["x"].to_dict()["str2freq"] == {"<PAD>": 0, "?": 1, "a": 1, "b": 1}
 
 

@@ -58,7 +58,7 @@ def preprocessors() -> Iterator[tuple[str, dp.Preprocessor]]:
     features = {
         **saved_format.features(),
         "photo": dp.Image(height=3, width=3, num_channels=3),
-        "mask": dp.Image(height=3, width=3, num_channels=1, infer_image_num_classes=True, column="photo"),
+        "mask": dp.Image(height=3, width=3, num_channels=1, num_classes="auto", column="photo"),
         "photo_found": dp.Image(on_error="fill", column="photo"),
         "sound": "audio",
     }

@@ -162,12 +162,10 @@ LENGTHS: dict[str, Any] = {
     "max_sequence_length": [None, 3, 256],
     "padding": ["left", "right"],
     "truncation": ["keep_start", "keep_end"],
-    "unknown_symbol": ["<UNK>", "a", "?"],
-    "padding_symbol": ["<PAD>", "_"],
     "add_start_stop": st.booleans(),
     "special_symbols": [
         None, None, "ludwig", {"unknown": "<UNK>", "padding": "<PAD>"},
-        {"stop": ".", "padding": "<PAD>", "unknown": "b"},
+        {"stop": ".", "padding": "<PAD>", "unknown": "b"}, {"padding": "_", "unknown": "?"},
     ],
 }  # fmt: skip
 TOKEN_CELLS = {"str": TEXTS, "JSON": JSON, **SCALARS, **ITEMS, **TIMES64}

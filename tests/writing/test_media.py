@@ -279,7 +279,7 @@ def test_cells_come_back_from_their_bytes(cells):
         ("RGB", "png", {"pack_quality": 50}, ("JPEG", (40, 60))),
         ("RGBA", "png", {"pack_size": 16, "pack_quality": 80}, ("PNG", (16, 24))),
         ("L", "jpg", {"pack_size": 99}, ("JPEG", (40, 60))),
-        ("L", "png", {"pack_size": 20, "infer_image_num_classes": True}, ("PNG", (20, 30))),
+        ("L", "png", {"pack_size": 20, "num_classes": "auto"}, ("PNG", (20, 30))),
     ],
 )
 def test_packed_images_are_made_smaller(tmp_path, mode, suffix, options, expected):
@@ -297,7 +297,7 @@ def test_packed_images_are_made_smaller(tmp_path, mode, suffix, options, expecte
         assert cell == (tmp_path / f"a.{suffix}").read_bytes()
     close = np.asarray(found.convert("RGB").resize((2, 3), PillowImage.Resampling.BOX)).astype(int)
     assert np.abs(close - np.asarray(picture.convert("RGB").resize((2, 3), PillowImage.Resampling.BOX))).mean() < 12
-    if "infer_image_num_classes" in options:
+    if "num_classes" in options:
         assert set(np.unique(np.asarray(found))) <= set(np.unique(np.asarray(picture)))
 
 
