@@ -88,7 +88,8 @@ if not TYPE_CHECKING:  # else type checkers would accept any name
         if name not in _HOME:
             from daskprep.errors import did_you_mean  # noqa: PLC0415 keeps ``import daskprep`` fast
 
-            raise AttributeError(f"module 'daskprep' has no attribute {name!r}.{did_you_mean(name, __all__)}")
+            hint = did_you_mean(name, __all__) or " dir(daskprep) lists its names"
+            raise AttributeError(f"module 'daskprep' has no attribute {name!r}.{hint}")
         value = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = value
         return value

@@ -199,7 +199,7 @@ def _load_file(path: str) -> Any:
     files, base = open_filesystem(path, {})
     try:
         if not files.isfile(base):
-            raise ConfigError(f"no configuration file {name}")
+            raise ConfigError(f"no configuration file {name}: check the path")
         data = files.cat_file(base, 0, _MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or type(error).__name__}") from error
@@ -219,7 +219,11 @@ def _parse(text: str, kind: str, source_name: str) -> Any:
     except RecursionError as error:
         raise ConfigError(f"{source_name} is nested too deeply for a configuration: check its indentation") from error
     except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{source_name} is not valid {kind}: {error}") from error
+        reason = str(error)
+        if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark) is not None:
+            location = f"line {mark.line + 1}, column {mark.column + 1}"
+            reason = f"{location}: {error.problem}; correct this line or the one above"
+        raise ConfigError(f"{source_name} is not valid {kind}: {reason}") from error
 
 
 class _Loader(yaml.SafeLoader):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -114,22 +115,22 @@ _SYNONYMS = {
     word: tuple(meanings.split())
     for words, meanings in (
         ("int int32 int64 integer float float32 float64 double numeric decimal", "number"),
-        ("str string object factor label", "category"), ("bool boolean logical", "binary"),
+        ("str string object", "category text"), ("factor label", "category"), ("bool boolean logical", "binary"),
         ("datetime datetime64 timestamp time", "date"), ("list tokens ids", "sequence"),
         ("embedding array ndarray", "vector"), ("waveform sound speech", "audio"), ("img picture photo", "image"),
         ("val valid dev eval", "validation"), ("training", "train"), ("testing holdout", "test"),
         ("num_workers n_jobs workers", "threads"), ("pin_memory gpu", "device cuda"), ("num_replicas", "world_size"),
-        ("prefetch_factor", "prefetch_size"), ("collate_fn", "transform"), ("sampler", "weights"),
+        ("prefetch_factor", "prefetch_size"), ("collate_fn", "transform"), ("sampler", "shuffle weights rank"),
         ("test_size train_size val_size sizes fractions", "probabilities"), ("n_splits folds", "k"),
         ("random_state random_seed", "seed"), ("sep separator", "delimiter"), ("usecols", "columns"),
         ("na_values", "null_values"), ("skiprows", "skip_rows"), ("chunksize", "partitions"),
         ("vocab_size vocabulary_size top_k max_features max_tokens num_words max_categories", "most_common"),
         ("min_df min_count", "min_frequency"), ("vocabulary categories classes", "order vocab_file"),
-        ("max_length max_len maxlen", "max_sequence_length"), ("size", "height"), ("lower", "lowercase"),
+        ("max_length max_len maxlen", "max_sequence_length"), ("size", "height width"), ("lower", "lowercase"),
         ("scaler scaling scale normalize", "normalization"), ("impute imputer strategy", "missing_value_strategy"),
-        ("fillna fill", "fill_value"),
-        ("fill_with", "missing_value_strategy"), ("mean average", "fill_with_mean"), ("median", "fill_with_median"),
-        ("mode most_frequent", "fill_with_mode"), ("constant const zero", "fill_with_const"),
+        ("threads", "workers"), ("fillna fill fill_with", "missing_value_strategy"),
+        ("mean average", "fill_with_mean"), ("median", "fill_with_median"),
+        ("mode most_frequent", "fill_with_mode"), ("constant const zero 0", "fill_with_const"),
         ("drop", "drop_row"), ("standard standardize z-score", "zscore"), ("min-max min_max", "minmax"),
         ("format date_format", "datetime_format"), ("encoding onehot one_hot one-hot", "transform_to one_hot"),
         ("win_length", "window_length_in_s"), ("sr", "sampling_rate"),
@@ -143,13 +144,17 @@ _SYNONYMS = {
 
 
 def did_you_mean(name: object, options: Iterable[object], cutoff: float = 0.6) -> str:
-    """Return ``' Did you mean "x"?'`` for the option closest to `name`, or "" if none has the similarity `cutoff`."""
+    """Return ``' Did you mean "x"?'`` for the options that mean `name`, or else the closest one; "" if there is none.
+
+    `cutoff` is the least similarity of the closest option.
+    """
     if len(str(name)) > _MAX_COMPARED_CHARACTERS:
         return ""
     known = [str(option) for option in options]
     close = [word for word in _SYNONYMS.get(str(name).lower(), ()) if word in known]
-    close += difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
-    return f' Did you mean "{close[0]}"?' if close else ""
+    close = close or difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
+    shown = " or ".join(f'"{word}"' for word in close)
+    return f" Did you mean {shown}?" if close else ""
 
 
 def with_attribute_hints(**replacements: str) -> Callable[[type[T]], type[T]]:
@@ -173,8 +178,20 @@ def with_attribute_hints(**replacements: str) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
+def _describe_parameter(owner: object, name: str) -> str:
+    """Return the type and the first sentence of a parameter in a docstring, after a space; "" if it has none."""
+    entry = re.search(rf"^{name} : (.*)\n((?: {{4}}.*\n?)+)", inspect.getdoc(owner) or "", re.MULTILINE)
+    if entry is None:
+        return ""
+    sentence = " ".join(entry[2].split()).partition(". ")[0].removesuffix(".")
+    return f" {name}: {entry[1]}. {sentence}.".replace("`", "")
+
+
 def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function to add the closest or all parameters to the TypeError of a call with wrong arguments."""
+    """Decorate a function to add a hint to the TypeError of a call with wrong arguments.
+
+    It is the closest parameter, or all, after the documentation of a missing one.
+    """
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -190,9 +207,13 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
             else:
                 raise  # from within the function
             unknown = next((name for name in kwargs if name not in known), "")
-            hint = did_you_mean(unknown, known) or f" Parameters are: {', '.join(known)}"
+            owner: Any = type(args[0]) if function.__name__ == "__init__" else function
+            title = owner.__qualname__ + ".__init__" * (owner is not function)
+            absent = next((name for name in known if f"'{name}'" in str(error)), None)
+            documented = "" if absent is None else _describe_parameter(owner, absent)
+            hint = did_you_mean(unknown, known) or f"{documented} Parameters are: {', '.join(known)}"
             # Python 3.13 adds a suggestion, too.
             message = str(error).partition(". Did you mean")[0].partition("()")[2]
-            raise TypeError(f"{function.__qualname__}(){message}.{hint}") from None
+            raise TypeError(f"{title}(){message}.{hint}") from None
 
     return call

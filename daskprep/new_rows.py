@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
-from sklearn.utils.validation import check_is_fitted
 
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, MissingColumnError
 from daskprep.options import with_options
+from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import take_sample
 from daskprep.passes.checking import CheckResult, Severity, check_source, count_cells

@@ -40,7 +40,7 @@ def check_flags(**flags: object) -> None:
 def check_seed(seed: object) -> int:
     """Return a seed as an int, or raise ConfigError if it is not an integer."""
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-        raise ConfigError(f"seed={seed!r}: expected an integer")
+        raise ConfigError(f"seed={seed!r}: expected an integer, such as 0")
     return int(seed)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import validation
 
 from daskprep.display import EstimatorCard
 from daskprep.errors import ConfigError, did_you_mean, with_parameter_hints
@@ -32,6 +33,14 @@ else:
 
     class Transformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         """Base class of transformers whose tables scikit-learn does not wrap."""
+
+
+def check_is_fitted(estimator: object) -> None:
+    """Raise scikit-learn's NotFittedError, with our methods that fit or load, for an estimator that is not fitted."""
+    remedy = "call fit(frame) first"
+    if hasattr(estimator, "fit_write"):
+        remedy += ", or fit_write(frame, path) to fit and write; Preprocessor.load(path) returns a saved one"
+    validation.check_is_fitted(estimator, msg=f"this %(name)s instance is not fitted yet: {remedy}")
 
 
 def to_json_value(value: Any, what: str = "the parameter") -> Any:

@@ -16,7 +16,6 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
 from daskprep.balance import balanced_weights
@@ -26,6 +25,7 @@ from daskprep.features import Binary
 from daskprep.features.base import class_count, cross_fit_folds, drops_missing, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
 from daskprep.media.decoding import check_failures
+from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import prepend_columns
 from daskprep.passes.encoding import find_encoding_contexts
 from daskprep.passes.engine import PartitionReader, Pass

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.column_types.inferring import Style
@@ -34,7 +33,7 @@ from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
 from daskprep.options import SharedOptions, StreamOptions, check_flags, with_options
-from daskprep.parametrized import to_json_value
+from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.passes.contexts import assignment_columns, fold_columns
@@ -69,8 +68,9 @@ _AUTO: Final = "auto"
     predict="Preprocessor(features, targets=[...]); without it no feature is a target",
     partial_fit="fit, which reads files larger than memory",
     predict_proba="predict(frame, model, probabilities=True)",
-    vocabulary='learned_["column"].vocabulary',
-    **dict.fromkeys(("score", "fit_predict"), "predict(frame, model) for a model that is trained on its inputs"),
+    vocabulary="learned_[name].vocabulary",
+    score="predict(frame, model), and compare its columns with the targets, for example in sklearn.metrics",
+    fit_predict="fit(frame), and predict(frame, model) for a model that is trained on its inputs",
 )
 class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeatureParams, auto_wrap_output_keys=None):
     """Fit and apply one feature per column of a table that may be larger than memory.
@@ -78,9 +78,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
     Parameters
     ----------
     features : dict of str to Feature or str, or "auto"
-        Features by name. A feature reads the column of its name, unless its `column` names another. A string is a
-        feature type with its defaults: "binary", "number", "category", "set", "bag", "sequence", "text",
-        "timeseries", "vector", "date", "h3", "image", "audio". "auto" infers a feature for every column of the
+        Features by name, such as {"price": "number"}. A feature reads the column of its name, unless its `column` names
+        another. A string is a feature type with its defaults: "binary", "number", "category", "set", "bag", "sequence",
+        "text", "timeseries", "vector", "date", "h3", "image", "audio". "auto" infers a feature for every column of the
         training data, as `infer_features` does, in one more pass over all rows.
     style : {"network", "linear", "trees"} or None
         With "auto": kind of model for which encodings are proposed, as by `infer_features`. None: no proposals.

@@ -299,7 +299,10 @@ def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):
-        raise ColumnError(f"a {type(rows).__name__} is not a row: pass a mapping of columns to values, or a list")
+        raise ColumnError(
+            f"a {type(rows).__name__} is not a row: pass a mapping of columns to values, or a list of these, such as "
+            'frame.to_dict("records")'
+        )
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise ColumnError(f"row {number} is a {type(row).__name__}: pass a mapping of columns to values")

@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from sklearn.utils.validation import check_is_fitted
-
 from daskprep.balance import balance_from_dict
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import FEATURES, USER_KINDS, Category, Feature, Learned
@@ -23,7 +21,7 @@ from daskprep.features.checking import empty_arrays
 from daskprep.features.parameter_values import make_feature
 from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.onnx import export
-from daskprep.parametrized import to_json_value
+from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.passes.encoding import check_golden_rows, make_golden_rows
 from daskprep.split import split_from_dict
 from daskprep.steps import saved

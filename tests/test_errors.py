@@ -159,9 +159,9 @@ def test_code_without_a_name_is_warned_too():
     ("call", "meant"),
     [
         (lambda: dp.Preprocessor({"price": "float32"}).fit({"price": [1.0]}), "number"),
-        (lambda: dp.Preprocessor({"price": "str"}).fit({"price": ["a"]}), "category"),
+        (lambda: dp.Preprocessor({"price": "str"}).fit({"price": ["a"]}), 'category" or "text'),
         (lambda: dp.Preprocessor({"x": dp.Number(missing_value_strategy="mean")}).fit({"x": [1.0]}), "fill_with_mean"),
-        (lambda: dp.Image(size=224), "height"),
+        (lambda: dp.Image(size=224), 'height" or "width'),
         (lambda: dp.Text(vocab_size=100), "most_common"),
         (lambda: dp.Text(max_len=100), "max_sequence_length"),
         (lambda: dp.KFold(n_splits=5), "k"),

@@ -27,8 +27,8 @@ Prep({"price": float}).fit(df) | Did you mean "number"?
 Prep({"price": np.float32}).fit(df) | Did you mean "number"?
 Prep({"price": "float32"}).fit(df) | Did you mean "number"?
 Prep({"price": "numerical"}).fit(df) | Did you mean "number"?
-Prep({"city": "string"}).fit(df) | Did you mean "category"?
-Prep({"city": "str"}).fit(df) | Did you mean "category"?
+Prep({"city": "string"}).fit(df) | Did you mean "category" or "text"?
+Prep({"city": "str"}).fit(df) | Did you mean "category" or "text"?
 Prep({"sold": "bool"}).fit(df) | Did you mean "binary"?
 Prep({"when": "datetime"}).fit(df) | Did you mean "date"?
 Prep({"review": "tokens"}).fit(df) | Did you mean "sequence"?
@@ -38,7 +38,7 @@ Prep({"cty": "category"}).fit(df) | Did you mean "city"?
 Prep(["city", "price"]).fit(df) | such as {"price": "number"}
 Prep([("city", "category")]).fit(df) | such as {"price": "number"}
 Prep(df).fit(df) | such as {"price": "number"}
-Prep().fit(df) | Parameters are: features,
+Prep().fit(df) | Features by name, such as {"price": "number"}
 Prep({}).fit(df) | such as {"price": "number"}
 Prep(F, targets="label").fit(df) | add it to features
 Prep(F, target="sold") | Did you mean "targets"?
@@ -47,7 +47,8 @@ Prep({"price": dp.Number(normalization="z-score")}).fit(df) | Did you mean "zsco
 Prep({"price": dp.Number(normalization="min-max")}).fit(df) | Did you mean "minmax"?
 dp.Number(scaler="standard") | Did you mean "normalization"?
 dp.Number(impute="mean") | Did you mean "missing_value_strategy"?
-dp.Number(fillna=0) | Did you mean "fill_value"?
+dp.Number(fillna=0) | Did you mean "missing_value_strategy"?
+Prep({"price": dp.Number(missing_value_strategy=0)}).fit(df) | Did you mean "fill_with_const"?
 dp.Number(fill_with="mean") | Did you mean "missing_value_strategy"?
 dp.Binary(true_label="yes") | Did you mean "positive"?
 dp.Binary(pos_label="yes") | Did you mean "positive"?
@@ -63,7 +64,7 @@ dp.Category(vocabulary=["a"]) | Did you mean "order"?
 dp.Category(min_df=2) | Did you mean "min_frequency"?
 dp.Category(onehot=True) | Did you mean "transform_to"?
 dp.Date(format="%Y") | Did you mean "datetime_format"?
-dp.Image(size=224) | Did you mean "height"?
+dp.Image(size=224) | Did you mean "height" or "width"?
 dp.Audio(sample_rate=16000) | Did you mean "sampling_rate"?
 dp.Audio(sr=16000) | Did you mean "sampling_rate"?
 dp.Audio(win_length=400) | Did you mean "window_length_in_s"?
@@ -73,12 +74,12 @@ Prep({"price": dp.Number(missing_value_strategy="drop")}).fit(df) | Did you mean
 Prep({"city": dp.Category(missing_value_strategy="most_frequent")}).fit(df) | Did you mean "fill_with_mode"?
 Prep({"city": dp.Category(missing_value_strategy="fill_with_mean")}).fit(df) | Did you mean "fill_with_mode"?
 Prep({"photo": dp.Image(height="224")}).fit(df) | an integer of at least 1
-Prep({"photo": dp.Image(height=(8, 8))}).fit(df) | an integer of at least 1
+Prep({"photo": dp.Image(height=(8, 8))}).fit(df) | Pass a single value for each parameter, such as 8
 prep.set_params(price__normalisation=None) | Did you mean "price__normalization"?
-Prep(F).encode(df) | Call 'fit'
-Prep(F).save("x.json") | Call 'fit'
-Prep(F).write(df, "x.dp") | Call 'fit'
-Prep(F).fit_write(df) | Parameters are: frame, path
+Prep(F).encode(df) | call fit(frame)
+Prep(F).save("x.json") | call fit(frame)
+Prep(F).write(df, "x.dp") | fit_write(frame, path)
+Prep(F).fit_write(df) | path: str or path. Folder of the dataset
 Prep(F).fit_write("x.dp", df) | fit_write(frame, path)
 Prep(F).fit(df.to_numpy()) | pandas.DataFrame(array, columns=[...])
 Prep({"price": "number"}).fit(torch.zeros(3, 2)) | pandas.DataFrame(array, columns=[...])
@@ -95,14 +96,15 @@ Prep({"city": "number"}).fit(df) | use another type, such as "category"
 Prep({"city": dp.Number(invalid="raise")}).fit(df) | use invalid="missing"
 Prep({"city": "binary"}).fit(df) | use Category
 Prep({"review": "date"}).fit(df) | use another type, such as "category" or "text"
-Prep({"review": "image"}).fit(df) | set base_dir
-Prep({"price": "image"}).fit(df) | only paths, bytes
+Prep({"review": "image"}).fit(df) | use another type, such as "text"
+Prep({"photo": dp.Image(height=8, width=8)}).fit(df) | set base_dir to their folder, or pass height, width and num_channels
+Prep({"price": "image"}).fit(df) | use another type, such as "number"
 Prep({"city": dp.TargetEncoding(), "price": "number"}).fit(df) | set target= of the feature to the name of a column
 Prep(F, weight="city").fit(df) | rename the feature, for example to "city_feature"
 Prep(F, sample=0).fit(df) | a share such as 0.1
 Prep(F, sample_seed="x").fit(df) | expected an integer
 Prep(F).fit(df, progress="yes") | must be True, False or None
-prep.encode(df[["city"]]) | Its columns are: city
+prep.encode(df[["city"]]) | add the column, with empty cells
 prep.encode(df.rename(columns={"price": "prize"})) | Did you mean "prize"?
 prep.encode(df.iloc[0]) | frame.iloc[[i]]
 prep.predict(df, sklearn.linear_model.LogisticRegression()) | sklearn.pipeline.make_pipeline(preprocessor, estimator)
@@ -113,9 +115,11 @@ Prep({"city": "category"}).fit(df).predictions(np.zeros(3)) | pass targets=
 prep.decode({"cty": np.zeros(3)}) | Did you mean "city"?
 prep.predict_proba(df) | predict(frame, model, probabilities=True)
 prep.partial_fit(df) | use fit
-prep.vocabulary("city") | learned_["column"].vocabulary
-prep.fit_predict(df) | use predict
-prep.score(df) | use predict
+prep.vocabulary("city") | learned_[name].vocabulary
+prep.fit_predict(df) | use fit(frame), and predict(frame, model)
+prep.score(df) | sklearn.metrics
+prep.encode("a.csv")["city"].tolist() | compute().tolist()
+prep.transform("a.csv").tolist() | compute().tolist()
 dp.open_dataset("b.dp") | check the path
 dp.open_dataset("a.csv") | is a file, not a dataset: use
 dp.open_dataset(["a.dp", "none.dp"]) | check the path
@@ -143,11 +147,11 @@ train.loader(8, num_workers=2) | Did you mean "threads"?
 train.loader(8, pin_memory=True) | Did you mean "device"?
 train.loader(8, prefetch_factor=2) | Did you mean "prefetch_size"?
 train.loader(8, collate_fn=list) | Did you mean "transform"?
-train.loader(8, sampler=None) | Did you mean "weights"?
+train.loader(8, sampler=None) | Did you mean "shuffle" or "weights" or "rank"?
 train.loader(8, random_state=0) | Did you mean "seed"?
 train.loader(0) | expected an integer from 1
 train.loader("8") | expected an integer from 1
-train.loader(8, seed=None) | expected an integer
+train.loader(8, seed=None) | expected an integer, such as 0
 next(iter(train.loader(8, device="cuda"))) | omit device
 train.loader(8, device="gpu") | Did you mean "cuda"?
 train.loader(8, columns=["cty"]) | Did you mean "city"?
@@ -155,11 +159,11 @@ train.loader(8, rank=3) | pass both rank and world_size
 train.loader(8, rank=0, world_size=3) | use batch_size=9
 train.loader(8, weights="w") | such as {"sold":
 train.loader(8, shuffle="yes") | expected True or False
-train.loader(16).load_state_dict(train.loader(8).state_dict()) | streams=8
+train.loader(16).load_state_dict(train.loader(8).state_dict()) | depends on batch_size: create the loader with streams=8
 train.loader(8).load_state_dict({"epoch": 1}) | state_dict()
 ds["test"].loader(8).load_state_dict(train.loader(8).state_dict()) | load it into a loader of dataset['train']
 next(iter(DataLoader(train.loader(4), batch_size=4))) | batch_size=None
-train["city"] | columns are read by read(columns)
+train["city"] | use read(['city']) for columns
 train.city | read("city")
 train.read("cty") | Did you mean "city"?
 train[10**9] | has 140 rows
@@ -173,32 +177,33 @@ Prep(F, split=dp.RandomSplit((0.8, 0.2, 0.1))).fit(df) | such as (0.7, 0.1, 0.2)
 Prep(F, split=dp.RandomSplit(0.2)).fit(df) | such as (0.7, 0.1, 0.2)
 Prep(F, split=0.2).fit(df) | RandomSplit((0.7, 0.1, 0.2))
 Prep(F, split="random").fit(df) | RandomSplit((0.7, 0.1, 0.2))
-Prep(F, split=dp.StratifiedSplit("clas")).fit(df) | Its columns are:
+Prep(F, split=dp.StratifiedSplit("clas")).fit(df) | Correct the name
 Prep(F, split=dp.KFold(1)).fit(df) | use k=5
 Prep(F, balance=dp.Oversample("sold")).fit(df) | set ratio=0.5
 Prep(F, balance="oversample").fit(df) | Oversample("sold", ratio=0.5)
 Prep(F).fit_write({"train": df, "val": df}, "s.dp") | Did you mean "validation"?
 dp.RandomSplit(test_size=0.2) | Did you mean "probabilities"?
 dp.RandomSplit(random_state=1) | Did you mean "seed"?
-dp.StratifiedSplit() | Parameters are: column
+dp.StratifiedSplit() | column: str. Column of the classes
 dp.KFold(n_splits=5) | Did you mean "k"?
 prep.write(df, "a.csv") | use another path
 prep.write(df, "thesis") | use a new or empty folder
 prep.write(df.iloc[:50], "a.dp") | overwrite=True
 prep.write(df, "m.dp", memory="2 gigs") | such as "2GB"
-prep.write(df, "m.dp", memory="10MB") | Raise memory
+prep.write(df, "m.dp", memory="10MB") | Raise memory, use fewer threads (without a cluster: dask.config.set(num_workers=1))
+prep.write(df, "m.dp", threads=1) | Did you mean "workers"?
 Prep.load("a.dp") | use Preprocessor.from_dataset(path)
 Prep.load("none.json") | check the path
 Prep.load("a.csv") | pass the file that Preprocessor.save wrote
 Prep.load("altered.json") | restore it, or save the Preprocessor again
-Prep.load("newer.json") | upgrade it
+Prep.load("newer.json") | upgrade daskprep
 Prep.from_dataset("b.dp") | check the path
 Prep.from_dataset("prep.json") | Preprocessor.load
 serving.load("none.json") | pass the file that Preprocessor.save wrote
 serving.load("a.dp") | pass the file that Preprocessor.save wrote
-serving.load("prep.json").encode(df) | pass a mapping of columns to values, or a list
+serving.load("prep.json").encode(df) | frame.to_dict("records")
 serving.load("prep.json").encode({"city": "Oslo"}) | Pass None for missing cells
-Prep.from_config("nothing.yaml") | no configuration file nothing.yaml
+Prep.from_config("nothing.yaml") | check the path
 Prep.from_config("input_features: [\\n - x") | line 2, column 2
 Prep.from_config("input_feature:\\n - {name: a, type: number}\\n") | Did you mean "input_features"?
 Prep.from_config({"input_features": [{"name": "a", "type": "int"}]}) | Did you mean "number"?
@@ -216,10 +221,12 @@ prep.stream(df, batchsize=2) | Did you mean "batch_size"?
 prep.stream(df, num_workers=2) | Did you mean "threads"?
 prep.stream(df, split="val") | Did you mean "validation"?
 dp.Manager(train, batchsize=3) | Did you mean "batch_size"?
-dp.repair(df, "a.dp") | the path or URL of a dataset
+dp.repair(df, "a.dp") | pass the path first
+dp.open_dataset(df) | pass the path first
 dp.Categorical | Did you mean "Category"?
 dp.Numeric | Did you mean "Number"?
 dp.OneHotEncoder | Did you mean "Category"?
+dp.Foo | dir(daskprep)
 dp.load | Did you mean "open_dataset"?
 dp.read_csv | Did you mean "read_files"?
 dp.train_test_split | Did you mean "RandomSplit"?

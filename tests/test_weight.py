@@ -198,7 +198,7 @@ def test_missing_values_of_weight_0_count_for_nothing(table):
 
 
 def test_what_weights_cannot_be_is_refused(table):
-    with pytest.raises(ConfigError, match="no feature may have its name: rename the feature"):
+    with pytest.raises(ConfigError, match="that is not a feature: rename the feature"):
         make(weight="price").fit(table)
     with pytest.raises(ColumnError, match="no value with a weight above 0"):
         make().fit(table.assign(people=0))

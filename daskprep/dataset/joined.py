@@ -69,7 +69,10 @@ def open_dataset(
     is_single = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
     paths: list[Any] = [path] if is_single else list(path)  # type: ignore[arg-type]
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
-        raise ConfigError(f"path must be the path or URL of a dataset, not {type(wrong[0]).__name__}")
+        raise ConfigError(
+            f"path must be the path or URL of a dataset, not {type(wrong[0]).__name__}: pass the path first; rows are "
+            "written with Preprocessor.fit_write(frame, path)"
+        )
     if version is not None and (not is_integer(version) or len(paths) != 1):
         raise ConfigError(f"version={version!r}: expected the number of a version of a single dataset")
     datasets = [

@@ -65,9 +65,10 @@ def resolve_rows(index: Any, rows: int, label: str) -> RowSelection:
     if indices.dtype == bool and indices.shape == (rows,):
         return np.flatnonzero(indices)
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+        remedy = f"use read({index!r:.80}) for columns, and for rows" if indices.dtype.kind == "U" else "use"
         raise ConfigError(
-            f"{label} has {rows:,} rows: {index!r:.80} is not a valid index; use a number, a list of numbers, a "
-            f"slice, or a boolean mask of {rows:,} values; columns are read by read(columns)"
+            f"{label} has {rows:,} rows: {index!r:.80} is not a valid index; {remedy} a number, a list of numbers, a "
+            f"slice, or a boolean mask of {rows:,} values"
         )
     outside = indices[(indices < -rows) | (indices >= rows)] if indices.size else indices
     if outside.size:

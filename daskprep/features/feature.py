@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from sklearn import get_config
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
-from sklearn.utils.validation import check_is_fitted
 
 from daskprep.display import EstimatorCard
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
@@ -27,7 +26,7 @@ from daskprep.features.base import (
     learners_from_y,
     validate,
 )
-from daskprep.parametrized import Estimator, Transformer
+from daskprep.parametrized import Estimator, Transformer, check_is_fitted
 from daskprep.sources import Source, arrow_table, as_pandas, as_source, frame_of_array, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.summaries.base import SummaryT

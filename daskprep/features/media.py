@@ -234,7 +234,8 @@ class MediaFeature(Feature[FileSample, MediaT]):
         if not decodable and sample:
             raise MediaError(
                 f"none of {len(sample)} files can be decoded to learn from them, the first because: {sample[0].error}; "
-                f"correct the files, set base_dir, or pass {remedy}"
+                f"correct the files, set base_dir to their folder, or pass {remedy}. If the cells are not paths, use "
+                'another type, such as "text"'
             )
         if not decodable:
             raise MediaError(f"has no {self.kind} to learn from: pass {remedy}")

@@ -22,16 +22,17 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
     Raise ConfigError for invalid features, outputs, targets or weights. `feature_specs` are objects, types or names.
     """
     if not isinstance(feature_specs, Mapping) or not feature_specs:
-        passed = f"a {type(feature_specs).__name__}" if hasattr(feature_specs, "columns") else repr(feature_specs)
+        is_frame = hasattr(feature_specs, "columns")
+        passed = f"a {type(feature_specs).__name__}; pass the rows to fit" if is_frame else repr(feature_specs)
         raise ConfigError(
             'Preprocessor: features must be a dict of features by name, such as {"price": "number"}, or "auto", '
-            f"not {passed}; pass the rows to fit"
+            f"not {passed}"
         )
     features = {name: make_feature(name, feature) for name, feature in feature_specs.items()}
     if weight is not None:
         if not isinstance(weight, str) or weight in features:
             raise ConfigError(
-                f"Preprocessor: weight={weight!r} must name a column, and no feature may have its name: rename the "
+                f"Preprocessor: weight={weight!r} must name a column of numbers that is not a feature: rename the "
                 f'feature, for example to "{weight}_feature" with column={weight!r}'
             )
         features[weight] = Weight()

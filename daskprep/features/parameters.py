@@ -152,9 +152,11 @@ def _describe(annotation: Any) -> str:
 
 
 def _suggestion(value: Any, annotation: Any) -> str:
-    """Return the end of a message about a wrong value: similar choices, or a hint about large integers."""
+    """Return the end of a message about a wrong value: similar choices, or a hint about large integers and lists."""
     if isinstance(value, numbers.Integral) and not _is_double(value):
         return " A 64-bit float cannot hold it."
+    if isinstance(value, list | tuple) and len(value) > 1:
+        return f" Pass a single value for each parameter, such as {value[0]!r:.80}."
     return did_you_mean(value, _choices(annotation))
 
 

@@ -84,8 +84,9 @@ def check_same_options(state: Mapping[str, Any], options: Mapping[str, Any], kin
     """
     for name, value in options.items():
         if state[name] != value:
+            origin = ", which depends on batch_size" if name == "streams" else ""
             raise ConfigError(
-                f"the state was saved with {name}={state[name]!r}, but this {kind} has {value!r}: "
+                f"the state was saved with {name}={state[name]!r}, but this {kind} has {value!r}{origin}: "
                 f"create the {kind} with {name}={state[name]!r}, or restart the epoch with set_epoch"
             )
 

@@ -184,7 +184,9 @@ def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.St
     ):
         return pa.nulls(len(column), CELL_TYPE)
     is_list = _is_list_type(data_type)
-    remedy = "lists have no image shape: use a pandas column of NumPy arrays" if is_list else "convert it, or skip it"
+    remedy = "lists have no image shape: use a pandas column of NumPy arrays"
+    if not is_list:
+        remedy = 'use another type, such as "number", or convert it to paths or bytes'
     raise ColumnError(
         f"a column of {data_type} holds no {kind} cells, only {_ACCEPTED_TYPES[kind]} can be read; {remedy}"
     )

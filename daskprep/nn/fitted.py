@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from daskprep.dataset import Dataset
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features import Feature, Learned
+from daskprep.parametrized import check_is_fitted
 from daskprep.preprocessor import Preprocessor
 
 Source: TypeAlias = Preprocessor | Dataset

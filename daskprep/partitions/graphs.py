@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
 
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, with_attribute_hints
 from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
 from daskprep.storage.local_files import load_c_function
@@ -168,6 +168,11 @@ def keep_freed_memory() -> bool:
     return mallopt is not None and all(mallopt(parameter, size) for parameter, size in _MALLOC_PARAMETERS)
 
 
+@with_attribute_hints(**{name: f"compute().{name}()" for name in ("tolist", "tobytes")})
+class LazyArray(da.Array):
+    """Lazy array of encoded rows, whose errors name `compute` for methods of NumPy arrays."""
+
+
 def concatenate_arrays(arrays: Sequence[Any]) -> Any:
     """Return the concatenation of lazy Dask arrays along the rows."""
     return da.concatenate(arrays)
@@ -192,4 +197,4 @@ def build_chunked_array(
         key = (prefix, i, *tail)
         layer[key] = Task(key, function, state, argument)
     graph = HighLevelGraph.from_collections(prefix, layer, dependencies=())
-    return da.Array(graph, prefix, (tuple(rows), *((size,) for size in like.shape[1:])), meta=like)
+    return LazyArray(graph, prefix, (tuple(rows), *((size,) for size in like.shape[1:])), meta=like)  # type: ignore[no-untyped-call]

@@ -17,7 +17,6 @@ from operator import getitem, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
-import dask.array as da
 import numpy as np
 import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
@@ -27,6 +26,7 @@ from daskprep.partitions.graphs import (
     Arguments,
     Layer,
     LazyArguments,
+    LazyArray,
     PartitionFunction,
     Work,
     add_tasks,
@@ -204,7 +204,7 @@ def build_arrays(work: Work, *, like: Callable[[], Mapping[str, np.ndarray]]) ->
         }
         graph = HighLevelGraph(dict[str, Any]({name: layer, prefix: picks}), {name: set(), prefix: {name}})
         chunks = (counts, *((size,) for size in empty.shape[1:]))
-        picked[output] = da.Array(graph, prefix, chunks, meta=empty)
+        picked[output] = LazyArray(graph, prefix, chunks, meta=empty)  # type: ignore[no-untyped-call]
     return picked
 
 

@@ -256,7 +256,9 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
     for name in wanted:
         if name not in known:
             columns = join_names(list(map(str, present)), _MAX_LISTED_COLUMNS)
-            remedy = " Name columns of an array with pandas.DataFrame(array, columns=[...])." if "x0" in known else ""
+            remedy = " Correct the name, or add the column, with empty cells if its values are unknown."
+            if "x0" in known:
+                remedy = " Name columns of an array with pandas.DataFrame(array, columns=[...])."
             raise MissingColumnError(
                 f'column "{name}" is not in the data.{did_you_mean(name, present) or remedy} Its columns are: {columns}'
             )

@@ -144,7 +144,7 @@ def check_format(state: Any) -> None:
     if state["format"] > FORMAT:
         raise FormatVersionError(
             f"this Preprocessor was saved in format {state['format']}, and this daskprep reads up to {FORMAT}: "
-            "upgrade it"
+            "upgrade daskprep"
         )
 
 

@@ -69,7 +69,8 @@ class MemoryLimit:
             f"memory={self.memory!r} is not enough: this needs at least "
             f"{format_bytes(self.required_bytes(partition_bytes))} ({format_bytes(self._process_bytes)} per process "
             f"+ {self.threads} x {format_bytes(PART_BYTES + TASK_FACTOR * partition_bytes)} per thread), since "
-            f"{reason}. Raise memory, use fewer threads, or {remedy}"
+            f"{reason}. Raise memory, use fewer threads (without a cluster: dask.config.set(num_workers=1)), or "
+            f"{remedy}"
         )
 
 
