@@ -366,8 +366,9 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
     if preprocessing.values["split"] is None:
         return None
     kind = values.setdefault("type", "random" if "column" not in values else None)
-    if isinstance(values.get("probabilities"), list):
-        values["probabilities"] = tuple(values["probabilities"])
+    for name in ("shares", "probabilities"):
+        if isinstance(values.get(name), list):
+            values[name] = tuple(values[name])
     if kind == "datetime":
         # Ludwig accepts this key but ignores it; a missing time raises an error here.
         values.pop("fill_value", None)

@@ -27,12 +27,12 @@ class DaskprepError(Exception):
         super().__init__(*(_shorten(value) if isinstance(value, str) else value for value in args), **kwargs)
 
 
-def warn(message: str) -> None:
-    """Issue a UserWarning of at most 2,000 characters, located at the line that called daskprep or scikit-learn."""
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning of at most 2,000 characters, located at the line that called daskprep or scikit-learn."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("daskprep.", "sklearn.")):
         frame, level = frame.f_back, level + 1
-    warnings.warn(_shorten(message), UserWarning, stacklevel=level)
+    warnings.warn(_shorten(message), category, stacklevel=level)
 
 
 def _shorten(message: str) -> str:
@@ -110,6 +110,8 @@ def is_valid_utf8(value: object) -> bool:
     return not isinstance(value, list | tuple) or all(map(is_valid_utf8, value))
 
 
+# Other names of parameters, which the next release no longer accepts.
+_ALIASES = {"probabilities": "shares", "vocabulary_size": "most_common"}
 # Terms of pandas, scikit-learn, PyTorch, Keras and Hugging Face, and the equivalent options here.
 _SYNONYMS = {
     word: tuple(meanings.split())
@@ -121,7 +123,7 @@ _SYNONYMS = {
         ("val valid dev eval", "validation"), ("training", "train"), ("testing holdout", "test"),
         ("num_workers n_jobs workers", "threads"), ("pin_memory gpu", "device cuda"), ("num_replicas", "world_size"),
         ("prefetch_factor", "prefetch_size"), ("collate_fn", "transform"), ("sampler", "shuffle weights rank"),
-        ("test_size train_size val_size sizes fractions", "probabilities"), ("n_splits folds", "k"),
+        ("test_size train_size val_size sizes fractions probability", "shares"), ("n_splits folds", "k"),
         ("random_state random_seed", "seed"), ("sep separator", "delimiter"), ("usecols", "columns"),
         ("na_values", "null_values"), ("skiprows", "skip_rows"), ("chunksize", "partitions"),
         ("vocab_size vocabulary_size top_k max_features max_tokens num_words max_categories", "most_common"),
@@ -190,7 +192,8 @@ def _describe_parameter(owner: object, name: str) -> str:
 def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function to add a hint to the TypeError of a call with wrong arguments.
 
-    It is the closest parameter, or all, after the documentation of a missing one.
+    It is the closest parameter, or all, after the documentation of a missing one. A parameter of `_ALIASES` is passed
+    under its name, with a FutureWarning.
     """
 
     @functools.wraps(function)
@@ -209,6 +212,11 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
             unknown = next((name for name in kwargs if name not in known), "")
             owner: Any = type(args[0]) if function.__name__ == "__init__" else function
             title = owner.__qualname__ + ".__init__" * (owner is not function)
+            if (name := _ALIASES.get(unknown)) in known and name not in kwargs:
+                replaced: Any = {name if key == unknown else key: value for key, value in kwargs.items()}
+                label = owner.__qualname__
+                warn(f"{label}: {unknown}= is another name of {name}=, and ends with 0.3: use {name}=", FutureWarning)
+                return call(*args, **replaced)
             absent = next((name for name in known if f"'{name}'" in str(error)), None)
             documented = "" if absent is None else _describe_parameter(owner, absent)
             hint = did_you_mean(unknown, known) or f"{documented} Parameters are: {', '.join(known)}"

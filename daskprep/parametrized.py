@@ -60,6 +60,11 @@ def to_json_value(value: Any, what: str = "the parameter") -> Any:
     return value
 
 
+# Saved files and configurations have Ludwig's name.
+_SAVED_AS = {"shares": "probabilities"}
+_PARAMETER_NAMES = {saved_as: name for name, saved_as in _SAVED_AS.items()}
+
+
 class Parametrized(EstimatorCard, Estimator):
     """Base class with parameters stored unchanged; `validate` checks that a `column` is a name and a `seed` an integer.
 
@@ -91,7 +96,7 @@ class Parametrized(EstimatorCard, Estimator):
         return dict(json.loads(json.dumps(parameters, default=lambda value: value.tolist())))
 
     def _parameters(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {_SAVED_AS.get(name, name): getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def _error(self, parameter: str, expected: str, remedy: str) -> ConfigError:
         value = getattr(self, parameter)
@@ -121,7 +126,7 @@ def make_from_dict(noun: str, types: Mapping[str, type[T]], data: Mapping[str, A
     """
     if data is None:
         return None
-    parameters = dict(data)
+    parameters = {_PARAMETER_NAMES.get(name, name): value for name, value in data.items()}
     name = parameters.pop("type", None)
     if not isinstance(name, str) or name not in types:
         hint = did_you_mean(name, types)

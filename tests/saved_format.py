@@ -145,7 +145,7 @@ def chosen(classes: Mapping[str, Any]) -> Json:
     """Return the schema of a split or a balance: its type, and the parameters of that."""
     found = []
     for name, one in classes.items():
-        hints = annotations_of(one).items()
+        hints = [(key.replace("shares", "probabilities"), hint) for key, hint in annotations_of(one).items()]
         known: Json = {"counts": {}, "probabilities": {}, "gap": {"type": "string"}, "window": {"type": "string"}}
         parameters = {key: known[key] if key in known else schema_of(hint) for key, hint in hints}
         found.append(object_of({"type": {"const": name}, **parameters}, ["gap", "window"]))

@@ -514,6 +514,7 @@ def test_a_word_that_yaml_reads_as_a_truth_value_is_explained():
     [
         ({}, RandomSplit()),
         ({"probabilities": [0.5, 0.5]}, RandomSplit((0.5, 0.5))),
+        ({"shares": [0.5, 0.5]}, RandomSplit((0.5, 0.5))),
         ({"type": "random", "seed": 7}, RandomSplit(seed=7)),
         ({"type": "fixed"}, FixedSplit()),
         ({"type": "stratify", "column": "y", "on_small": "train"}, StratifiedSplit("y", on_small="train")),
@@ -539,8 +540,8 @@ def test_without_a_split_it_is_that_of_ludwig_and_null_is_none():
         ({"type": "stratify"}, "column"),
         ({"column": "y"}, "no split of type None. The types are random, stratify"),
         ({"type": "random", "column": "y"}, "column"),
-        ({"type": "random", "probabilities": [0.5, 0.1, 0.1]}, "probabilities must be"),
-        ({"type": "random", "probability": [0.5, 0.5]}, 'Did you mean "probabilities"?'),
+        ({"type": "random", "probabilities": [0.5, 0.1, 0.1]}, "shares must be"),
+        ({"type": "random", "probability": [0.5, 0.5]}, 'Did you mean "shares"?'),
         ({"type": ["random"]}, "no split of type ['random']. Did you mean"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_plan_lists_what_differs_from_the_defaults():
     ]
     assert page.caption.splitlines() == [
         "2 features, not fitted",
-        "split: RandomSplit(probabilities=(0.5, 0.5), seed=3)",
+        "split: RandomSplit(seed=3, shares=(0.5, 0.5))",
         "balance: Oversample(column='city', ratio=0.5, seed=42)",
     ]
 
@@ -287,7 +287,7 @@ def test_text_stands_in_columns():
     }
     assert describe(features, learned, RandomSplit()).text().splitlines() == [
         "2 features, learned from 4 rows",
-        "split: RandomSplit(probabilities=(0.7, 0.1, 0.2), seed=42)",
+        "split: RandomSplit(seed=42, shares=(0.7, 0.1, 0.2))",
         "feature  type      parameters          missing                    learned",
         "price    number    normalization='iq'  1 (25.0 %), filled with 0  mean 2.5",
         "city     category                      0                          vocabulary of 3: 'Rome' 3, 'Oslo' 1",

@@ -29,7 +29,7 @@ def prep() -> dp.Preprocessor:
     [
         (lambda: dp.Number(normalisation="zscore"), "normalization"),
         (lambda: dp.Preprocessor({}, target="sold"), "targets"),
-        (lambda: dp.RandomSplit(probability=(1, 0, 0)), "probabilities"),
+        (lambda: dp.RandomSplit(probability=(1, 0, 0)), "shares"),
         (lambda: dp.Oversample("sold", ratoi=0.5), "ratio"),
         (lambda: dp.read_files("a.csv", delimitr=";"), "delimiter"),
         (lambda: dp.infer_features("a.csv", target="sold"), "targets"),
@@ -52,7 +52,7 @@ def test_methods_name_the_closest_parameter_too(frame, prep, tmp_path):
 
 
 def test_parameters_are_listed_where_none_is_close():
-    with pytest.raises(TypeError, match="Parameters are: column, probabilities, seed"):
+    with pytest.raises(TypeError, match="Parameters are: column, shares, seed"):
         dp.HashSplit()
 
 
@@ -165,7 +165,7 @@ def test_code_without_a_name_is_warned_too():
         (lambda: dp.Text(vocab_size=100), "most_common"),
         (lambda: dp.Text(max_len=100), "max_sequence_length"),
         (lambda: dp.KFold(n_splits=5), "k"),
-        (lambda: dp.RandomSplit(test_size=0.2), "probabilities"),
+        (lambda: dp.RandomSplit(test_size=0.2), "shares"),
         (lambda: dp.read_files("a.csv", sep=";"), "delimiter"),
     ],
 )
@@ -201,3 +201,34 @@ def test_a_device_that_is_not_there_is_refused(frame, prep, tmp_path, device, me
     ):
         with pytest.raises(ConfigError, match=message):
             call()
+
+
+@pytest.mark.parametrize(
+    ("make", "parameter", "value", "message"),
+    [
+        (
+            lambda: dp.HashSplit("x", probabilities=(0.5, 0.5)),
+            "shares",
+            (0.5, 0.5),
+            "HashSplit: probabilities= is",
+        ),
+        (
+            lambda: dp.Category(vocabulary_size=9),
+            "most_common",
+            9,
+            "Category: vocabulary_size= is another name of",
+        ),
+        (lambda: dp.Text(vocabulary_size=None), "most_common", None, "ends with 0.3: use most_common="),
+    ],
+)
+def test_another_name_of_a_parameter_is_accepted_with_a_warning(make, parameter, value, message):
+    with pytest.warns(FutureWarning, match=message) as caught:
+        assert getattr(make(), parameter) == value
+    assert caught[0].filename == __file__
+
+
+def test_another_name_of_a_parameter_is_refused_beside_its_name():
+    with pytest.raises(TypeError, match="vocabulary_size"):
+        dp.Set(most_common=3, vocabulary_size=3)
+    with pytest.raises(TypeError, match='Did you mean "vector_size"'):
+        dp.Vector(vocabulary_size=3)

@@ -182,7 +182,7 @@ Prep(F, split=dp.KFold(1)).fit(df) | use k=5
 Prep(F, balance=dp.Oversample("sold")).fit(df) | set ratio=0.5
 Prep(F, balance="oversample").fit(df) | Oversample("sold", ratio=0.5)
 Prep(F).fit_write({"train": df, "val": df}, "s.dp") | Did you mean "validation"?
-dp.RandomSplit(test_size=0.2) | Did you mean "probabilities"?
+dp.RandomSplit(test_size=0.2) | Did you mean "shares"?
 dp.RandomSplit(random_state=1) | Did you mean "seed"?
 dp.StratifiedSplit() | column: str. Column of the classes
 dp.KFold(n_splits=5) | Did you mean "k"?

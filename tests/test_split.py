@@ -137,7 +137,7 @@ def test_every_split_is_registered():
     assert SPLITS.keys() == {"random", "stratify", "fixed", "datetime", "hash", "group", "kfold", "time_series"}
     assert all(SPLITS[split.type] is type(split) for split in EXAMPLES)
     assert split_from_dict(None) is None
-    assert split_from_dict({"type": "stratify", "column": "y"}).probabilities == (0.7, 0.1, 0.2)
+    assert split_from_dict({"type": "stratify", "column": "y"}).shares == (0.7, 0.1, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_every_split_is_registered():
     [
         ({"type": "stratified", "column": "x"}, 'no split of type .stratified.* Did you mean "stratify"'),
         ({"probabilities": [1, 0, 0]}, "no split of type None"),
-        ({"type": "random", "probability": [1, 0, 0]}, 'Did you mean "probabilities"'),
+        ({"type": "random", "probability": [1, 0, 0]}, 'Did you mean "shares"'),
         ({"type": "hash"}, "'column'"),
         ({"type": "random", "probabilities": [1, 1, 0]}, "a sum of 1"),
     ],
@@ -181,9 +181,7 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities):
     ):
         message = r"3 shares \(or 2\) of at least 0 with a sum of 1, and a train share above 0"
         remedy = r"Use shares of train, validation, test, such as \(0.7, 0.1, 0.2\), or of train, test\.$"
-        with pytest.raises(
-            ConfigError, match=f"{type(split).__name__}: probabilities must be {message}, not .*{remedy}"
-        ):
+        with pytest.raises(ConfigError, match=f"{type(split).__name__}: shares must be {message}, not .*{remedy}"):
             split.validate()
 
 

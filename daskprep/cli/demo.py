@@ -26,7 +26,7 @@ input_features:
 output_features:
   - {name: sold, type: binary}
 preprocessing:
-  split: {type: stratify, column: sold, probabilities: [0.7, 0.1, 0.2]}
+  split: {type: stratify, column: sold, shares: [0.7, 0.1, 0.2]}
 """
 
 

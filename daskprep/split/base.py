@@ -57,14 +57,14 @@ class PartitionAssignment(Protocol):
 class Splitter(Parametrized, ABC):
     """Base class of splits: parameters, checks, JSON. The module's docstring describes the protocol.
 
-    `probabilities` are the shares of train, validation and test, or of train and test. `seed`, an integer, changes the
+    `shares` are the shares of train, validation and test, or of train and test. `seed`, an integer, changes the
     random choice.
     """
 
     counts_rows: ClassVar[bool] = True  # whether `plan` needs the row counts of partitions
     counts_column: ClassVar[bool] = False  # whether `census` reads `assign_columns`
     column: str
-    probabilities: Shares
+    shares: Shares
     seed: int
 
     @property
@@ -97,7 +97,7 @@ class Splitter(Parametrized, ABC):
     def validate(self) -> None:
         """Raise ConfigError if the shares are invalid, or a column parameter is neither a name nor None."""
         super().validate()
-        if hasattr(self, "probabilities"):
+        if hasattr(self, "shares"):
             self._shares()
         for name in _OPTIONAL_COLUMNS:
             column = getattr(self, name, None)
@@ -117,16 +117,16 @@ class Splitter(Parametrized, ABC):
         return make_key(self.seed, self.type)
 
     def _shares(self) -> tuple[float, float, float]:
-        """Return the shares of train, validation and test; raise ConfigError for invalid probabilities."""
+        """Return the shares of train, validation and test; raise ConfigError for invalid shares."""
         try:
-            shares = [float(p) for p in self.probabilities]
+            shares = [float(p) for p in self.shares]
         except (TypeError, ValueError):
             shares = []
         adds_up = abs(sum(shares) - 1) <= 1e-6  # false of NaN, too
         if not (len(shares) in (2, 3) and adds_up and min(shares) >= 0 and shares[0] > 1e-9):
             expected = "3 shares (or 2) of at least 0 with a sum of 1, and a train share above 0"
             remedy = "Use shares of train, validation, test, such as (0.7, 0.1, 0.2), or of train, test."
-            raise self._error("probabilities", expected, remedy)
+            raise self._error("shares", expected, remedy)
         return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
 
     def _ends(self, rows: int) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class Splitter(Parametrized, ABC):
         train, validation, _ = largest_remainder(rows, self._shares()).tolist()
         if rows and not train:
             raise ColumnError(
-                f"{type(self).__name__}: {rows} rows are too few for {self.probabilities}: none would be "
+                f"{type(self).__name__}: {rows} rows are too few for {self.shares}: none would be "
                 "left to train on. Use more rows, or a larger share of train."
             )
         return train, train + validation

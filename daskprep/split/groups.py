@@ -40,14 +40,14 @@ _MIN_GAIN = 1e-12  # above rounding errors, so that moves end
 class GroupSplit(Splitter):
     """Split groups of rows, such as the rows of one customer, so that no group is in two splits.
 
-    The shares of rows, and with `stratify` of each class, are as close to the probabilities as undivided groups allow.
+    The shares of rows, and with `stratify` of each class, are as close to `shares` as undivided groups allow.
     Added rows may move groups to another split; `HashSplit` never moves them.
 
     Parameters
     ----------
     column : str
         Column of group names, of any flat type; 1, 1.0 and "1" are one group, and so are all missing values.
-    probabilities : sequence of float
+    shares : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     seed : int
         Seed of the choice among groups of the same size.
@@ -67,7 +67,7 @@ class GroupSplit(Splitter):
     counts_column = True
 
     column: str
-    probabilities: Shares = DEFAULT_SHARES
+    shares: Shares = DEFAULT_SHARES
     seed: int = 42
     stratify: str | None = None
 
@@ -80,7 +80,7 @@ class GroupSplit(Splitter):
         unit_splits = group_units.assign_units(self._shares())
         if unit_splits.size and TRAIN not in unit_splits:
             raise ColumnError(
-                f'Column "{self.column}": {unit_splits.size} group(s) are too few for {self.probabilities}: none would '
+                f'Column "{self.column}": {unit_splits.size} group(s) are too few for {self.shares}: none would '
                 "be left to train on. Use more groups, or a larger share of train."
             )
         return [GroupAssignment(self.column, self._key, group_units.shift, group_units.units, unit_splits)] * len(

@@ -53,7 +53,7 @@ class RandomSplit(Splitter):
 
     Parameters
     ----------
-    probabilities : sequence of float
+    shares : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     seed : int
         Seed of the random choice.
@@ -69,7 +69,7 @@ class RandomSplit(Splitter):
 
     type = "random"
 
-    probabilities: Shares = DEFAULT_SHARES
+    shares: Shares = DEFAULT_SHARES
     seed: int = 42
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[RandomAssignment]:
@@ -131,7 +131,7 @@ class StratifiedSplit(Splitter):
     ----------
     column : str
         Column of the classes, of any flat type; 1, 1.0 and "1" are one class, and so are all missing values.
-    probabilities : sequence of float
+    shares : sequence of float
         Shares of train, validation and test, or of train and test, for each class; they add up to 1.
     seed : int
         Seed of the random choice.
@@ -152,7 +152,7 @@ class StratifiedSplit(Splitter):
     counts_column = True
 
     column: str
-    probabilities: Shares = DEFAULT_SHARES
+    shares: Shares = DEFAULT_SHARES
     seed: int = 42
     on_small: OnSmall = "error"
 
@@ -178,8 +178,8 @@ class StratifiedSplit(Splitter):
         weights = integer_weights(self._shares())
         min_rows = -(-int(weights.sum()) // int(weights[weights > 0].min()))
         message = (
-            f'Column "{self.column}": too few rows of {small.size} class(es) for the probabilities '
-            f"{self.probabilities}: {', '.join(f'{name} has {rows}' for name, rows in shown)}"
+            f'Column "{self.column}": too few rows of {small.size} class(es) for the shares '
+            f"{self.shares}: {', '.join(f'{name} has {rows}' for name, rows in shown)}"
             f"{', ...' * (small.size > 5)}. {min_rows} rows are always enough."
         )
         if self.on_small == "error":
@@ -192,11 +192,11 @@ class ClassAssignment:
     """The plan of `StratifiedSplit` for one partition; the class totals determine the rows of each split."""
 
     share: ClassShare
-    probabilities: tuple[float, float, float]
+    shares: tuple[float, float, float]
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
         rows, classes, position = self.share.positions(table, keep)
-        ends = np.cumsum(class_quotas(self.share.totals, self.probabilities)[0], axis=1)[classes]
+        ends = np.cumsum(class_quotas(self.share.totals, self.shares)[0], axis=1)[classes]
         return scatter_splits(table, rows, split_positions(position, ends[:, TRAIN], ends[:, VALIDATION]))
 
 
@@ -266,7 +266,7 @@ class HashSplit(Splitter):
     ----------
     column : str
         Column whose values are hashed, of any flat type.
-    probabilities : sequence of float
+    shares : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     seed : int
         Seed of the hash.
@@ -285,7 +285,7 @@ class HashSplit(Splitter):
     counts_rows = False
 
     column: str
-    probabilities: Shares = DEFAULT_SHARES
+    shares: Shares = DEFAULT_SHARES
     seed: int = 0
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[HashAssignment]:

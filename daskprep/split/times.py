@@ -130,7 +130,7 @@ class DatetimeSplit(TimeSplitter):
         Column of timestamps, dates, strings or numbers. Times without a zone are UTC; strings are read in microseconds.
         Numbers count seconds since 1970, or milliseconds to nanoseconds by their size, as for `Date`. Several columns
         contain year, month, day, hour, minute and second as numbers, or the first two to five of these.
-    probabilities : sequence of float
+    shares : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     datetime_format : str or None
         Format of strings in the codes of `strptime`. None: ISO 8601. Numbers are then read as text: "%Y" reads 2021.
@@ -150,7 +150,7 @@ class DatetimeSplit(TimeSplitter):
     type = "datetime"
 
     column: str | list[str]
-    probabilities: Shares = DEFAULT_SHARES
+    shares: Shares = DEFAULT_SHARES
     datetime_format: str | None = None
     gap: str | timedelta | None = None
 

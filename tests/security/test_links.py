@@ -36,7 +36,7 @@ def written(tmp_path: Path) -> dp.Dataset:
 
 
 def write(path: Path, **options: object) -> dp.Dataset:
-    prep = dp.Preprocessor({"price": "number", "tags": "set"}, split=dp.RandomSplit(probabilities=(0.7, 0.1, 0.2)))
+    prep = dp.Preprocessor({"price": "number", "tags": "set"}, split=dp.RandomSplit(shares=(0.7, 0.1, 0.2)))
     return prep.fit_write(FRAME, path, **options)
 
 
