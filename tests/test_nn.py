@@ -286,6 +286,59 @@ def test_a_grown_preprocessor_appends_embeddings():
         assert torch.equal(weight[: len(old)], old)
 
 
+@pytest.mark.parametrize("name", ["city", "words"])
+def test_extended_outputs_keep_the_weights_of_classes(name):
+    feature = {"city": dp.Category(), "words": dp.Set()}[name]
+
+    def fit_targets(frame):
+        return dp.Preprocessor({name: feature, "price": "number"}, targets=[name, "price"]).fit(frame)
+
+    before = fit_targets(FRAME)
+    new = pd.DataFrame({"city": ["Lima", "Kiel"] * 40, "words": ["that is"] * 80, "price": 1e6})
+    after = fit_targets(pd.concat([FRAME[list(new)], new], ignore_index=True))
+    outputs = Outputs(before, 3, class_weights=True)
+    optimizer = torch.optim.Adam(outputs.parameters())
+    hidden = torch.randn(ROWS, 3)
+
+    def loss(prep):
+        arrays = prep.encode(FRAME)
+        target = prep.features_[name].expand(torch.from_numpy(arrays[name].astype(np.int64)), prep.learned_[name])
+        return outputs.loss(hidden, {name: target, "price": torch.from_numpy(arrays["price"])})
+
+    loss(before).backward()
+    optimizer.step()
+    expected, parameters = outputs(hidden)[name].detach(), list(outputs.parameters())
+    old_ids, new_ids = (
+        prep.learned_[name].vocabulary.find_ids(before.learned_[name].vocabulary.tokens) for prep in (before, after)
+    )
+
+    outputs.extend(after, optimizer)
+
+    assert all(one is other for one, other in zip(parameters, outputs.parameters(), strict=True))
+    scores = outputs(hidden)[name]
+    assert scores.shape[1] == len(after.learned_[name].vocabulary) > expected.shape[1]
+    assert not np.array_equal(old_ids, new_ids)
+    torch.testing.assert_close(scores[:, new_ids], expected[:, old_ids])
+    assert outputs.heads[1].center == Outputs(after, 3).heads[1].center
+    assert all(optimizer.state[one]["exp_avg"].shape == one.shape for one in parameters)
+    loss(after).backward()
+    optimizer.step()
+    assert len(after.predictions(outputs(hidden))) == ROWS
+
+
+def test_targets_that_are_no_extension_are_refused():
+    def fit_target(feature):
+        return dp.Preprocessor({"x": feature, "city": "category"}, targets="x").fit(FRAME)
+
+    outputs = Outputs(fit_target(TYPES["bins"][0]), 3)
+    with pytest.raises(ConfigError, match='"x" has other bins or buckets'):
+        outputs.extend(fit_target(dp.Number(column="price", encoding="bins", bins=3)))
+    with pytest.raises(ConfigError, match='target "x" has another type or width'):
+        outputs.extend(fit_target(dp.Number(column="price")))
+    with pytest.raises(ConfigError, match='there is no "x"'):
+        outputs.extend(dp.Preprocessor({"city": "category"}, targets="city").fit(FRAME))
+
+
 def test_what_is_no_extension_is_refused():
     inputs = Inputs(fit({"x": TYPES["bins"][0]}))
     with pytest.raises(ConfigError, match='"x" has other bins or buckets'):

@@ -1,10 +1,12 @@
-"""What modules read of a Preprocessor, a dataset and a batch."""
+"""What modules read of a Preprocessor, a dataset and a batch, and how their parameters follow a new fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from daskprep.dataset import Dataset
@@ -51,3 +53,40 @@ def column_of(batch: Mapping[str, Tensor], name: str) -> Tensor:
             "columns of the batches as columns="
         )
     return batch[name]
+
+
+def match_ids(name: str, old: Learned, new: Learned) -> tuple[Tensor, Tensor]:
+    """Return the old and the new ids of the tokens of both states; ConfigError if bins or buckets differ."""
+    if any(getattr(old, one, None) != getattr(new, one, None) for one in ("edges", "buckets")):
+        raise ConfigError(
+            f'"{name}" has other bins or buckets than before, so old ids have another meaning: fit with the edges of '
+            "the old bins, or create a new module"
+        )
+    vocabulary = getattr(old, "vocabulary", None)
+    if vocabulary is None:
+        ids = torch.arange(old.num_embeddings)  # type: ignore[attr-defined]
+        return ids, ids
+    new_ids = torch.from_numpy(new.vocabulary.find_ids(vocabulary.tokens).astype(np.int64))  # type: ignore[attr-defined]
+    kept = torch.nonzero(new_ids >= 0)[:, 0]
+    buckets = torch.arange(getattr(old, "buckets", 0))
+    kept_ids = torch.cat([new_ids[kept], len(new.vocabulary) + buckets])  # type: ignore[attr-defined]
+    return torch.cat([kept, len(vocabulary) + buckets]), kept_ids
+
+
+def replace_rows(
+    parameter: torch.nn.Parameter, values: Tensor, old: Tensor, new: Tensor, optimizer: torch.optim.Optimizer | None
+) -> None:
+    """Set a parameter to `values`, with its rows `old` as the rows `new`; also in the state of an optimizer."""
+
+    def copy_rows(source: Tensor, target: Tensor) -> Tensor:
+        target[new.to(target.device)] = source[old.to(source.device)]
+        return target
+
+    shape = parameter.shape
+    # In place, so that an optimizer trains the same parameter, or fails if its state has the former shape.
+    parameter.data = copy_rows(parameter.data, values.detach().to(parameter))
+    parameter.grad = None
+    state = {} if optimizer is None else optimizer.state[parameter]
+    for key, value in state.items():
+        if isinstance(value, Tensor) and value.shape == shape:
+            state[key] = copy_rows(value, value.new_zeros(parameter.shape))

@@ -16,7 +16,7 @@ from daskprep.features.base import Limits, all_outputs, keeps_missing, kind_with
 from daskprep.features.checking import all_empty_arrays
 from daskprep.loader.batches import make_expanders
 from daskprep.loader.lengths import LENGTH, find_paddings
-from daskprep.nn.fitted import Source, check_names, column_of, fitted_state
+from daskprep.nn.fitted import Source, check_names, column_of, fitted_state, match_ids, replace_rows
 from daskprep.options import check_count
 from daskprep.steps.base import MISSING
 from daskprep.vocabulary import SpecialSymbols
@@ -240,9 +240,9 @@ class Inputs(torch.nn.Module):
         for name, encoder in encoders.items():
             if (type(encoder), encoder.width) != (type(new_encoders[name]), new_encoders[name].width):
                 raise ConfigError(f'"{name}" has another type or width than before: create new Inputs')
-        moves = {name: _match_ids(name, self._learned[name], new._learned[name]) for name in embeddings}
+        moves = {name: match_ids(name, self._learned[name], new._learned[name]) for name in embeddings}
         for name, embedding in embeddings.items():
-            _replace_rows(embedding.weight, new_encoders[name].weight, *moves[name], optimizer)  # type: ignore[arg-type]
+            replace_rows(embedding.weight, new_encoders[name].weight, *moves[name], optimizer)  # type: ignore[arg-type]
             embedding.num_embeddings = len(embedding.weight)
         self._learned = new._learned
 
@@ -287,40 +287,3 @@ def _make_encoder(
 def _divisors(scale: np.ndarray) -> list[Any]:
     """Return the numbers of an array to divide by, with 1 in place of 0."""
     return np.where(scale > 0, scale, scale.dtype.type(1)).tolist()  # type: ignore[no-any-return]
-
-
-def _match_ids(name: str, old: Learned, new: Learned) -> tuple[Tensor, Tensor]:
-    """Return the old and the new ids of the tokens of both states; ConfigError if bins or buckets differ."""
-    if any(getattr(old, one, None) != getattr(new, one, None) for one in ("edges", "buckets")):
-        raise ConfigError(
-            f'"{name}" has other bins or buckets than before, so old ids have another meaning: fit with the edges of '
-            "the old bins, or create new Inputs"
-        )
-    vocabulary = getattr(old, "vocabulary", None)
-    if vocabulary is None:
-        ids = torch.arange(old.num_embeddings)  # type: ignore[attr-defined]
-        return ids, ids
-    new_ids = torch.from_numpy(new.vocabulary.find_ids(vocabulary.tokens).astype(np.int64))  # type: ignore[attr-defined]
-    kept = torch.nonzero(new_ids >= 0)[:, 0]
-    buckets = torch.arange(getattr(old, "buckets", 0))
-    kept_ids = torch.cat([new_ids[kept], len(new.vocabulary) + buckets])  # type: ignore[attr-defined]
-    return torch.cat([kept, len(vocabulary) + buckets]), kept_ids
-
-
-def _replace_rows(
-    parameter: torch.nn.Parameter, values: Tensor, old: Tensor, new: Tensor, optimizer: torch.optim.Optimizer | None
-) -> None:
-    """Set a parameter to `values`, with its rows `old` as the rows `new`; also in the state of an optimizer."""
-
-    def copy_rows(source: Tensor, target: Tensor) -> Tensor:
-        target[new.to(target.device)] = source[old.to(source.device)]
-        return target
-
-    shape = parameter.shape
-    # In place, so that an optimizer trains the same parameter, or fails if its state has the former shape.
-    parameter.data = copy_rows(parameter.data, values.detach().to(parameter))
-    parameter.grad = None
-    state = {} if optimizer is None else optimizer.state[parameter]
-    for key, value in state.items():
-        if isinstance(value, Tensor) and value.shape == shape:
-            state[key] = copy_rows(value, value.new_zeros(parameter.shape))

@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812 its usual name
 
 from daskprep.errors import ConfigError
 from daskprep.features.base import keeps_missing, kind_with_article
-from daskprep.nn.fitted import Source, column_of, fitted_state
+from daskprep.nn.fitted import Source, column_of, fitted_state, match_ids, replace_rows
 from daskprep.steps.normalization import NORMALIZATIONS
 from daskprep.steps.predictions import (
     BinaryDecoder,
@@ -34,6 +34,14 @@ class _Head(torch.nn.Linear):
         self.is_single = not hasattr(decoder, "size")  # one score per row
         super().__init__(in_features, getattr(decoder, "size", 1))
         self.register_buffer("class_weights", None if weights is None else torch.from_numpy(weights), persistent=False)
+
+    def adopt(self, new: _Head, ids: tuple[Tensor, Tensor], optimizer: torch.optim.Optimizer | None) -> None:
+        """Take the size and the class weights of a new head; scores `ids[0]` become the scores `ids[1]`."""
+        for parameter, values in zip(self.parameters(), new.parameters(), strict=True):
+            replace_rows(parameter, values, *ids, optimizer)
+        self.out_features = new.out_features
+        if new.class_weights is not None:
+            self.class_weights = new.class_weights.to(self.weight.device)
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores, of shape (rows,) or (rows, scores)."""
@@ -60,6 +68,10 @@ class _NumberHead(_Head):
             normalizer = NORMALIZATIONS[decoder.params["normalization"]](decoder.learned)
             self.center, end = normalizer.transform(np.array([mean, mean + std])).tolist()
             self.scale = end - self.center if end > self.center else 1.0
+
+    def adopt(self, new: _Head, ids: tuple[Tensor, Tensor], optimizer: torch.optim.Optimizer | None) -> None:
+        super().adopt(new, ids, optimizer)
+        self.center, self.scale = new.center, new.scale  # type: ignore[assignment]
 
     def forward(self, hidden: Tensor) -> Tensor:
         # Predictions of an unscaled target need more digits than bfloat16 has.
@@ -155,13 +167,14 @@ class Outputs(torch.nn.Module):
         class_weights: bool = False,
     ) -> None:
         super().__init__()
-        features, learned, self.names = fitted_state(source, targets)
+        features, self._learned, self.names = fitted_state(source, targets)
+        self._has_class_weights = class_weights
         if not self.names:
             raise ConfigError("no feature is a target, so there is nothing to predict: pass targets=")
         self.heads = torch.nn.ModuleList()
         for name in self.names:
             feature = features[name]
-            saved = {"type": feature.kind, "params": vars(feature), "learned": learned[name].to_dict()}
+            saved = {"type": feature.kind, "params": vars(feature), "learned": self._learned[name].to_dict()}
             decoder = create_decoder(name, saved)
             head = _HEADS.get(type(decoder))
             unfit = ['missing_value_strategy="keep"'] * keeps_missing(feature)
@@ -207,3 +220,33 @@ class Outputs(torch.nn.Module):
             Weights of the rows, such as the third item of batches. Losses are then weighted means.
         """
         return torch.stack(list(self.losses(hidden, batch, weights).values())).sum()
+
+    def extend(self, source: Source, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Adopt the classes and scales of a Preprocessor that was fitted again or grown: classes keep their weights.
+
+        Parameters
+        ----------
+        source : Preprocessor or Dataset
+            The new fitted state, with the same targets. Its new classes get new weights; those it lacks are removed.
+        optimizer : torch.optim.Optimizer or None
+            Optimizer of the heads, whose state is extended with zeros. Without it, create a new optimizer.
+
+        Raises
+        ------
+        ConfigError
+            A target differs in more than its classes and scale: create new `Outputs`.
+        """
+        heads: list[_Head] = list(self.heads)  # type: ignore[arg-type]
+        new = Outputs(source, heads[0].in_features, targets=self.names, class_weights=self._has_class_weights)
+        new_heads: list[_Head] = list(new.heads)  # type: ignore[arg-type]
+        ids = []
+        for name, head, new_head in zip(self.names, heads, new_heads, strict=True):
+            if isinstance(head, _ClassHead | _SetHead) and type(head) is type(new_head):
+                ids.append(match_ids(name, self._learned[name], new._learned[name]))
+            elif type(head) is type(new_head) and head.out_features == new_head.out_features:
+                ids.append((torch.arange(head.out_features), torch.arange(head.out_features)))
+            else:
+                raise ConfigError(f'target "{name}" has another type or width than before: create new Outputs')
+        for head, new_head, rows in zip(heads, new_heads, ids, strict=True):
+            head.adopt(new_head, rows, optimizer)
+        self._learned = new._learned
