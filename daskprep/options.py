@@ -155,8 +155,8 @@ class LoaderOptions(BatchOptions, total=False):
     weights : mapping or None
         Alternative to `balance`: ``{"sold": {"yes": 3.0}}`` yields rows of that class three times as often.
     group_by_length : str or None
-        Output of token ids: rows of similar length are batched together, so that `trim` leaves little padding. They
-        are sorted within groups of batches, so that the order still depends on seed, epoch and row alone. The lengths
+        Output that `trim` cuts: rows of similar length are batched together, so that little padding is left. They are
+        sorted within groups of batches, so that the order still depends on seed, epoch and row alone. The lengths
         of all rows are read once, and up to three blocks of each stream are in memory.
     overfit_batches : int or None
         Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.

@@ -89,11 +89,23 @@ def find_all_paddings(
     return paddings
 
 
-def find_padding(split: Split, column: str, option: str) -> Padding:
-    """Return the padding of an output; ConfigError, which starts with `option`, if it is no sequence or has none."""
+def find_padding(split: Split, column: str, option: str, *, expand: bool | None = None) -> Padding:
+    """Return the padding of an output of token ids; with `expand`, also of the other types that `trim` cuts.
+
+    Raise ConfigError, which starts with `option`, if it has none, or if its rows are decoded while they are loaded.
+    """
     dataset = split.dataset
-    split.output(column)
-    paddings = find_paddings(dataset.features, dataset.learned)
+    output = split.output(column)
+    if expand is None:
+        paddings, expected = find_paddings(dataset.features, dataset.learned), "an output of a Sequence or Text"
+    else:
+        paddings = find_all_paddings(dataset.features, dataset.learned, expand=expand)
+        expected = "an output with padded rows"
+        if column in paddings and output.stores_cells:
+            raise ConfigError(
+                f'{option}: "{column}" is decoded while it is loaded, so the lengths of its rows are unknown: write '
+                'the dataset with mode="eager"'
+            )
     if column in paddings:
         return paddings[column]
     owners = {name + suffix: one for name, one in dataset.features.items() for suffix in all_outputs(one)}
@@ -104,12 +116,12 @@ def find_padding(split: Split, column: str, option: str) -> Padding:
         )
     kind = kind_with_article(owners[column]) if column in owners else "no feature"
     candidates = f", such as {', '.join(paddings)}" if paddings else ", but this dataset has none"
-    raise ConfigError(f'{option}: "{column}" is {kind}: expected an output of a Sequence or Text{candidates}')
+    raise ConfigError(f'{option}: "{column}" is {kind}: expected {expected}{candidates}')
 
 
 def read_lengths(split: Split, column: str, padding: Padding) -> np.ndarray:
-    """Return the number of tokens of each row of a split, in the smallest unsigned type; reads the whole output."""
-    smallest = np.min_scalar_type(split.output(column).shape[0])
+    """Return the length of each row of a split, in the smallest unsigned type; reads the whole output."""
+    smallest = np.min_scalar_type(max(split.output(column).shape))
 
     def count(block: int) -> np.ndarray:
         part, number = split.locate_block(block)

@@ -156,7 +156,7 @@ class Loader(BatchIterator):
     def _check_grouping(self, column: str, pack: Packing | None) -> None:
         """Raise ConfigError if an output has no lengths, or with options that determine batches in another way."""
         option = f"group_by_length={column!r}"
-        find_padding(self.split, column, option)
+        self._grouped_padding = find_padding(self.split, column, option, expand=self.expand)
         if not self.shuffle or pack is not None:
             other = "shuffle=False" if self.overfit_batches is None else "overfit_batches"
             other = other if pack is None else "pack"
@@ -171,7 +171,7 @@ class Loader(BatchIterator):
     def _lengths(self) -> np.ndarray | None:
         """Length of each row in `group_by_length`, or None."""
         column = self.group_by_length
-        return None if column is None else read_lengths(self.split, column, find_padding(self.split, column, "lengths"))
+        return None if column is None else read_lengths(self.split, column, self._grouped_padding)
 
     def __getstate__(self) -> dict[str, Any]:
         ranks = self._ranks.freeze(self.batch_size)

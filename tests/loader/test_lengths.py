@@ -128,6 +128,31 @@ def test_series_sets_and_audio_are_cut(series, tmp_path, mode, expand):
             assert torch.equal(batch[name], full[name])
 
 
+@pytest.mark.parametrize("name", ["pulse", "late", "shown", "words", "clip", "raw"])
+def test_rows_of_every_type_with_lengths_are_grouped(series, tmp_path, name):
+    feature = {
+        "pulse": dp.Timeseries(),
+        "late": dp.Timeseries(padding="left", padding_value=-1.5),
+        "shown": dp.Set(expand_to="ids"),
+        "words": dp.Bag(),
+        "clip": dp.Audio(mode="eager", audio_file_length_limit_in_s=1.0),
+        "raw": dp.Audio(mode="eager", type="raw", audio_file_length_limit_in_s=1.0),
+    }[name]
+    prep = dp.Preprocessor({name: feature}, split=None)
+    train = prep.fit_write(series[0], tmp_path / "rows.dp", block_rows=32)["train"]
+    options = {"seed": 1, "trim": True, "expand": False, "row_ids": True}
+
+    def read(**grouping):
+        batches = [(batch["row_id"], batch[f"{name}_length"]) for batch in train.loader(8, **options, **grouping)]
+        rows, lengths = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        assert sorted(rows.tolist()) == list(range(len(train)))
+        return dict(zip(rows.tolist(), lengths.tolist(), strict=True)), sum(8 * int(part.max()) for _, part in batches)
+
+    (lengths, padded), (grouped_lengths, grouped) = read(), read(group_by_length=name)
+    assert grouped_lengths == lengths
+    assert grouped < 0.8 * padded
+
+
 def test_windows_are_not_cut(tmp_path):
     frame = pd.DataFrame({"load": range(9)})
     train = dp.Preprocessor({"load": dp.Timeseries(window_size=3)}, split=None).fit_write(frame, tmp_path / "a.dp")
@@ -212,7 +237,7 @@ def test_groups_can_be_balanced(train, rows, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"group_by_length": "x"}, 'group_by_length=.x.: "x" is a number: expected an output of a Sequence or Text'),
+        ({"group_by_length": "x"}, 'group_by_length=.x.: "x" is a number: expected an output with padded rows'),
         ({"group_by_length": "review", "shuffle": False}, "cannot be used together with shuffle=False"),
         ({"group_by_length": "review", "overfit_batches": 2}, "cannot be used together with overfit_batches"),
         ({"group_by_length": "review", "streams": 5}, "batch_size=32 is no multiple of streams=5"),
@@ -227,6 +252,13 @@ def test_groups_can_be_balanced(train, rows, tmp_path):
 def test_options_that_do_not_fit_are_refused(train, options, message):
     with pytest.raises(ConfigError, match=message):
         train.loader(32, **options)
+
+
+def test_audio_that_is_decoded_while_it_is_loaded_cannot_be_grouped(series, tmp_path):
+    prep = dp.Preprocessor({"clip": dp.Audio(mode="lazy")}, split=None)
+    train = prep.fit_write(series[0], tmp_path / "rows.dp")["train"]
+    with pytest.raises(ConfigError, match='"clip" is decoded while it is loaded.*mode="eager"'):
+        train.loader(8, group_by_length="clip")
 
 
 def test_a_name_of_lengths_that_is_taken_is_refused(tmp_path):
