@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import pandas as pd
@@ -38,7 +38,7 @@ from daskprep.passes.table import (
     parse_columns,
     source_columns,
 )
-from daskprep.sources import PandasSource, Rows, as_source, table_to_pandas, wrap_single_row
+from daskprep.sources import LazyRows, PandasSource, Rows, RowsInMemory, as_source, table_to_pandas, wrap_single_row
 from daskprep.split import RandomSplit, Splitter, StratifiedSplit
 from daskprep.steps.predictions import (
     OutputDecoder,
@@ -71,6 +71,16 @@ _FALLBACK_LOCK = threading.RLock()  # for models that cannot be weakly reference
 
 # scikit-learn takes an object with a method `predict` for a model, which a Preprocessor without targets is not.
 _with_targets: Callable[[Method], Method] = available_if(lambda self: bool(self._target_names))
+
+
+class _PredictOptions(TypedDict, total=False):
+    batch_size: int
+    ids: str | Sequence[str] | None
+    device: Any
+    logits: bool
+    threshold: float | Mapping[str, float]
+    top_k: int | None
+    probabilities: bool
 
 
 class PredictionMixin:
@@ -132,6 +142,12 @@ class PredictionMixin:
         decoders = self._decoders
         return _to_frame(decode_batches(decoders, outputs, options), decoders)
 
+    @overload
+    def predict(self, frame: LazyRows, model: Model, **options: Unpack[_PredictOptions]) -> Any: ...
+    @overload
+    def predict(self, frame: RowsInMemory, model: Model, **options: Unpack[_PredictOptions]) -> pd.DataFrame: ...
+    @overload
+    def predict(self, frame: Rows, model: Model, **options: Unpack[_PredictOptions]) -> Any: ...
     @_with_targets
     def predict(
         self,

@@ -42,7 +42,9 @@ from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
 from daskprep.sources import (
+    LazyRows,
     Rows,
+    RowsInMemory,
     Source,
     StreamSource,
     TableSource,
@@ -294,7 +296,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         return self._wrap_output(table, X)
 
     @overload
-    def encode(self, frame: pd.DataFrame | NDArray[Any]) -> MutableMapping[str, NDArray[Any]]: ...
+    def encode(self, frame: LazyRows) -> MutableMapping[str, Any]: ...
+    @overload
+    def encode(self, frame: RowsInMemory) -> MutableMapping[str, NDArray[Any]]: ...
     @overload
     def encode(self, frame: Rows) -> MutableMapping[str, Any]: ...
     def encode(self, frame: Rows) -> MutableMapping[str, Any]:
@@ -315,7 +319,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         return decode_arrays(self.features_, self.learned_, arrays)
 
     @overload
-    def assign(self, frame: pd.DataFrame) -> dict[str, NDArray[Any]]: ...
+    def assign(self, frame: LazyRows) -> dict[str, Any]: ...
+    @overload
+    def assign(self, frame: RowsInMemory) -> dict[str, NDArray[Any]]: ...
     @overload
     def assign(self, frame: Rows) -> dict[str, Any]: ...
     def assign(self, frame: Rows) -> dict[str, Any]:

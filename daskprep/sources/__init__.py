@@ -15,8 +15,10 @@ from daskprep.sources.frames import (
     table_to_pandas,
 )
 from daskprep.sources.opening import (
+    LazyRows,
     PreparedSource,
     Rows,
+    RowsInMemory,
     as_pandas,
     as_source,
     estimate_bytes,

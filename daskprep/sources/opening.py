@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, MissingColumnError, did_you_mean
 from daskprep.sources.base import (
@@ -58,8 +59,18 @@ class _HuggingFace(Protocol):
     def column_names(self) -> Any: ...
 
 
-Rows: TypeAlias = _Array | _Arrow | _HuggingFace | Source | str | os.PathLike[str] | Collection[Any] | Iterator[Any]
+class LazyRows(Protocol):
+    """Frames and arrays of Dask. As Dask has no annotations, they are Any: type checkers choose the first overload."""
+
+    def compute(self, **kwargs: Any) -> Any: ...
+
+
+Rows: TypeAlias = (
+    LazyRows | _Array | _Arrow | _HuggingFace | Source | str | os.PathLike[str] | Collection[Any] | Iterator[Any]
+)
 """Frames, arrays, tables, streams, paths and dicts whose rows `as_source` reads."""
+RowsInMemory: TypeAlias = pd.DataFrame | NDArray[Any] | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""Rows for which results are NumPy arrays and pandas frames, also for a type checker."""
 SPLIT = "split"
 
 Mask = Callable[[int], np.ndarray]
