@@ -117,18 +117,29 @@ _SYNONYMS = {
     word: tuple(meanings.split())
     for words, meanings in (
         ("int int32 int64 integer float float32 float64 double numeric decimal", "number"),
-        ("str string object", "category text"), ("factor label", "category"), ("bool boolean logical", "binary"),
+        ("str string object", "category text"), ("factor label ordinal", "category"),
+        ("bool boolean logical", "binary"), ("tokenizer", "text"),
         ("datetime datetime64 timestamp time", "date"), ("list tokens ids", "sequence"),
         ("embedding array ndarray", "vector"), ("waveform sound speech", "audio"), ("img picture photo", "image"),
         ("val valid dev eval", "validation"), ("training", "train"), ("testing holdout", "test"),
         ("num_workers n_jobs workers", "threads"), ("pin_memory gpu", "device cuda"), ("num_replicas", "world_size"),
-        ("prefetch_factor", "prefetch_size"), ("collate_fn", "transform"), ("sampler", "shuffle weights rank"),
+        ("prefetch_factor", "prefetch_size"), ("collate_fn map_fn", "transform"), ("drop_remainder", "drop_last"),
+        ("batch_sampler", "group_by_length weights"), ("shuffle_buffer buffer_size shuffle_buffer_size", "window"),
+        ("sampling_strategy", "ratio"), ("chunk_size chunks row_group_size", "block_rows"), ("return_tensors", "to"),
+ ("sampler", "shuffle weights rank"),
         ("test_size train_size val_size sizes fractions probability", "shares"), ("n_splits folds", "k"),
         ("random_state random_seed", "seed"), ("sep separator", "delimiter"), ("usecols", "columns"),
         ("na_values", "null_values"), ("skiprows", "skip_rows"), ("chunksize", "partitions"),
         ("vocab_size vocabulary_size top_k max_features max_tokens num_words max_categories", "most_common"),
         ("min_df min_count", "min_frequency"), ("vocabulary categories classes", "order vocab_file"),
-        ("max_length max_len maxlen", "max_sequence_length"), ("size", "height width"), ("lower", "lowercase"),
+        ("max_length max_len maxlen seq_len", "max_sequence_length timeseries_length_limit"), ("lower", "lowercase"),
+        ("size resize image_size", "height width vector_size"), ("dim", "vector_size"),
+        ("root root_dir image_dir folder", "base_dir"), ("model model_name", "tokenizer"),
+        ("n_mels", "num_filter_bands"), ("n_fft", "num_fft_points"), ("hop_length", "window_shift_in_s"),
+        ("duration max_duration", "audio_file_length_limit_in_s"), ("unit", "since_unit"),
+        ("clip winsorize", "clip_quantiles"), ("log", "normalization"),
+        ("ignore", "unk"), ("true", "zscore one_hot"), ("spacy", "english_tokenize"),
+        ("word words whitespace", "space space_punct"),
         ("scaler scaling scale normalize", "normalization"), ("impute imputer strategy", "missing_value_strategy"),
         ("threads", "workers"), ("fillna fill fill_with", "missing_value_strategy"),
         ("mean average", "fill_with_mean"), ("median", "fill_with_median"),
@@ -136,10 +147,12 @@ _SYNONYMS = {
         ("drop", "drop_row"), ("standard standardize z-score", "zscore"), ("min-max min_max", "minmax"),
         ("format date_format", "datetime_format"), ("encoding onehot one_hot one-hot", "transform_to one_hot"),
         ("win_length", "window_length_in_s"), ("sr", "sampling_rate"),
-        ("true_label pos_label positive_label", "positive"), ("load load_dataset", "open_dataset"),
-        ("pipeline columntransformer", "Preprocessor"), ("train_test_split", "RandomSplit"),
-        ("standardscaler minmaxscaler", "Number number"),
-        ("onehotencoder ordinalencoder labelencoder", "Category category"),
+        ("true_label pos_label positive_label", "positive"),
+        ("load load_dataset load_from_disk dataloader loader", "open_dataset"),
+        ("read_csv read_parquet read_json read_table", "read_files"), ("pipeline columntransformer", "preprocessor"),
+        ("train_test_split traintestsplit", "randomsplit"), ("split", "randomsplit space"),
+        ("standardscaler minmaxscaler robustscaler simpleimputer", "number"),
+        ("onehotencoder ordinalencoder labelencoder", "category"),
     )
     for word in words.split()
 }  # fmt: skip
@@ -153,7 +166,7 @@ def did_you_mean(name: object, options: Iterable[object], cutoff: float = 0.6) -
     if len(str(name)) > _MAX_COMPARED_CHARACTERS:
         return ""
     known = [str(option) for option in options]
-    close = [word for word in _SYNONYMS.get(str(name).lower(), ()) if word in known]
+    close = [option for word in _SYNONYMS.get(str(name).lower(), ()) for option in known if option.lower() == word]
     close = close or difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
     shown = " or ".join(f'"{word}"' for word in close)
     return f" Did you mean {shown}?" if close else ""
@@ -220,8 +233,8 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
             absent = next((name for name in known if f"'{name}'" in str(error)), None)
             documented = "" if absent is None else _describe_parameter(owner, absent)
             hint = did_you_mean(unknown, known) or f"{documented} Parameters are: {', '.join(known)}"
-            # Python 3.13 adds a suggestion, too.
-            message = str(error).partition(". Did you mean")[0].partition("()")[2]
+            # Python 3.13 and decorated functions within this one add hints, too.
+            message = str(error).partition(". ")[0].partition("()")[2]
             raise TypeError(f"{title}(){message}.{hint}") from None
 
     return call

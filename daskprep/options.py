@@ -251,6 +251,8 @@ class SharedOptions:
         check_count("pad_to_multiple_of", self.pad_to_multiple_of, 1)
         flags = ("shuffle", "drop_last", "expand", "row_ids", "uneven", "trim")
         check_flags(**{name: getattr(self, name) for name in flags})
+        if not (self.transform is None or callable(self.transform)):
+            raise ConfigError(f"transform={self.transform!r}: expected a function of a batch")
         if self.to not in ("torch", "numpy"):
             raise ConfigError(f'to={self.to!r}: expected "torch" or "numpy"')
         if self.to == "numpy" and str(self.device or "cpu") != "cpu":

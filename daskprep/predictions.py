@@ -368,7 +368,13 @@ class ModelRun:
             compact = torch.from_numpy(np.require(chunk, requirements=["C", "W"])).to(self.device)
             batch[name] = expand[name](compact) if name in expand else compact
         with _exclusive_evaluation(self.model):
-            outputs = self.model(batch)
+            try:
+                outputs = self.model(batch)
+            except TypeError as error:
+                error.add_note(
+                    "the model gets a dict of tensors; daskprep.nn.Inputs(preprocessor) makes one tensor of it"
+                )
+                raise
         columns = decode_batch(self.decoders, outputs, self.options)
         for name, column in columns.items():
             if len(column) != rows:
@@ -392,13 +398,14 @@ def _check_predict_arguments(inputs: Mapping[str, Feature], model: object, batch
     """Raise ConfigError without inputs, for a model that is not callable, or for an invalid batch size."""
     if not inputs:
         raise ConfigError("Preprocessor: all features are targets, so there is nothing to predict from")
-    if not callable(model):
+    if not callable(model) or isinstance(model, type):
         remedy = "a torch module or a function from a dict of tensors to outputs"
         if isinstance(model, str | os.PathLike):
             remedy = "the model itself: load the file first, for example with torch.load or torch.jit.load"
         elif hasattr(model, "predict"):
             remedy += ", or use sklearn.pipeline.make_pipeline(preprocessor, estimator) for an estimator"
-        raise ConfigError(f"model cannot be a {type(model).__name__}: pass {remedy}")
+        shown = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise ConfigError(f"model cannot be {shown}: pass {remedy}")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise ConfigError(f"batch_size must be an integer of at least 1, not {batch_size!r}")
 

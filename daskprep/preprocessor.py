@@ -70,7 +70,10 @@ _AUTO: Final = "auto"
     predict="Preprocessor(features, targets=[...]); without it no feature is a target",
     partial_fit="fit, which reads files larger than memory",
     predict_proba="predict(frame, model, probabilities=True)",
-    vocabulary="learned_[name].vocabulary",
+    **dict.fromkeys(("vocabulary", "get_vocabulary", "categories_", "classes_"), "learned_[name].vocabulary"),
+    **dict.fromkeys(("mean_", "scale_", "statistics_"), "learned_[name], whose fields are mean, std and others"),
+    **dict.fromkeys(("dump", "to_json", "save_pretrained"), "save(path)"),
+    **dict.fromkeys(("feature_names", "get_feature_names"), "get_feature_names_out()"),
     score="predict(frame, model), and compare its columns with the targets, for example in sklearn.metrics",
     fit_predict="fit(frame), and predict(frame, model) for a model that is trained on its inputs",
 )

@@ -64,6 +64,19 @@ dp.Category(vocabulary=["a"]) | Did you mean "order"?
 dp.Category(min_df=2) | Did you mean "min_frequency"?
 dp.Category(onehot=True) | Did you mean "transform_to"?
 dp.Date(format="%Y") | Did you mean "datetime_format"?
+Prep({"review": dp.Text(tokenizer="spacy")}).fit(df) | Did you mean "english_tokenize"?
+Prep({"review": dp.Text(tokenizer="word")}).fit(df) | Did you mean "space" or "space_punct"?
+Prep({"city": dp.Category(handle_unknown="ignore")}).fit(df) | Did you mean "unk"?
+Prep({"price": dp.Number(normalization=True)}).fit(df) | Did you mean "zscore"?
+Prep({"when": "number"}).fit(df) | use another type, such as "date"
+dp.Number(clip=(0, 1)) | Did you mean "clip_quantiles"?
+dp.Text(model="bert-base-uncased") | Did you mean "tokenizer"?
+dp.Vector(dim=3) | Did you mean "vector_size"?
+dp.Timeseries(seq_len=3) | Did you mean "timeseries_length_limit"?
+dp.Image(root="images") | Did you mean "base_dir"?
+dp.Audio(n_mels=64) | Did you mean "num_filter_bands"?
+dp.Audio(n_fft=400) | Did you mean "num_fft_points"?
+dp.Audio(hop_length=160) | Did you mean "window_shift_in_s"?
 dp.Image(size=224) | Did you mean "height" or "width"?
 dp.Audio(sample_rate=16000) | Did you mean "sampling_rate"?
 dp.Audio(sr=16000) | Did you mean "sampling_rate"?
@@ -112,10 +125,16 @@ prep.predict(df, "model.pt") | load the file first
 prep.predictions(np.zeros((3, 4))) | have shape (rows,)
 prep.predictions((np.zeros(3),)) | pass the output for "sold" alone
 Prep({"city": "category"}).fit(df).predictions(np.zeros(3)) | pass targets=
+prep.predict(df, sklearn.linear_model.LogisticRegression) | cannot be the class LogisticRegression: pass
+prep.decode(np.zeros(3)) | expected a dict of arrays by output, such as {"city": array}
 prep.decode({"cty": np.zeros(3)}) | Did you mean "city"?
 prep.predict_proba(df) | predict(frame, model, probabilities=True)
 prep.partial_fit(df) | use fit
 prep.vocabulary("city") | learned_[name].vocabulary
+prep.get_vocabulary("city") | learned_[name].vocabulary
+prep.mean_ | learned_[name]
+prep.to_json() | save(path)
+prep.feature_names | get_feature_names_out()
 prep.fit_predict(df) | use fit(frame), and predict(frame, model)
 prep.score(df) | sklearn.metrics
 prep.encode("a.csv")["city"].tolist() | compute().tolist()
@@ -136,6 +155,11 @@ ds.shape | len(dataset["train"])
 ds.to_pandas() | dataset["train"].head(rows)
 ds.loader(8) | dataset["train"].loader(batch_size)
 ds.train_dataloader() | dataset["train"].loader(batch_size)
+ds.map(list) | dataset["train"].loader(batch_size, transform=function)
+ds.shuffle() | dataset["train"].loader(batch_size, shuffle=True)
+ds.select([0]) | dataset["train"][rows]
+ds.describe() | report()
+ds.train_test_split(0.2) | split=RandomSplit()
 ds.num_embeddings("city") | dataset["train"].num_embeddings(name)
 ds.vocabulary("price") | these have one: city, review
 ds.head() | dataset["train"].head(rows)
@@ -143,6 +167,12 @@ ds.columns | dataset["train"].columns
 ds.plot("cty") | Did you mean "city"?
 ds.report().show() | save(path)
 train.loader(batchsize=8) | Did you mean "batch_size"?
+train.loader(8, persistent_workers=True) | argument 'persistent_workers'. Parameters are: batch_size, shuffle,
+train.loader(8, batch_sampler=None) | Did you mean "group_by_length" or "weights"?
+train.loader(8, drop_remainder=True) | Did you mean "drop_last"?
+train.loader(8, transform="lower") | expected a function of a batch
+train.loader(8, weights={"sold": {"maybe": 1}}) | Classes are: no, yes
+train.loader(8)[0] | next(iter(loader))
 train.loader(8, num_workers=2) | Did you mean "threads"?
 train.loader(8, pin_memory=True) | Did you mean "device"?
 train.loader(8, prefetch_factor=2) | Did you mean "prefetch_size"?
@@ -165,6 +195,15 @@ ds["test"].loader(8).load_state_dict(train.loader(8).state_dict()) | load it int
 next(iter(DataLoader(train.loader(4), batch_size=4))) | batch_size=None
 train["city"] | use read(['city']) for columns
 train.city | read("city")
+train.read("price", "city") | pass columns as a list, such as ['price', 'city']
+train.head("3") | expected a number of rows
+train.head(-1) | expected a number of rows
+train.iloc[0] | split[rows]
+train.map(list) | transform=function
+train.shuffle() | loader(batch_size, shuffle=True)
+train.with_format("torch") | to="torch"
+train.to_polars() | polars.from_arrow(split.table())
+train.dtypes | read(stop=0)
 train.read("cty") | Did you mean "city"?
 train[10**9] | has 140 rows
 train["x":] | use a number, a list of numbers
@@ -222,11 +261,21 @@ prep.stream(df, num_workers=2) | Did you mean "threads"?
 prep.stream(df, split="val") | Did you mean "validation"?
 dp.Manager(train, batchsize=3) | Did you mean "batch_size"?
 dp.repair(df, "a.dp") | pass the path first
+dp.open_dataset(ds) | pass the path first
+dp.read_files(df) | pass it without read_files
+prep.write(df, "m.dp", chunk_size=8) | Did you mean "block_rows"?
+dp.Undersample("sold", sampling_strategy=0.5) | Did you mean "ratio"?
+prep.stream(df, shuffle_buffer=9) | Did you mean "window"?
 dp.open_dataset(df) | pass the path first
 dp.Categorical | Did you mean "Category"?
 dp.Numeric | Did you mean "Number"?
 dp.OneHotEncoder | Did you mean "Category"?
 dp.Foo | dir(daskprep)
+dp.Float | Did you mean "Number"?
+dp.String | Did you mean "Category" or "Text"?
+dp.Datetime | Did you mean "Date"?
+dp.DataLoader | Did you mean "open_dataset"?
+dp.read_parquet | Did you mean "read_files"?
 dp.load | Did you mean "open_dataset"?
 dp.read_csv | Did you mean "read_files"?
 dp.train_test_split | Did you mean "RandomSplit"?

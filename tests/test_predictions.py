@@ -485,7 +485,7 @@ def test_batches_with_targets_are_decoded_each_by_itself(sort):
     rows = frame_of(["red", "blue"])
     inputs, targets = next(iter(sort.stream(rows, 2, shuffle=False)))
     assert sort.decode(inputs | {"y": targets})["y"].tolist() == ["red", "blue"]
-    with pytest.raises(ConfigError, match="a mapping by output, not tuple: decode the inputs"):
+    with pytest.raises(ConfigError, match="a dict of arrays by output, .* not a tuple; decode the inputs"):
         sort.decode((inputs, targets))
     with pytest.raises(ColumnError, match=r"shape \(rows, 4\), .*; encoded rows are for `decode`"):
         sort.predictions(targets)

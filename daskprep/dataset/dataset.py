@@ -113,7 +113,12 @@ def _reopen(
 
 
 @with_attribute_hints(
-    **dict.fromkeys(("loader", "train_dataloader", "dataloader"), 'dataset["train"].loader(batch_size)'),
+    **dict.fromkeys(("loader", "train_dataloader", "dataloader", "batch"), 'dataset["train"].loader(batch_size)'),
+    map='dataset["train"].loader(batch_size, transform=function)',
+    shuffle='dataset["train"].loader(batch_size, shuffle=True)',
+    **dict.fromkeys(("select", "iloc", "loc"), 'dataset["train"][rows]'),
+    **dict.fromkeys(("describe", "info"), "report()"),
+    train_test_split="Preprocessor(features, split=RandomSplit()) for the write",
     **{name: f'dataset["{name}"]' for name in ("train", "validation", "test")},
     **{name: f'dataset["train"].{name}' for name in ("columns", "read", "table")},
     head='dataset["train"].head(rows)',

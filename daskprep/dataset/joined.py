@@ -66,7 +66,8 @@ def open_dataset(
         A newer version of daskprep wrote the dataset.
     """
     base = None if base_dir is None else os.fspath(base_dir)
-    is_single = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
+    is_single = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable)
+    is_single |= hasattr(path, "columns") or isinstance(path, Dataset)
     paths: list[Any] = [path] if is_single else list(path)  # type: ignore[arg-type]
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
         raise ConfigError(

@@ -24,6 +24,7 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, with_attribute_hints
 from daskprep.features.base import class_count
 from daskprep.options import LoaderOptions, SharedOptions, with_options
+from daskprep.parametrized import is_integer
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, chunk_shape, folder_name, open_group
@@ -99,8 +100,14 @@ _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then
 @with_attribute_hints(
     to_pandas="head(rows) for decoded rows, or table().to_pandas() for encoded ones",
     to_numpy="read(), a dict of arrays",
-    to_torch="loader(batch_size)",
-    dataloader="loader(batch_size)",
+    to_polars="polars.from_arrow(split.table())",
+    to_list="table().to_pylist()",
+    dtypes="read(stop=0), whose arrays have a dtype",
+    **dict.fromkeys(("iloc", "loc", "select", "take"), "split[rows] for encoded rows, or head(rows) for decoded ones"),
+    **dict.fromkeys(("to_torch", "dataloader", "batch", "iter"), "loader(batch_size)"),
+    **dict.fromkeys(("map", "with_transform"), "loader(batch_size, transform=function), or prepared(frame, function)"),
+    **dict.fromkeys(("with_format", "set_format"), 'loader(batch_size, to="numpy"), or to="torch"'),
+    shuffle="loader(batch_size, shuffle=True)",
 )
 class Split:
     """The rows of one split, in their order on disk.
@@ -198,6 +205,10 @@ class Split:
         start, stop : int or None
             Range of row positions, as in a slice.
         """
+        if isinstance(start, str):
+            raise ConfigError(
+                f"read: start={start!r}: expected a row number; pass columns as a list, such as {[columns, start]}"
+            )
         return self._read(columns, range(len(self))[start:stop])
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
@@ -323,7 +334,9 @@ class Split:
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first rows as human-readable values."""
-        return self.dataset.decode(self.read(stop=max(n, 0)))
+        if not is_integer(n) or n < 0:
+            raise ConfigError(f"head: n={n!r}: expected a number of rows from 0")
+        return self.dataset.decode(self.read(stop=n))
 
     # -- in batches
 

@@ -221,8 +221,8 @@ def decode_arrays(
     """Decode arrays by output to a frame, without features that lack arrays; raise ConfigError for unknown outputs."""
     if not isinstance(arrays, Mapping):
         raise ConfigError(
-            f"arrays to decode must be a mapping by output, not {type(arrays).__name__}: decode the inputs and the "
-            "targets of a batch separately"
+            f'decode: expected a dict of arrays by output, such as {{"{next(iter(features))}": array}}, not a '
+            f"{type(arrays).__name__}; decode the inputs and the targets of a batch separately"
         )
     known_outputs = {name + output for name, feature in features.items() for output in all_outputs(feature)}
     for key in arrays:

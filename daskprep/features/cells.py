@@ -81,7 +81,9 @@ def as_numbers(column: pa.Array) -> pa.Array:
         return _finite(column if kind == pa.float64() else column.cast(pa.float64()))
     if pa.types.is_boolean(kind):
         return column.cast(pa.uint8()).cast(pa.float64())
-    raise ColumnError(f"holds values of type {kind}, which are not numbers")
+    raise ColumnError(
+        f'holds values of type {kind}, which are not numbers: use another type, such as "date" or "category"'
+    )
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -30,7 +30,9 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
         )
     features = {name: make_feature(name, feature) for name, feature in feature_specs.items()}
     if weight is not None:
-        if not isinstance(weight, str) or weight in features:
+        if not isinstance(weight, str):
+            raise ConfigError(f"Preprocessor: weight={weight!r}: expected the name of a column of numbers")
+        if weight in features:
             raise ConfigError(
                 f"Preprocessor: weight={weight!r} must name a column of numbers that is not a feature: rename the "
                 f'feature, for example to "{weight}_feature" with column={weight!r}'

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed
@@ -178,6 +178,9 @@ class BatchIterator(IterableDataset[Any]):
         self._current_iteration: object = None  # the iteration that determines the position
         self._audited: tuple[Schedule, range, RowTally] | None = None  # batches yielded in the latest epoch
         self._times = Times()
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise TypeError('batches have an order, but no positions: use next(iter(loader)), or dataset["train"][rows]')
 
     def _check_rows_left(self, rows: int) -> None:
         """Raise ConfigError if `rows`, the remaining rows of the epoch, are less than one for each rank but not 0."""

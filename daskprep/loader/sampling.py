@@ -15,6 +15,7 @@ from sklearn.base import clone
 from daskprep.balance import Balance
 from daskprep.classes import ClassCounts, class_names
 from daskprep.dataset import Split
+from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.steps.base import smallest_uint
@@ -139,7 +140,8 @@ def _weight_counts(totals: ClassCounts, column: str, weights: Mapping[Any, float
     for value, weight in weights.items():
         name = class_names(pa.array([_format_label(value)]))[0].as_py()
         if name not in known:
-            raise ConfigError(f'weights: "{column}" has no class {value!r}.{did_you_mean(name, known)}')
+            hint = did_you_mean(name, known) or f" Classes are: {join_names(known, 20)}"
+            raise ConfigError(f'weights: "{column}" has no class {value!r}.{hint}')
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
             raise ConfigError(f"weights: {value!r} has the weight {weight!r}: expected a number from 0")
         class_index = known.index(name)

@@ -320,6 +320,8 @@ def _check_options(format: str | None, partition_bytes: int, partitions: int | N
 
 def _list_paths(paths: Paths) -> list[str]:
     """Return one path, or several, as a list of text; ConfigError for an empty list and for values that are no path."""
+    if hasattr(paths, "columns"):
+        raise ConfigError(f"read_files is for paths, not for a {type(paths).__name__}: pass it without read_files")
     path_list = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     for path in path_list:
         if not isinstance(path, str | os.PathLike):

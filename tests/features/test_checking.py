@@ -280,7 +280,7 @@ def test_arrays_to_decode_come_by_name_with_as_many_rows(dataset):
         dataset.decode({"city": [1, 2], "price": [1.0]})
     with pytest.raises(ColumnError, match=r"different numbers of rows: \{'_word': 1, '_char': 2\}"):
         dataset.decode({"review_word": [[1]], "review_char": [[1], [1]]})
-    with pytest.raises(ConfigError, match="a mapping by output, not tuple"):
+    with pytest.raises(ConfigError, match="a dict of arrays by output, .* not a tuple; decode"):
         dataset.decode(({"city": [1]}, [1]))
 
 
