@@ -126,7 +126,7 @@ _SYNONYMS = {
         ("prefetch_factor", "prefetch_size"), ("collate_fn map_fn", "transform"), ("drop_remainder", "drop_last"),
         ("batch_sampler", "group_by_length weights"), ("shuffle_buffer buffer_size shuffle_buffer_size", "window"),
         ("sampling_strategy", "ratio"), ("chunk_size chunks row_group_size", "block_rows"), ("return_tensors", "to"),
- ("sampler", "shuffle weights rank"),
+        ("sampler", "shuffle weights rank"),
         ("test_size train_size val_size sizes fractions probability", "shares"), ("n_splits folds", "k"),
         ("random_state random_seed", "seed"), ("sep separator", "delimiter"), ("usecols", "columns"),
         ("na_values", "null_values"), ("skiprows", "skip_rows"), ("chunksize", "partitions"),
