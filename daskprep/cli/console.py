@@ -7,8 +7,9 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -49,6 +50,8 @@ _FLAG_REPLACEMENTS = {
     r"\bdaskprep\.repair\b": "daskprep repair",
     r"(--[a-z-]+) (?= |$|[,;)])": r"\1",
 }
+# What the user typed, by absolute path. Threads print warnings too, so this is no context variable.
+_typed_paths: dict[str, str] = {}
 _COLOURS = {"error": "red", "warning": "yellow", "interrupted": "yellow"}
 
 
@@ -66,7 +69,7 @@ def print_message(kind: str, message: object) -> None:
 def show(*descriptions: Description) -> None:
     """Print lines and tables, no wider than the terminal if there is one."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    click.echo("\n\n".join(one.text(width) for one in descriptions))
+    click.echo(paths_as_typed("\n\n".join(one.text(width) for one in descriptions)))
 
 
 def show_write_result(dataset: Dataset) -> None:
@@ -84,12 +87,32 @@ def format_line(message: object) -> str:
     text = escape_unprintable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
     for pattern, replacement in _FLAG_REPLACEMENTS.items():
         text = re.sub(pattern, replacement, text)
-    return text
+    return paths_as_typed(text)
+
+
+def paths_as_typed(text: str) -> str:
+    """Return a text with the absolute paths of arguments, and of files in their folders, as the user typed them."""
+    if not _typed_paths:
+        return text
+    known = "|".join(map(re.escape, sorted(_typed_paths, key=len, reverse=True)))
+
+    def as_typed(match: re.Match[str]) -> str:
+        typed = _typed_paths[match[1]]
+        return os.path.join(typed, "") if match[2] else typed or "."  # noqa: PTH118 "" is the current folder
+
+    return re.sub(rf"(?<![\w./-])({known})(/|(?![\w-]|\.\w))", as_typed, text)
 
 
 @contextmanager
-def warnings_as_lines() -> Iterator[None]:
-    """Print each warning as one line, without its position in the source code."""
+def messages_as_lines(arguments: Sequence[str]) -> Iterator[None]:
+    """Print each warning as one line, without its position in the source code, and paths as typed in `arguments`."""
+    _typed_paths.clear()
+    for argument in arguments:
+        typed = (argument.partition("=")[2] if argument.startswith("-") else argument).rstrip("/")
+        if typed and "://" not in typed:
+            folders = [typed.rpartition("/")[0]] if os.path.lexists(typed) else []
+            for path in (*folders, typed):
+                _typed_paths.update({str(Path(path).resolve()): path, str(Path(path).absolute()): path})
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print_message("warning", message)
         yield

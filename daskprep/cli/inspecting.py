@@ -15,7 +15,7 @@ import click
 
 import daskprep as dp
 from daskprep.cli import options
-from daskprep.cli.console import show
+from daskprep.cli.console import paths_as_typed, show
 from daskprep.display import escape_unprintable
 from daskprep.errors import ConfigError
 
@@ -220,7 +220,7 @@ def check(
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        click.echo("\n".join(map(escape_unprintable, str(result).splitlines())))
+        click.echo(paths_as_typed("\n".join(map(escape_unprintable, str(result).splitlines()))))
     return int(result.has(raise_on))
 
 
@@ -282,7 +282,8 @@ def predict(
         loaded: Any = np.load(outputs, allow_pickle=False)
         arrays = loaded if isinstance(loaded, np.ndarray) else dict(loaded)
     except (ValueError, EOFError) as error:
-        raise ConfigError(f"{outputs} has no arrays of numpy.save or numpy.savez: {error}") from error
+        # NumPy's message proposes to load the file as a pickle, which would run code from it.
+        raise ConfigError(f"{outputs} has no arrays of numpy.save or numpy.savez: save the outputs by one") from error
     frame = _open_preprocessor(state).predictions(
         arrays, logits=not no_logits, threshold=threshold, top_k=top_k, probabilities=probabilities
     )

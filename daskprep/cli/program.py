@@ -10,7 +10,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from daskprep import __version__
-from daskprep.cli.console import print_message, warnings_as_lines
+from daskprep.cli.console import messages_as_lines, print_message
 from daskprep.cli.demo import demo
 from daskprep.cli.inspecting import check, decode, inspect, predict, report
 from daskprep.cli.preprocessing import infer, preprocess
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     None: of this process.
     """
     command_line = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    with warnings_as_lines():
+    with messages_as_lines(command_line):
         try:
             status = program.main(
                 command_line, prog_name="daskprep", complete_var=_COMPLETION_VARIABLE, standalone_mode=False

@@ -10,6 +10,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.cli import program
+from daskprep.cli.console import messages_as_lines, paths_as_typed
 
 # -- help, version, completion
 
@@ -125,3 +126,32 @@ def test_a_storage_option_that_is_no_json_is_not_repeated(call):
     assert ended.status == 2
     ended.check_line("client_kwargs")
     assert "secret" not in ended.error
+
+
+# -- paths
+
+
+def test_paths_are_printed_as_they_were_typed(call, files, tmp_path, rows, monkeypatch):
+    (tmp_path / "sales").mkdir()
+    monkeypatch.chdir(tmp_path)
+    rows().to_csv("sales/a.csv", index=False)
+    for typed in ("sales/a", "./sales/a", "sales/../sales/a", f"{tmp_path}/sales/a"):
+        written = call("preprocess", files / "rows.yaml", f"{typed}.csv", "--overwrite")
+        shown = call("inspect", f"{typed}.dp/")
+        assert written.out.startswith(f"Dataset at {typed}.dp: ")
+        assert shown.out.startswith(f"Dataset at {typed}.dp: ")
+        call("decode", f"{typed}.dp", "--column", "cit").check_line(f'no feature "cit" in {typed}.dp. Did you mean')
+    monkeypatch.chdir("sales")
+    assert call("inspect", "../sales/a.dp").out.startswith("Dataset at ../sales/a.dp: ")
+    assert call("inspect", "a.dp").out.startswith("Dataset at a.dp: ")
+    monkeypatch.chdir("a.dp")
+    assert call("inspect", ".").out.startswith("Dataset at .: ")
+
+
+def test_only_whole_paths_are_printed_as_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").touch()
+    with messages_as_lines(["a.csv", "--output=b.dp", "s3://bucket/c.csv"]):
+        text = f"{tmp_path}/a.csv, {tmp_path}/b.dp. {tmp_path}-old/a.csv, /old{tmp_path}/a.csv, {tmp_path}"
+        assert paths_as_typed(text) == f"a.csv, b.dp. {tmp_path}-old/a.csv, /old{tmp_path}/a.csv, ."
+    assert paths_as_typed("s3://bucket/c.csv") == "s3://bucket/c.csv"
