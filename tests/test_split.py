@@ -179,7 +179,7 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities):
         HashSplit("x", probabilities),
         DatetimeSplit("x", probabilities),
     ):
-        message = r"3 shares \(or 2\) of at least 0 with a sum of 1, and a train share above 0"
+        message = r"3 numbers \(or 2\) of at least 0 with a sum of 1, the first above 0"
         remedy = r"Use shares of train, validation, test, such as \(0.7, 0.1, 0.2\), or of train, test\.$"
         with pytest.raises(ConfigError, match=f"{type(split).__name__}: shares must be {message}, not .*{remedy}"):
             split.validate()

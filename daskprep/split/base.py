@@ -124,7 +124,7 @@ class Splitter(Parametrized, ABC):
             shares = []
         adds_up = abs(sum(shares) - 1) <= 1e-6  # false of NaN, too
         if not (len(shares) in (2, 3) and adds_up and min(shares) >= 0 and shares[0] > 1e-9):
-            expected = "3 shares (or 2) of at least 0 with a sum of 1, and a train share above 0"
+            expected = "3 numbers (or 2) of at least 0 with a sum of 1, the first above 0"
             remedy = "Use shares of train, validation, test, such as (0.7, 0.1, 0.2), or of train, test."
             raise self._error("shares", expected, remedy)
         return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
