@@ -158,6 +158,9 @@ class LoaderOptions(BatchOptions, total=False):
         Output that `trim` cuts: rows of similar length are batched together, so that little padding is left. They are
         sorted within groups of batches, so that the order still depends on seed, epoch and row alone. The lengths
         of all rows are read once, and up to three blocks of each stream are in memory.
+    batch_tokens : int or None
+        With `trim` and `group_by_length`, the maximum of a batch's rows times its longest row, over all ranks together.
+        A batch has as many times `batch_size` rows as fit.
     overfit_batches : int or None
         Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.
     pack : Packing or None
@@ -185,6 +188,7 @@ class LoaderOptions(BatchOptions, total=False):
     balance: Balance | None
     weights: Mapping[str, Mapping[Any, float]] | None
     group_by_length: str | None
+    batch_tokens: int | None
     overfit_batches: int | None
     pack: Packing | None
     cache: bool | None

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Unpack
@@ -36,6 +37,7 @@ from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition,
 from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource, FileBlocks, LoaderTimes
+from daskprep.loader.token_batches import TokenBatches, TokenSchedule
 from daskprep.options import BatchOptions, LoaderOptions, SharedOptions, check_count, with_options
 from daskprep.permutation import Integers
 from daskprep.storage import Output
@@ -88,6 +90,7 @@ class Loader(BatchIterator):
         balance: Balance | None = None,
         weights: Mapping[str, Mapping[Any, float]] | None = None,
         group_by_length: str | None = None,
+        batch_tokens: int | None = None,
         overfit_batches: int | None = None,
         pack: Packing | None = None,
         prefetch_size: int | None = None,
@@ -105,6 +108,7 @@ class Loader(BatchIterator):
         check_count("prefetch_bytes", prefetch_bytes, 0)
         check_count("overfit_batches", overfit_batches, 1)
         check_count("cache_limit", cache_limit, 1)
+        check_count("batch_tokens", batch_tokens, 1)
         self.split = self.dataset = split
         self.shuffle = shared.shuffle and overfit_batches is None
         # To pack, enough documents for every stream are read as one batch, even for small batches.
@@ -147,6 +151,13 @@ class Loader(BatchIterator):
         self.group_by_length = group_by_length
         if group_by_length is not None:
             self._check_grouping(group_by_length, pack)
+        if batch_tokens is not None and (group_by_length is None or not shared.trim):
+            raise ConfigError(
+                f"batch_tokens={batch_tokens} needs trim=True and group_by_length=, the output whose padded tokens are "
+                "counted"
+            )
+        self.batch_tokens = batch_tokens
+        self._token_batches: tuple[int, TokenBatches] | None = None  # epoch, and its batches
         self._packing_position = PackingPosition()
         self._first_batch = 0
         self._buffers = Buffers()
@@ -194,7 +205,26 @@ class Loader(BatchIterator):
         blocks = EpochBlocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._sampling, self._starts[:-1])
         # `drop_last` then drops packed rows, not documents.
         drop_last = self.drop_last and self._packer is None
-        return Schedule(blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before, self._lengths)
+        options = (blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before, self._lengths)
+        return Schedule(*options) if self.batch_tokens is None else self._cut_by_tokens(TokenSchedule(*options))
+
+    def _cut_by_tokens(self, schedule: TokenSchedule) -> TokenSchedule:
+        """Return the schedule with batches of at most `batch_tokens` padded tokens; ConfigError if none may fit."""
+        assert self.batch_tokens is not None
+        assert self._trimming is not None
+        assert self._lengths is not None
+        if self._token_batches is None or self._token_batches[0] != schedule.blocks.epoch:
+            multiple, rest = self._trimming.multiple, self._rows % self.batch_size
+            # Ranks that outnumber the rows after the last part add them to it.
+            rows = self.batch_size + (rest if rest < schedule.world_size and not self.drop_last else 0)
+            width = max(1, -(-int(self._lengths.max()) // multiple)) * multiple
+            if rows * width > self.batch_tokens:
+                raise ConfigError(
+                    f"batch_tokens={self.batch_tokens}: a batch of {rows} rows with the longest, {width} tokens, has "
+                    f"{rows * width}: use batch_tokens={rows * width} or a smaller batch_size than {self.batch_size}"
+                )
+            self._token_batches = schedule.blocks.epoch, schedule.cut_epoch(self.batch_tokens, multiple)
+        return replace(schedule, token_batches=self._token_batches[1])
 
     @cached_property
     def _starts(self) -> Integers:
@@ -378,6 +408,16 @@ class Loader(BatchIterator):
         return {"prefetch_blocks": settings.prefetch_blocks, "threads": settings.threads}
 
     @property
+    def _grouping(self) -> list[Any] | None:
+        """The options on which the order of rows by length depends."""
+        if self.group_by_length is None:
+            return None
+        tokens = (
+            [] if self._trimming is None or self.batch_tokens is None else [self.batch_tokens, self._trimming.multiple]
+        )
+        return [self.group_by_length, self.batch_size, *tokens]
+
+    @property
     def _digest(self) -> str:
         return self.split.dataset.digest[:_DIGEST_DIGITS]
 
@@ -387,7 +427,7 @@ class Loader(BatchIterator):
         if self._packer is not None:
             optional["packing"] = self._packer.state(self._packing_position, self._make_schedule())
         if self.group_by_length is not None:
-            optional["grouping"] = [self.group_by_length, self.batch_size]
+            optional["grouping"] = self._grouping
         return {
             "format": FORMAT,
             "version": self.split.dataset.version,
@@ -414,10 +454,10 @@ class Loader(BatchIterator):
             self._go_to(epoch, rows_before, state["first_batch"])
             batches = rows_before // self.batch_size + self._first_batch
             self._packing_position = self._packer.restore_position(state["packing"], self._make_schedule(), batches)
-        elif rows_before == self._rows or not len(self._make_schedule(rows_before)):
+            return
+        self._go_to(epoch, rows_before, state["first_batch"])
+        if rows_before == self._rows or not len(self._make_schedule(rows_before)):
             self._go_to(epoch + 1)
-        else:
-            self._go_to(epoch, rows_before, state["first_batch"])
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise ConfigError if a state is invalid or of another order, CorruptDatasetError if it is of other rows."""
@@ -443,11 +483,11 @@ class Loader(BatchIterator):
                 "the state was saved with a different balance= or weights=, which yields other rows: use the same "
                 "ones, or restart the epoch"
             )
-        grouping = None if self.group_by_length is None else [self.group_by_length, self.batch_size]
-        if (saved := state.get("grouping")) != grouping:
+        if (saved := state.get("grouping")) != self._grouping:
             raise ConfigError(
-                f"the state was saved with group_by_length and batch_size {saved or 'unset'}, and this loader has "
-                f"{grouping or 'unset'}: the order of rows depends on both. Use the same ones, or restart the epoch"
+                "the state was saved with group_by_length and batch_size (and batch_tokens, pad_to_multiple_of) "
+                f"{saved or 'unset'}, and this loader has {self._grouping or 'unset'}: the order of rows depends on "
+                "them. Use the same ones, or restart the epoch"
             )
         if self._packer is None and (rows_before := state["rows_given"]) > self._rows:
             raise ConfigError(f"state: rows_given={rows_before}: an epoch has {self._rows} rows")

@@ -31,7 +31,7 @@ _MAX_BLOCKS = 256  # a stream keeps a block in memory
 _MIN_PERMUTED_ROWS = 4096
 _MAX_GROUPS = 256
 # Blocks of a stream in a group of similar lengths, which all are in memory: fewer leave more padding.
-_GROUPED_BLOCKS, _MAX_GROUPED_BATCHES = 2, 512
+_GROUPED_BLOCKS = 2
 
 
 def default_streams(batch_size: int) -> int:
@@ -171,6 +171,7 @@ class Schedule:
     # Length of each row of the split, to batch rows of similar length. Then `batch_size` divides `rows_before`, and
     # `streams` divides `batch_size`.
     lengths: np.ndarray | None = None
+    max_group_batches: int = 512  # in a group of similar lengths
 
     @cached_property
     def stream_borders(self) -> Integers:
@@ -199,18 +200,29 @@ class Schedule:
         Every rank must have a row of a separate batch. The minimum includes `streams` so that batches are the same for
         every number of ranks up to `streams`.
         """
-        minimum = max(self.streams if self.streams <= self.batch_size else 1, self.world_size)
-        return self._tail_rows >= minimum or not self.full_batches
+        return self._tail_rows >= self.min_tail_rows or not self.full_batches
+
+    @property
+    def min_tail_rows(self) -> int:
+        return max(self.streams if self.streams <= self.batch_size else 1, self.world_size)
+
+    @property
+    def max_rank_rows(self) -> int:
+        """Maximum number of rows of this rank in a batch, without the rows after the full batches."""
+        return len(self.rank_range)
+
+    @cached_property
+    def part_count(self) -> int:
+        """Number of remaining batches of `batch_size` rows, with a separate one of the rows after them."""
+        return self.full_batches + (not self.drop_last and self._tail_rows > 0 and self._is_tail_batch)
 
     def __len__(self) -> int:
         """Return the number of remaining batches, the same on every rank."""
-        if self.drop_last or not self._tail_rows:
-            return self.full_batches
-        return self.full_batches + self._is_tail_batch
+        return self.part_count
 
     def rows_yielded(self, batches: int) -> int:
         """Return how many rows of the epoch all ranks together have yielded after `batches` more batches."""
-        if batches >= len(self):
+        if batches >= self.part_count:
             # Dropped rows count as yielded, so that the epoch is over.
             return self.blocks.rows
         return self.rows_before + batches * self.batch_size
@@ -236,7 +248,7 @@ class Schedule:
 
     def _includes_tail(self, batches: range) -> bool:
         """Return whether the rows after the full batches belong to the last one of `batches`."""
-        return batches[-1] == len(self) - 1 and not self.drop_last
+        return batches[-1] == self.part_count - 1 and not self.drop_last
 
     def block_positions(self, batches: range) -> list[int]:
         """Return the positions of the blocks with this rank's rows of `batches`, as `window` does, but faster."""
@@ -318,7 +330,7 @@ class Schedule:
         """Rows of a stream in a group of similar lengths."""
         stream_rows = self.batch_size // self.streams
         batches = _GROUPED_BLOCKS * self.blocks.block_rows // stream_rows
-        return stream_rows * min(_MAX_GROUPED_BATCHES, max(1, batches))
+        return stream_rows * min(self.max_group_batches, max(1, batches))
 
     def _group_order(self, stream: int, group: int) -> Integers:
         """Return the positions in the sequence of the rows of a stream in a group, batch after batch."""
@@ -329,12 +341,15 @@ class Schedule:
             start = group * self._group_rows
             first, size = int(self.stream_borders[stream]) + start, min(self._group_rows, rows - start)
             parts = np.argsort(self._lengths_at(first, first + size), kind="stable").reshape(-1, stream_rows)
-            key = make_key(self.blocks.seed, "lengths", self.blocks.epoch, group)
-            order = first + parts[permute(np.arange(len(parts)), len(parts), key)].ravel()
+            order = first + parts[self.order_parts(group, len(parts))].ravel()
             if len(self._group_orders) >= _MAX_GROUPS:
                 self._group_orders.clear()
             self._group_orders[stream, group] = order
         return order
+
+    def order_parts(self, group: int, count: int) -> Integers:
+        """Return the order of the `count` parts of a group, by length, in which they are batches."""
+        return permute(np.arange(count), count, make_key(self.blocks.seed, "lengths", self.blocks.epoch, group))
 
     def _lengths_at(self, start: int, stop: int) -> np.ndarray:
         """Return the lengths of the rows from position `start` to `stop` in the sequence."""

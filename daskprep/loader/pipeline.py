@@ -233,7 +233,7 @@ class Pipeline:
         # Epoch and batches to be planned, and to be prefetched.
         self._unplanned = self._unread = self._advance_epoch((-1, range(0)))
         schedule, _ = self._epochs[0]
-        self._rank_rows = rank_rows = len(schedule.rank_range)
+        self._rank_rows = rank_rows = schedule.max_rank_rows
         row_bytes = max(1, sum(group.row_bytes for group in groups))
         window_bytes = _SMALL_BYTES if settings.decodes or settings.single_block_windows else _WINDOW_BYTES
         self._max_batches = max(1, min(_MAX_BATCHES, window_bytes // (rank_rows * row_bytes)))

@@ -206,6 +206,81 @@ def test_groups_have_each_row_once_for_any_ranks_and_stops(
     assert batches == expected
 
 
+@settings(max_examples=12)
+@given(
+    batch_size=st.sampled_from([8, 12, 24, 28]),  # 3, 11, 11 and 15 rows are left after the parts
+    tokens=st.sampled_from([11 * WIDTH, 15 * WIDTH, 28 * WIDTH, 6_000]),
+    multiple=st.sampled_from([None, 4]),
+    epoch=st.integers(0, 2),
+    world=st.sampled_from([1, 2, 3, 4]),
+    stops=st.lists(st.integers(1, 30), max_size=3),
+    drop_last=st.booleans(),
+    prefetch_size=st.sampled_from([0, 1, None]),
+)
+def test_batches_of_tokens_have_each_row_once_for_any_ranks_and_stops(
+    train, batch_size, tokens, multiple, epoch, world, stops, drop_last, prefetch_size
+):
+    options = {"streams": 4, "seed": 1, "drop_last": drop_last, "row_ids": True, "prefetch_size": prefetch_size}
+    options |= {"group_by_length": "review", "batch_tokens": max(tokens, (batch_size + 3) * WIDTH)}
+    options |= {"columns": ["review"], "trim": True, "pad_to_multiple_of": multiple, "uneven": True}
+    loader = train.loader(batch_size, **options)
+    loader.set_epoch(epoch)
+    parts = list(loader)
+    loader.audit()
+    assert len(parts) == len(loader)
+    assert max(batch["review"].numel() for batch in parts) <= options["batch_tokens"]
+    assert all(len(batch["review"]) % batch_size == 0 for batch in parts[:-1])
+    expected = [as_rows(batch) for batch in parts]
+    seen = sorted(row for batch in expected for row in batch)
+    assert seen == sorted(set(seen))
+    assert len(seen) == (ROWS // batch_size * batch_size if drop_last else ROWS)
+    batches, state = [], train.loader(batch_size, **options).state_dict() | {"epoch": epoch}
+    for stop in [*stops, None]:
+        ranks = [train.loader(batch_size, rank=rank, world_size=world, **options) for rank in range(world)]
+        for one in ranks:
+            one.load_state_dict(state)
+        for number, shares in enumerate(zip(*ranks, strict=True), start=1):
+            assert (
+                sum(share["review"].shape[0] for share in shares) * max(share["review"].shape[1] for share in shares)
+                <= options["batch_tokens"]
+            )
+            batches.append({})
+            for share in shares:
+                batches[-1] |= as_rows(share)
+            if number == stop:
+                break
+        state, world = ranks[0].state_dict(), world % 4 + 1
+        if state["epoch"] > epoch or state["rows_given"] == ROWS:
+            break
+        if ROWS - state["rows_given"] < 4:  # too few rows for the next ranks
+            world = 1
+    if len(batches) < len(expected):  # four ranks add the last three rows to the batch before
+        expected[-2:] = [expected[-2] | expected[-1]]
+    assert batches == expected
+
+
+def test_workers_share_batches_of_tokens(train):
+    options = {"trim": True, "group_by_length": "review", "batch_tokens": 2_000, "row_ids": True}
+    expected = [as_rows(batch) for batch in train.loader(16, **options)]
+    workers = torch.utils.data.DataLoader(train.loader(16, **options), batch_size=None, num_workers=2)
+    assert [as_rows(batch) for batch in workers] == expected
+    schedule = train.loader(16, **options)._make_schedule()
+    for batches in (range(0, 9, 2), range(1, len(schedule), 7)):
+        plan = schedule.window(batches)
+        assert sorted(plan.block_positions) == sorted(schedule.block_positions(batches))
+        assert plan.sizes == tuple(schedule.window(batches[n : n + 1]).sizes[0] for n in range(len(batches)))
+
+
+def test_batches_of_tokens_have_more_short_rows(train):
+    loader = train.loader(16, trim=True, group_by_length="review", batch_tokens=2_000, columns=["review"])
+    shapes = [tuple(batch["review"].shape) for batch in loader]
+    assert max(rows for rows, width in shapes if width < 8) > 200
+    assert max(rows for rows, width in shapes if width > 30) <= 64
+    assert np.mean([rows * width for rows, width in shapes]) > 1_000
+    few = train.loader(2_048, trim=True, group_by_length="review", batch_tokens=200_000, columns=["review"])
+    assert [len(batch["review"]) for batch in few] == [ROWS]
+
+
 def test_rows_of_a_batch_have_similar_lengths(train):
     def padded(**options):
         tokens = width = 0
@@ -241,6 +316,9 @@ def test_groups_can_be_balanced(train, rows, tmp_path):
         ({"group_by_length": "review", "shuffle": False}, "cannot be used together with shuffle=False"),
         ({"group_by_length": "review", "overfit_batches": 2}, "cannot be used together with overfit_batches"),
         ({"group_by_length": "review", "streams": 5}, "batch_size=32 is no multiple of streams=5"),
+        ({"batch_tokens": 99, "trim": True}, "batch_tokens=99 needs trim=True and group_by_length="),
+        ({"batch_tokens": 99, "group_by_length": "review"}, "batch_tokens=99 needs trim=True and group_by_length="),
+        ({"batch_tokens": 0}, "batch_tokens=0: expected an integer from 1"),
         ({"trim": True, "columns": ["x"]}, "no output of the batches has padded rows"),
         ({"trim": "yes"}, "trim='yes': expected True or False"),
         ({"pad_to_multiple_of": 8}, "pad_to_multiple_of=8 needs trim=True"),
@@ -277,6 +355,22 @@ def test_a_state_of_another_order_is_refused(train):
     ):
         with pytest.raises(ConfigError, match="group_by_length and batch_size"):
             other.load_state_dict(state)
+
+
+def test_a_bound_below_the_longest_row_and_other_bounds_are_refused(train):
+    options = {"trim": True, "group_by_length": "review"}
+    with pytest.raises(ConfigError, match="batch_tokens=900: a batch of 16 rows with the longest, 60 tokens, has 960"):
+        len(train.loader(16, batch_tokens=900, **options))
+    with pytest.raises(ConfigError, match="a batch of 19 rows with the longest, 60 tokens, has 1140"):
+        iter(train.loader(16, batch_tokens=1_000, world_size=4, rank=0, **options))
+    loader = train.loader(16, batch_tokens=2_000, **options)
+    next(iter(loader))
+    state = loader.state_dict()
+    for others in ({"batch_tokens": 3_000}, {"batch_tokens": 2_000, "pad_to_multiple_of": 8}, {}):
+        with pytest.raises(ConfigError, match="group_by_length and batch_size"):
+            train.loader(16, **others, **options).load_state_dict(state)
+    with pytest.raises(ConfigError, match="rows_given=1: no batch of the epoch starts after these rows"):
+        loader.load_state_dict(state | {"rows_given": 1})
 
 
 def test_rows_become_nested_tensors_without_padding(train):
