@@ -27,6 +27,7 @@ from daskprep.errors import (
     did_you_mean,
     with_attribute_hints,
 )
+from daskprep.features import Feature
 from daskprep.features.base import class_count
 from daskprep.progress import Progress
 from daskprep.state import METADATA
@@ -314,6 +315,65 @@ class Dataset(StoredDataset):
         from daskprep.report import make_plot  # noqa: PLC0415 as above
 
         return make_plot(self, name, split)
+
+    def add(
+        self,
+        name: str,
+        feature: Feature | str,
+        rows: Any,
+        *,
+        memory: str | int | None = None,
+        workers: partitions.Workers = None,
+        progress: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        """Fit another feature and add its outputs to all rows, without encoding other outputs again.
+
+        Files of the other outputs are linked, or copied where links are not possible; tables are written again. The new
+        version replaces this one at once when it is complete: open loaders need to be created again. If the call is
+        killed, the dataset stays as it was, and the same call continues.
+
+        Parameters
+        ----------
+        name : str
+            Name of the feature.
+        feature : Feature or str
+            The feature, or the name of its type. It may not drop rows, and media are decoded now: ``mode="eager"``.
+        rows : DataFrame, path, glob, URL, Source, dict of these by split, or callable
+            The rows that the dataset was written from, in the same order, with the column of the feature. Or a function
+            of a pandas frame with decoded rows, which returns a value for each row: it is called block by block.
+        memory, workers, progress, storage_options
+            As for `Preprocessor.write`.
+
+        Returns
+        -------
+        Dataset
+            The dataset with the new outputs. Versions of earlier appends and deletions have them, too.
+
+        Raises
+        ------
+        ConfigError
+            The name is taken, the rows are fewer than in the dataset, or it has folds, appended rows or a sample.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> frame = pd.DataFrame({"area": [30.0, 60.0, 90.0], "rent": [600.0, 900.0, 900.0]})
+        >>> dataset = dp.Preprocessor({"area": "number"}, split=None).fit_write(frame, tempfile.mkdtemp() + "/flats.dp")
+        >>> dataset = dataset.add("rent", "number", frame)
+        >>> dataset["train"].columns
+        ['area', 'rent']
+        >>> dataset = dataset.add("per_area", "number", lambda rows: rows["rent"] / rows["area"])
+        >>> dataset["train"].head()["per_area"].tolist()
+        [20.0, 15.0, 10.0]
+        """
+        from daskprep.adding import add_output  # noqa: PLC0415 a layer above, as `report`
+        from daskprep.writing.versions import WriteOptions  # noqa: PLC0415 as above
+
+        options = WriteOptions(memory=memory, workers=workers, progress=progress, storage_options=storage_options)
+        return add_output(self, name, feature, rows, options)
 
     def delete(self, rows: Any, *, part: int | None = None) -> Dataset:
         """Hide rows at once, in a new version of the dataset; `purge` then removes them from the disk.

@@ -41,7 +41,7 @@ _NO_ROWS = np.empty(0, np.int64)
 
 def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
     """Hide rows of the latest version of a dataset in a new one, and return it; `Dataset.delete` has the parameters."""
-    root = _editable_root(dataset, "delete")
+    root = editable_root(dataset, "delete")
     ids = np.unique(np.asarray(rows))
     if np.ndim(rows) != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise ConfigError(
@@ -78,7 +78,7 @@ def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
         return open_folder(root, dataset.base_dir, trusted=dataset.trusted)
 
 
-def _editable_root(dataset: Dataset, call: str) -> Folder:
+def editable_root(dataset: Dataset, call: str) -> Folder:
     """Return the folder of a dataset; ConfigError for folds, and for a part or several datasets opened as one."""
     if isinstance(dataset, FoldedDataset):
         raise ConfigError(f"{dataset.url} has folds, whose rows cannot be deleted: write it again without these rows")
@@ -130,7 +130,7 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
     The receipt is written twice: before the list of versions, which commits, and at the end. If the work is killed in
     between, the next call completes it, and has the same receipt but for the time.
     """
-    root = _editable_root(dataset, "purge")
+    root = editable_root(dataset, "purge")
     with root.lock():
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)

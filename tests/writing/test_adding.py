@@ -1,0 +1,199 @@
+"""Outputs added to a written dataset: equal to a write with all features, beside the files of the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+from daskprep.storage.files import Folder
+
+ROWS = 700
+FEATURES = {"city": dp.Category(), "walk": dp.Timeseries(), "price": dp.Number(missing_value_strategy="drop_row")}
+ADDED = {
+    "scalar": dp.Number(column="area"),
+    "matrix": dp.Text(column="review"),
+    "set": dp.Set(column="review"),
+    "two outputs": dp.Number(column="area", missing_indicator=True, missing_value_strategy="fill_with_mean"),
+}
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"city": rng.choice(["Rome", "Oslo", "Bern"], ROWS), "price": rng.normal(size=ROWS)})
+    rows["walk"] = [rng.normal(size=size).tolist() for size in rng.integers(1, 9, ROWS)]
+    rows["review"] = rng.choice(["calm and sunny", "loud", None, "sunny, but loud"], ROWS)
+    rows["area"] = np.where(rng.random(ROWS) < 0.1, np.nan, rng.integers(20, 120, ROWS))
+    rows.loc[rng.random(ROWS) < 0.1, "price"] = np.nan
+    return rows
+
+
+def make(features, **options):
+    return dp.Preprocessor(features, split=dp.RandomSplit(seed=1), **options)
+
+
+def contents(dataset):
+    return {
+        name: dataset.files.read(name) if name.endswith((".json", "rejects.parquet")) else entry.crc32c
+        for name, entry in dataset.manifest.files.items()
+        if name != "metadata.json"
+    }
+
+
+@pytest.mark.parametrize("kind", ["scalar", "matrix", "set", "two outputs"])
+@pytest.mark.parametrize("options", [{}, {"shuffle": True, "shards": True}, {"compression": "none"}], ids=str)
+def test_an_added_output_belongs_to_its_rows(frame, tmp_path, kind, options):
+    options = {"block_rows": 64, **options}
+    dataset = make(FEATURES).fit_write(frame, tmp_path / "a.dp", **options)
+    added = dataset.add("new", ADDED[kind], frame)
+    whole = make({**FEATURES, "new": ADDED[kind]}).fit_write(frame, tmp_path / "b.dp", **options)
+    for name, split in added.splits.items():
+        expected = whole[name].read()
+        known = frame[ADDED[kind].column].notna().to_numpy()[whole[name].read("row_id")["row_id"]]
+        for output, values in split.read().items():
+            # The fit of an added feature also reads training rows that others dropped, so its values differ.
+            if not output.startswith("new"):
+                np.testing.assert_array_equal(values, expected[output])
+        decoded, wanted = (one.head(len(one))["new"][known] for one in (split, whole[name]))
+        if kind in ("scalar", "two outputs"):
+            np.testing.assert_allclose(decoded.astype(float), wanted.astype(float), rtol=1e-5)
+        else:
+            assert list(map(sorted, decoded)) == list(map(sorted, wanted))
+    assert added.layout.outputs == whole.layout.outputs
+    assert added.damaged() == []
+    assert list(dp.Preprocessor.from_dataset(added).learned_) == [*FEATURES, "new"]
+    assert dp.open_dataset(tmp_path / "a.dp").digest == added.digest
+
+
+def test_without_dropped_rows_all_files_are_those_of_a_full_write(frame, tmp_path):
+    features = {**FEATURES, "price": "number"}
+    dataset = make(features).fit_write(frame, tmp_path / "a.dp", block_rows=64)
+    inodes = {path.stat().st_ino for path in (tmp_path / "a.dp").rglob("walk/c*")}
+    for name, feature in ADDED.items():
+        dataset = dataset.add(name, feature, frame)
+        features[name] = feature
+    whole = make(features).fit_write(frame, tmp_path / "b.dp", block_rows=64)
+    assert contents(dataset) == contents(whole)
+    assert dataset.state()["features"] == whole.state()["features"]
+    # Files of other outputs are the same files.
+    assert {path.stat().st_ino for path in (tmp_path / "a.dp").rglob("walk/c*")} == inodes
+    assert [path.name for path in Path(tmp_path, "a.dp").iterdir() if path.is_dir()] == [dataset.version]
+
+
+def test_a_function_of_decoded_rows_is_added(frame, tmp_path):
+    dataset = make(FEATURES, targets="price").fit_write(frame, tmp_path / "a.dp", block_rows=64, shuffle=True)
+    sizes = []
+
+    def compute(rows):
+        sizes.append(len(rows))
+        return rows["city"].str.len() + rows["price"]
+
+    added = dataset.add("sum", dp.Number(normalization=None), compute)
+    assert max(sizes) <= 64
+    for split in added.splits.values():
+        rows = split.head(len(split))
+        expected = rows["city"].str.len() + rows["price"]
+        np.testing.assert_allclose(split.read("sum")["sum"], expected, rtol=1e-5)
+    inputs, _ = next(iter(added["train"].loader(8)))
+    assert list(inputs) == ["city", "walk", "sum"]
+    with pytest.raises(ConfigError, match="returned 1 values for"):
+        added.add("short", "number", lambda rows: [1.0])
+
+
+def test_rows_that_came_by_split_are_added_by_split(frame, tmp_path):
+    tables = {"train": frame[:500], "test": frame[500:]}
+    dataset = dp.Preprocessor(FEATURES).fit_write(tables, tmp_path / "a.dp")
+    added = dataset.add("review", "text", tables)
+    for name, split in added.splits.items():
+        ids = split.read("row_id")["row_id"]
+        expected = frame["review"].iloc[ids].fillna("<UNK>").str.replace(" ", "").tolist()
+        assert split.head(len(split))["review"].str.replace(" ", "").tolist() == expected, name
+
+
+def test_deleted_and_purged_rows_stay_away(frame, tmp_path):
+    dataset = make(FEATURES).fit_write(frame, tmp_path / "a.dp", block_rows=64)
+    ids = dataset["train"].read("row_id")["row_id"]
+    dataset = dataset.delete(ids[:5])
+    dataset.purge()
+    dataset = dp.open_dataset(tmp_path / "a.dp").delete(ids[5:9])
+    added = dataset.add("area", dp.Number(normalization=None), frame)
+    assert np.array_equal(added["train"].read("row_id")["row_id"], ids[9:])
+    expected = frame["area"].to_numpy()[ids[9:]]
+    is_known = ~np.isnan(expected)
+    np.testing.assert_array_equal(added["train"].read("area")["area"][is_known], expected[is_known])
+    assert dp.open_dataset(tmp_path / "a.dp")["train"].columns == added["train"].columns
+    assert added.damaged() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "feature", "rows", "message"),
+    [
+        ("city", "category", slice(None), 'it has a feature "city" already'),
+        ("x", dp.Number(column="area", missing_value_strategy="drop_row"), slice(None), "drops .* rows, which"),
+        ("x", dp.Number(column="area"), slice(0, 90), "the rows are 90, but .* has row"),
+        ("photo", "image", slice(None), 'mode="eager"'),
+    ],
+)
+def test_what_cannot_be_added_is_named_and_leaves_the_dataset(frame, tmp_path, name, feature, rows, message):
+    dataset = make(FEATURES).fit_write(frame, tmp_path / "a.dp", block_rows=64)
+    with pytest.raises(ConfigError, match=message):
+        dataset.add(name, feature, frame[rows])
+    assert dp.open_dataset(tmp_path / "a.dp").digest == dataset.digest
+    assert dataset.damaged() == []
+
+
+def test_datasets_of_parts_and_folds_are_refused(frame, tmp_path):
+    prep = make(FEATURES)
+    prep.fit_write(frame, tmp_path / "a.dp")
+    with pytest.raises(ConfigError, match="it has 2 parts, of appended rows"):
+        prep.append(frame[:50], tmp_path / "a.dp").add("area", "number", frame)
+    folds = dp.Preprocessor(FEATURES, split=dp.KFold(3)).fit_write(frame, tmp_path / "b.dp")
+    with pytest.raises(ConfigError, match="has folds"):
+        folds.add("area", "number", frame)
+
+
+class _Stopped(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("with_versions", [False, True])
+def test_a_call_that_is_stopped_at_any_write_leaves_one_version(frame, tmp_path, monkeypatch, with_versions):
+    frame = frame[:200]
+
+    def write(path):
+        dataset = make(FEATURES).fit_write(frame, path, block_rows=64)
+        return dataset.delete(dataset["train"].read("row_id")["row_id"][:2]) if with_versions else dataset
+
+    expected = write(tmp_path / "expected.dp").add("review", "text", frame).digest
+    write_file, counts = Folder.write, [0]
+    for stop in range(0, 1_000, 5):
+        dataset = write(tmp_path / f"{stop}.dp")
+
+        def write_or_stop(folder, name, *args, stop=stop, **options):
+            counts[0] += 1
+            if counts[0] > stop:
+                raise _Stopped
+            return write_file(folder, name, *args, **options)
+
+        counts[0] = 0
+        monkeypatch.setattr(Folder, "write", write_or_stop)
+        try:
+            dataset.add("review", "text", frame)
+        except _Stopped:
+            pass
+        else:
+            assert stop > 5
+            break
+        finally:
+            monkeypatch.setattr(Folder, "write", write_file)
+        left = dp.open_dataset(tmp_path / f"{stop}.dp")
+        assert left.digest in (dataset.digest, expected)
+        left["train"].read()
+        if left.digest != expected:
+            assert left.add("review", "text", frame).digest == expected
+        assert dp.open_dataset(tmp_path / f"{stop}.dp").damaged() == []
