@@ -70,6 +70,9 @@ class Pictures(Chart):
 
     pictures: Sequence[tuple[bytes, str]]
     is_audio: bool = False
+    seconds: Sequence[float] = ()  # that each image shows
+    vertical: tuple[str, str, str] | None = None  # labels of the vertical axis: top, middle and bottom
+    audio: Sequence[bytes] = ()  # a WAV file for each image
 
 
 Values = tuple[np.ndarray, np.ndarray]  # values, and how often each occurs
@@ -429,13 +432,29 @@ def _(chart: TableChart) -> Markup:
 
 @_draw_body.register
 def _(chart: Pictures) -> Markup:
-    """Return figures of images embedded as base64, each with its caption."""
+    """Return figures of images embedded as base64, each with its axes, caption and audio."""
     figures = []
-    for data, caption in chart.pictures:
-        source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-        image = element("img", src=source, alt=caption, loading="lazy")
-        figures.append(element("figure", image, element("figcaption", caption)))
-    return element("div", *figures, class_="sounds" if chart.is_audio else "pictures")
+    for index, (data, caption) in enumerate(chart.pictures):
+        parts = [element("img", src=_data_url("image/png", data), alt=caption, loading="lazy")]
+        if chart.vertical is not None:
+            labels = element("div", *(element("span", label) for label in chart.vertical), class_="vertical")
+            parts = [element("div", labels, *parts, class_="spectrum")]
+        if chart.seconds:
+            end = max(chart.seconds[index], 1e-6)
+            ticks = nice_ticks(0, end)
+            marks = [(100 * tick / end, f"{format_number(tick)}{' s' * (tick == ticks[-1])}") for tick in ticks]
+            parts.append(_axis(marks))
+        parts.append(element("figcaption", caption))
+        if chart.audio:
+            url = _data_url("audio/wav", chart.audio[index])
+            parts.append(element("audio", src=url, controls="", preload="none"))
+        figures.append(element("figure", *parts))
+    kind = "sounds spectra" if chart.vertical else "sounds" if chart.is_audio else "pictures"
+    return element("div", *figures, class_=kind)
+
+
+def _data_url(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
 def _svg(shapes: Sequence[str], label: str | None, height: float = _HEIGHT) -> Markup:

@@ -26,6 +26,7 @@ from daskprep.summaries.samples import DistinctValues
 from daskprep.summaries.shifts import LARGE_SHIFT, choose_bins, compare_counts
 from daskprep.vocabulary import Vocabulary
 
+_FLOAT32_NOISE = 1e-6  # of the largest value
 _MAX_POSITION_VALUE = 1e140  # larger numbers are clipped in means and deviations, so that sums of squares stay finite
 
 
@@ -101,6 +102,19 @@ def compute_mean(numbers: Quantiles) -> float:
     # Weighted by shares, because a sum of very large doubles would overflow.
     mean = float(values @ (numbers.counts / numbers.count))
     return float(min(max(mean, values[0]), values[-1]))
+
+
+def compute_deviation(numbers: Quantiles) -> float:
+    """Return the standard deviation of numbers (of the population); the numbers of a bucket count as its middle."""
+    halves = numbers.values() / 2 - compute_mean(numbers) / 2  # the difference of two large doubles would overflow
+    largest = float(np.abs(halves).max())
+    return largest and 2 * largest * math.sqrt(float((halves / largest) ** 2 @ (numbers.counts / numbers.count)))
+
+
+def count_zeros(numbers: Quantiles) -> int:
+    """Return how often 0 occurs; decoded values of a normalized feature have rounding errors of float32."""
+    sizes = np.abs(numbers.values())
+    return int(numbers.counts[sizes <= _FLOAT32_NOISE * sizes.max()].sum())
 
 
 def measure_numbers(column: Column, rows: np.ndarray) -> Quantiles:

@@ -59,7 +59,8 @@ field.hidden=false;
 SEARCH = element("script", Markup(_SCRIPT))
 _DIGEST = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
 # Values of a dataset are untrusted: only the script above may run, and nothing is fetched.
-_POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_DIGEST}'"
+_SOURCES = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'"
+_POLICY = f"{_SOURCES}; script-src 'sha256-{_DIGEST}'"
 
 
 def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.dataset import Dataset, Split
-from daskprep.display import format_count, format_number, truncate
+from daskprep.display import format_count, format_number, format_share, truncate
+from daskprep.features.audio import Audio, LearnedAudio
 from daskprep.features.base import SemanticType
 from daskprep.features.binary import Binary, LearnedBinary
+from daskprep.media.audio import encode_wav
 from daskprep.media.decoding import Failure
 from daskprep.media.pixels import encode_png
 from daskprep.report import findings
@@ -39,6 +42,8 @@ from daskprep.storage.arrays import ROW_ID
 from daskprep.summaries import Quantiles
 
 _MAX_IMAGES, _MAX_CLIPS = 8, 4
+_MAX_CLIP_SECONDS, _MAX_CLIP_RATE = 3, 16_000  # of embedded audio: 96 KB, or 128 KB as base64
+_FREQUENCY_NAMES = {"fbank": "mel bands", "mel": "mel bands", "mfcc": "coefficients", "stft_phase": "features"}
 _MAX_SIDE = 128  # pixels
 _MAX_REASON_CHARACTERS = 200
 _WAVE_SHAPE = (101, 480)  # levels and columns
@@ -82,7 +87,7 @@ def _shade_chart(split: Split, title: str, prefix: str, shades: np.ndarray, step
 
 
 def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Return a chart with waves of a few decoded clips of the split, or heat maps of their spectra.
+    """Return a chart with waves of a few decoded clips of the split and their audio, or heat maps of their spectra.
 
     `splits` has one split by name, which is the result of `gather` for audio.
     """
@@ -90,15 +95,46 @@ def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
     ids, clips, failures = _decode_rows(split, column, _MAX_CLIPS)
     note = _make_note(split, "recording", ids, failures)
     shown = [(f"row {row:,}", _strip_padding(clip)) for row, clip in zip(ids, clips, strict=True)]
-    if column.output.shape[-1] == 1:
+    feature, learned = column.feature, column.learned
+    seconds: list[float] = []
+    audio: list[bytes] = []
+    vertical = None
+    is_raw = column.output.shape[-1] == 1
+    if isinstance(feature, Audio) and isinstance(learned, LearnedAudio):  # custom types have no axes
+        seconds = [len(clip) / column.output.shape[0] * feature.audio_file_length_limit_in_s for _, clip in shown]
+        if is_raw:
+            audio = [_encode_clip(clip[:, 0], learned.sampling_rate) for _, clip in shown]
+            note += f" The audio is cut after {_MAX_CLIP_SECONDS} seconds, in low quality."
+        else:
+            vertical = _label_frequencies(feature, learned.sampling_rate, column.output.shape[-1])
+    elif not is_raw:
+        note += " The horizontal axis is time, and the first feature is at the bottom."
+    if is_raw:
         pictures = [
             (_draw_wave(clip[:, 0]), f"{row}, largest {format_number(float(np.abs(clip).max()))}")
             for row, clip in shown
         ]
     else:
         pictures = [(_draw_heatmap(clip), row) for row, clip in shown]
-        note += " The horizontal axis is time, and the first feature is at the bottom."
-    return [Pictures(title="Samples", note=note, pictures=pictures, is_audio=True)]
+    samples = Pictures(title="Samples", note=note, pictures=pictures, is_audio=True)
+    return [replace(samples, seconds=seconds, vertical=vertical, audio=audio)]
+
+
+def _label_frequencies(feature: Audio, rate: int, bands: int) -> tuple[str, str, str]:
+    """Return the labels of the vertical axis of spectra: at the top, in the middle and at the bottom."""
+    if (name := _FREQUENCY_NAMES.get(feature.type)) is not None:
+        return f"{bands:,}", name, "1"
+    points = feature.num_fft_points or round(feature.window_length_in_s * rate)
+    return f"{format_number((bands - 1) * rate / points)}", "Hz", "0"
+
+
+def _encode_clip(wave: np.ndarray, rate: int) -> bytes:
+    """Return the first seconds of a wave as a small WAV file: means of neighboring samples, in 16 bits."""
+    factor = -(-rate // _MAX_CLIP_RATE)
+    samples = wave[: _MAX_CLIP_SECONDS * rate]
+    samples = np.add.reduceat(samples, np.arange(0, len(samples), factor)) / factor
+    loudest = max(1.0, float(np.abs(samples).max()))
+    return encode_wav(np.rint(samples / loudest * 32767).astype(np.int16), rate // factor)
 
 
 def _make_note(split: Split, noun: str, shown: Sequence[object], failures: list[str]) -> str:
@@ -207,12 +243,15 @@ class ColumnReporter(NamedTuple):
 
 
 def _show_numbers(column: Column, by_split: Mapping[str, Quantiles]) -> list[Chart]:
-    """Return a histogram of numbers by split, and a table of their mean and quartiles."""
+    """Return a histogram of numbers by split, and a table of their mean, deviation, quartiles and zeros."""
     format_number, _ = make_formatter([one.values() for one in by_split.values()])
     rows = [["", *by_split]]
     rows.append(["mean", *(format_number(findings.compute_mean(one)) for one in by_split.values())])
+    rows.append(["std", *(format_number(findings.compute_deviation(one)) for one in by_split.values())])
     for fraction, name in _QUARTILES:
         rows.append([name, *(format_number(one.quantile(fraction)) for one in by_split.values())])
+    zeros = [(findings.count_zeros(one), one.count) for one in by_split.values()]
+    rows.append(["zeros", *(f"{amount:,} ({format_share(amount, total)})" for amount, total in zeros)])
     return [bin_numbers("Values", by_split), TableChart(title="Summary", rows=rows)]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,6 +75,18 @@ def test_pictures_are_within_the_page():
     assert f'src="data:image/png;base64,{base64.b64encode(b"PNG").decode()}"' in html
     assert 'class="pictures"' in html
     assert 'class="sounds"' in draw(Pictures(title="Samples", pictures=[(b"PNG", "row 7")], is_audio=True))
+
+
+def test_audio_has_axes_and_a_player():
+    pictures = [(b"PNG", "row 7")]
+    chart = Pictures(title="Samples", pictures=pictures, is_audio=True, seconds=[1.5], audio=[b"WAV"])
+    html = draw(chart)
+    assert f'<audio src="data:audio/wav;base64,{base64.b64encode(b"WAV").decode()}" controls' in html
+    ticks = [("0", "0"), ("33.3", "0.5"), ("66.7", "1"), ("100", "1.5 s")]
+    assert re.findall(r'style="left:([\d.]+)%">([^<]+)', html) == ticks
+    spectra = draw(replace(chart, vertical=("4,000", "Hz", "0"), audio=[]))
+    assert "<span>4,000</span><span>Hz</span><span>0</span>" in spectra
+    assert "<audio" not in spectra
 
 
 def test_cells_of_tables_are_escaped():

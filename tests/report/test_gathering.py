@@ -6,23 +6,27 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from scipy.io import wavfile
 
 import daskprep as dp
 from daskprep.dataset.split import Split
 from daskprep.features import FEATURES
 from daskprep.report import reporters
-from daskprep.report.findings import measure_positions
+from daskprep.report.findings import compute_deviation, measure_positions
 from daskprep.report.reporters import (
     REPORTERS,
     _draw_wave,
+    _encode_clip,
     _sort_naturally,
     _strip_padding,
     choose_reporter,
     count_source_rows,
     gather,
     list_columns,
+    sample_audio,
     split_windows,
 )
+from daskprep.summaries import Quantiles
 
 
 def columns(dataset, *names):
@@ -214,3 +218,41 @@ def test_padding_and_silence_at_the_end_of_audio_are_not_drawn():
     sound = np.array([[0.0], [0.5], [0.0], [0.1], [0.0], [0.0]])
     assert _strip_padding(sound).ravel().tolist() == [0.0, 0.5, 0.0, 0.1]
     assert len(_strip_padding(np.zeros((3, 2)))) == 3
+
+
+@pytest.mark.parametrize(("rate", "factor"), [(8_000, 1), (16_000, 1), (44_100, 3)])
+def test_embedded_audio_is_short_and_of_a_low_rate(rate, factor):
+    wave = np.sin(np.arange(10 * rate, dtype=np.float32) * 0.01) * 4
+    found, samples = wavfile.read(io.BytesIO(_encode_clip(wave, rate)))
+    assert found == rate // factor
+    assert samples.dtype == np.int16
+    assert len(samples) == 3 * rate // factor
+    assert np.abs(samples).max() == 32767  # samples beyond 1 are scaled, not cut
+    assert len(_encode_clip(wave, rate)) < 97_000
+    assert np.corrcoef(samples, wave[: 3 * rate : factor])[0, 1] > 0.99
+
+
+def test_axes_of_audio_are_seconds_and_hertz_or_bands(dataset):
+    noise, bands = columns(dataset, "noise", "bands")
+    [raw], [spectra] = (sample_audio(one, {"train": dataset["train"]}) for one in (noise, bands))
+    assert raw.seconds == pytest.approx([0.1] * 4, rel=0.01)
+    assert len(raw.audio) == 4
+    assert raw.vertical is None
+    assert all(0.1 < seconds <= 0.2 for seconds in spectra.seconds)
+    assert spectra.vertical == ("8", "mel bands", "1")
+    assert spectra.audio == []
+
+
+def test_the_summary_of_numbers_has_std_and_zeros(tmp_path):
+    numbers = np.r_[np.zeros(30), np.random.default_rng(0).lognormal(4, 1, 70)]
+    for normalization in (None, "zscore"):
+        prep = dp.Preprocessor({"x": dp.Number(normalization=normalization)})
+        dataset = prep.fit_write(pd.DataFrame({"x": numbers}), tmp_path / str(normalization))
+        [column] = list_columns(dataset)
+        by_split = gather([dataset["train"]], [column])["x"]
+        assert compute_deviation(by_split["train"]) == pytest.approx(numbers.std(), rel=1e-5)
+        summary = REPORTERS["numbers"].charts(column, by_split)[1]
+        assert ["zeros", "30 (30.0 %)"] in summary.rows
+    huge = Quantiles.of(np.array([-1.7e308, 1.7e308]))
+    assert compute_deviation(huge) == pytest.approx(1.7e308, rel=1e-3)
+    assert compute_deviation(Quantiles.of(np.array([7.0, 7.0]))) == 0

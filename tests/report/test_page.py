@@ -94,7 +94,8 @@ def test_a_page_refers_to_nothing_outside(page, html):
     policy = next(one["content"] for _, one in page.elements if one.get("http-equiv") == "Content-Security-Policy")
     [script] = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert policy == f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
+    sources = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'"
+    assert policy == f"{sources}; script-src 'sha256-{allowed}'"
     assert "//" not in re.sub(r"base64,[^\"]*", "", html).replace(STYLE, "")
 
 
