@@ -12,13 +12,14 @@ import pandas as pd
 from daskprep.dataset import Dataset
 from daskprep.dataset.filtered import StoredSplit
 from daskprep.dataset.joined import open_folder
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, DatasetExistsError
 from daskprep.features import Feature
 from daskprep.features.parameter_values import make_features
 from daskprep.permutation import Integers
 from daskprep.preprocessor import Preprocessor
 from daskprep.sources import Source
-from daskprep.state import state_files
+from daskprep.split import split_from_dict
+from daskprep.state import state_files, state_from_files
 from daskprep.storage.arrays import ROW_ID, encode_chunk, encode_shard
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
@@ -44,7 +45,7 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
     root = editable_root(dataset, "add")
     with root.lock():
         roll_forward(root)
-        current = open_folder(root, dataset.base_dir, trusted=True)
+        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         parts = stored_parts(current)
         [feature] = make_features({name: feature}, []).values()
         _check_addable(current, parts, name, feature)
@@ -53,11 +54,16 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
         version.remove(*leftovers)
         is_function = callable(rows)
         source = _computed_columns(stored, name, feature, rows) if is_function else rows
-        prep = Preprocessor.from_dataset(stored)
-        new = Preprocessor({name: feature}, split=None if is_function else prep.split, fit_on=prep.fit_on)
+        split = None if is_function else split_from_dict(stored.metadata["split"])
+        new = Preprocessor({name: feature}, split=split, fit_on=stored.metadata["fit_on"])
         workers, progress = options.get("workers"), options.get("progress")
         new.fit(source, workers=workers, progress=progress).set_params(split=None)
-        added = new.write(source, (version / SCRATCH / "added").url, **options)
+        separate = version / SCRATCH / "added"
+        try:
+            added = new.write(source, separate.url, **options)
+        except DatasetExistsError:  # other rows or another feature, of a call that was killed
+            separate.remove_all()
+            added = new.write(source, separate.url, **options)
         if dropped := len(added.rejects()):
             raise ConfigError(
                 f'add: "{name}" drops {dropped:,} rows, which {current.url} has: use another missing_value_strategy'
@@ -124,7 +130,7 @@ def _join(stored: Dataset, added: Dataset, prep: Preprocessor, folder: Folder, *
     old = stored.manifest
     outputs = (*old.layout.outputs, *added.layout.outputs)
     layout = Layout.from_dict(dataclasses.replace(old.layout, outputs=outputs).to_dict())  # which checks block_rows
-    state = stored.state()
+    state = state_from_files(stored.files.read)  # with the names of files also if the dataset is not trusted
     state["features"] |= prep.to_state()["features"]
     files = dict(old.files)
 

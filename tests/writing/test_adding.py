@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,19 @@ def test_a_function_of_decoded_rows_is_added(frame, tmp_path):
         added.add("short", "number", lambda rows: [1.0])
 
 
+def test_an_untrusted_dataset_keeps_the_names_of_files_and_imports_nothing(frame, tmp_path, monkeypatch):
+    (tmp_path / "functions.py").write_text("def embed(values):\n    return [[float(len(one))] for one in values]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    features = {"review": dp.Embedding(function="functions.embed", size=1, cache_dir=str(tmp_path / "cache"))}
+    dp.Preprocessor(features).fit_write(frame, tmp_path / "a.dp")
+    (tmp_path / "functions.py").write_text("raise SystemExit")
+    monkeypatch.delitem(sys.modules, "functions")
+    added = dp.open_dataset(tmp_path / "a.dp").add("area", "number", frame)
+    assert not added.trusted
+    assert "functions" not in sys.modules
+    assert "functions.embed" in (tmp_path / "a.dp" / added.version / "metadata.json").read_text()
+
+
 def test_rows_that_came_by_split_are_added_by_split(frame, tmp_path):
     tables = {"train": frame[:500], "test": frame[500:]}
     dataset = dp.Preprocessor(FEATURES).fit_write(tables, tmp_path / "a.dp")
@@ -159,6 +173,23 @@ def test_datasets_of_parts_and_folds_are_refused(frame, tmp_path):
 
 class _Stopped(BaseException):
     pass
+
+
+def test_another_call_after_a_stop_writes_its_own_rows(frame, tmp_path, monkeypatch):
+    dataset = make(FEATURES).fit_write(frame, tmp_path / "a.dp", block_rows=64)
+    frame[["area", "price"]].to_parquet(tmp_path / "rows.parquet")
+
+    def stop(*_, **__):
+        raise _Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr("daskprep.adding._join", stop)
+        with pytest.raises(_Stopped):
+            dataset.add("new", dp.Number(column="area"), tmp_path / "rows.parquet")
+    added = dataset.add("new", dp.Number(column="price", normalization=None), tmp_path / "rows.parquet")
+    expected = frame["price"].to_numpy()[added["test"].read("row_id")["row_id"]]
+    np.testing.assert_allclose(added["test"].read("new")["new"], expected, rtol=1e-6)
+    assert added.damaged() == []
 
 
 @pytest.mark.parametrize("with_versions", [False, True])
