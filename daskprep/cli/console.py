@@ -48,6 +48,7 @@ _FLAG_REPLACEMENTS = {
     r"split=None, in a configuration (split: null)": r"\1 in the configuration",
     r"(?<![\w.])(?:damaged|verify)\(\)": "daskprep verify",
     r"\bdaskprep\.repair\b": "daskprep repair",
+    r"\bread it with open_dataset\(path\)": "daskprep inspect shows it",
     r"(--[a-z-]+) (?= |$|[,;)])": r"\1",
 }
 # What the user typed, by absolute path. Threads print warnings too, so this is no context variable.

@@ -189,6 +189,11 @@ def _list_folder(
             f'the folder "{redact_url(user_path)}" is a Delta Lake table, and also contains files of deleted or '
             "replaced rows: pass deltalake.DeltaTable(path), or a glob of files"
         )
+    if MANIFEST in inner.values() and any(_VERSION_FOLDER.match(f"/{rest}") for rest in inner.values()):
+        raise ConfigError(
+            f'the folder "{redact_url(user_path)}" is a dataset of encoded rows: read it with open_dataset(path), or '
+            "pass the rows that it was written from"
+        )
     data_paths = [path for path, rest in inner.items() if is_data(rest) and not _HIDDEN.search(rest)]
     paths = _drop_datasets(filesystem, data_paths, base, attempts)
     if not data_paths or (not paths and root == base):

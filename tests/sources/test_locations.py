@@ -84,6 +84,13 @@ def test_datasets_below_a_folder_are_passed_over(
     assert again.fingerprint() == source.fingerprint()
 
 
+def test_the_folder_of_a_dataset_is_named_as_one(tmp_path: Path) -> None:
+    csv(tmp_path, "a.csv")
+    dp.Preprocessor({"a": "category"}).fit_write(tmp_path / "a.csv", tmp_path / "a.dp")
+    with pytest.raises(ConfigError, match=r"a\.dp. is a dataset of encoded rows: read it with open_dataset"):
+        read_files(tmp_path / "a.dp")
+
+
 def test_folders_that_are_named_as_versions_are_read(tmp_path: Path) -> None:
     csv(tmp_path, "0123456789abcdef/train/a.csv", "b.csv")
     assert cells(read_files(tmp_path)) == ["a", "b"]
