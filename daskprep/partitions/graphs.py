@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
 import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
 
-from daskprep.errors import ConfigError, with_attribute_hints
+from daskprep.errors import ConfigError
 from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
 from daskprep.storage.local_files import load_c_function
@@ -168,13 +167,10 @@ def keep_freed_memory() -> bool:
     return mallopt is not None and all(mallopt(parameter, size) for parameter, size in _MALLOC_PARAMETERS)
 
 
-@with_attribute_hints(**{name: f"compute().{name}()" for name in ("tolist", "tobytes")})
-class LazyArray(da.Array):
-    """Lazy array of encoded rows, whose errors name `compute` for methods of NumPy arrays."""
-
-
 def concatenate_arrays(arrays: Sequence[Any]) -> Any:
     """Return the concatenation of lazy Dask arrays along the rows."""
+    import dask.array as da  # noqa: PLC0415 it takes half a second to import
+
     return da.concatenate(arrays)
 
 
@@ -191,6 +187,8 @@ def build_chunked_array(
 
     `rows` are the numbers of rows of the chunks, and `like` is an empty array of the same dtype and row shape.
     """
+    from daskprep.partitions.lazy_arrays import LazyArray  # noqa: PLC0415 as above
+
     prefix, tail, layer = unique_name(name), (0,) * (like.ndim - 1), Layer()
     state = add_value(layer, f"state-{name}", shared)
     for i, argument in enumerate(arguments):

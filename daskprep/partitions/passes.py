@@ -26,7 +26,6 @@ from daskprep.partitions.graphs import (
     Arguments,
     Layer,
     LazyArguments,
-    LazyArray,
     PartitionFunction,
     Work,
     add_tasks,
@@ -193,6 +192,8 @@ def build_arrays(work: Work, *, like: Callable[[], Mapping[str, np.ndarray]]) ->
         if len(parts) == 1:
             return dict(parts[0])
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    from daskprep.partitions.lazy_arrays import LazyArray  # noqa: PLC0415 it takes half a second to import
+
     layer, keys = partition_layer(work, "encode")
     name = keys[0][0]
     counts = (np.nan,) * source.npartitions if source.row_counts is None else tuple(source.row_counts)
