@@ -194,9 +194,11 @@ _NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
 
 # A gray that is visible on white and on black; all other colors are inherited from the page.
 _CARD = (
-    "box-sizing:border-box;width:fit-content;max-width:100%;max-height:60em;overflow:auto;margin:2px 0;"
+    "box-sizing:border-box;width:fit-content;max-width:100%;overflow:auto;margin:2px 0;"
     "padding:8px 12px;border:1px solid rgba(128,128,128,.4);border-radius:6px;font-variant-numeric:tabular-nums"
 )
+_LONG_CARD = ";max-height:60em"  # it scrolls, and is not printed whole
+_MAX_WHOLE_ROWS = 100
 # Notebooks set a fixed layout with columns of equal width, which breaks words.
 _TABLE = "table-layout:auto;border-collapse:collapse;color:inherit;margin:8px 0 0"
 _ROW = "background:transparent;border-bottom:1px solid rgba(128,128,128,.3)"
@@ -250,7 +252,9 @@ class Description:
         """Return a self-contained HTML card: styles are inline, and every value is escaped."""
         first, *other_lines = (element("div", line) for line in self.lines)
         title = element("div", first, style="font-weight:600")
-        return element("div", title, *other_lines, *(table.html() for table in self.tables), style=_CARD)
+        is_long = sum(min(len(table.items), _MAX_HTML_ROWS) for table in self.tables) > _MAX_WHOLE_ROWS
+        style = _CARD + _LONG_CARD * is_long
+        return element("div", title, *other_lines, *(table.html() for table in self.tables), style=style)
 
 
 def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:

@@ -33,6 +33,7 @@ _MAX_VALUE_CHARACTERS = 40
 _PLANNED_COLUMNS = ("feature", "type", "parameters")
 _LEARNED_COLUMNS = ("rows", "missing", "unreadable", "learned")
 _COMMON_FIELDS = frozenset(field.name for field in dataclasses.fields(Learned))
+_INTERNAL_FIELDS = _COMMON_FIELDS | {"file_bytes"}  # an estimate for plans, of the path if files are not packed
 _FIELD_LABELS = {
     "max_sequence_length": "length", "max_sequence_length_99ptile": "99 % are within", "max_set_size": "largest set",
     "max_timeseries_length": "length", "size": "kept of a row",
@@ -103,7 +104,7 @@ def describe_learned(learned: Learned) -> list[str]:
             lines.append(f"{name}: {', '.join(describe_learned(value))}")
         elif field.name in learned.added_fields and not value:
             continue
-        elif isinstance(value, int | float | str) and field.name not in _COMMON_FIELDS:
+        elif isinstance(value, int | float | str) and field.name not in _INTERNAL_FIELDS:
             lines.append(f"{name} {_format_number(value)}")
     return lines
 
