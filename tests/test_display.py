@@ -122,5 +122,7 @@ def test_small_numbers_are_not_shown_as_zero(tmp_path):
 
 @pytest.mark.parametrize(("rows", "is_whole"), [(100, True), (101, False)])
 def test_a_card_is_printed_whole_unless_it_is_long(rows: int, is_whole: bool) -> None:
-    card = display.Description(["rows"], [display.Table(("n",), range(rows), lambda number: (str(number),), "row")]).html()
+    card = display.Description(
+        ["rows"], [display.Table(("n",), range(rows), lambda number: (str(number),), "row")]
+    ).html()
     assert ("max-height" not in card) == is_whole
