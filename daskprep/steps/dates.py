@@ -288,7 +288,8 @@ def datetime_from_number(number: float) -> dt.datetime | None:
 
     The size of the number decides whether it counts seconds, milliseconds, microseconds or nanoseconds.
     """
-    if not -(2**63) <= number < 2**63:
+    # Integers down to the lower bound are -(2**63) as a double, as in a column.
+    if not -(2**63) - 1024 <= number < 2**63:
         return None
     size = abs(number)
     if size < 10**13:

@@ -699,3 +699,12 @@ def test_a_random_split_of_rows_in_order_of_time_is_told(tmp_path, split, nparti
     dp.Preprocessor(prep.features).fit(rows)
     for other in (frame.sample(frac=1, random_state=0), frame.assign(at="2024-01-01"), frame[:20]):
         dp.Preprocessor(prep.features, split=split).fit(other)
+
+
+@pytest.mark.parametrize("number", [-(2**63) - 1025, -(2**63) - 1024, -(2**63) - 1, -(2**63)])
+def test_integers_below_64_bits_are_dates_of_a_row_as_in_a_column(number, tmp_path):
+    prep = dp.Preprocessor({"x": dp.Date(missing_value_strategy="fill_with_const", fill_value="2000-01-01")})
+    prep.fit(pd.DataFrame({"x": ["2001-02-03"]}))
+    prep.save(tmp_path / "prep.json")
+    row = load(tmp_path / "prep.json").encode({"x": number})["x"]
+    np.testing.assert_array_equal(row, prep.encode(pd.DataFrame({"x": pd.Series([number], dtype=object)}))["x"])
