@@ -198,7 +198,7 @@ _CARD = (
     "padding:8px 12px;border:1px solid rgba(128,128,128,.4);border-radius:6px;font-variant-numeric:tabular-nums"
 )
 _LONG_CARD = ";max-height:60em"  # it scrolls, and is not printed whole
-_MAX_WHOLE_ROWS = 100
+_MAX_PRINTED_ROWS = 100
 # Notebooks set a fixed layout with columns of equal width, which breaks words.
 _TABLE = "table-layout:auto;border-collapse:collapse;color:inherit;margin:8px 0 0"
 _ROW = "background:transparent;border-bottom:1px solid rgba(128,128,128,.3)"
@@ -252,7 +252,7 @@ class Description:
         """Return a self-contained HTML card: styles are inline, and every value is escaped."""
         first, *other_lines = (element("div", line) for line in self.lines)
         title = element("div", first, style="font-weight:600")
-        is_long = sum(min(len(table.items), _MAX_HTML_ROWS) for table in self.tables) > _MAX_WHOLE_ROWS
+        is_long = sum(min(len(table.items), _MAX_HTML_ROWS) for table in self.tables) > _MAX_PRINTED_ROWS
         style = _CARD + _LONG_CARD * is_long
         return element("div", title, *other_lines, *(table.html() for table in self.tables), style=style)
 
