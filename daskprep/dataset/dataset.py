@@ -341,7 +341,8 @@ class Dataset(StoredDataset):
             The feature, or the name of its type. It may not drop rows, and media are decoded now: ``mode="eager"``.
         rows : DataFrame, path, glob, URL, Source, dict of these by split, or callable
             The rows that the dataset was written from, in the same order, with the column of the feature. Or a function
-            of a pandas frame with decoded rows, which returns a value for each row: it is called block by block.
+            of a pandas frame with decoded rows, which returns a value for each row: it is called block by block. The
+            feature is fitted on the training rows of the dataset. A source row takes a byte of memory.
         memory, workers, progress, storage_options
             As for `Preprocessor.write`.
 
@@ -369,10 +370,10 @@ class Dataset(StoredDataset):
         >>> dataset["train"].head()["per_area"].tolist()
         [20.0, 15.0, 10.0]
         """
-        from daskprep.adding import add_output  # noqa: PLC0415 a layer above, as `report`
-        from daskprep.writing.versions import WriteOptions  # noqa: PLC0415 as above
+        from daskprep.writing.adding import add_output  # noqa: PLC0415 a layer above, as `report`
+        from daskprep.writing.versions import Options  # noqa: PLC0415 as above
 
-        options = WriteOptions(memory=memory, workers=workers, progress=progress, storage_options=storage_options)
+        options = Options(memory=memory, workers=workers, progress=progress, storage_options=storage_options)
         return add_output(self, name, feature, rows, options)
 
     def delete(self, rows: Any, *, part: int | None = None) -> Dataset:
