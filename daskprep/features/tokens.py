@@ -20,11 +20,12 @@ from daskprep.sources.cells import as_text
 from daskprep.steps.tokens import TokenParameters
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
-from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, lowercase_strings
+from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, is_builtin_tokenizer, lowercase_strings
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 UNKNOWN = "<UNK>"  # as a fill value: the out-of-vocabulary symbol, whatever its spelling
 
+_READERS = {"pretrained_model_name_or_path": ("hf_tokenizer", "sentencepiece"), "pattern": ("regex",)}  # tokenizers
 _CELL_SEPARATOR = "\x1f"
 _MAX_SAMPLE_CHARACTERS = 200  # characters of a token in golden rows
 _MAX_SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter ones by comparing shifted copies
@@ -224,6 +225,15 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
             raise ConfigError(
                 f'{type(self).__name__}: tokenizer="{self.tokenizer}" is for Sequence and Text: use "space_punct"'
             )
+
+    def advice(self, learned: LearnedT) -> str | None:
+        """Return a warning about a parameter that the tokenizer does not read; else None."""
+        for name, readers in _READERS.items():
+            value = getattr(self, name)
+            if value is not None and self.tokenizer not in readers and is_builtin_tokenizer(self.tokenizer):
+                remedy = " or ".join(f'tokenizer="{one}"' for one in readers)
+                return f'has {name}={value!r:.80}, which tokenizer="{self.tokenizer}" does not use: set {remedy}'
+        return super().advice(learned)
 
     @property
     def _grows(self) -> bool:

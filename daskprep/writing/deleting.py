@@ -81,7 +81,8 @@ def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
 def editable_root(dataset: Dataset, call: str) -> Folder:
     """Return the folder of a dataset; ConfigError for folds, and for a part or several datasets opened as one."""
     if isinstance(dataset, FoldedDataset):
-        raise ConfigError(f"{dataset.url} has folds, whose rows cannot be deleted: write it again without these rows")
+        change = "with this feature" if call == "add" else "without these rows"
+        raise ConfigError(f"{dataset.url} has folds, so {call} is not possible: write it again {change}")
     if isinstance(dataset, JoinedDataset) and not isinstance(dataset, GrownDataset):
         raise dataset.single_dataset_error(f"{call}()")
     root = dataset.datasets[0].root if isinstance(dataset, GrownDataset) else dataset.root

@@ -147,3 +147,13 @@ def test_a_subclass_that_summarizes_in_its_own_way_does_so_in_folds():
     frame = pd.DataFrame({"text": ["a b"] * 6})
     prep = dp.Preprocessor({"text": Twice()}, split=dp.KFold(3)).fit(frame)
     assert prep.fold(0).learned_["text"].vocabulary.to_dict()["str2freq"]["a"] == 8
+
+
+@pytest.mark.parametrize("kind", [dp.Sequence, dp.Text, dp.Set, dp.Bag])
+@pytest.mark.parametrize(
+    ("name", "tokenizer"), [("pretrained_model_name_or_path", "hf_tokenizer"), ("pattern", "regex")]
+)
+def test_a_parameter_that_the_tokenizer_does_not_read_is_warned_about(kind, name, tokenizer):
+    message = f'has {name}=\'abc\', which tokenizer="space.*" does not use: set tokenizer="{tokenizer}"'
+    with pytest.warns(UserWarning, match=message):
+        kind(**{name: "abc"}).fit(pd.DataFrame({"x": ["a b", "c"]}))
