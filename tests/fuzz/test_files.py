@@ -19,7 +19,7 @@ from daskprep.sources import read_files
 from tests.amount import one_in
 
 QUICK = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-LONG = settings(max_examples=3_000 // one_in(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
+LONG = settings(max_examples=3_000 // one_in(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 # -- CSV
 

@@ -28,6 +28,7 @@ import daskprep as dp
 from daskprep.errors import DaskprepError
 from daskprep.features.arrays import encode_small_frame
 from daskprep.sources import as_source
+from tests.amount import one_in
 from tests.columns import encode_columns
 
 NAME = "a column"
@@ -452,7 +453,7 @@ def test_few_rows_are_those_of_columns(case: Case, others: tuple[str, pd.Series[
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@settings(max_examples=1_000, suppress_health_check=CALM)
+@settings(max_examples=1_000 // one_in(4), suppress_health_check=CALM)
 @given(cases(), columns())
 def test_few_rows_are_those_of_columns_in_many_frames(
     case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]
@@ -462,7 +463,7 @@ def test_few_rows_are_those_of_columns_in_many_frames(
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@settings(max_examples=1_000, suppress_health_check=CALM)
+@settings(max_examples=1_000 // one_in(4), suppress_health_check=CALM)
 @given(cases(), CUTS, st.booleans())
 def test_partitions_and_saving_change_nothing_in_many_frames(case: Case, cuts: list[int], as_objects: bool) -> None:
     check_partitions(case, cuts, as_objects=as_objects)
@@ -470,7 +471,7 @@ def test_partitions_and_saving_change_nothing_in_many_frames(case: Case, cuts: l
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@settings(max_examples=250, suppress_health_check=CALM)
+@settings(max_examples=250 // one_in(2), suppress_health_check=CALM)
 @given(cases(), st.integers(1, ROWS))
 def test_datasets_hold_what_is_encoded_of_many_frames(case: Case, row_group_rows: int) -> None:
     check_dataset(case, row_group_rows)

@@ -445,7 +445,7 @@ def test_a_purge_that_is_killed_at_steps_of_many_kinds(before_purge, tmp_path):
     writer, deleted, _ = before_purge
     shutil.copytree(deleted, tmp_path / "whole.dp")
     steps = writer.write(tmp_path / "whole.dp", [], purge=True).steps
-    for number in ends_of_kinds(steps)[:: one_in(4)]:
+    for number in ends_of_kinds(steps)[:: one_in(16)]:
         check_killed_purge(before_purge, tmp_path / "a.dp", number)
 
 
