@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pandas as pd
 
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
+from daskprep.dataset.dataset import open_single
 from daskprep.errors import ColumnError, ConfigError, MissingColumnError
 from daskprep.options import with_options
 from daskprep.parametrized import check_is_fitted
@@ -251,11 +252,11 @@ class NewRowsMixin:
         if options.get("overwrite"):
             raise ConfigError("append adds rows: leave overwrite out, or call write to replace the dataset")
         storage_options = options.get("storage_options")
-        layout = open_dataset(path, storage_options=storage_options, trusted=True).manifest.layout  # of the first part
+        root = Folder.open(path, storage_options)
+        layout = open_single(root, None, trusted=True).manifest.layout  # of the first part
         same = WriteOptions(block_rows=layout.block_rows, compression=layout.compression, shards=layout.sharded)
         chosen = Options(**(same | options), scratch=self._scratch)
         chosen.check()
-        root = Folder.open(path, storage_options)
         with root.lock(), on_workers(frame, chosen.workers, chosen.memory, self, **chosen.source_options):
             dataset = open_dataset(path, storage_options=storage_options, trusted=True)
             self._check_appendable(dataset)
@@ -265,8 +266,7 @@ class NewRowsMixin:
                 missing = ", ".join(f'"{name}"' for name in self.features_.keys() - features.keys())
                 raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")
             recipe = self._recipe(features, split, self.learned_)
-            append_source(dataset, recipe, take_sample(source, self.sample, self.sample_seed), root, chosen)
-        return open_dataset(path, storage_options=storage_options, trusted=True)
+            return append_source(dataset, recipe, take_sample(source, self.sample, self.sample_seed), root, chosen)
 
     def _check_appendable(self, dataset: Dataset) -> None:
         """Raise ConfigError unless rows encoded by this Preprocessor can be read as one with a dataset."""

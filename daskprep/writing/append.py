@@ -7,19 +7,21 @@ from typing import Any
 
 from daskprep.dataset import Dataset
 from daskprep.dataset.dataset import open_single
+from daskprep.dataset.joined import GrownDataset
 from daskprep.errors import ConfigError, DatasetExistsError, warn
 from daskprep.sources import Source
 from daskprep.storage.files import Folder
 from daskprep.storage.manifest import APPENDED, Versions, part_folder
-from daskprep.writing.deleting import listed_versions, stored_parts
+from daskprep.writing.deleting import current_parts, listed_versions, stored_parts
 from daskprep.writing.versions import Options, Recipe, finish_cleaning, join_names, roll_forward
 from daskprep.writing.write import source_record, write_source
 
 
-def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder, options: Options) -> None:
-    """Write rows as a further part of the dataset in `root`, which is locked; a part with these rows is kept.
+def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder, options: Options) -> Dataset:
+    """Write rows as a further part of the dataset in `root`, which is locked, and return the dataset with it.
 
-    Killed before the list of parts is written, it leaves a folder that the next call continues or replaces.
+    If it has these rows already, it is returned. Killed before the list of parts is written, this leaves a folder that
+    the next call continues or replaces.
     """
     roll_forward(root)
     parts = stored_parts(dataset)
@@ -27,7 +29,7 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
     if record is not None and any(part.manifest.source == record for part in parts):
         finish_cleaning(root, parts[0].manifest)
         warn(f"{root.url} has these rows already, so that they are not appended: pass other rows, or another version=")
-        return
+        return dataset
     known = {tuple(file) for part in parts for file in _recorded_files(part.manifest.source)}
     if repeated := [name for name, *rest in _recorded_files(record) if (name, *rest) in known]:
         raise ConfigError(
@@ -40,12 +42,13 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
     except DatasetExistsError:  # other rows, of an append that was killed before the list was written
         folder.remove_all()
         write_source(recipe, source, folder, options)
-    part = open_single(folder, None, trusted=True)
+    part = open_single(parts[0].root / part_folder(len(parts)), None, trusted=True)
     versions = listed_versions(root, parts)
     state = versions.states[-1]
     versions = Versions((*versions.digests, part.digest), (*versions.states, (len(parts) + 1, state and state[1])))
     root.write(APPENDED, versions.to_bytes())
     finish_cleaning(root, parts[0].manifest)
+    return GrownDataset([*current_parts(dataset), part], part)
 
 
 def _recorded_files(record: Mapping[str, Any] | None) -> Iterator[Sequence[Any]]:
