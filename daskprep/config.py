@@ -45,7 +45,8 @@ _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "number": {"missing_value_strategy": "fill_with_const"}, "date": {"missing_value_strategy": "fill_with_const"},
     "binary": {"missing_value_strategy": "fill_with_false"},
-    "text": {"lowercase": False}, "timeseries": {"across_splits": True}, "audio": {"padding_value": 0.0},
+    "text": {"lowercase": False}, "timeseries": {"across_splits": True},
+    "image": {"missing_value_strategy": "bfill"}, "audio": {"missing_value_strategy": "bfill", "padding_value": 0.0},
 }  # fmt: skip
 
 

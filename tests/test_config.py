@@ -51,7 +51,8 @@ LUDWIGS: dict[str, dict[str, Any]] = {
     "binary": {"missing_value_strategy": "fill_with_false"},
     "date": {"missing_value_strategy": "fill_with_const"},
     "timeseries": {"across_splits": True},
-    "audio": {"padding_value": 0.0},
+    "image": {"missing_value_strategy": "bfill"},
+    "audio": {"missing_value_strategy": "bfill", "padding_value": 0.0},
 }
 
 
@@ -411,7 +412,7 @@ def test_a_language_model_brings_its_tokenizer_and_pads_left():
 def test_an_encoder_of_images_that_has_a_size_is_told_of():
     arguments, [note] = told_of(config_of("image", {"height": None}, encoder="resnet"))
     assert note.startswith('the encoder resnet of "x" does not determine the size of images: set height')
-    assert params_of(arguments["features"]["x"]) == params_of(Image())
+    assert params_of(arguments["features"]["x"]) == params_of(Image(**LUDWIGS["image"]))
     assert feature_of("image", {"height": 8, "width": 8}, encoder={"type": "vit"}).height == 8
 
 
@@ -734,9 +735,9 @@ def test_every_feature_comes_back_through_yaml_and_json(kind, data):
 def test_media_of_ludwig_are_read_with_what_has_no_effect_ignored():
     params = {"height": 8, "width": 9, "num_classes": 2, "in_memory": True, "num_processes": 4, "mode": "eager"}
     image = feature_of("image", params, augmentation=True, encoder={"type": "stacked_cnn"})
-    assert params_of(image) == params_of(Image(height=8, width=9, num_classes=2, mode="eager"))
+    assert params_of(image) == params_of(Image(height=8, width=9, num_classes=2, mode="eager", **LUDWIGS["image"]))
     audio = feature_of("audio", {"audio_file_length_limit_in_s": 1.5, "type": "stft", "in_memory": False})
-    assert params_of(audio) == params_of(Audio(audio_file_length_limit_in_s=1.5, type="stft", padding_value=0.0))
+    assert params_of(audio) == params_of(Audio(audio_file_length_limit_in_s=1.5, type="stft", **LUDWIGS["audio"]))
 
 
 @pytest.mark.parametrize(
@@ -764,6 +765,7 @@ def test_media_of_ludwig_are_read_with_what_has_no_effect_ignored():
     ],
 )
 def test_parameters_that_only_ludwig_has_become_those_of_the_types(kind, params, feature):
+    feature.set_params(**LUDWIGS.get(kind, {}))
     assert params_of(feature_of(kind, params)) == params_of(feature)
     defaults = {"defaults": {kind: {"preprocessing": params}}}
     assert params_of(read_config(config_of(kind) | defaults)["features"]["x"]) == params_of(feature)
@@ -789,7 +791,7 @@ def test_special_symbols_of_a_type_and_a_feature_are_both_applied():
 def test_limits_of_learned_sizes_are_told_of(params, needed):
     arguments, notes = told_of(config_of("image", params))
     assert notes == [f'{next(iter(params))} of "x" is ignored: set {needed}.']
-    assert params_of(arguments["features"]["x"]) == params_of(Image())
+    assert params_of(arguments["features"]["x"]) == params_of(Image(**LUDWIGS["image"]))
 
 
 def test_half_a_size_is_refused_with_its_place():

@@ -112,9 +112,9 @@ class Audio(MediaFeature[LearnedAudio]):
     formats : sequence of str or None
         Formats that may be decoded, out of "WAV", "FLAC", "OGG", "MP3" and "AIFF". None: all.
     missing_value_strategy : str
-        Imputation of missing values: "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "drop_row", "ffill" or "bfill".
     fill_value : float or None
-        Number that fills the array of missing audio with "fill_with_const".
+        Number that fills the array of missing audio with "fill_with_const". None: the padding.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
@@ -231,7 +231,8 @@ class Audio(MediaFeature[LearnedAudio]):
 
     def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:
         """Return a decoder; missing audio is the fill value or padding, broken audio padding if on_error="fill"."""
-        has_fixed_fill = self.missing_value_strategy == "fill_with_const" or self._padding is not None
+        is_constant = self.missing_value_strategy == "fill_with_const"
+        has_fixed_fill = self.fill_value is not None if is_constant else self._padding is not None
         fill = learned.fill_value if has_fixed_fill else None
         return AudioDecoder(
             self.reader(base_dir or learned.base_dir),

@@ -216,6 +216,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     missing_value_strategy: Any
     fill_value: Any
     # Unusual and unreadable texts, on which parsers would differ; golden rows include them.
+    _has_default_fill: ClassVar[bool] = False  # whether "fill_with_const" needs no `fill_value`
     _edge_case_cells: ClassVar[tuple[str, ...]] = ("", "no such cell")
 
     # -- from cells to encoded rows, and back
@@ -466,7 +467,8 @@ def describe_result(result: object) -> str:
 def validate(feature: Contract) -> None:
     """Raise ConfigError for a parameter of the wrong type, outside its choices, or in conflict with others."""
     check_parameters(feature)
-    if feature.missing_value_strategy == "fill_with_const" and feature.fill_value is None:
+    needs_fill = feature.missing_value_strategy == "fill_with_const" and not feature._has_default_fill
+    if needs_fill and feature.fill_value is None:
         raise ConfigError(
             f'{type(feature).__name__}: missing_value_strategy "fill_with_const" needs a fill_value; '
             'set one, or use "drop_row"'

@@ -118,9 +118,9 @@ class Image(MediaFeature[LearnedImage]):
     expand_to : {"float32", "uint8"}
         Type of batches: numbers from 0 to 1, or bytes. Batches of masks are int64.
     missing_value_strategy : str
-        Imputation of missing values: "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "drop_row", "ffill" or "bfill".
     fill_value : float or None
-        Value that "fill_with_const" imputes for missing images: a brightness from 0 to 1, or a class for masks.
+        Value that "fill_with_const" imputes for missing images: brightness from 0 to 1, or class for masks. None: 0.
     missing_indicator : bool
         Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}

@@ -66,6 +66,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
     decoded. A subclass reads facts from the files of a sample, and creates the decoder from the fitted state.
     """
 
+    _has_default_fill = True
     media: ClassVar[MediaKind]
     known_formats: ClassVar[tuple[str, ...]]
     _folders: ClassVar[tuple[str, ...]] = ()
@@ -77,7 +78,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
     base_dir: str | None = None
     on_error: OnError = "raise"
     formats: Sequence[str] | None = None
-    missing_value_strategy: Strategy = "bfill"
+    missing_value_strategy: Strategy = "fill_with_const"
 
     def _sample_cells(self, learned: MediaT) -> list[str | None]:
         return []
@@ -107,7 +108,9 @@ class MediaFeature(Feature[FileSample, MediaT]):
         """Raise ConfigError for a strategy, packing, folder, prefetch size or list of formats that is not allowed."""
         name = type(self).__name__
         if self.missing_value_strategy == "fill_with_mode":
-            raise ConfigError(f'{name}: "fill_with_mode" is not supported: use "bfill", "ffill" or "drop_row"')
+            raise ConfigError(
+                f'{name}: "fill_with_mode" is not supported: use "fill_with_const", "drop_row", "ffill" or "bfill"'
+            )
         if self.pack and self.mode == "eager":
             raise ConfigError(f'{name}: pack=True is for lazy modes, and mode="eager" stores decoded arrays')
         for parameter in ("base_dir", "lazy_cache_dir"):
@@ -201,6 +204,10 @@ class MediaFeature(Feature[FileSample, MediaT]):
 
     def _learn_fallback(self, summary: ColumnSummary[FileSample]) -> float:
         return 0
+
+    def _resolve_fill(self, summary: ColumnSummary[FileSample]) -> Any:
+        fill = super()._resolve_fill(summary)
+        return 0 if fill is None and self.missing_value_strategy == "fill_with_const" else fill
 
     def summarize(self, parsed: pa.Array) -> FileSample:
         present = mask_undecodable(parsed).drop_null()

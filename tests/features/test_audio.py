@@ -218,8 +218,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"num_fft_points": 10}, "num_fft_points is 10: use at least the 40"),
         ({"num_filter_bands": 0}, "num_filter_bands must be an integer of at least 1"),
         ({"max_seconds": 0}, "max_seconds must be more than 0"),
-        ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
-        ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
+        ({"missing_value_strategy": "fill_with_mode"}, 'use "fill_with_const"'),
         ({"fill_value": float("nan")}, "fill_value must be a finite number"),
         ({"formats": ["wave"]}, "'wave'"),
         ({"type": "mfccs"}, "type must be one of"),
@@ -293,8 +292,16 @@ def test_padding_of_standardized_recordings_is_their_mean():
 def test_broken_sounds_that_a_write_drops_are_padding_and_fill_no_gap(npartitions):
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(column(None, b"broken", sound(3), sound(4)), npartitions=npartitions, sort=False)
-    prep = dp.Preprocessor({"x": dp.Audio(**RAW, on_error="drop")}, split=None).fit(frame)
-    assert np.asarray(prep.encode(frame)["x"])[:, 0, 0].tolist() == [3, 0, 3, 4]
+    for strategy, first in (("bfill", 3), ("fill_with_const", 0)):
+        feature = dp.Audio(**RAW, on_error="drop", missing_value_strategy=strategy)
+        prep = dp.Preprocessor({"x": feature}, split=None).fit(frame)
+        assert np.asarray(prep.encode(frame)["x"])[:, 0, 0].tolist() == [first, 0, 3, 4]
+
+
+def test_missing_audio_is_padding_by_default():
+    padded = {**RAW, "padding_value": -1.0}
+    assert encode(dp.Audio(**padded), None, sound(3))[0].ravel().tolist() == [-1.0] * 4
+    assert encode(dp.Audio(**padded, fill_value=0.5), None, sound(3))[0].ravel().tolist() == [0.5] * 4
 
 
 def test_samples_in_structs_are_sounds():

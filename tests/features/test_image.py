@@ -182,8 +182,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
     [
         ({"height": 3}, "height is set and width is not: set both or neither"),
         ({"width": 3}, "width is set and height is not"),
-        ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
-        ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
+        ({"missing_value_strategy": "fill_with_mode"}, 'use "fill_with_const"'),
         ({"fill_value": 1.5}, "brightness from 0 to 1"),
         ({"num_classes": 3, "fill_value": 3}, "a class from 0 to 2"),
         ({"num_classes": 129}, "at most 128"),
@@ -229,13 +228,14 @@ def test_rows_with_gaps_that_a_write_drops_are_black_when_they_are_encoded():
 
 
 def test_an_empty_cell_is_missing_or_an_error():
-    assert encode(dp.Image(**SMALL), b"", flat(4))[:, 0, 0, 0].tolist() == [4, 4]
+    assert encode(dp.Image(**SMALL), b"", flat(4))[:, 0, 0, 0].tolist() == [0, 4]
     with pytest.raises(RejectedValueError, match='column "x"'):
         fit(dp.Image(**SMALL, invalid="raise"), b"", flat(4))
 
 
 def test_a_column_without_any_image_has_nothing_to_fill_with():
-    prep = fit(dp.Image(**SMALL), None, None)
+    assert encode(dp.Image(**SMALL), None, None)[:, 0, 0, 0].tolist() == [0, 0]
+    prep = fit(dp.Image(**SMALL, missing_value_strategy="bfill"), None, None)
     with pytest.raises(RejectedValueError, match='column "x": 2 cells are missing'):
         prep.encode(column(None, None))
 
@@ -264,8 +264,10 @@ def test_broken_images_that_a_write_drops_are_black_and_fill_no_gap(npartitions)
         frame = dd.from_pandas(
             column(None, b"broken", flat(3), flat(4)[:-30], None), npartitions=npartitions, sort=False
         )
-    prep = dp.Preprocessor({"x": dp.Image(**SMALL, on_error="drop")}, split=None).fit(frame)
-    assert np.asarray(prep.encode(frame)["x"])[:, 0, 0, 0].tolist() == [3, 0, 3, 0, 3]
+    for strategy, ends in (("bfill", 3), ("fill_with_const", 0)):
+        feature = dp.Image(**SMALL, on_error="drop", missing_value_strategy=strategy)
+        prep = dp.Preprocessor({"x": feature}, split=None).fit(frame)
+        assert np.asarray(prep.encode(frame)["x"])[:, 0, 0, 0].tolist() == [ends, 0, 3, 0, ends]
 
 
 def test_dropped_rows_say_why():

@@ -144,7 +144,7 @@ def test_media_in_memory_go_with_the_dataset(frame, tmp_path):
     expected = photos({}).fit(frame).encode(frame.head(4))["photo"]
     found = dataset["train"].read("photo")["photo"]
     np.testing.assert_array_equal(found[:4], expected)
-    np.testing.assert_array_equal(found[4], expected[3])  # from its neighbour, there is none after it
+    assert not found[4].any()
 
 
 @pytest.mark.parametrize("how", [MODES[0], MODES[2]], ids=["eager", "packed"])
