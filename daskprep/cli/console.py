@@ -41,7 +41,7 @@ _FLAG_REPLACEMENTS = {
     r"\bcredentials in storage_options": "credentials in --storage-option",
     rf"(?<![\w(?&])({_OPTION_NAMES})=": r"--\1 ",
     r"(--[a-z]+)_(?=[a-z])": r"\1-",
-    r"(--(?:null-value|target|storage-option))s\b": r"\1",
+    r"(?<!')(--(?:null-value|target|storage-option))s\b": r"\1",
     # Parameters and functions without an option: the configuration or a command replaces them.
     r'(?<![\w(?&])(invalid|missing_value_strategy)=("[a-z_]+")': r"\1: \2 in the configuration",
     r"split=\w+\([^)]*\), or (split: \{[^}]*\}) in a configuration": r"\1 in the configuration",

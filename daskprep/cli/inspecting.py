@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _HEAD_TOKENS = 10
 _TERMINAL_ROWS = 10
-_OTHER_FORMATS = (".xlsx", ".xls", ".feather", ".arrow", ".orc", ".h5", ".tsv", ".html")
+_FORMATS_BY_SUFFIX: dict[str, RowFormat] = {"": "csv", ".csv": "csv", ".json": "json", ".parquet": "parquet"}
 
 
 @click.command(short_help="Show the contents of a dataset.")
@@ -230,16 +230,19 @@ def _open_preprocessor(state: str) -> dp.Preprocessor:
     return dp.Preprocessor.from_dataset(state) if is_dataset else dp.Preprocessor.load(state)
 
 
-def _choose_format(kind: RowFormat | None, output: str | None) -> RowFormat:
-    """Return `kind`, or the format of the name of a file; raise UsageError for a format that cannot be written."""
-    kinds_by_suffix: dict[str, RowFormat] = {".json": "json", ".parquet": "parquet"}
+def _choose_format(kind: RowFormat | None, output: str | None) -> tuple[RowFormat, str | None]:
+    """Return `kind`, or the format of the name of a file, and the output, None for standard output.
+
+    Raise UsageError for a format that cannot be written.
+    """
+    output = None if output == "-" else output
     suffix = Path(output or "").suffix.lower()
-    if kind is None and suffix in _OTHER_FORMATS:
+    if kind is None and suffix not in _FORMATS_BY_SUFFIX:
         raise click.UsageError(f"{suffix} files cannot be written: use .csv, .json or .parquet, or pass --format")
-    kind = kind or kinds_by_suffix.get(suffix, "csv")
+    kind = kind or _FORMATS_BY_SUFFIX[suffix]
     if kind == "parquet" and output is None:
         raise click.UsageError("Parquet cannot be printed: use -o FILE")
-    return kind
+    return kind, output
 
 
 @click.command(short_help="Convert outputs of a model to labels and units.")
@@ -247,7 +250,10 @@ def _choose_format(kind: RowFormat | None, output: str | None) -> RowFormat:
 @click.argument("outputs", type=click.Path(dir_okay=False))
 @click.option("--probabilities", is_flag=True, help="Print the probabilities of all classes.")
 @click.option("--top-k", type=click.IntRange(min=1), metavar="N", help="Print the N most probable classes.")
-@click.option("--threshold", type=float, default=0.5, show_default=True, help="Probability from which a label is True.")
+@click.option(
+    "--threshold", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+    help="Probability from which a label is True.",
+)  # fmt: skip
 @click.option("--no-logits", is_flag=True, help="Outputs for classes are probabilities, not logits.")
 @click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet"]), help="[by the name of FILE, or csv]")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="[standard output]")
@@ -276,7 +282,7 @@ def predict(
 
     from daskprep.cli.row_files import write_rows
 
-    kind = _choose_format(kind, output)
+    kind, output = _choose_format(kind, output)
     options.check_paths([state, outputs])
     try:
         loaded: Any = np.load(outputs, allow_pickle=False)
@@ -320,8 +326,7 @@ def decode(
     Rows are read block by block, so the dataset may be larger than memory. JSON output is one array with a row per
     line. In CSV, lists are JSON. Images and audio are printed as paths or sizes; Parquet contains their bytes.
     """
-    output = None if output == "-" else output
-    kind = _choose_format(kind, output)
+    kind, output = _choose_format(kind, output)
     opened = options.open_dataset(dataset, fold=fold, allow_folded=False, storage_options=storage_options)
     from daskprep.cli.row_files import decode_tables, write_rows
 

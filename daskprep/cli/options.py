@@ -21,7 +21,7 @@ _SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation", "testing": "test"}
 # Options that are passed to `read_files` unchanged.
 _READ_OPTIONS = (
-    "format", "encoding", "delimiter", "skip_rows", "comment", "null_values", "decimal", "thousands",
+    "format", "encoding", "delimiter", "names", "skip_rows", "comment", "null_values", "decimal", "thousands",
     "partition_bytes", "partitions",
 )  # fmt: skip
 
@@ -98,6 +98,28 @@ def _parse_by_column(context: click.Context, option: click.Parameter, option_val
     return texts_by_column.get("", texts_by_column) or None
 
 
+def _read_character(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    r"""Return one ASCII character, a tab for a typed \t; raise click.BadParameter for other text but ""."""
+    del context, option
+    character = "\t" if text == r"\t" else text
+    if character and (len(character) > 1 or not character.isascii()):
+        raise click.BadParameter(f"expected one ASCII character, such as ',', not {text!r}")
+    return character
+
+
+def _read_names(context: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+    """Return names without blanks around them; raise click.BadParameter for an empty one, or without --no-header."""
+    del option
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise click.BadParameter(f"the name of column {names.index('') + 1} is empty in {text!r}")
+    if not context.params.get("no_header"):
+        raise click.BadParameter("it is for files without names: pass --no-header too")
+    return names
+
+
 class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8.1
     """A number of bytes, such as "2GB"."""
 
@@ -115,7 +137,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8
 
 def files(command: _Command) -> _Command:
     """Add the options of `read_files`; the command receives the ones in use as `read_options`."""
-    character: dict[str, Any] = {"metavar": "CHARACTER"}
+    character: dict[str, Any] = {"metavar": "CHARACTER", "callback": _read_character}
     by_column: dict[str, Any] = {"multiple": True, "callback": _parse_by_column}
     null_value_help = "Text that marks a missing value in CSV. Repeatable."
     options = [
@@ -123,8 +145,8 @@ def files(command: _Command) -> _Command:
         click.option("--encoding", help="Encoding of CSV and JSON, such as latin-1."),
         click.option("--delimiter", **character, help="Separator of CSV values. [detected]"),
         click.option("--quote", **character, help='Quote character of CSV; "" if quotes have no meaning.'),
-        click.option("--no-header", is_flag=True, help="The first line of CSV is a row, not the column names."),
-        click.option("--names", metavar="NAME,...", help="Column names, with --no-header."),
+        click.option("--no-header", is_flag=True, is_eager=True, help="The first line of CSV is a row, not the names."),
+        click.option("--names", metavar="NAME,...", callback=_read_names, help="Column names, with --no-header."),
         click.option("--skip-rows", type=click.IntRange(min=0), metavar="N", help="Skip the first N lines of CSV."),
         click.option("--comment", **character, help="Skip lines of CSV that start with it."),
         click.option("--null-value", "null_values", **by_column, metavar="[COLUMN=]TEXT", help=null_value_help),
@@ -135,11 +157,10 @@ def files(command: _Command) -> _Command:
     ]
 
     @functools.wraps(command)
-    def run(*, no_header: bool, names: str | None, quote: str | None, **parameters: Any) -> Any:
+    def run(*, no_header: bool, quote: str | None, **parameters: Any) -> Any:
         """Call the command with `read_options`, which has only the options in use."""
         read_options = {name: value for name in _READ_OPTIONS if (value := parameters.pop(name)) is not None}
         read_options |= {"header": None} if no_header else {}
-        read_options |= {} if names is None else {"names": names.split(",")}
         read_options |= {} if quote is None else {"quote": quote or None}
         return command(read_options=read_options, **parameters)
 

@@ -94,8 +94,11 @@ def _dump_yaml(value: Any) -> str:
 @click.option("--overwrite", is_flag=True, help="Replace an existing dataset, even if nothing changed.")
 @click.option("--shuffle", is_flag=True, help="Shuffle the rows of each split.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --shuffle.")
-@click.option("--sample-ratio", type=float, metavar="SHARE", help="Use a random share of the rows, such as 0.1.")
-@click.option("--sample-size", type=int, metavar="ROWS", help="Use at most this number of random rows.")
+@click.option(
+    "--sample-ratio", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
+    help="Use a random share of the rows, such as 0.1.",
+)  # fmt: skip
+@click.option("--sample-size", type=click.IntRange(min=1), metavar="ROWS", help="Use at most this many random rows.")
 @click.option("--memory", type=options.Bytes(), help='Memory limit of all processes together, such as "2GB".')
 @options.targets
 @options.style
@@ -184,6 +187,7 @@ def preprocess(
 
 # Of configurations and JSON, the suffix is the same. The readers of files take long to import.
 _DATA_FILE = re.compile(r"\.(csv|tsv|parquet|pq|jsonl|ndjson|feather|arrow|orc)(\.(gz|zst|bz2))?/?$", re.IGNORECASE)
+_CONFIG_FILE = re.compile(r"\.ya?ml$", re.IGNORECASE)
 
 
 def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
@@ -193,6 +197,9 @@ def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
             raise click.UsageError(f"use either DATA, which {config} seems to be, or --{next(iter(rows))}, not both")
         more = [] if rows is None else [rows] if isinstance(rows, str) else rows
         config, rows = "auto", options.one_or_list([config, *more])
+    paths = [rows] if isinstance(rows, str) else rows
+    if isinstance(paths, list) and (file := next(filter(_CONFIG_FILE.search, paths), None)):
+        raise click.UsageError(f"{file} is a configuration, not DATA: CONFIG comes first, as in preprocess {file} DATA")
     if rows is None:
         raise click.UsageError(
             "pass DATA, or CONFIG and then DATA or the files of each split: --train, --validation, --test"

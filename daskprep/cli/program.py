@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return INTERRUPTED
         except click.UsageError as error:
             path = "daskprep" if error.ctx is None else error.ctx.command_path
+            if isinstance(error, click.NoSuchOption) and error.possibilities:
+                closest = get_close_matches(error.option_name, error.possibilities, 1, 0)
+                error = click.NoSuchOption(error.option_name, possibilities=closest)
             message = error.format_message().replace("?.", "?").rstrip(".")
             print_message("error", f"{message}{'' if message.endswith('?') else '.'} See: {path} --help")
             return MISUSED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -26,7 +27,8 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, progress:
     daskprep verify listings.dp
     daskprep verify listings.dp || daskprep repair listings.dp listings.csv
 
-    Lists files that are missing, changed or not part of the dataset, one per line, and exits with status 1.
+    Lists files that are missing, changed or not part of the dataset, one per line, and exits with status 1. Other files
+    next to its manifest.json, such as a README, are ignored.
     """
     opened = options.open_dataset(dataset, storage_options=storage_options)
     damaged = opened.damaged()
@@ -35,7 +37,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, progress:
     if damaged:
         files = format_count(len(damaged), "file")
         raise CorruptDatasetError(
-            f"{opened.url}: {files} damaged; to write them again, run: daskprep repair {dataset} DATA"
+            f"{opened.url}: {files} damaged; to write them again, run: daskprep repair {shlex.quote(dataset)} DATA"
         )
     if progress is None:
         click.echo(f"{format_count(len(opened.file_entries), 'file')} verified")
@@ -62,7 +64,8 @@ def repair(
     """Rewrite the damaged files of a DATASET, byte for byte as before.
 
     DATA is the data that the dataset was written from, or pass the files of each split. With --trusted, DATA may be
-    left out: the files that the dataset names are read. Files that do not belong to the dataset are removed.
+    left out: the files that the dataset names are read. Files that are not part of the dataset are removed,
+    but not those next to its manifest.json.
 
     \b
     daskprep repair listings.dp --trusted

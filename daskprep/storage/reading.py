@@ -21,7 +21,10 @@ from daskprep.storage.manifest import read_manifest
 from daskprep.storage.tables import CELL_TYPE, column_ranges, column_types, decode_table, read_footer
 from daskprep.storage.threads import call_after_fork
 
-REMEDY = "verify() lists all damaged files; restore them from a copy, or write the dataset again with overwrite=True"
+REMEDY = (
+    "verify() lists all damaged files; restore them from a copy, write them again with daskprep.repair, or write the "
+    "dataset again with overwrite=True"
+)
 
 _FOOTER_BYTES = 1_000_000  # limit of the cache, as stored; in memory footers take eight times as much
 _INDEX_BYTES = 4_000_000  # limit of the cache of indexes of shards, in memory

@@ -94,3 +94,10 @@ def test_a_row_with_too_many_cells_is_shown_in_whole_cells(call, tmp_path):
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n" + ",".join(cells) + "\n")
     error = call("infer", str(tmp_path / "rows.csv")).error
     assert f"12 cells for 2 columns: '{','.join(cells[:5])},...'" in error
+
+
+def test_names_and_a_tab_are_read_as_typed_in_a_shell(call, tmp_path):
+    (tmp_path / "rows.tsv.txt").write_text("1\tx\n2\ty\n")
+    typed = ("--format", "csv", "--delimiter", r"\t", "--names", "size, sort", "--no-header")
+    ended = call("infer", tmp_path / "rows.tsv.txt", *typed)
+    assert re.findall(r"name: (.*)", ended.out) == ["size", "sort"]

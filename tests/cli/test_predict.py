@@ -30,3 +30,9 @@ def test_predict_names_files_without_arrays(call, files, tmp_path):
     (tmp_path / "a.npy").write_text("1,2")
     call("predict", files / "rows.dp", tmp_path / "a.npy").check_line("a.npy has no arrays of numpy.save")
     call("predict", files / "rows.dp", tmp_path / "none.npy").check_line("check the path")
+
+
+def test_predict_prints_with_a_dash(call, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.array([2.0]))
+    assert call("predict", files / "rows.dp", "a.npy", "-o", "-") == call("predict", files / "rows.dp", "a.npy")

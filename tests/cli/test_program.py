@@ -36,6 +36,7 @@ def test_a_wrong_command_is_answered_by_the_closest_one(call):
     call("inferr", "a.csv").check_line("No such command 'inferr'. Did you mean 'infer'? See: daskprep --help")
     call("write", "a.dp").check_line("No such command 'write'. Did you mean 'preprocess'? See: daskprep --help")
     call("inspect", "a.dp", "--htm", "x").check_line("Did you mean '--html'? See: daskprep inspect --help")
+    call("infer", "a.csv", "--targets", "x").check_line("'--targets'. Did you mean '--target'? See")
     call("inspect").check_line("Missing argument 'DATASET'. See: daskprep inspect --help")
 
 
@@ -109,6 +110,17 @@ def test_completion_knows_commands_and_options(run_process):
         (["inspect", "x", "--json", "--html", "y"], "not both"),
         (["inspect", "x", "--storage-option", "key"], "KEY=VALUE"),
         (["decode", "x", "--format", "parquet"], "-o FILE"),
+        (["decode", "x", "-o", "r.jsonl"], ".jsonl files cannot be written: use .csv, .json or .parquet"),
+        (["decode", "x", "-o", "r.yaml"], ".yaml files cannot be written"),
+        (["decode", "x", "-o", "r.csv.gz"], ".gz files cannot be written"),
+        (["predict", "x", "o.npy", "-o", "r.parquet.gz"], ".gz files cannot be written"),
+        (["predict", "x", "o.npy", "--threshold", "2"], "--threshold"),
+        (["preprocess", "a.csv", "a.yaml", "-o", "x"], "a.yaml is a configuration, not DATA: CONFIG comes first"),
+        (["preprocess", "a.csv", "--sample-ratio", "1.5"], "--sample-ratio"),
+        (["preprocess", "a.csv", "--sample-size", "0"], "--sample-size"),
+        (["infer", "a.csv", "--no-header", "--names", "a, ,b"], "the name of column 2 is empty"),
+        (["infer", "a.csv", "--names", "a,b"], "pass --no-header too"),
+        (["infer", "a.csv", "--delimiter", "ab"], "--delimiter"),
     ],
 )
 def test_wrong_use_is_one_line_and_status_2(call, arguments, said, tmp_path, monkeypatch):
