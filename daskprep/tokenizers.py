@@ -444,6 +444,10 @@ class Pretrained(Tokenizer):
         path_text(self.path, "tokenizer")
         if Path(self.path).suffix in {".json", ".model"} and not Path(self.path).is_file():
             raise ConfigError(f"no file {self.path} to load a tokenizer from")
+        # A name on the Hugging Face Hub has one slash at most.
+        is_path = self.path.startswith(("/", ".", "~")) or self.path.count("/") > 1
+        if is_path and not Path(self.path).exists():
+            raise ConfigError(f"no tokenizer.json in {self.path}: there is no such folder")
         import_package(self.package)
 
     @property
@@ -505,7 +509,15 @@ def _load_tokenizer_json(path: str) -> PretrainedModel:
 
 def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
     """Return the model of a name on the Hugging Face Hub; ConfigError if it is not cached or has no fast version."""
-    load = import_package("transformers").AutoTokenizer.from_pretrained
+    try:
+        load = import_package("transformers").AutoTokenizer.from_pretrained
+    except MissingPackageError as error:
+        if Path(name).is_dir():
+            raise ConfigError(f"no tokenizer.json in {name}: for other files, pip install transformers") from error
+        raise MissingPackageError(
+            f'no folder "{name}" to load a tokenizer from. For a name on the Hugging Face Hub, this tokenizer needs '
+            "the package transformers. Install it with: pip install transformers"
+        ) from error
     require_safe("transformers")
     try:
         # If trust_remote_code has no value, transformers prompts on the terminal for models with custom code.

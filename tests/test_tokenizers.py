@@ -9,11 +9,13 @@ import types
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import daskprep as dp
 from daskprep import kernels
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.tokenizers import (
@@ -308,6 +310,40 @@ def test_hugging_face_by_name(tmp_path, monkeypatch):
     assert (tokenizer.model.pad_id, tokenizer.model.unk_id) == (6, None)
     with pytest.raises(ConfigError, match="some/slow has no fast version"):
         get_tokenizer("hf_tokenizer", path="some/slow")(pa.array(["a"]))
+
+
+def test_hugging_face_without_a_padding_symbol(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    path, texts = str(tmp_path / "gpt.json"), pd.DataFrame({"x": ["a b", "b"]})
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "<|endoftext|>": 2}))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(path)
+    text = dp.Text(tokenizer="hf_tokenizer", pretrained_model_name_or_path=path, fill_value="b")
+    with pytest.raises(ConfigError, match=r'column "x": .*gpt.json" has no padding symbol: call add_special_tokens'):
+        dp.Preprocessor({"x": text}).fit(texts)
+    tokenizer.enable_padding(pad_id=2, pad_token="<|endoftext|>")
+    tokenizer.save(path)
+    assert dp.Preprocessor({"x": text}).fit(texts).encode(texts)["x"].tolist() == [[0, 1], [1, 2]]
+    tokenizer.no_padding()
+    tokenizer.add_special_tokens(["<pad>"])
+    tokenizer.save(path)
+    assert dp.Preprocessor({"x": text}).fit(texts).encode(texts)["x"].tolist() == [[0, 1], [1, 3]]
+
+
+@pytest.mark.parametrize("path", ["/no/such/folder", "./tok", "../tok", "~/tok", "models/bert/tok"])
+def test_a_folder_that_does_not_exist(path):
+    pytest.importorskip("tokenizers")
+    with pytest.raises(ConfigError, match=f"no tokenizer.json in {path}: there is no such folder"):
+        get_tokenizer("hf_tokenizer", path=path)
+
+
+def test_a_name_without_transformers(tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingPackageError, match='no folder "some/other".*pip install transformers$'):
+        get_tokenizer("hf_tokenizer", path="some/other")(pa.array(["a"]))
+    with pytest.raises(ConfigError, match=f"no tokenizer.json in {tmp_path}: .*pip install transformers$"):
+        get_tokenizer("hf_tokenizer", path=str(tmp_path))(pa.array(["a"]))
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,12 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     def special_symbols_in_use(self) -> SpecialSymbols:
         """Return the special symbols of the pretrained tokenizer if there is one, otherwise of the parameters."""
         if (pretrained := self.make_tokenizer().model) is not None:
+            if self.tokenizer == "hf_tokenizer" and pretrained.pad_id is None and pretrained.unk_id != 0:
+                raise ConfigError(
+                    f'the tokenizer "{self.pretrained_model_name_or_path}" has no padding symbol: call '
+                    'add_special_tokens(["<pad>"]) of the tokenizer, or enable_padding(pad_id=..., '
+                    'pad_token="<|endoftext|>"), and save(".../tokenizer.json")'
+                )
             roles = {"padding": pretrained.pad_id, "unknown": pretrained.unk_id}
             symbols = {role: pretrained.vocabulary[number] for role, number in roles.items() if number is not None}
             return SpecialSymbols.locate_in(pretrained.vocabulary, symbols)
