@@ -425,7 +425,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
 
         check_is_fitted(self)
         self._check_one_fold("stream")
-        split = self._resolve_split(frame)
+        split = self._resolve_split(frame, is_fitted=True)
         if prepare is not None:
             frame = prepared(frame, prepare, storage_options=storage_options)
         settings = Options(storage_options=storage_options, scratch=self._scratch)
@@ -451,7 +451,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         """Write a frame as the dataset at `path`: fit `features` first, or use the fitted state if they are None."""
         options.check()
         folder = Folder.open(path, options.storage_options)
-        split = self._resolve_split(frame)
+        split = self._resolve_split(frame, is_fitted=features is None)
         if features is None:
             used, source = self._open_new_rows(frame, options, assignment_columns(split, self.balance))
         else:
@@ -474,10 +474,10 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             self._warn_about_changed_rows(used, dataset)
         return dataset
 
-    def _resolve_split(self, frame: Any) -> Splitter | None:
+    def _resolve_split(self, frame: Any, *, is_fitted: bool = False) -> Splitter | None:
         """Return the split, or the one that the keys of a dict of frames define; check the parameters about rows."""
         check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        return resolve_split(frame, self.split)
+        return resolve_split(frame, self.split, is_fitted=is_fitted)
 
     def _recipe(
         self, features: Mapping[str, Feature], split: Splitter | None, learned: Mapping[str, Learned] | None
@@ -496,16 +496,23 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         `assignment_columns` and the columns of folds are also read, unless it is None.
         """
 
-        def open_columns(features: Mapping[str, Feature]) -> Source:
-            others = () if assignment_columns is None else (*assignment_columns, *fold_columns(features))
+        def open_columns(features: Mapping[str, Feature], others: Iterable[str] | None) -> Source:
+            others = () if others is None else (*others, *fold_columns(features))
             return plan_source(frame, source_columns(features, others), options.memory, options.source_options)
 
-        try:
-            return self.features_, open_columns(self.features_)
-        except MissingColumnError:
-            if len(self._inputs) == len(self.features_):
-                raise
-            return self._inputs, open_columns(self._inputs)
+        missing: MissingColumnError
+        for features in (self.features_, self._inputs):
+            try:
+                return features, open_columns(features, assignment_columns)
+            except MissingColumnError as error:
+                missing = error
+        if not assignment_columns:
+            raise missing
+        open_columns(self._inputs, None)  # raises the error for a column of an input
+        raise MissingColumnError(
+            f"{missing}. The split or balance reads it: for rows without it, use encode, predict, or, without a "
+            'balance, write({"test": rows}, path)'
+        )
 
     def _as_rows(self, frame: Any) -> Any:
         """Return new rows for `as_source`; raise ColumnError for an array without a column that an input reads."""

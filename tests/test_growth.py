@@ -86,7 +86,7 @@ def test_growth_does_not_depend_on_partitions(tmp_path):
 @pytest.mark.parametrize(
     "feature",
     [
-        dp.Category(order=["city0", "city1"]),
+        dp.Category(order=["city0", "city1"], handle_unknown="unk"),
         dp.Category(hash_buckets=10),
         dp.Category(oov_buckets=2),
         dp.Category(transform_to="one_hot"),

@@ -333,7 +333,7 @@ def test_stratified_quotas_are_exact_in_each_class(cells, probabilities, borders
 
 def test_classes_too_small_are_named_with_a_remedy():
     table = pa.table({"sold": ["yes"] * 50 + ["no"] * 3 + [None]})
-    message = r'Column "sold": too few rows of 2 class.*\(missing\) has 1, "no" has 3\. 10 rows .*on_small="train"'
+    message = r'"sold": too few rows of 2 class.*\(missing\) has 1, "no" has 3\. 10 rows .*"drop_row".*on_small="train"'
     with pytest.raises(ColumnError, match=message):
         assign(StratifiedSplit("sold"), [table])
     with pytest.warns(UserWarning, match=r'"no" has 3.*All rows of these classes are used for training'):

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
 from daskprep.cli import program
-from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, MissingColumnError
 
 ROWS = 40
 
@@ -280,6 +280,23 @@ def test_new_rows_are_streamed_and_written_without_targets(table, tmp_path):
     assert dataset.targets == ()
     assert set(dataset["train"].columns) - {"row_id"} == INPUTS
     assert dp.Preprocessor.from_dataset(dataset).targets_ == ()
+
+
+@pytest.mark.parametrize("split", [dp.StratifiedSplit("sold"), dp.HashSplit("sold"), dp.FixedSplit("part")])
+def test_unlabeled_rows_are_written_by_split_if_the_split_reads_the_target(table, tmp_path, split):
+    prep = make().set_params(price="number", split=split).fit(table.assign(part=0))
+    new = table.drop(columns=["sold", "days"])
+    for method in (prep.stream, lambda rows: prep.write(rows, tmp_path / "new.dp")):
+        with pytest.raises(
+            MissingColumnError, match=r'"(sold|part)" is not .* use encode.*write\({"test": rows}, path'
+        ):
+            method(new)
+        with pytest.raises(MissingColumnError, match='"city" is not in the data.*review$'):
+            method(new.drop(columns="city"))
+    dataset = prep.write({"test": new}, tmp_path / "new.dp")
+    assert set(dataset["test"].columns) - {"row_id"} == INPUTS
+    [batch] = prep.stream({"test": new}, ROWS, split="test", shuffle=False)
+    np.testing.assert_array_equal(batch["city"], dataset["test"].read("city")["city"])
 
 
 def test_an_input_that_is_missing_is_named(table):

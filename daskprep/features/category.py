@@ -117,8 +117,8 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     lowercase : bool
         Whether to ignore case.
     order : list of str or None
-        The values in the order of their ids, for ordinal data; other values become ``<UNK>``. None: ranked by
-        frequency.
+        The values in the order of their ids, for ordinal data; other values become ``<UNK>``, with a warning unless
+        `handle_unknown` is set. None: ranked by frequency.
     null_values : list of str or None
         Texts that mark missing values, such as "?".
     missing_value_strategy : str
@@ -296,6 +296,25 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         classes, ids = _count_classes(self, learned), learned.vocabulary.find_ids(parsed.dictionary)
         cells = np.bincount(plain_values(parsed.indices), minlength=len(ids))
         return {"values": np.bincount(classes["bins"][ids], cells, len(classes["counts"].counts)).astype(np.int64)}
+
+    def advice(self, learned: LearnedCategory) -> str | None:
+        """Return a warning if training values that `order` lacks become ``<UNK>``, unless "unk" is set, else None."""
+        if self.order is None or self.handle_unknown is not None or self.oov_buckets:
+            return super().advice(learned)
+        excluded = _count_classes(self, learned)["counts"].unknown
+        if self.imputer is not None:
+            excluded -= learned.missing  # cells without a neighbor are not in the vocabulary either
+        if excluded <= 0:
+            return super().advice(learned)
+        ordered = learned.vocabulary.tokens.slice(learned.has_unknown)
+        unused = ordered.filter(pa.array(learned.vocabulary.frequencies[learned.has_unknown :] == 0)).to_pylist()
+        absent = (
+            f"; no training row has {join_names([repr(one) for one in unused], _MAX_SHOWN_LABELS)}" if unused else ""
+        )
+        return (
+            f"has {excluded:,} of {learned.rows:,} rows with values that order lacks, which become <UNK>{absent}: "
+            'correct order, or set handle_unknown="unk" if this is intended'
+        )
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
         """Return the id of each cell, 0 for null; RejectedValueError for unknown labels if ``<UNK>`` has no id."""

@@ -206,8 +206,11 @@ def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sam
         )
 
 
-def resolve_split(frame: Any, split: Splitter | None) -> Splitter | None:
-    """Return `split`, or for a dict of frames by split, or a source of them, the FixedSplit that its keys define."""
+def resolve_split(frame: Any, split: Splitter | None, *, is_fitted: bool = False) -> Splitter | None:
+    """Return `split`, or for a dict of frames by split, or a source of them, the FixedSplit that its keys define.
+
+    Raise ConfigError for both, unless rows are new to a fitted Preprocessor, whose split they need not follow.
+    """
     frames = frame.values() if isinstance(frame, Mapping) else [frame]
     if any(isinstance(item, BaseEstimator) for item in frames):
         raise ConfigError("Preprocessor: expected rows, not features: pass features to Preprocessor(features)")
@@ -215,7 +218,7 @@ def resolve_split(frame: Any, split: Splitter | None) -> Splitter | None:
         return split
     column = FixedSplit(SPLIT)
     # RandomSplit() is allowed, because it is the default of a configuration without a split.
-    if split is not None and split.to_dict() not in (column.to_dict(), RandomSplit().to_dict()):
+    if split is not None and not is_fitted and split.to_dict() not in (column.to_dict(), RandomSplit().to_dict()):
         raise ConfigError(
             f"Preprocessor: the data is already split, and {split!r} would split it again: leave it out "
             "(split=None, in a configuration split: null), or pass all rows as one source"

@@ -183,7 +183,10 @@ class StratifiedSplit(Splitter):
             f"{', ...' * (small.size > 5)}. {min_rows} rows are always enough."
         )
         if self.on_small == "error":
-            raise ColumnError(f'{message} Merge rare classes, or use on_small="train" to train on them.')
+            remedy = 'Merge rare classes, or use on_small="train" to train on them.'
+            if totals.classes.take(pa.array(small)).null_count:
+                remedy = f'Drop missing labels by missing_value_strategy="drop_row" of the target. {remedy}'
+            raise ColumnError(f"{message} {remedy}")
         warn(f"{message} All rows of these classes are used for training.")
 
 

@@ -273,6 +273,7 @@ def test_services_know_which_texts_are_missing(strategy, lowercase):
     assert Encoder(prep.to_dict()).encode(rows.to_dict("records"))["x"].tolist() == expected.tolist()
 
 
+@pytest.mark.filterwarnings("ignore:column .* values that order lacks")
 def test_ids_rise_in_the_order_that_is_given(as_frame):
     frame = as_frame(column("high", "low", "high", "odd", None))
     category = dp.Category(order=["low", "mid", "high"]).fit(frame)
@@ -285,6 +286,30 @@ def test_ids_rise_in_the_order_that_is_given(as_frame):
         "x_9",
     ]
     assert vocabulary(dp.Category(order=["LOW", "High"], lowercase=True).fit(frame)) == ["<UNK>", "low", "high"]
+
+
+def test_values_that_an_order_lacks_are_warned_about():
+    frame = column("Good", "Very Good", "Very Good", None)
+    message = r"has 2 of 4 rows with values that order lacks, which become <UNK>; no training row has 'Very good': cor"
+    with pytest.warns(UserWarning, match=message):
+        dp.Category(order=["Good", "Very good"]).fit(frame)
+    with pytest.warns(UserWarning, match=r"has 2 of 3 rows with values that order lacks, which become <UNK>: correct"):
+        dp.Category(order=["Good"], missing_value_strategy="drop_row").fit(frame)
+
+
+@pytest.mark.parametrize(
+    ("order", "options"),
+    [
+        (["Good"], {"handle_unknown": "unk"}),
+        (["Good"], {"oov_buckets": 3}),
+        (["Very Good", "Good", "Bad"], {}),
+        (["Very Good", "Good"], {"missing_value_strategy": "bfill"}),
+        (["Very Good", "Good"], {"missing_value_strategy": "fill_with_const", "fill_value": "none"}),
+        (["Very Good", "Good"], {"missing_value_strategy": "fill_with_mode"}),
+    ],
+)
+def test_orders_with_all_values_and_values_meant_to_be_unknown_are_not_warned_about(order, options):
+    dp.Category(order=order, **options).fit(column("Good", None, "Very Good", None))
 
 
 @pytest.mark.parametrize(

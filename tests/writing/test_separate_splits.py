@@ -127,6 +127,8 @@ def test_memory_holds_for_every_split(make, mixed, tmp_path) -> None:
 def test_a_split_of_the_preprocessor_beside_separate_ones_is_refused(make, tables) -> None:
     with pytest.raises(ConfigError, match=r"already split, and HashSplit\(column='city'\).*split=None"):
         make(split=dp.HashSplit("city")).fit(tables)
+    with pytest.raises(ConfigError, match="already split"):
+        make(split=dp.HashSplit("city")).fit_write(tables, "a")
     for same in (dp.FixedSplit(), dp.RandomSplit()):  # the column itself, and what says nothing in a configuration
         assert make(split=same).fit(tables).learned_ == make().fit(tables).learned_
 
