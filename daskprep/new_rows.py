@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
@@ -10,17 +11,18 @@ import pandas as pd
 
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.dataset import open_single
-from daskprep.errors import ColumnError, ConfigError, MissingColumnError
+from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn
 from daskprep.options import with_options
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
-from daskprep.passes.assignment import take_sample
+from daskprep.passes.assignment import resolve_split, take_sample
 from daskprep.passes.checking import CheckResult, Severity, check_source, count_cells
 from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.fitting import learn_source
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Rows, wrap_single_row
+from daskprep.split import DatetimeSplit, GroupSplit, TimeSeriesSplit
 from daskprep.state import feature_params
 from daskprep.storage import Folder
 from daskprep.writing import Options, WriteOptions, append_source, on_workers, plan_source
@@ -45,6 +47,7 @@ class NewRowsMixin:
         balance: Any
         sample: float | None
         sample_seed: int
+        split: Splitter | None
         weight: str | None
         _scratch: Any
 
@@ -220,13 +223,15 @@ class NewRowsMixin:
 
         The rows become a separate part. A list of the parts is written last, so that readers see all new rows or
         none. Loaders and datasets that are open keep the version that they opened; `open_dataset` with `version=`
-        opens older ones. Each part is split separately. Rows that the dataset already has, by the files that they are
-        read from or by `version`, are not added again. A list of files with some of these raises an error.
+        opens older ones. Each part is split separately, and windows do not reach into other parts: a warning says so
+        where it matters. Rows that the dataset already has, by the files that they are read from or by `version`, are
+        not added again. A list of files with some of these raises an error.
 
         Parameters
         ----------
         frame, path
-            As for `write`; all columns of the dataset are needed.
+            As for `write`; all columns of the dataset are needed. A dict such as ``{"train": frame}`` defines the
+            splits of the rows, in place of `split`.
         **options
             The options of `write`, except `overwrite`: `daskprep.writing.versions.WriteOptions`. By default, rows of a
             block, compression and shards are as in the dataset.
@@ -260,12 +265,14 @@ class NewRowsMixin:
         with root.lock(), on_workers(frame, chosen.workers, chosen.memory, self, **chosen.source_options):
             dataset = open_dataset(path, storage_options=storage_options, trusted=True)
             self._check_appendable(dataset)
-            split = self._resolve_split(frame)
+            split = resolve_split(frame, None) or self._resolve_split(frame)
+            _warn_about_earlier_rows(split, self.features_)
             features, source = self._open_new_rows(frame, chosen, assignment_columns(split, self.balance))
             if len(features) < len(self.features_):
                 missing = ", ".join(f'"{name}"' for name in self.features_.keys() - features.keys())
                 raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")
-            recipe = self._recipe(features, split, self.learned_)
+            recipe = self._recipe(features, self.split or split, self.learned_)
+            recipe = dataclasses.replace(recipe, split=split)
             return append_source(dataset, recipe, take_sample(source, self.sample, self.sample_seed), root, chosen)
 
     def _check_appendable(self, dataset: Dataset) -> None:
@@ -284,3 +291,21 @@ class NewRowsMixin:
                     f'{dataset.url}: the fitted state of "{name}" is another one there, and not one that has grown: '
                     f"{remedy}"
                 )
+
+
+def _warn_about_earlier_rows(split: Splitter | None, features: Mapping[str, Feature]) -> None:
+    """Warn if appended rows are split or encoded otherwise than together with the rows of the dataset."""
+    group = split.column if isinstance(split, GroupSplit) else getattr(split, "group", None)
+    problem = None
+    if isinstance(split, DatetimeSplit | TimeSeriesSplit):
+        problem = "test rows may be older than training rows:"
+    elif group is not None:
+        problem = f'a group of "{group}" may be in several splits: use HashSplit("{group}") from the first write on, or'
+    if problem:
+        warn(f'append splits new rows separately, so {problem} choose their split, as in append({{"train": rows}}, path)')
+    windows = [f'"{name}"' for name, feature in features.items() if getattr(feature, "is_windowed", False)]
+    if windows:
+        warn(
+            f"windows of {', '.join(windows)} do not reach from appended rows to earlier ones, which are padding. Write "
+            "all rows again, or append the earlier rows of the windows too, and delete them from the new part"
+        )

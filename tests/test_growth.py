@@ -223,6 +223,36 @@ def test_each_part_is_split(tmp_path):
     assert 180 < sizes["train"] < 280
 
 
+@pytest.mark.parametrize(
+    ("split", "match"),
+    [
+        (dp.GroupSplit("city"), r'group of "city" may be in several splits: use HashSplit\("city"\)'),
+        (dp.KFold(2, group="city", fold=0), 'group of "city" may be in several splits'),
+        (dp.DatetimeSplit("price"), "test rows may be older than training rows: choose their split"),
+        (dp.TimeSeriesSplit("price", 2, fold=1), "test rows may be older than training rows"),
+    ],
+)
+def test_a_split_of_new_rows_alone_is_warned_about(tmp_path, split, match):
+    prep, dataset = fitted(tmp_path, split=split)
+    before = {name: len(rows) for name, rows in dataset.splits.items()}
+    grown = prep.append({"train": day(1), "test": day(2, rows=7)}, dataset.url, progress=False)
+    added = {name: len(rows) - before.get(name, 0) for name, rows in grown.splits.items()}
+    assert (added["train"], added["test"]) == (60, 7)
+    assert dp.Preprocessor.from_dataset(dataset.url).split.to_dict() == split.to_dict()
+    with pytest.warns(UserWarning, match=match):
+        prep.append(day(3), dataset.url, progress=False)
+
+
+def test_windows_of_new_rows_are_warned_about(tmp_path):
+    frame = pd.DataFrame({"load": np.arange(1.0, 9)})
+    prep = dp.Preprocessor({"lag": dp.Timeseries(column="load", window_size=3)}, split=None)
+    prep.fit_write(frame[:6], tmp_path / "load.dp", progress=False)
+    with pytest.warns(UserWarning, match='windows of "lag" do not reach from appended rows to earlier ones'):
+        dataset = prep.append(frame[4:], tmp_path / "load.dp", progress=False)
+    dataset = dataset.delete([0, 1], part=1)  # the rows that the windows need
+    assert (dataset["train"].read("lag")["lag"] == prep.encode(frame)["lag"]).all()
+
+
 def test_a_write_replaces_all_parts(tmp_path):
     prep, first = fitted(tmp_path)
     prep.append(day(1), tmp_path / "days.dp", progress=False)
