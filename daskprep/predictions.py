@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overloa
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
@@ -24,6 +25,7 @@ from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import Binary
 from daskprep.features.base import class_count, cross_fit_folds, drops_missing, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
+from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import check_failures
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import prepend_columns
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
 
     from daskprep.dataset import Dataset
     from daskprep.features import Feature, Learned
-    from daskprep.features.media import MediaFeature
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Model = Callable[[dict[str, Any]], Any]
@@ -338,6 +339,9 @@ class ModelRun:
         if not rows and self.empty_result is not None:
             return self.empty_result
         columns = completed_columns(self.features, self.learned, context, parsed, table)
+        for name, feature in self.features.items():
+            if isinstance(feature, MediaFeature) and pc.struct_field(columns[name], "error").null_count < rows:
+                _warn_of_broken_media(name, feature)
         arrays = dict(encoded_outputs(self.features, self.learned, columns, np.ones(rows, bool), keep_media_cells=True))
         predicted = [self._predict_batch(arrays, start) for start in range(0, rows, self.batch_size)]
         predictions = _to_frame(concat_columns(predicted), self.decoders)
@@ -391,7 +395,17 @@ class ModelRun:
         failures = decoder.decode(cells, out)
         on_error = "raise" if feature.on_error == "raise" else "fill"  # no row is dropped
         check_failures(failures, on_error, name, lambda: start + np.arange(len(cells)))
+        if failures:
+            _warn_of_broken_media(name, feature)
         return out
+
+
+def _warn_of_broken_media(name: str, feature: MediaFeature) -> None:
+    """Warn of files that are predicted from fill values; without a number, so that Python shows it once."""
+    warn(
+        f'column "{name}": {feature.kind} files that cannot be decoded are replaced by a fill value, from which the '
+        "model predicts: cell_counts(rows) counts them as unreadable"
+    )
 
 
 def _check_predict_arguments(inputs: Mapping[str, Feature], model: object, batch_size: object) -> None:

@@ -350,8 +350,12 @@ def test_images_are_decoded_batch_by_batch(tmp_path, monkeypatch):
     with pytest.raises(MediaError, match='column "photo", row 10: .*100.png'):
         prep.predict(frame, model, batch_size=8)
     filling = prep.set_params(photo__on_error="drop")
-    filling.features_["photo"].on_error = "drop"
-    assert len(filling.predict(frame, model, batch_size=8)) == len(frame)
+    for on_error in ("drop", "fill"):
+        filling.features_["photo"].on_error = on_error
+        with pytest.warns(
+            UserWarning, match='"photo": image files that cannot be decoded are replaced by a fill value'
+        ):
+            assert len(filling.predict(frame, model, batch_size=8)) == len(frame)
 
 
 # -- what is refused

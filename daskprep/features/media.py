@@ -179,6 +179,12 @@ class MediaFeature(Feature[FileSample, MediaT]):
         vars(copied)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would normalize it
         return copied
 
+    def with_errors(self) -> Self:
+        """Return a copy of the feature whose parsed cells have an error if they cannot be decoded."""
+        copied = copy.copy(self)
+        vars(copied)["on_error"] = "drop"
+        return copied
+
     def _find_base_folder(self, path: pa.Scalar) -> str:
         """Return the one folder of relative paths without `base_dir`; ConfigError, with `path`, if there are more."""
         if len(self._folders) > 1:

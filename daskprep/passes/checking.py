@@ -16,10 +16,19 @@ from daskprep.errors import CheckError, ColumnError
 from daskprep.features import Category
 from daskprep.features.base import Contract, Learned, TrainingCounts, drops_missing, kind_with_article, rows_seen
 from daskprep.features.checking import column_error_context
+from daskprep.features.media import MediaFeature, mask_undecodable
+from daskprep.kernels import valid_mask
 from daskprep.passes.encoding import mask_cells
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
-from daskprep.passes.table import Parsed, PartitionContext, kept_rows, parse_columns, source_columns
+from daskprep.passes.table import (
+    Parsed,
+    PartitionContext,
+    UnreadableCells,
+    kept_rows,
+    parse_columns,
+    source_columns,
+)
 from daskprep.sources import Source
 from daskprep.steps.base import CELL_KINDS
 from daskprep.summaries import Range, Summary
@@ -169,6 +178,8 @@ def _tally(
     With `all_rows`, the error is raised, and rows that a missing value drops are counted.
     """
     features, states = bind_features(features, source), {name: learned[name] for name in features}
+    media = {name: one for name, one in features.items() if all_rows and isinstance(one, MediaFeature)}
+    features |= {name: one.with_errors() for name, one in media.items()}
 
     def tally(context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[int, dict[str, CellTally | str]]:
         columns, faults = Parsed(table.num_rows, {}, {}), {}
@@ -182,6 +193,11 @@ def _tally(
             else:
                 columns.columns.update(one.columns)
                 columns.unreadable.update(one.unreadable)
+                if name in media:
+                    cells = columns.columns[name]
+                    columns.columns[name] = mask_undecodable(cells)
+                    broken = np.flatnonzero(valid_mask(cells) & ~valid_mask(columns.columns[name]))
+                    columns.unreadable[name] = UnreadableCells(broken, pa.nulls(len(broken), pa.string()))
         readable = {name: feature for name, feature in features.items() if name not in faults}
         keep = None if all_rows else kept_rows(readable, columns.columns)
         tallies = {

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from daskprep.display import format_count
+from daskprep.errors import warn
 from daskprep.features import Feature
 from daskprep.features.base import find_dropped_rows, kind_with_article
 from daskprep.features.checking import column_error_context
@@ -24,6 +27,7 @@ from daskprep.storage.tables import REJECTS_SCHEMA
 
 _GROUP_ROWS = 131_072
 _MAX_SHOWN = 80
+_MISSING = "missing"  # reason of rows that a missing value drops
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def list_rejects(
         if dropped is None:
             continue
         rows = np.flatnonzero(dropped)
-        reasons = np.full(len(rows), "missing", object)
+        reasons = np.full(len(rows), _MISSING, object)
         if (cells := parsed.unreadable.get(name)) is not None:
             unreadable_rows = np.flatnonzero(np.isin(rows, cells.rows))
             texts = cells.take(rows).texts.to_pylist()
@@ -100,6 +104,21 @@ def join_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partit
     last = pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)
     saved = (read_saved_table(scratch, scratch_name("rejects", partition)) for partition in partitions)
     return encode_rejects(chain(saved, [last]))
+
+
+def warn_of_broken_media(data: pa.Buffer, features: Mapping[str, Feature]) -> None:
+    """Warn once about each column with images or audio that cannot be decoded, from the file of rejects."""
+    media = {name: feature for name, feature in features.items() if isinstance(feature, MediaFeature)}
+    if not media:
+        return
+    reasons = pq.read_table(pa.BufferReader(data), columns=["column", "reason"])
+    for name, feature in media.items():
+        of_column = reasons.filter(pc.equal(reasons["column"], name))["reason"]
+        broken = of_column.filter(pc.not_equal(of_column, _MISSING))
+        if len(broken):
+            count = format_count(len(broken), f"{feature.kind} file")
+            action = "rows left out" if feature.on_error == "drop" else "replaced by a fill value"
+            warn(f'column "{name}": {count} cannot be decoded: {action}, listed by rejects(). The first: {broken[0]}')
 
 
 def encode_rejects(tables: Iterable[pa.Table]) -> pa.Buffer:

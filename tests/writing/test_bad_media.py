@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import struct
@@ -144,10 +145,17 @@ def test_a_broken_file_is_filled_or_dropped(
     reason: str,
 ) -> None:
     frame = column(tmp_path, good, name, content)
-    filled = dp.Preprocessor({"media": make(mode=mode, on_error="fill")}).fit_write(frame, tmp_path / "filled.dp")
+    prep = dp.Preprocessor({"media": make(mode=mode, on_error="fill")})
+    message = f'"media": 1 (image|audio) file cannot be decoded: replaced by a fill value, .*{reason}'
+    with pytest.warns(UserWarning, match=message) if mode == "eager" else contextlib.nullcontext():
+        filled = prep.fit_write(frame, tmp_path / "filled.dp")
     [batch] = filled["train"].loader(4, shuffle=False, expand=False)
     assert len(batch["media"].reshape(4, -1).unique(dim=0)) == 2
-    dropped = dp.Preprocessor({"media": make(mode=mode, on_error="drop")}).fit_write(frame, tmp_path / "dropped.dp")
+    prep = dp.Preprocessor({"media": make(mode=mode, on_error="drop")})
+    message = f'"media": 1 (image|audio) file cannot be decoded: rows left out, .*{reason}'
+    with pytest.warns(UserWarning, match=message):
+        dropped = prep.fit_write(frame, tmp_path / "dropped.dp")
+    assert prep.cell_counts(frame).loc["media"].tolist() == [4, 1, 1, 0]
     assert dropped["train"].read("row_id")["row_id"].tolist() == [0, 1, 3]
     [rejected] = dropped.rejects().to_pylist()
     assert rejected["row_id"] == 2

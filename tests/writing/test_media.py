@@ -164,6 +164,7 @@ def test_lazy_media_are_not_opened_while_they_are_written(broken, tmp_path):
         dataset["train"].read("photo", 0, 10)
 
 
+@pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("shuffle", [False, True], ids=["ordered", "shuffled"])
 def test_filled_media_are_listed(broken, tmp_path, shuffle):
     how = {"mode": "eager", "on_error": "fill"}
@@ -179,6 +180,7 @@ def test_filled_media_are_listed(broken, tmp_path, shuffle):
         assert (found == np.array(mean)[:, None, None]).all()
 
 
+@pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("how", MODES, ids=["eager", "lazy", "packed", "cached"])
 def test_rows_of_broken_files_are_dropped_and_listed(broken, tmp_path, how):
     dataset = photos({**how, "on_error": "drop"}).fit_write(broken, tmp_path / "a.dp", block_rows=7)
@@ -188,6 +190,7 @@ def test_rows_of_broken_files_are_dropped_and_listed(broken, tmp_path, how):
     assert arrays["row_id"].tolist() == [row for row in range(ROWS) if row not in BROKEN]
 
 
+@pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("done", [1, 4])
 def test_a_write_that_stopped_goes_on_and_lists_all_that_was_filled(broken, tmp_path, monkeypatch, done):
     monkeypatch.setattr("daskprep.storage.layout._PART_BYTES", 2_000)
@@ -211,6 +214,7 @@ def test_a_write_that_stopped_goes_on_and_lists_all_that_was_filled(broken, tmp_
     assert content(write("stopped")) == expected
 
 
+@pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("damaged", ["train/arrays.zarr/photo/c.2.0.0.0", "rejects.parquet"])
 def test_decoded_media_are_repaired(broken, tmp_path, damaged):
     dataset = photos({"mode": "eager", "on_error": "fill"}).fit_write(broken, tmp_path / "a.dp", block_rows=7)
