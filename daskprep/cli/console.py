@@ -48,6 +48,13 @@ _FLAG_REPLACEMENTS = {
     r"split=None, in a configuration (split: null)": r"\1 in the configuration",
     r"(?<![\w.])(?:damaged|verify)\(\)": "daskprep verify",
     r"\bdaskprep\.repair\b": "daskprep repair",
+    r"\bRaise memory, use fewer threads \(without a cluster: [^,]*\), or": "Raise --memory, use --workers threads, or",
+    r"\bleave memory out": "leave --memory out",
+    r'\(fit_on="all" fits on every split\)': "(--train has the training rows)",
+    r"\bpass the rows as frame, or": "pass DATA, or",
+    r"\buse logits=True for": "leave out --no-logits for",
+    r"\bor use logits=False": "or pass --no-logits",
+    r"\bsample=(0\.\d+) of": r"--sample-ratio \1 of",
     r"\bread it with open_dataset\(path\)": "daskprep inspect shows it",
     r"(--[a-z-]+) (?= |$|[,;)])": r"\1",
 }
@@ -75,11 +82,24 @@ def show(*descriptions: Description) -> None:
 
 def show_write_result(dataset: Dataset) -> None:
     """Print a summary of a written dataset, and whether it was unchanged."""
-    if dataset.timings is None:
-        click.echo("unchanged: this dataset was written before from the same data and configuration")
-    show(dataset.description)
-    if left_out := len(dataset.rejects()["row_id"].unique()):
-        click.echo(f"{format_count(left_out, 'row')} left out; Dataset.rejects() in Python lists them with the reasons")
+    with ignore_closed_output():
+        if dataset.timings is None:
+            click.echo("unchanged: this dataset was written before from the same data and configuration")
+        show(dataset.description)
+        if left_out := len(dataset.rejects()["row_id"].unique()):
+            rows = format_count(left_out, "row")
+            click.echo(f"{rows} left out; Dataset.rejects() in Python lists them with the reasons")
+
+
+@contextmanager
+def ignore_closed_output() -> Iterator[None]:
+    """Print a summary of finished work: it is no failure if nobody reads it, as after ``| head -1``."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Python flushes the rest when it exits.
+        with Path(os.devnull).open("wb") as unread:
+            os.dup2(unread.fileno(), sys.stdout.fileno())
 
 
 def format_line(message: object) -> str:

@@ -271,7 +271,7 @@ def predict(
     """Convert the OUTPUTS of a model for the targets of STATE to labels, tokens and numbers in their original units.
 
     STATE is a file of Preprocessor.save, or a dataset. OUTPUTS is a file of numpy.save, or of numpy.savez with an array
-    for each target.
+    named as each target.
 
     \b
     daskprep predict prep.json outputs.npy
@@ -287,6 +287,8 @@ def predict(
     try:
         loaded: Any = np.load(outputs, allow_pickle=False)
         arrays = loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+        if isinstance(arrays, dict) and list(arrays) == ["arr_0"]:  # the name of an array without one
+            arrays = arrays["arr_0"]
     except (ValueError, EOFError) as error:
         # NumPy's message proposes to load the file as a pickle, which would run code from it.
         raise ConfigError(f"{outputs} has no arrays of numpy.save or numpy.savez: save the outputs by one") from error

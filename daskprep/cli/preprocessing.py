@@ -16,7 +16,7 @@ import daskprep as dp
 from daskprep.cli import options
 from daskprep.cli.console import format_line, print_message, resumable, show, show_write_result
 from daskprep.display import format_bytes, format_count
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -251,6 +251,8 @@ def _make_preprocessor(
         raise click.UsageError('--target is for "auto": in a configuration, list targets under output_features')
     # A string would be parsed as YAML unless it ends like the name of a file.
     config_source = sys.stdin.read() if config == "-" else config if "://" in config else Path(config)
+    if config == "-" and not str(config_source).strip():
+        raise ConfigError("standard input is empty: - reads a configuration, such as the output of daskprep infer")
     prep = dp.Preprocessor.from_config(config_source)
     return prep if weight is None else prep.set_params(weight=weight)
 

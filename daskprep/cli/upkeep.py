@@ -11,7 +11,7 @@ import click
 
 import daskprep as dp
 from daskprep.cli import options
-from daskprep.cli.console import resumable
+from daskprep.cli.console import ignore_closed_output, resumable
 from daskprep.display import escape_unprintable, format_count
 from daskprep.errors import ConfigError, CorruptDatasetError
 
@@ -80,10 +80,11 @@ def repair(
             rows = as_source(rows, storage_options=storage_options, **read_options)
         repaired = dp.repair(dataset, rows, progress=progress, storage_options=storage_options, trusted=trusted)
     if progress is None:
-        for one in repaired.repaired:
-            click.echo(escape_unprintable(f"repaired {one.file}, which {one.problem}"))
-        total, num_repaired = format_count(len(repaired.file_entries), "file"), len(repaired.repaired)
-        click.echo(f"{num_repaired or 'nothing'} repaired: {total} verified")
+        with ignore_closed_output():
+            for one in repaired.repaired:
+                click.echo(escape_unprintable(f"repaired {one.file}, which {one.problem}"))
+            total, num_repaired = format_count(len(repaired.file_entries), "file"), len(repaired.repaired)
+            click.echo(f"{num_repaired or 'nothing'} repaired: {total} verified")
 
 
 @click.command(short_help="Decode images and audio before training.")

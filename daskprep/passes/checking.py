@@ -51,9 +51,9 @@ class Finding:
         "error": the difference is large, with a population stability index above 0.2. "warning": it is small, but no
         chance result.
     kind : str
-        "column", "type", "missing", "unreadable", "unseen", "range", "values" or "hours".
+        "column", "type", "missing", "unreadable", "unseen", "range", "values" or "hours"; "rows": there are none.
     feature : str
-        Name of the feature.
+        Name of the feature; "" for the kind "rows".
     text : str
         What differs.
     share : float or None
@@ -167,6 +167,8 @@ def check_source(
     findings += (finding for finding, shift in compared if shift.exceeds_chance(len(compared)))
     order = list(features)
     findings.sort(key=lambda one: (one.severity, order.index(one.feature)))
+    if not rows:
+        findings.insert(0, Finding("error", "rows", "", "the new data has no rows"))
     return CheckResult(rows, tuple(findings), tuple(unchecked))
 
 

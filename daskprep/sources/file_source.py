@@ -70,6 +70,7 @@ _PANDAS_READERS = {
     "read_hdf": (".h5", ".hdf5", ".hdf"),
     "read_pickle": (".pkl", ".pickle"),
 }
+_UNREAD_COMPRESSIONS = (".xz", ".zip", ".lzma", ".lz4", ".7z")
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 
@@ -374,6 +375,8 @@ def common_format(files: Sequence[File]) -> Format:
                     f"{file.name}: {suffix} files are not supported{reason} read it with pandas.{reader}, and pass the "
                     "frame or write it as Parquet"
                 )
+            if suffix in _UNREAD_COMPRESSIONS:
+                raise ConfigError(f"{file.name}: {suffix} files are not supported: unpack it, or compress it with gzip")
             raise ConfigError(
                 f"{file.name}: its name does not show its format: use read_files(..., format=), or one of the suffixes "
                 f"{', '.join(_FORMATS)}, to which text formats may add {', '.join(_COMPRESSIONS)}"

@@ -19,6 +19,11 @@ BLOCK_BYTES = 1 << 20
 _BOM = codecs.BOM_UTF8
 _UTF8 = "utf-8"
 _MAX_SHOWN_BYTES = 8
+# The first bytes of compressed files.
+_COMPRESSED = re.compile(
+    rb"(?P<gzip>\x1f\x8b\x08)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<xz>\xfd7zXZ\0)|(?P<zip>PK\x03\x04)"
+)
+_SUFFIXES = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2"}
 _MAX_BLOCK_BYTES = (1 << 31) - 1
 
 T = TypeVar("T")
@@ -110,7 +115,14 @@ class TextFile:
         return 1 + sum(block.count(b"\n") for block in self.blocks(0, position))
 
     def skip_byte_order_mark(self, head: bytes) -> int:
-        """Return the position after a byte order mark in a head, or 0; RejectedValueError for UTF-16 read as UTF-8."""
+        """Return the position after a byte order mark in a head, or 0.
+
+        Raise RejectedValueError for UTF-16 read as UTF-8, and for a compressed file whose name does not show it.
+        """
+        if self.compression is None and (match := _COMPRESSED.match(head)):
+            name, kind = self.file.name, str(match.lastgroup)
+            remedy = f"rename it to {name}{_SUFFIXES[kind]}" if kind in _SUFFIXES else "unpack it, or use gzip"
+            raise RejectedValueError(f"{name}: its content is compressed as {kind}: {remedy}")
         if self.encoding == _UTF8 and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise RejectedValueError(
                 f'{self.file.name}: starts with the byte order mark of UTF-16; use encoding="utf-16"'

@@ -444,14 +444,15 @@ def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[s
 def decode_batches(decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions) -> Columns:
     """Return prediction columns by name for one batch of outputs, or concatenated for all batches of an iterable.
 
-    Raise ConfigError if there is no batch; errors of a batch are noted with its number.
+    Raise ConfigError if there is no batch; errors of a batch of several are noted with its number.
     """
-    parts = []
-    for number, batch in enumerate(_batches(outputs)):
+    parts, batches = [], _batches(outputs)
+    for number, batch in enumerate(batches):
         try:
             parts.append(decode_batch(decoders, batch, options))
         except DaskprepError as error:
-            error.add_note(f"in batch {number:,} of the outputs")
+            if not isinstance(batches, list) or len(batches) > 1:
+                error.add_note(f"in batch {number:,} of the outputs")
             raise
     if not parts:
         raise ConfigError("no batch of outputs: pass at least one, which may have no rows")

@@ -49,6 +49,13 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
             "split: {type: datetime, column: day} in the configuration",
         ),
         ("verify() lists all damaged files", "daskprep verify lists all damaged files"),
+        (
+            "Raise memory, use fewer threads (without a cluster: dask.config.set(num_workers=1)), or leave memory out",
+            "Raise --memory, use --workers threads, or leave --memory out",
+        ),
+        ('come from (fit_on="all" fits on every split)', "come from (--train has the training rows)"),
+        ("pass the rows as frame, or trusted=True if", "pass DATA, or --trusted if"),
+        ("sample=0.1 of 5 rows is none", "--sample-ratio 0.1 of 5 rows is none"),
         ('Number: encoding="bins" has no NaN', 'Number: encoding="bins" has no NaN'),
         ('use Number(null_values=["?"]) or written=', 'use Number(null_values=["?"]) or written='),
     ],

@@ -36,3 +36,14 @@ def test_predict_prints_with_a_dash(call, files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", np.array([2.0]))
     assert call("predict", files / "rows.dp", "a.npy", "-o", "-") == call("predict", files / "rows.dp", "a.npy")
+
+
+def test_predict_reads_a_single_array_without_a_name(call, files, tmp_path):
+    np.save(tmp_path / "a.npy", np.array([-2.0, 2.0]))
+    np.savez(tmp_path / "a.npz", np.array([-2.0, 2.0]))
+    said = call("predict", files / "rows.dp", tmp_path / "a.npz")
+    assert said == call("predict", files / "rows.dp", tmp_path / "a.npy")
+    assert said.status == 0
+    ended = call("predict", files / "rows.dp", tmp_path / "a.npz", "--no-logits")
+    ended.check_line("leave out --no-logits for raw scores")
+    assert "batch" not in ended.error

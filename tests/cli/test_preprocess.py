@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import socket
@@ -438,3 +439,19 @@ def test_data_without_a_configuration_is_preprocessed_as_auto(call, files, tmp_p
     assert ended.status == 2
     ended.check_line("use either DATA, which")
     assert not (tmp_path / "both.dp").exists()
+
+
+def test_a_pipe_without_a_configuration_is_named(call, files, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp").check_line("standard input is empty")
+
+
+def test_a_summary_that_nobody_reads_is_no_failure(run_process, files, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = "import os, sys; from daskprep.cli import main; os.dup2(int(sys.argv[1]), 1); sys.exit(main(sys.argv[2:]))"
+    command = ("preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
+    ended = run_process(writer, *command, code=code, pass_fds=[writer])
+    os.close(writer)
+    assert (ended.status, ended.error) == (0, "")
+    assert dp.open_dataset(tmp_path / "a.dp").damaged() == []

@@ -70,6 +70,15 @@ def test_the_json_follows_its_schema(prep):
     assert str(result).splitlines()[0] == f"{len(result.findings)} findings in 500 rows"
 
 
+def test_no_rows_are_an_error(prep):
+    result = prep.check(draw(9, np.random.default_rng(6)).head(0))
+    SCHEMA.validate(result.to_dict())
+    assert [(one.severity, one.kind, one.feature) for one in result.findings] == [("error", "rows", "")]
+    assert str(result).startswith("1 finding in 0 rows\nerror    the new data has no rows")
+    with pytest.raises(CheckError, match="no rows"):
+        result.raise_for("error")
+
+
 def test_targets_and_weights_are_optional():
     rng = np.random.default_rng(7)
     frame = pd.DataFrame({"x": rng.normal(size=900), "y": rng.choice(["a", "b"], 900), "w": rng.random(900)})

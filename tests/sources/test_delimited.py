@@ -6,10 +6,12 @@ import bz2
 import csv
 import gzip
 import io
+import lzma
 import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pandas as pd
@@ -307,6 +309,23 @@ def test_file_without_a_header_is_an_error(write: Write, content: str) -> None:
 def test_columns_of_one_name_are_an_error(write: Write) -> None:
     with pytest.raises(ColumnError, match=r'a\.csv: 2 columns are named "b" \(numbers 1, 2, counted from 0\)'):
         read_files(write("a,b,b\n1,2,3\n"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize(
+    ("pack", "message"),
+    [
+        (gzip.compress, "as gzip: rename it to .*{name}.gz"),
+        (bz2.compress, "as bz2: rename it to .*{name}.bz2"),
+        (lambda text: pa.compress(text, "zstd", asbytes=True), "as zstd: rename it to .*{name}.zst"),
+        (lzma.compress, "as xz: unpack it"),
+        (lambda text: b"PK\x03\x04" + text, "as zip: unpack it"),
+    ],
+)
+def test_compressed_text_under_another_name_is_an_error(write: Write, pack: Any, message: str, encoding: str) -> None:
+    for name, text in (("a.csv", b"a,b\n1,2\n"), ("a.jsonl", b'{"a": 1}\n')):
+        with pytest.raises(RejectedValueError, match=rf"{name}: its content is compressed {message.format(name=name)}"):
+            read_files(write(pack(text), name), encoding=encoding)
 
 
 def test_truncated_compressed_file_is_an_error(write: Write) -> None:

@@ -173,6 +173,9 @@ def test_formats_are_told_by_names_and_do_not_mix(tmp_path: Path) -> None:
         ConfigError, match=r"c\.xyz: its name does not show its format: use read_files.*suffixes \.parquet"
     ):
         read_files(tmp_path / "c.xyz")
+    csv(tmp_path, "d.csv.xz")
+    with pytest.raises(ConfigError, match=r"d\.csv\.xz: \.xz files are not supported: unpack it"):
+        read_files(tmp_path / "d.csv.xz")
     assert cells(read_files([tmp_path / "a.csv", tmp_path / "b.tsv"], format="csv")) == ["a", "b"]
 
 
