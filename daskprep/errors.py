@@ -151,6 +151,7 @@ _SYNONYMS = {
         ("load load_dataset load_from_disk dataloader loader", "open_dataset"),
         ("read_csv read_parquet read_json read_table", "read_files"), ("pipeline columntransformer", "preprocessor"),
         ("train_test_split traintestsplit", "randomsplit"), ("split", "randomsplit space"),
+        ("p", "probability"), ("randomhorizontalflip horizontalflip", "mirror"),
         ("standardscaler minmaxscaler robustscaler simpleimputer", "number"),
         ("onehotencoder ordinalencoder labelencoder", "category"),
     )
@@ -224,7 +225,8 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
                 raise  # from within the function
             unknown = next((name for name in kwargs if name not in known), "")
             owner: Any = type(args[0]) if function.__name__ == "__init__" else function
-            title = owner.__qualname__ + ".__init__" * (owner is not function)
+            is_method = bool(args) and "self" in signature.parameters  # of a mixin: named by the class of the object
+            title = f"{type(args[0]).__qualname__}.{function.__name__}" if is_method else owner.__qualname__
             if (name := _ALIASES.get(unknown)) in known and name not in kwargs:
                 replaced: Any = {name if key == unknown else key: value for key, value in kwargs.items()}
                 label = owner.__qualname__

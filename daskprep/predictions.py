@@ -21,7 +21,7 @@ from sklearn.utils.metaestimators import available_if
 from daskprep import partitions
 from daskprep.balance import balanced_weights
 from daskprep.display import join_names
-from daskprep.errors import ConfigError, did_you_mean, warn
+from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
 from daskprep.features import Binary
 from daskprep.features.base import class_count, cross_fit_folds, drops_missing, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
@@ -150,6 +150,7 @@ class PredictionMixin:
     @overload
     def predict(self, frame: Rows, model: Model, **options: Unpack[_PredictOptions]) -> Any: ...
     @_with_targets
+    @with_parameter_hints
     def predict(
         self,
         frame: Rows,

@@ -198,7 +198,14 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         options = Options(workers=workers, progress=progress, scratch=self._scratch)
         with on_workers(frame, workers, sent=self, **options.source_options):
             features, frame = self._resolve_features(frame, split, options, y)
-            source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
+            try:
+                source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
+            except MissingColumnError as error:
+                if y is None or not self._target_names:
+                    raise
+                raise MissingColumnError(
+                    f"{error}. y is for the model of a pipeline: leave out targets, or add their columns to the frame"
+                ) from error
             source = take_sample(source, self.sample, self.sample_seed)
             with Progress(progress) as bars:
                 learned, *folds = fit_source(self._recipe(features, split, None), source, self._scratch, bars)
@@ -519,10 +526,13 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         if not is_array(frame):
             return wrap_single_row(frame)
         rows, names = frame_of_array(frame, self), self.feature_names_in_.tolist()
-        if len(rows.columns) < self.n_features_in_ or not set(names) <= set(rows.columns):
+        if (count := len(rows.columns)) < self.n_features_in_:
             raise ColumnError(
-                f"X has {len(rows.columns)} features, but Preprocessor is expecting {self.n_features_in_} features as "
-                f"input: arrays have the columns x0, x1, ..., and features read {join_names(names, 5)}"
+                f"X has {count} features, but Preprocessor is expecting {self.n_features_in_} features as input"
+            )
+        if not set(names) <= set(rows.columns):
+            raise ColumnError(
+                f"an array has the columns x0, x1, ...: pass a frame with the columns {join_names(names, 5)}"
             )
         return rows
 

@@ -117,6 +117,20 @@ Prep(F, weight="city").fit(df) | rename the feature, for example to "city_featur
 Prep(F, sample=0).fit(df) | a share such as 0.1
 Prep(F, sample_seed="x").fit(df) | expected an integer
 Prep(F).fit(df, progress="yes") | must be True, False or None
+Prep("auto").set_params(price__normalization=None) | pass Preprocessor(dict(infer_features(frame)))
+Prep({"price": "number"}).set_params(price_normalization=None) | Did you mean "price__normalization"?
+Prep({"price": "number"}, targets="sold").fit(df, df["sold"]) | in a pipeline of scikit-learn, where the model receives y, leave out targets
+Prep(F, targets="sold").fit(df.drop(columns="sold"), df["sold"]) | y is for the model of a pipeline: leave out targets
+Prep({"price": "number"}).fit(pd.DataFrame({"price": pd.to_timedelta([1, 2], unit="h")})) | .dt.total_seconds()
+Prep({"price": "date"}).fit(pd.DataFrame({"price": pd.to_timedelta([1, 2], unit="h")})) | .dt.total_seconds()
+Prep("auto").fit(pd.DataFrame({"price": pd.to_timedelta([1, 2], unit="h")})) | .dt.total_seconds()
+prep.predict(df) | Preprocessor.predict() missing 1 required positional argument: 'model'. model: callable
+dp.Mirror(p=0.3) | Did you mean "probability"?
+dp.RandomCrop(size=4) | Did you mean "height" or "width"?
+dp.CenterCrop(8, 8, seed=1) | Parameters are: height, width
+dp.MeanSubtraction(meen=1) | Did you mean "mean"?
+dp.Normalize(means=1) | Did you mean "mean"?
+dp.RandomHorizontalFlip | Did you mean "Mirror"?
 prep.encode(df[["city"]]) | add the column, with empty cells
 prep.encode(df.rename(columns={"price": "prize"})) | Did you mean "prize"?
 prep.encode(df.iloc[0]) | frame.iloc[[i]]

@@ -43,12 +43,25 @@ def test_arrays_with_too_few_columns_are_refused():
     with pytest.raises(ColumnError, match="X has 1 features, but Preprocessor is expecting 2 features as input"):
         prep.transform(ARRAY[:, :1])
     named = dp.Preprocessor({"price": "number"}).fit(pd.DataFrame({"price": [1.0, 2.0]}))
-    with pytest.raises(ColumnError, match="arrays have the columns x0, x1, ..., and features read price"):
+    with pytest.raises(
+        ColumnError, match=r"^an array has the columns x0, x1, ...: pass a frame with the columns price"
+    ):
         named.encode(ARRAY)
     with pytest.raises(TypeError, match="Sparse data was passed"):
         prep.transform(sparse.csr_matrix(ARRAY))
     with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
         prep.transform(ARRAY[0])
+
+
+def test_a_feature_reads_a_series_as_a_frame_of_one_column():
+    rows = pd.DataFrame({"note": ["good", "bad good"]}, index=[3, 5])
+    bag = dp.Bag().fit(rows["note"])
+    assert bag.feature_names_in_.tolist() == ["note"]
+    assert np.array_equal(bag.transform(rows["note"]), dp.Bag().fit_transform(rows))
+    columns = make_column_transformer((dp.Bag(), "note"))
+    assert np.array_equal(columns.fit_transform(rows), bag.transform(rows))
+    assert "bag__note_good" in columns.get_feature_names_out()
+    assert dp.Number().fit(pd.Series([1.0, 3.0])).transform(pd.Series([2.0])).tolist() == [[0.0]]
 
 
 def test_new_arrays_may_lack_a_target():

@@ -145,7 +145,9 @@ def _guess_unsupported(name: str, facts: ColumnFacts) -> Guess | None:
     if not facts.unsupported:
         return None
     kinds = " and ".join(sorted(facts.unsupported))
-    return skip(f"holds values of type {kinds}, which no feature reads: convert the column first")
+    to_seconds = " to seconds, with .dt.total_seconds() in pandas"
+    remedy = to_seconds if kinds.startswith("duration") and len(facts.unsupported) == 1 else " first"
+    return skip(f"holds values of type {kinds}, which no feature reads: convert the column{remedy}")
 
 
 def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:

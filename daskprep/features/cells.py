@@ -81,9 +81,13 @@ def as_numbers(column: pa.Array) -> pa.Array:
         return _finite(column if kind == pa.float64() else column.cast(pa.float64()))
     if pa.types.is_boolean(kind):
         return column.cast(pa.uint8()).cast(pa.float64())
-    raise ColumnError(
-        f'holds values of type {kind}, which are not numbers: use another type, such as "date" or "category"'
-    )
+    remedy = 'use another type, such as "date" or "category"'
+    raise ColumnError(f"holds values of type {kind}, which are not numbers: {duration_remedy(kind) or remedy}")
+
+
+def duration_remedy(kind: pa.DataType) -> str:
+    """Return how to convert a column if its type is a duration, otherwise ""."""
+    return "convert the column to seconds, with .dt.total_seconds() in pandas" if pa.types.is_duration(kind) else ""
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -25,7 +25,7 @@ from daskprep.features.base import (
     fill_advice,
     fills_with_one_value,
 )
-from daskprep.features.cells import as_numbers, is_text
+from daskprep.features.cells import as_numbers, duration_remedy, is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.kernels import make_list_array, null_mask, only_where, plain_values, string_buffers, valid_mask
 from daskprep.sources.cells import as_text, local_clock
@@ -226,7 +226,8 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
             return from_numbers(column)
         if number or is_text(kind) or pa.types.is_null(kind):
             return from_text(as_text(column), self.datetime_format)
-        raise ColumnError(f"holds values of type {kind}, which are not dates")
+        remedy = duration_remedy(kind) or "use another type"
+        raise ColumnError(f"holds values of type {kind}, which are not dates: {remedy}")
 
     def parse_fill(self, value: object) -> pa.Array:
         return super().parse_fill(value or EPOCH)

@@ -261,6 +261,9 @@ def _check_parameters(cls: type[Feature]) -> None:
 
 
 def _to_frame(X: Any) -> Any:
+    """Return a Series and Arrow data as pandas frames, and other rows unchanged."""
+    if isinstance(X, pd.Series):
+        return X.to_frame("x0" if X.name is None else X.name)
     table = None if is_frame(X) else arrow_table(X)
     return X if table is None else table_to_pandas(narrow_table(table))
 

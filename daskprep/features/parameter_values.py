@@ -72,7 +72,8 @@ def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) ->
         if name not in features:
             raise ConfigError(
                 f'Preprocessor: targets: no feature "{name}".{did_you_mean(name, features)} Targets '
-                "are features too: add it to features"
+                "are features too: add it to features, or in a pipeline of scikit-learn, where the model receives y, "
+                "leave out targets"
             )
         if keeps_missing(features[name]):
             raise ConfigError(
@@ -130,7 +131,12 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
                 self.features = {**feature_specs, owner: make_feature(owner, feature_specs[owner])}
             parameters = self.get_params(deep=True)
             if key not in parameters and key not in feature_specs:
-                raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, parameters)}')
+                made = {name: make_feature(name, one) for name, one in feature_specs.items() if isinstance(one, str)}
+                nested_names = [f"{name}__{one}" for name, feature in made.items() for one in feature.get_params()]
+                hint = did_you_mean(key, [*parameters, *nested_names])
+                if nested and self.features == "auto" and owner not in parameters:
+                    hint = ' features="auto" has no features to set: pass Preprocessor(dict(infer_features(frame)))'
+                raise ConfigError(f'Preprocessor has no parameter "{key}".{hint}')
             if key in super().get_params(deep=False):
                 setattr(self, key, value)
             elif key in feature_specs:
