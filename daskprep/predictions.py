@@ -292,7 +292,7 @@ class PredictionMixin:
             )
 
     def _warn_about_missing_labels(self) -> None:
-        """Warn about targets with missing labels, and about an inferred positive label."""
+        """Warn about targets with missing labels or horizons, and about an inferred positive label."""
         for name in self.targets_:
             learned, feature = self.learned_[name], self.features_[name]
             strategy = getattr(self._feature_specs.get(name), "missing_value_strategy", None)
@@ -306,6 +306,12 @@ class PredictionMixin:
                 warn(
                     f'target "{name}": {feature.positive!r} is taken as the positive label; to choose, pass the '
                     f'features that infer_features returns, with "{name}": Binary(positive=...)'
+                )
+            if (horizon := getattr(feature, "horizon", 0)) and self.weight is None:
+                warn(
+                    f'target "{name}": the horizon of the last {horizon:,} rows of a series or split is incomplete, and '
+                    f"models are trained on padding_value={feature.padding_value} as if it were true: pass weight= with "
+                    "a column that is 0 for the last rows, and a split with a gap that is longer than the horizon"
                 )
             if learned.missing and fills_with_one_value(feature):
                 warn(
