@@ -309,9 +309,9 @@ class PredictionMixin:
                 )
             if (horizon := getattr(feature, "horizon", 0)) and self.weight is None:
                 warn(
-                    f'target "{name}": the horizon of the last {horizon:,} rows of a series or split is incomplete, and '
-                    f"models are trained on padding_value={feature.padding_value} as if it were true: pass weight= with "
-                    "a column that is 0 for the last rows, and a split with a gap that is longer than the horizon"
+                    f'target "{name}": the horizon of the last {horizon:,} rows of a series or split is incomplete, '
+                    f"and models learn padding_value={feature.padding_value} as if it were true: pass weight= with a "
+                    "column that is 0 for the last rows, and a split with a gap that is longer than the horizon"
                 )
             if learned.missing and fills_with_one_value(feature):
                 warn(
