@@ -70,6 +70,8 @@ _HOMES = {
 }  # fmt: skip
 _HOME = {name: f"daskprep.{home}" for home, names in _HOMES.items() for name in names}
 
+_SUBMODULES = ("errors", "lightning", "nn", "serving", "testing")  # for users, imported by name
+
 # A literal, because type checkers do not evaluate expressions.
 __all__ = [
     "Audio", "Bag", "Binary", "Boxes", "Category", "CenterCrop", "DataModule", "Dataset", "Date", "DatetimeSplit",
@@ -88,7 +90,8 @@ if not TYPE_CHECKING:  # else type checkers would accept any name
         if name not in _HOME:
             from daskprep.errors import did_you_mean  # noqa: PLC0415 keeps ``import daskprep`` fast
 
-            hint = did_you_mean(name, __all__) or " dir(daskprep) lists its names"
+            hint = f" Import it first: import daskprep.{name}" if name in _SUBMODULES else did_you_mean(name, __all__)
+            hint = hint or " dir(daskprep) lists its names"
             raise AttributeError(f"module 'daskprep' has no attribute {name!r}.{hint}")
         value = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = value

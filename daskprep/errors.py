@@ -173,6 +173,10 @@ def did_you_mean(name: object, options: Iterable[object], cutoff: float = 0.6) -
     return f" Did you mean {shown}?" if close else ""
 
 
+# Names of the classes of a target in other libraries.
+CLASS_NAMES = ("classes", "classes_", "categories_", "class_names")
+
+
 def with_attribute_hints(**replacements: str) -> Callable[[type[T]], type[T]]:
     """Return a class decorator that adds replacements of other libraries' attributes to the AttributeError."""
 

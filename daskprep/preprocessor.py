@@ -17,8 +17,16 @@ from daskprep.column_types.inferring import Style
 from daskprep.column_types.redundant import Redundant
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
-from daskprep.display import join_names
-from daskprep.errors import ColumnError, ConfigError, MissingColumnError, with_attribute_hints, with_parameter_hints
+from daskprep.display import Description, join_names
+from daskprep.errors import (
+    CLASS_NAMES,
+    ColumnError,
+    ConfigError,
+    DaskprepError,
+    MissingColumnError,
+    with_attribute_hints,
+    with_parameter_hints,
+)
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import (
     EncodedArrays,
@@ -70,7 +78,8 @@ _AUTO: Final = "auto"
     predict="Preprocessor(features, targets=[...]); without it no feature is a target",
     partial_fit="fit, which reads files larger than memory",
     predict_proba="predict(frame, model, probabilities=True)",
-    **dict.fromkeys(("vocabulary", "get_vocabulary", "categories_", "classes_"), "learned_[name].vocabulary"),
+    **dict.fromkeys(("vocabulary", "get_vocabulary"), "learned_[name].vocabulary"),
+    **dict.fromkeys(CLASS_NAMES, "decode({name: numpy.arange(num_classes(name))})[name], the classes by id"),
     **dict.fromkeys(("mean_", "scale_", "statistics_"), "learned_[name], whose fields are mean, std and others"),
     **dict.fromkeys(("dump", "to_json", "save_pretrained"), "save(path)"),
     **dict.fromkeys(("feature_names", "get_feature_names"), "get_feature_names_out()"),
@@ -619,6 +628,11 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
 
     def _repr_html_(self) -> str:
         unknown = self._is_auto and not hasattr(self, "features_")
-        features = {} if unknown else self._validate_features()
-        learned, targets = getattr(self, "learned_", {}), self._select_targets(features)
+        try:
+            check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
+            features = {} if unknown else self._validate_features()
+            targets = self._select_targets(features)
+        except DaskprepError as error:  # notebooks would print it with two tracebacks
+            return Description(["Preprocessor", str(error)], []).html()
+        learned = getattr(self, "learned_", {})
         return describe(features, learned, self.split, self.balance, targets, to_json_value(self.sample)).html()

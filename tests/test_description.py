@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -347,3 +348,18 @@ def test_a_sample_is_shown(sample, shown):
     assert Page(prep._repr_html_()).caption.splitlines()[-1] == f"sample: {shown}"
     assert "sample=" in repr(prep)
     assert "sample" not in Preprocessor({"x": "number"})._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"features": {"fare": "number", "tip": "float"}}, 'feature "tip": no type "float". Did you mean "number"?'),
+        ({"features": {"fare": "number"}, "targets": "tip"}, 'targets: no feature "tip"'),
+        ({"features": "auto", "split": "random"}, "split must be"),
+        ({"features": "auto", "sample": "all"}, "sample='all'"),
+    ],
+)
+def test_the_card_of_invalid_parameters_has_the_message(parameters, message):
+    prep = Preprocessor(**parameters)
+    assert message in html.unescape(prep._repr_html_())
+    assert prep._repr_mimebundle_()["text/html"] == prep._repr_html_()

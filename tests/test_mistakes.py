@@ -146,6 +146,9 @@ prep.predict_proba(df) | predict(frame, model, probabilities=True)
 prep.partial_fit(df) | use fit
 prep.vocabulary("city") | learned_[name].vocabulary
 prep.get_vocabulary("city") | learned_[name].vocabulary
+prep.classes_ | decode({name: numpy.arange(num_classes(name))})[name]
+ds.classes | decode({name: numpy.arange(num_classes(name))})[name]
+ds.class_names("sold") | decode({name: numpy.arange(num_classes(name))})[name]
 prep.mean_ | learned_[name]
 prep.to_json() | save(path)
 prep.feature_names | get_feature_names_out()
@@ -207,7 +210,7 @@ train.loader(16).load_state_dict(train.loader(8).state_dict()) | depends on batc
 train.loader(8).load_state_dict({"epoch": 1}) | state_dict()
 ds["test"].loader(8).load_state_dict(train.loader(8).state_dict()) | load it into a loader of dataset['train']
 next(iter(DataLoader(train.loader(4), batch_size=4))) | batch_size=None
-train["city"] | use read(['city']) for columns
+train["city"] | use read('city') for columns
 train.city | read("city")
 train.read("price", "city") | pass columns as a list, such as ['price', 'city']
 train.head("3") | expected a number of rows
@@ -218,6 +221,10 @@ train.shuffle() | loader(batch_size, shuffle=True)
 train.with_format("torch") | to="torch"
 train.to_polars() | polars.from_arrow(split.table())
 train.dtypes | read(stop=0)
+train.decode({}) | split.dataset.decode(arrays)
+train.tail(3) | split.dataset.decode(split[-rows:])
+train.sample(3) | split.dataset.decode(split[
+train.value_counts("city") | head(len(split))[name].value_counts()
 train.read("cty") | Did you mean "city"?
 train[10**9] | has 140 rows
 train["x":] | use a number, a list of numbers
@@ -243,7 +250,7 @@ prep.write(df, "a.csv") | use another path
 prep.write(df, "thesis") | use a new or empty folder
 prep.write(df.iloc[:50], "a.dp") | overwrite=True
 prep.write(df, "m.dp", memory="2 gigs") | such as "2GB"
-prep.write(df, "m.dp", memory="10MB") | Raise memory, use fewer threads (without a cluster: dask.config.set(num_workers=1))
+prep.write(df, "m.dp", memory="10MB") | Raise memory, use fewer threads (dask.config.set(num_workers=1))
 prep.write(df, "m.dp", threads=1) | Did you mean "workers"?
 Prep.load("a.dp") | use Preprocessor.from_dataset(path)
 Prep.load("none.json") | check the path
@@ -285,6 +292,7 @@ dp.Categorical | Did you mean "Category"?
 dp.Numeric | Did you mean "Number"?
 dp.OneHotEncoder | Did you mean "Category"?
 dp.Foo | dir(daskprep)
+dp.__getattr__("nn") | import daskprep.nn
 dp.Float | Did you mean "Number"?
 dp.String | Did you mean "Category" or "Text"?
 dp.Datetime | Did you mean "Date"?

@@ -21,6 +21,7 @@ from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage, StoredDataset, find_damage, raise_damage
 from daskprep.display import Description, escape_unprintable, format_bytes, format_count
 from daskprep.errors import (
+    CLASS_NAMES,
     ConfigError,
     CorruptDatasetError,
     IncompleteDatasetError,
@@ -126,6 +127,7 @@ def _reopen(
     to_pandas='dataset["train"].head(rows) for decoded rows, or dataset["train"].table().to_pandas()',
     shape='len(dataset["train"])',
     num_embeddings='dataset["train"].num_embeddings(name)',
+    **dict.fromkeys(CLASS_NAMES, "decode({name: numpy.arange(num_classes(name))})[name], the classes by id"),
 )
 class Dataset(StoredDataset):
     """A dataset on disk: its splits and the fitted state that wrote them.

@@ -108,6 +108,10 @@ _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then
     **dict.fromkeys(("map", "with_transform"), "loader(batch_size, transform=function), or prepared(frame, function)"),
     **dict.fromkeys(("with_format", "set_format"), 'loader(batch_size, to="numpy"), or to="torch"'),
     shuffle="loader(batch_size, shuffle=True)",
+    decode="split.dataset.decode(arrays), or head(rows)",
+    tail="split.dataset.decode(split[-rows:])",
+    sample="split.dataset.decode(split[numbers of rows])",
+    value_counts="head(len(split))[name].value_counts(), or split.dataset.report()",
 )
 class Split:
     """The rows of one split, in their order on disk.
@@ -217,7 +221,7 @@ class Split:
         Rows are in the order of the index. Only the blocks that contain them are read. Use `read` to select columns.
         """
         label = f'split "{self.name}" of {self.dataset.url}'
-        is_single = not isinstance(index, slice) and not np.ndim(index)
+        is_single = not isinstance(index, slice | str) and not np.ndim(index)
         arrays = self._read(None, resolve_rows([index] if is_single else index, len(self), label))
         if type(sys._getframe(1).f_locals.get("self")).__name__ == "_MapDatasetFetcher":
             # torch's DataLoader with batch_size=None, which does not collate.

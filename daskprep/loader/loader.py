@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 from daskprep.balance import Balance
 from daskprep.dataset import Split
 from daskprep.display import escape_unprintable, format_count, settings_card
-from daskprep.errors import ConfigError, CorruptDatasetError, warn
+from daskprep.errors import ConfigError, warn
 from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
@@ -460,7 +460,7 @@ class Loader(BatchIterator):
             self._go_to(epoch + 1)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise ConfigError if a state is invalid or of another order, CorruptDatasetError if it is of other rows."""
+        """Raise ConfigError if a state is invalid, of another order, or of other rows."""
         # States of older versions have no digest: only the version of the dataset is compared.
         names = self.state_dict().keys() - {"packing", "digest", "grouping"}
         check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)
@@ -471,10 +471,11 @@ class Loader(BatchIterator):
                 f"load it into a loader of dataset[{state['split']!r}]"
             )
         if (state["version"], digest, state["split"]) != (version, self._digest, self.split.name):
-            raise CorruptDatasetError(
+            raise ConfigError(
                 f'the state belongs to split "{state["split"]}" of version {state["version"]} (digest {digest}), but '
                 f'this is "{self.split.name}" of version {version} (digest {self._digest}). Rows would be skipped or '
-                "repeated: open the dataset that the state was saved for, or restart the epoch"
+                "repeated: open the dataset that the state was saved for (after an append: open_dataset(path, "
+                "version=number)), or restart the epoch"
             )
         check_packing_state(self._packer, state.get("packing"), self._make_schedule())
         check_same_options(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})

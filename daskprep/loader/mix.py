@@ -18,7 +18,7 @@ from torch.utils.data import get_worker_info
 
 from daskprep.dataset import Dataset, Split
 from daskprep.dataset.joined import JoinedDataset, JoinedSplit, find_differences
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn
+from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features.base import all_outputs
 from daskprep.loader.batch_iterator import check_same_options, check_state, refuse_collation, refuse_sharing
 from daskprep.loader.loader import Loader
@@ -266,7 +266,7 @@ class Mix(Loader):
             self._go_to(self.epoch + 1)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise ConfigError if a state is invalid or of another order, CorruptDatasetError if it is of other rows."""
+        """Raise ConfigError if a state is invalid, of another order, or of other rows."""
         check_state(state, self.state_dict(), ("epoch", "first_batch"), _FORMAT, "mix")
         check_same_options(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")}, "mix")
         for name, saved in state["sources"].items():
@@ -278,7 +278,7 @@ class Mix(Loader):
             check_state({"format": 0, **saved}, ("digest", "split", "weight", "due"), ("rows",), _FORMAT, "mix")
             split = self.sources[name]
             if (saved["digest"], saved["split"]) != (_digest(split), split.name):
-                raise CorruptDatasetError(
+                raise ConfigError(
                     f'source "{name}": the state belongs to split "{saved["split"]}" of the dataset with digest '
                     f'{saved["digest"]}, but this is "{split.name}" of {split.dataset.url} with digest '
                     f"{_digest(split)}. Rows would be skipped or repeated: open the dataset that the state was saved "

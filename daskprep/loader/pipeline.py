@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -257,7 +258,7 @@ class Pipeline:
         self._executor: Any = None
         self._resident: ResidentBlocks
         # When the interpreter exits, modules may be gone before an abandoned iterator is closed.
-        self._getpid = os.getpid
+        self._getpid, self._is_finalizing = os.getpid, sys.is_finalizing
         self._process = os.getpid()
 
     def __iter__(self) -> Iterator[Window]:
@@ -300,7 +301,8 @@ class Pipeline:
             return
         if self._getpid() == self._process:
             self._resident.stop()
-            self._executor.shutdown(wait=True, cancel_futures=True)
+            # Python has waited for all tasks when it exits, and `queue`, which canceling needs, may be gone.
+            self._executor.shutdown(wait=True, cancel_futures=not self._is_finalizing())
             self._resident.close()
             self.source.close()
             self._windows.trim(self._max_windows + 1)

@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 
 from daskprep import partitions
 from daskprep.display import format_count, settings_card
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, warn
+from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
@@ -271,19 +271,19 @@ class Stream(BatchIterator):
         self._go_to(epoch, rows_before, first)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise ConfigError if a state is invalid or of another order, CorruptDatasetError if it is of other rows."""
+        """Raise ConfigError if a state is invalid, of another order, or of other rows."""
         own = self.state_dict()
         # In states of older versions, "source" is missing, or None for separate splits and samples.
         check_state(state, own.keys() - {"source", "prepare"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
         check_same_options({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
-            raise CorruptDatasetError(
+            raise ConfigError(
                 f'the state belongs to split "{state["split"]}" of stream {state["digest"]}, not to "{self.split}" '
                 f"of {self._digest}. The Preprocessor or the partitions differ, so rows would be skipped or repeated: "
                 "use the Preprocessor and the source that the state was saved for, or restart the epoch"
             )
         if state.get("source") not in (None, self._source_fingerprint):
-            raise CorruptDatasetError(
+            raise ConfigError(
                 f"the state belongs to another source than {self.source!r}, or the source has changed, so rows would "
                 "be skipped or repeated. Stream the source that the state was saved for, or restart the epoch (a state "
                 'without "source" is accepted for any source)'

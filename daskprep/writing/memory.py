@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskprep import partitions
-from daskprep.display import format_bytes
+from daskprep.display import format_bytes, format_count
 from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source
 from daskprep.sources.file_source import PARTITION_BYTES
@@ -65,12 +65,13 @@ class MemoryLimit:
 
     def too_large_error(self, partition_bytes: int, reason: str, remedy: str) -> ConfigError:
         """Return the error for partitions of a size that is too large; its message contains `reason` and `remedy`."""
+        fewer = "fewer workers" if self.processes > 1 else "fewer threads (dask.config.set(num_workers=1))"
         return ConfigError(
             f"memory={self.memory!r} is not enough: this needs at least "
-            f"{format_bytes(self.required_bytes(partition_bytes))} ({format_bytes(self._process_bytes)} per process "
-            f"+ {self.threads} x {format_bytes(PART_BYTES + TASK_FACTOR * partition_bytes)} per thread), since "
-            f"{reason}. Raise memory, use fewer threads (without a cluster: dask.config.set(num_workers=1)), or "
-            f"{remedy}"
+            f"{format_bytes(self.required_bytes(partition_bytes))} "
+            f"({format_count(self.processes, 'process', 'processes')} x {format_bytes(self._process_bytes)} + "
+            f"{format_count(self.threads, 'thread')} x {format_bytes(PART_BYTES + TASK_FACTOR * partition_bytes)}), "
+            f"since {reason}. Raise memory, use {fewer}, or {remedy}"
         )
 
 

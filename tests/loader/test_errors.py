@@ -70,7 +70,7 @@ def test_a_dataset_that_was_written_anew_is_told_from_the_old(tmp_path, table):
     state = old.state_dict()
     batches.close()
     new = prep.fit_write(pd.concat([table, table]), folder, block_rows=32, overwrite=True)["train"].loader(48)
-    with pytest.raises(CorruptDatasetError, match='belongs to split "train" of version'):
+    with pytest.raises(ConfigError, match='belongs to split "train" of version'):
         new.load_state_dict(state)
     with pytest.raises(CorruptDatasetError, match="is gone: the dataset was written again or removed; open it again"):
         list(old)

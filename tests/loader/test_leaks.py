@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -176,3 +178,18 @@ def test_the_memory_of_batches_that_were_kept_is_given_back(train):
     kept = list(loader)
     windows = loader._buffers.take(WindowArrays, loader._buffers._buffers[WindowArrays][0], list)
     assert len(windows._allocated) <= 5 < len(kept)
+
+
+@pytest.mark.slow
+def test_an_iteration_that_is_open_at_exit_ends_without_a_message(dataset):
+    # With these imports in this order, modules are gone before the iterator is closed.
+    code = f"""
+import daskprep as dp, torch
+loader = dp.open_dataset({dataset.url!r})["train"].loader(48)
+batches = iter(loader)
+next(batches)
+import dask.dataframe
+def function(): pass
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == ""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import daskprep as dp
-from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+from daskprep.errors import ConfigError, FormatVersionError
 
 HOW = [
     {"world": 1, "prefetch_size": 0},
@@ -139,7 +139,7 @@ def test_a_state_is_small_and_json(train, options):
 @pytest.mark.parametrize(
     ("changed", "error", "words"),
     [
-        ({"version": "0123456789abcdef"}, CorruptDatasetError, "of version 0123456789abcdef"),
+        ({"version": "0123456789abcdef"}, ConfigError, "of version 0123456789abcdef"),
         ({"split": "test"}, ConfigError, r'belongs to split "test", .* reads "train": .*dataset\[\'test\'\]'),
         ({"seed": 7}, ConfigError, "create the loader with seed=7"),
         ({"streams": 8}, ConfigError, "create the loader with streams=8"),
@@ -221,8 +221,20 @@ def others(table, tmp_path):
 def test_a_state_of_other_rows_under_the_same_version_is_refused(others):
     one, other = (dataset["train"].loader(48) for dataset in others)
     assert one.split.dataset.version == other.split.dataset.version
-    with pytest.raises(CorruptDatasetError, match=f"digest {others[0].digest[:16]}.*open the dataset that"):
+    with pytest.raises(ConfigError, match=f"digest {others[0].digest[:16]}.*open the dataset that"):
         other.load_state_dict(one.state_dict())
+
+
+def test_a_state_resumes_in_its_version_after_an_append(table, tmp_path):
+    prep = dp.Preprocessor({"price": "number"})
+    loader = prep.fit_write(table, tmp_path / "a")["train"].loader(48)
+    next(iter(loader))
+    grown = prep.append(table[:10], tmp_path / "a")["train"].loader(48)
+    with pytest.raises(ConfigError, match=r"open_dataset\(path, version=number\)"):
+        grown.load_state_dict(loader.state_dict())
+    same = dp.open_dataset(tmp_path / "a", version=1)["train"].loader(48)
+    same.load_state_dict(loader.state_dict())
+    assert same.state_dict() == loader.state_dict()
 
 
 def test_a_state_of_an_older_version_has_no_digest_and_goes_on(others):

@@ -60,10 +60,18 @@ def test_the_ceiling_does_not_change_the_bytes(file: str, tmp_path: Path) -> Non
 
 
 def test_too_little_for_any_partition_is_refused_with_the_figures(file: str, tmp_path: Path) -> None:
-    message = r"memory='100MB' is not enough: .* 366.0 MB \(250.0 MB per process \+ 2 x 58.0 MB per thread\)"
+    figures = r"366.0 MB \(1 process x 250.0 MB \+ 2 threads x 58.0 MB\)"
+    message = f"memory='100MB' is not enough: .* {figures}, .* fewer threads"
     with pytest.raises(ConfigError, match=message):
         dp.Preprocessor({"x": "number"}).fit_write(file, tmp_path / "a", memory="100MB")
     assert not (tmp_path / "a").exists()
+
+
+def test_too_little_for_the_processes_of_a_cluster_is_refused_with_the_figures() -> None:
+    limit = MemoryLimit("700MB", 700_000_000, processes=3, threads=2)
+    message = str(limit.too_large_error(1_000_000, "reason", "remedy"))
+    assert "1.1 GB (3 processes x 335.0 MB + 2 threads x 58.0 MB)" in message
+    assert "use fewer workers, or remedy" in message
 
 
 def test_row_groups_that_are_too_large_are_named(tmp_path: Path) -> None:
