@@ -71,6 +71,8 @@ class DataModule(training.DataModule, LightningDataModule):
     _state_trainer: Trainer | None = None
     # Whether a state was loaded since the loaders were opened.
     _has_loaded_state = False
+    # Of the training loader; None: unknown, or not opened yet.
+    _batch_size: int | None = None
 
     def __init__(
         self,
@@ -100,6 +102,8 @@ class DataModule(training.DataModule, LightningDataModule):
             self._state = self._state_trainer = None
         self._has_loaded_state = False
         super().setup(stage)
+        if "train" in self._opened:
+            self._batch_size = getattr(self._train_batches.source, "batch_size", None)
 
     def teardown(self, stage: str = "fit") -> None:
         if "train" in self._opened:
@@ -109,12 +113,26 @@ class DataModule(training.DataModule, LightningDataModule):
     def train_dataloader(self) -> Any:
         return _TrainLoader(self._train_batches, self)
 
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        return {**state, "batch_size": self._batch_size} if state else state
+
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Resume the training loader from the state in a checkpoint; ConfigError within an epoch of other batches."""
         # Testing also loads checkpoints, for their weights; it must not change where training resumes.
         if self.trainer is None or self.trainer.state.fn == TrainerFn.FITTING:
             self._state_trainer = None
             self._has_loaded_state = True
             super().load_state_dict(state_dict)
+            # Lightning resumes at a number of batches.
+            saved = state_dict.get("batch_size")
+            [state] = state_dict["train"].values()
+            is_within = "next_epoch" not in state and bool(state["source"].get("rows_given"))
+            if is_within and None not in (saved, self._batch_size) and saved != self._batch_size:
+                raise ConfigError(
+                    f"the checkpoint is within an epoch of batches of {saved} rows, and batch_size is now "
+                    f"{self._batch_size}: resume with batch_size={saved}, or from a checkpoint at the end of an epoch"
+                )
 
     def _ranks(self) -> Ranks:
         """Return explicit ranks if they were passed, else the Trainer's, which count model parallelism as one."""

@@ -132,7 +132,7 @@ class DataModule:
 
     def _check_shared(self, role: str, manager: Manager) -> None:
         """Raise ConfigError if a manager for evaluation shares its stream with training."""
-        training_data = next(iter(self.managers["train"].values())).data
+        training_data = next((one.data for one in self.managers["train"].values()), None)
         if role != "train" and isinstance(training_data, BatchSource) and manager.data is training_data:
             raise ConfigError(
                 f"{training_data!r} is also used for training, which evaluation would interrupt: pass a function that "
@@ -188,6 +188,8 @@ class DataModule:
             "fit", "validate", "test" or "predict".
         """
         stage = parse_stage(stage)
+        if stage == "fit" and not self.managers["train"]:
+            raise ConfigError('"train" has no manager, which fit needs: pass {"train": {"lm": Manager(...)}}')
         for role in _ROLES_BY_STAGE[stage]:
             self._stage_by_role[role] = stage
             self._opened[role] = {
@@ -282,7 +284,7 @@ class DataModule:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume the training loader from a state, now or when it is opened."""
         train = state_dict.get("train", {})
-        name = next(iter(self.managers["train"]))
+        name = next(iter(self.managers["train"]), None)
         if name not in train:
             raise ConfigError(
                 f'the state has no training manager "{name}", only {", ".join(train) or "none"}: name the manager as '
@@ -310,7 +312,7 @@ def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
 def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
     """Return managers by role and name from managers, dicts of parameters, or data; all roles are keys.
 
-    Raise ConfigError for unknown roles, invalid managers, and other than one for training.
+    Raise ConfigError for unknown roles, invalid managers, several for training, and none at all.
     """
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
@@ -326,9 +328,11 @@ def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
         for name, options in by_name.items():
             with _add_error_note(role, name):
                 parsed[role][name] = Manager.of(options)
-    if len(parsed["train"]) != 1:
-        names = ", ".join(parsed["train"]) or "none"
-        raise ConfigError(f'"train" has {len(parsed["train"])} managers ({names}): use exactly one')
+    if len(parsed["train"]) > 1:
+        names = ", ".join(parsed["train"])
+        raise ConfigError(f'"train" has {len(parsed["train"])} managers ({names}): use one')
+    if not any(parsed.values()):
+        raise ConfigError('no managers: pass {"train": {"lm": Manager(...)}}, and others for "val", "test", "predict"')
     return parsed
 
 

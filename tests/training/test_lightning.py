@@ -150,6 +150,14 @@ def test_stages_without_loaders_are_what_lightning_knows(dataset):
         trainer.test(model, data)
 
 
+def test_a_module_without_training_predicts_and_does_not_fit(dataset):
+    data = DataModule({"predict": {"lm": {"data": dataset["test"], "batch_size": 8, "row_ids": True}}})
+    assert trainer_of().predict(Recorder(), data) == ["lm"] * 3
+    data.val_dataloader = data.predict_dataloader  # which silences Lightning's warning
+    with pytest.raises(dp.errors.ConfigError, match='"train" has no manager, which fit needs'):
+        trainer_of().fit(Recorder(), data)
+
+
 def test_stages_say_when_a_loader_is_used(dataset):
     val = {
         "quick": {"data": dataset, "row_ids": True},
@@ -200,6 +208,19 @@ def test_an_epoch_that_is_gone_on_with_gives_each_row_once(dataset, tmp_path):
 
     assert len(rest) == 3
     assert sorted(flat(first[:7] + rest)) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
+
+
+def test_another_batch_size_within_an_epoch_is_refused(dataset, tmp_path):
+    def data_of_size(size):
+        managers = {"lm": dp.Manager(dataset, size, row_ids=True, streams=8)}
+        return DataModule({"train": managers, "val": {"lm": dp.Manager(dataset, BATCH, row_ids=True)}})
+
+    saving = keeping(tmp_path, every_n_train_steps=7) + keeping(tmp_path, save_on_train_epoch_end=True)
+    fitted(data_of_size(BATCH), callbacks=saving, max_epochs=1)
+    [within, end] = sorted(checkpoints(tmp_path), key=lambda one: one[1])
+    with pytest.raises(dp.errors.ConfigError, match=f"batches of {BATCH} rows, and batch_size is now 8: resume with"):
+        fitted(data_of_size(8), within[0])
+    assert len(fitted(data_of_size(8), end[0])) == 20
 
 
 def test_a_run_goes_on_twice(dataset, tmp_path):
