@@ -434,7 +434,10 @@ class Dataset(StoredDataset):
         return purge_rows(self)
 
     def damaged(self) -> list[Damage]:
-        """Read every byte and return the files that are missing, changed, or not part of the dataset."""
+        """Read every byte and return the files that are missing, changed, or not part of the dataset.
+
+        Files next to manifest.json, such as a README, are ignored.
+        """
         return find_damage(self.root, self.manifest)
 
     def verify(self) -> None:

@@ -61,6 +61,18 @@ def test_verify_lists_damage_that_repair_mends(call, files, tmp_path, tree):
     assert call("repair", path, "--trusted").out.startswith("nothing repaired: ")
 
 
+def test_files_beside_the_manifest_are_neither_damage_nor_removed(call, files, tmp_path):
+    path = tmp_path / "my rows.dp"
+    shutil.copytree(files / "rows.dp", path)
+    (path / "README.md").touch()
+    assert call("verify", path).status == 0
+    next(path.glob("*/train/table/*.parquet")).unlink()
+    call("decode", path).check_line("write them again with daskprep repair")
+    call("verify", path).check_line(f"daskprep repair '{path}' DATA")
+    assert call("repair", path, "--trusted").status == 0
+    assert (path / "README.md").exists()
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(call, files, monkeypatch, width):
     whole = call("inspect", files / "rows.dp").out
