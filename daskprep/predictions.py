@@ -94,6 +94,7 @@ class PredictionMixin:
         targets_: tuple[str, ...]
         scratch: Any
         balance: Any
+        weight: str | None
 
         @property
         def _feature_specs(self) -> dict[str, Any]: ...
@@ -307,10 +308,11 @@ class PredictionMixin:
                     f'target "{name}": {feature.positive!r} is taken as the positive label; to choose, pass the '
                     f'features that infer_features returns, with "{name}": Binary(positive=...)'
                 )
-            if (horizon := getattr(feature, "horizon", 0)) and self.weight is None:
+            horizon, padding = (getattr(feature, one, 0) for one in ("horizon", "padding_value"))
+            if horizon and self.weight is None:
                 warn(
                     f'target "{name}": the horizon of the last {horizon:,} rows of a series or split is incomplete, '
-                    f"and models learn padding_value={feature.padding_value} as if it were true: pass weight= with a "
+                    f"and models learn padding_value={padding} as if it were true: pass weight= with a "
                     "column that is 0 for the last rows, and a split with a gap that is longer than the horizon"
                 )
             if learned.missing and fills_with_one_value(feature):
