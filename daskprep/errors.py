@@ -150,6 +150,7 @@ _SYNONYMS = {
         ("true_label pos_label positive_label", "positive"),
         ("load load_dataset load_from_disk dataloader loader", "open_dataset"),
         ("read_csv read_parquet read_json read_table", "read_files"), ("pipeline columntransformer", "preprocessor"),
+        ("stratifiedgroupkfold stratifiedkfold groupkfold", "kfold"),
         ("train_test_split traintestsplit", "randomsplit"), ("split", "randomsplit space"),
         ("p", "probability"), ("randomhorizontalflip horizontalflip", "mirror"),
         ("standardscaler minmaxscaler robustscaler simpleimputer", "number"),

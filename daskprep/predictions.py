@@ -204,6 +204,8 @@ class PredictionMixin:
         options, decoders = PredictionOptions(logits, threshold, top_k, probabilities), self._decoders
         options.check(decoders)
         _check_predict_arguments(self._inputs, model, batch_size)
+        if not isinstance(ids, str | Iterable | None):
+            raise ConfigError(f'predict: ids={ids!r} is not the name of a column: pass ids="id", or a list of names')
         names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
         source = as_source(wrap_single_row(frame), columns=source_columns(self._inputs, names), scratch=self.scratch)
         features, reader = bind_features(self._inputs, source, names), PartitionReader(source)
@@ -311,9 +313,8 @@ class PredictionMixin:
             horizon, padding = (getattr(feature, one, 0) for one in ("horizon", "padding_value"))
             if horizon and self.weight is None:
                 warn(
-                    f'target "{name}": the horizon of the last {horizon:,} rows of a series or split is incomplete, '
-                    f"and models learn padding_value={padding} as if it were true: pass weight= with a "
-                    "column that is 0 for the last rows, and a split with a gap that is longer than the horizon"
+                    f'target "{name}": the horizon of the last {horizon:,} rows of each series is incomplete, '
+                    f"and models learn {padding} as if it were true: pass weight= with a column that is 0 for these rows"
                 )
             if learned.missing and fills_with_one_value(feature):
                 warn(

@@ -83,7 +83,11 @@ _AUTO: Final = "auto"
     **dict.fromkeys(("mean_", "scale_", "statistics_"), "learned_[name], whose fields are mean, std and others"),
     **dict.fromkeys(("dump", "to_json", "save_pretrained"), "save(path)"),
     **dict.fromkeys(("feature_names", "get_feature_names"), "get_feature_names_out()"),
-    score="predict(frame, model), and compare its columns with the targets, for example in sklearn.metrics",
+    update="grow(frame), which adds new tokens to the vocabularies, or fit",
+    **dict.fromkeys(
+        ("score", "metrics"),
+        "predict(frame, model), and compare its columns with the targets, for example in sklearn.metrics",
+    ),
     fit_predict="fit(frame), and predict(frame, model) for a model that is trained on its inputs",
 )
 class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeatureParams, auto_wrap_output_keys=None):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl  # noqa: F401 as of all that only MISTAKES use
 import pytest
 import sklearn.linear_model  # noqa: F401 as of all that only MISTAKES use
 import torch  # noqa: F401
@@ -219,7 +220,16 @@ train.iloc[0] | split[rows]
 train.map(list) | transform=function
 train.shuffle() | loader(batch_size, shuffle=True)
 train.with_format("torch") | to="torch"
-train.to_polars() | polars.from_arrow(split.table())
+train.to_polars() | polars.DataFrame(split)
+prep.update(df) | grow(frame)
+prep.metrics | sklearn.metrics
+train.to_pandas() | pyarrow.table(split).to_pandas()
+train.class_weights | dataset.class_weights(name)
+train.to_huggingface | datasets.Dataset(pyarrow.table(split))
+dp.StratifiedGroupKFold | Did you mean "KFold"?
+prep.predict(df, lambda batch: batch, ids=True) | pass ids="id"
+Prep({"pric": "number"}).fit(pl.DataFrame(df[["price"]])) | Did you mean "price"?
+Prep({"pric": "number"}).fit(pl.DataFrame(df[["price"]]).lazy()) | Its columns are: price
 train.dtypes | read(stop=0)
 train.decode({}) | split.dataset.decode(arrays)
 train.tail(3) | split.dataset.decode(split[-rows:])

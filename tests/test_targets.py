@@ -393,7 +393,7 @@ def test_one_row_as_a_dict_of_cells(table):
 def test_a_target_with_a_horizon_is_warned_about_unless_rows_have_weights():
     frame = pd.DataFrame({"load": range(6), "complete": [1, 1, 1, 1, 0, 0]})
     features = {"past": dp.Timeseries(column="load", window_size=2), "next": dp.Timeseries(column="load", horizon=2)}
-    message = '"next": the horizon of the last 2 rows .* learn padding_value=0.0 as if it were true: pass weight='
+    message = '"next": the horizon of the last 2 rows .* learn 0.0 as if it were true: pass weight='
     with pytest.warns(UserWarning, match=message):
         dp.Preprocessor(features, targets="next").fit(frame)
     dp.Preprocessor(features, targets="next", weight="complete").fit(frame)

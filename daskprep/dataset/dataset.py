@@ -30,6 +30,7 @@ from daskprep.errors import (
 )
 from daskprep.features import Feature
 from daskprep.features.base import class_count
+from daskprep.parametrized import is_integer
 from daskprep.progress import Progress
 from daskprep.state import METADATA
 from daskprep.storage import Folder, Manifest, read_manifest
@@ -124,7 +125,7 @@ def _reopen(
     **{name: f'dataset["{name}"]' for name in ("train", "validation", "test")},
     **{name: f'dataset["train"].{name}' for name in ("columns", "read", "table")},
     head='dataset["train"].head(rows)',
-    to_pandas='dataset["train"].head(rows) for decoded rows, or dataset["train"].table().to_pandas()',
+    to_pandas='dataset["train"].head(rows) for decoded rows, or pyarrow.table(dataset["train"]).to_pandas()',
     shape='len(dataset["train"])',
     num_embeddings='dataset["train"].num_embeddings(name)',
     **dict.fromkeys(CLASS_NAMES, "decode({name: numpy.arange(num_classes(name))})[name], the classes by id"),
@@ -508,7 +509,7 @@ class FoldedDataset(Dataset):
         return map(self.fold, range(self.folds))
 
     def __getitem__(self, split: str) -> Split:
-        raise self._choose_fold_error(f"[{split!r}]")
+        raise self._choose_fold_error("" if is_integer(split) else f"[{split!r}]")
 
     def _choose_fold_error(self, call: str) -> ConfigError:
         return ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0){call}")

@@ -98,10 +98,10 @@ _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then
 
 
 @with_attribute_hints(
-    to_pandas="head(rows) for decoded rows, or table().to_pandas() for encoded ones",
+    to_pandas="head(rows) for decoded rows, or pyarrow.table(split).to_pandas() for encoded ones",
     to_numpy="read(), a dict of arrays",
-    to_polars="polars.from_arrow(split.table())",
-    to_list="table().to_pylist()",
+    to_polars="polars.DataFrame(split)",
+    to_list="pyarrow.table(split).to_pylist()",
     dtypes="read(stop=0), whose arrays have a dtype",
     **dict.fromkeys(("iloc", "loc", "select", "take"), "split[rows] for encoded rows, or head(rows) for decoded ones"),
     **dict.fromkeys(("to_torch", "dataloader", "batch", "iter"), "loader(batch_size)"),
@@ -112,6 +112,8 @@ _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then
     tail="split.dataset.decode(split[-rows:])",
     sample="split.dataset.decode(split[numbers of rows])",
     value_counts="head(len(split))[name].value_counts(), or split.dataset.report()",
+    class_weights="dataset.class_weights(name)",
+    to_huggingface="datasets.Dataset(pyarrow.table(split))",
 )
 class Split:
     """The rows of one split, in their order on disk.

@@ -262,7 +262,8 @@ def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
     ColumnError for types that Arrow does not have, such as Python objects: Arrow would read their addresses.
     """
     polars, types = sys.modules["polars"], frame.collect_schema()
-    names = list(types) if wanted is None else [name for name in wanted if name in types]
+    require_columns(wanted or (), list(types))
+    names = list(types) if wanted is None else wanted
     is_lazy, columns = not hasattr(frame, "height"), []
     for name in names:
         polars_type = str(types[name])

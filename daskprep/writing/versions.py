@@ -383,6 +383,8 @@ def _compare_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | 
         yield "the rows cannot be compared with its rows (version=... names them)"
     elif before == now:
         return
+    elif any(not stamp for _, _, *stamps in now.get("files", ()) for stamp in stamps):
+        yield "the rows of a stream cannot be compared with its rows (version=... names them)"
     elif before is None or describe_source(before) != describe_source(now):
         old_source = "rows that were not recorded" if before is None else describe_source(before)
         yield f"it was written from {old_source}, not from {describe_source(now)}"

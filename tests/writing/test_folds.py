@@ -318,6 +318,7 @@ def test_folds_are_opened_alone(source, table, tmp_path):
     assert "3 folds" in dataset._repr_html_()
     for call, message in (
         (lambda: opened["train"], r"has 3 folds: choose one, as in dataset\.fold\(0\)\['train'\]"),
+        (lambda: opened[0], r"choose one, as in dataset\.fold\(0\)$"),
         (lambda: opened.fold(3), "has no fold 3: its folds are 0 to 2"),
         (lambda: opened.fold(-1), "has no fold -1"),
         (lambda: opened.fold("a"), "has no fold 'a'"),

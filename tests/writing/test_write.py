@@ -13,6 +13,7 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -529,3 +530,11 @@ def test_schedulers_write_the_same(
         with dask.config.set(scheduler=scheduler):
             simple().fit_write(files, tmp_path / scheduler)
     assert tree_of(tmp_path / "sync") == tree_of(tmp_path / "threads")
+
+
+def test_the_rows_of_a_stream_cannot_be_compared(tmp_path):
+    frame = pl.LazyFrame({"price": [1.0, 2.0]})
+    prep = dp.Preprocessor({"price": "number"}, split=None)
+    prep.fit_write(frame, tmp_path / "a.dp", progress=False)
+    with pytest.raises(ConfigError, match=r"rows of a stream cannot be compared .*version=.*overwrite=True"):
+        prep.fit_write(frame, tmp_path / "a.dp", progress=False)
