@@ -314,7 +314,7 @@ class PredictionMixin:
             if horizon and self.weight is None:
                 warn(
                     f'target "{name}": the horizon of the last {horizon:,} rows of each series is incomplete, '
-                    f"and models learn {padding} as if it were true: pass weight= with a column that is 0 for these rows"
+                    f"and models learn {padding} as if it were true: pass weight= with a column that is 0 there"
                 )
             if learned.missing and fills_with_one_value(feature):
                 warn(
