@@ -183,6 +183,8 @@ Encoded = tuple[Value, dict[str, Value]]
 def export(state: Mapping[str, Any], columns: Iterable[str] | None) -> bytes:
     """Return the ONNX model of a Preprocessor's state; raise ConfigError that names all features without a graph."""
     features = state["features"]
+    if isinstance(columns, str):
+        raise ConfigError(f"columns={columns!r}: expected a list of names, such as [{columns!r}]")
     unused = {*state.get("targets", ()), state.get("weight")}
     names = [name for name in features if name not in unused] if columns is None else list(columns)
     for name in names:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -24,7 +24,7 @@ from daskprep.errors import (
     did_you_mean,
 )
 from daskprep.steps import ROW_ENCODERS, make_row_encoder, saved
-from daskprep.steps.base import COUNTED, MISSING, Arrays, CellReport, RowEncoder, RowMappings, count_lock
+from daskprep.steps.base import COUNTED, MISSING, Arrays, CellReport, RowEncoder, RowMappings, count_lock, json_number
 from daskprep.steps.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
 from daskprep.steps.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
 
@@ -77,7 +77,9 @@ class FallbackRowEncoder:
 
         source = as_source(self._frame(rows))
         row_numbers = rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name]
-        return {kind: {row: rows[row][self.column] for row in ids} for kind, ids in row_numbers.items() if ids}
+        return {
+            kind: {row: json_number(rows[row][self.column]) for row in ids} for kind, ids in row_numbers.items() if ids
+        }
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         """Return an encoded array in the form that batches of a loader have."""
@@ -106,6 +108,10 @@ class Encoder:
 
         Raise CorruptDatasetError if the state or its golden rows were altered.
         """
+        if isinstance(state, str | os.PathLike):
+            raise ConfigError(
+                f"Encoder: state={state!r:.80} is not a mapping: use daskprep.serving.load(path) for a file"
+            )
         state = saved.verify(state)
         features = {}
         for name, feature in state["features"].items():
@@ -197,8 +203,9 @@ class Encoder:
         for name, encoder in encoders.items():
             try:
                 encoded = encoder.encode(row_list)
-            except KeyError as error:
-                raise self._missing_column_error(error.args[0], row_list) from None
+            except KeyError:
+                columns = dict.fromkeys(column for one in encoders.values() for column in one.columns)
+                raise _missing_columns_error(columns, row_list) from None
             if expand:
                 marks = {MISSING: encoded.pop(MISSING).astype(np.bool_)} if MISSING in encoded else {}
                 encoded = {output: encoder.expand(array) for output, array in encoded.items()} | marks
@@ -259,14 +266,6 @@ class Encoder:
         """
         return decode_batches(self._decoders, outputs, PredictionOptions(logits, threshold, top_k, probabilities))
 
-    def _missing_column_error(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:
-        """Return the error for a column that the first rows without it lack."""
-        number, row = next((i, row) for i, row in enumerate(rows) if column not in row)
-        return ColumnError(
-            f'row {number} has no "{column}".{did_you_mean(column, row)} Pass None for missing cells. '
-            f"The row has: {', '.join(map(str, row))}"
-        )
-
 
 def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
     """Load an encoder of single rows from the file that `Preprocessor.save` wrote, without unpickling or evaluation.
@@ -280,8 +279,11 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
         data = file.read_bytes() if size <= saved.MAX_BYTES else b""
     except (OSError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
+        save = "Preprocessor.save wrote"
+        if isinstance(error, IsADirectoryError):
+            save = "Preprocessor.from_dataset(path).save(file) writes for a dataset"
         raise ConfigError(
-            f"no saved Preprocessor can be read at {path!r}: {reason}; pass the file that Preprocessor.save wrote"
+            f"no saved Preprocessor can be read at {path!r}: {reason}; pass the file that {save}"
         ) from error
     if size > saved.MAX_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {saved.MAX_BYTES:,} bytes, the maximum for a Preprocessor")
@@ -307,6 +309,16 @@ def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
         if not isinstance(row, Mapping):
             raise ColumnError(f"row {number} is a {type(row).__name__}: pass a mapping of columns to values")
     return rows
+
+
+def _missing_columns_error(columns: Collection[str], rows: RowMappings) -> ColumnError:
+    """Return the error for the columns that the first row without all of them lacks."""
+    number, row = next((i, row) for i, row in enumerate(rows) if any(column not in row for column in columns))
+    absent = [column for column in columns if column not in row]
+    names, present = (", ".join(map(str, one)) for one in ([f'"{column}"' for column in absent], row))
+    hint = did_you_mean(absent[0], row) if len(absent) == 1 else ""
+    has = f" The row has: {present}" if row else ""
+    return ColumnError(f"row {number} has no {names}.{hint} Pass None for missing cells.{has}")
 
 
 def _reject_cells(cells: Mapping[str, CellReport]) -> None:

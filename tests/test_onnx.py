@@ -152,6 +152,8 @@ def test_features_without_equivalent_are_named_together(tmp_path):
     assert not (tmp_path / "prep.onnx").exists()
     with pytest.raises(ConfigError, match='no feature "areas"'):
         prep.to_onnx(tmp_path / "prep.onnx", columns=["areas"])
+    with pytest.raises(ConfigError, match=r"columns='area': expected a list of names, such as \['area'\]"):
+        prep.to_onnx(tmp_path / "prep.onnx", columns="area")
 
 
 def test_missing_package_is_named(fitted, tmp_path, monkeypatch):

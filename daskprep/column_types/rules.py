@@ -39,6 +39,7 @@ from daskprep.features.binary import LearnedBinary
 from daskprep.features.media import MediaFeature
 from daskprep.features.notation import guess_and_parse
 from daskprep.steps.classes import CONVENTIONAL_LABELS
+from daskprep.steps.numbers import AMBIGUOUS
 from daskprep.summaries import Lengths, TokenCounts
 from daskprep.summaries.column_facts import ColumnFacts
 
@@ -52,6 +53,7 @@ _MAX_VECTOR_OF_CODES = 5
 _NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
 # Several words, as in addresses, and hexadecimal numbers.
 _NOT_UNITS = re.compile(r"[^\W\d]\s+[^\W\d]|5 [a-fA-F]{3,}$")
+_MIN_AMBIGUOUS = 5  # distinct numbers such as "4.733" that are worth a note
 _MAX_CLOCK_LABELS = 24  # distinct times of day that are labels
 
 
@@ -336,7 +338,19 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
             return Guess(Category(), f"{why}: {describe_counts(facts)}")
     unreadable = describe_unreadable(n_unreadable, facts.usable)
     text = f" (read from text{unreadable})" if n_unreadable or facts.text.cells else ""
-    return Guess(Number(), f"{numbers}{text}: {describe_counts(facts)}")
+    return Guess(Number(), f"{numbers}{text}: {describe_counts(facts)}{_note_thousands(facts)}")
+
+
+def _note_thousands(facts: ColumnFacts) -> str:
+    """Return a note if points in text may separate thousands, as in "4.733" next to "326"; otherwise ""."""
+    texts = facts.distinct.texts
+    if not facts.text.cells or not mostly_match(facts, rf"^({AMBIGUOUS}|[+-]?[0-9]{{1,3}})$", 1):
+        return ""
+    with_point = texts.filter(pc.match_substring(texts, "."))
+    if not _MIN_AMBIGUOUS <= len(with_point) < len(texts):
+        return ""
+    first = with_point[0].as_py()
+    return f'; "{first}" is read as {first}: if points separate thousands, use Number(written="{first},5")'
 
 
 def _are_codes(facts: ColumnFacts) -> bool:

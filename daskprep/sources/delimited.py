@@ -47,7 +47,7 @@ DEFAULT_NULLS = (
 # Text around a number: a sign, a currency symbol or code before it; an exponent, a symbol or a short unit after it.
 _NUMBER_PREFIX = r"^\s*[+-]?\s*(?:\p{Sc}\s*|[A-Z]{3}\s+)?[+-]?"
 _NUMBER_SUFFIX = r"(?:[eE][+-]?\d+)?(?:\s*[\p{Sc}%‰]|\s*[A-Za-zµ°]{1,4}[²³]?)?\s*$"
-_NUMBER_WITH_POINT = rf"{_NUMBER_PREFIX}(?:\d+\.\d*|\.\d+){_NUMBER_SUFFIX}"
+_NUMBER_WITH_POINT = rf"{_NUMBER_PREFIX}(?:\d+\.\d*|\.\d+|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NUMBER_SUFFIX}"
 
 
 @dataclass(frozen=True)

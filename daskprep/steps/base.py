@@ -53,6 +53,11 @@ CellReport = dict[str, dict[int, Any]]
 RowMappings = Sequence[Mapping[str, Any]]
 
 
+def json_number(cell: Any) -> Any:
+    """Return a cell, or its text if it is a float that JSON does not have."""
+    return str(cell) if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
 class RowEncoder(ABC):
     """Encoder of rows for the feature `name`, with the same results as its type's `encode`.
 
@@ -127,18 +132,19 @@ class RowEncoder(ABC):
                 values = self._fill_missing(values, cells)
             return {**self.to_arrays(values), **indicators}
         except DaskprepError as error:
-            raise type(error)(f'column "{self.column}": {error}') from error
+            raise type(error)(f'column "{self.column}"{self._find_failing(rows)}: {error}') from error
         except (ValueError, RecursionError) as error:  # invalid UTF-8, integers of too many digits, deep lists
-            raise RejectedValueError(f'column "{self.column}": {error}; correct the cell') from error
+            where = self._find_failing(rows)
+            raise RejectedValueError(f'column "{self.column}"{where}: {error}; correct the cell') from error
 
     def report(self, rows: RowMappings) -> CellReport:
         """Return missing, unreadable and unseen cells by kind and row number, as `cell_counts` of a Preprocessor.
 
-        Unreadable cells are missing too. A kind without cells is left out.
+        Unreadable cells are missing too. A kind without cells is left out. Infinities and NaN are text.
         """
         flagged: CellReport = {kind: {} for kind in CELL_KINDS}
         for number, (row, cell) in enumerate(zip(rows, self.cells(rows), strict=True)):
-            shown = row[self.column] if self.column in self.columns else cell
+            shown = json_number(row[self.column] if self.column in self.columns else cell)
             if self._read_present(cell) is None:
                 flagged["missing"][number] = shown
                 if not self._is_missing(cell):
@@ -171,6 +177,15 @@ class RowEncoder(ABC):
         """Return the cell of each row, in the form that `read` takes."""
         column = self.column
         return [row[column] for row in rows]
+
+    def _find_failing(self, rows: RowMappings) -> str:
+        """Return the first of several rows whose cell raises an error, for the message; "" without one."""
+        for number, row in enumerate(rows if len(rows) > 1 else ()):
+            try:
+                self._read_present(self.cells([row])[0])
+            except (DaskprepError, ValueError, RecursionError):
+                return f", row {number}"
+        return ""
 
     def _read_present(self, cell: Any) -> Any:
         return None if self._is_missing(cell) else self.read(cell)

@@ -82,6 +82,23 @@ def test_reasons_say_what_the_column_holds(cells, reason):
     assert guess(cells).reason == reason
 
 
+@pytest.mark.parametrize(
+    ("cells", "has_note"),
+    [
+        (["4.733", "1.234", "12.500", "99.999", "7.123", "326", "88"], True),
+        (["4.733", "1.234", "12.500", "99.999", "7.123", "326", "1000"], False),
+        (["4.733", "1.234", "12.500", "99.999", "7.123", "0.326", "88"], False),
+        (["4.733", "1.234", "12.500", "99.999", "7.123", "8.001"], False),  # decimals of a fixed length
+        (["4.733", "1.234", "12.500", "99.999", "326", "88"], False),
+        ([4.733, 1.234, 12.5, 99.999, 7.123, 8.001, 326.0], False),
+    ],
+)
+def test_points_that_may_separate_thousands_are_noted(cells, has_note):
+    note = '; "99.999" is read as 99.999: if points separate thousands, use Number(written="99.999,5")'
+    assert guess(cells * 5).reason.endswith(note) == has_note
+    assert ("thousands" in guess(cells * 5).reason) == has_note
+
+
 def test_cells_that_no_feature_reads_are_named_by_their_types():
     facts = ColumnFacts(5, unsupported=Counter({"map": 2, "duration": 3}))
     reason = "holds values of type duration and map, which no feature reads: convert the column first"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import json
 import pathlib
 import threading
 import warnings
@@ -25,7 +26,8 @@ from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
-from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
+from daskprep import serving
+from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_numbers, one_array
 from daskprep.loader.batches import make_expanders
 from daskprep.serving import Encoder
@@ -479,6 +481,45 @@ def test_what_is_no_row_is_refused_with_what_is() -> None:
     ):
         with pytest.raises(ColumnError, match=message):
             encoder.encode(rows)  # type: ignore[arg-type]
+
+
+def test_all_missing_columns_of_a_row_are_named_together() -> None:
+    prep = dp.Preprocessor({"size": "number", "city": "category"}).fit(pd.DataFrame({"size": [1, 2], "city": "Oslo"}))
+    encoder = Encoder(prep.to_dict())
+    for rows, message in (
+        ({}, 'row 0 has no "size", "city". Pass None for missing cells.'),
+        ([{"size": 1, "city": "Oslo"}, {"sizes": 3}], 'row 1 has no "size", "city". Pass None for missing cells. The '),
+        ({"size": 1, "cty": "Oslo"}, 'row 0 has no "city". Did you mean "cty"? Pass None for missing cells. The row '),
+    ):
+        with pytest.raises(ColumnError) as caught:
+            encoder.encode(rows)  # type: ignore[arg-type]
+        assert str(caught.value).startswith(message)
+    assert str(caught.value).endswith(" The row has: size, cty")
+
+
+def test_a_cell_without_a_text_is_refused_with_its_row() -> None:
+    encoder = Encoder(dp.Preprocessor({"x": "number"}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
+    with pytest.raises(ColumnError, match=r'column "x", row 2: holds a value of type list, which has no single text'):
+        encoder.encode([{"x": 1}, {"x": None}, {"x": [3]}, {"x": [4]}])
+    with pytest.raises(ColumnError, match=r'column "x": holds a value of type list'):
+        encoder.encode({"x": [3]})
+
+
+def test_reports_are_json() -> None:
+    encoder = Encoder(dp.Preprocessor({"x": "number"}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
+    report = encoder.encode([{"x": 1e400}, {"x": float("nan")}, {"x": None}], report=True)[1]
+    assert json.loads(json.dumps(report, allow_nan=False)) == {
+        "x": {"missing": {"0": "inf", "1": "nan", "2": None}, "unreadable": {"0": "inf"}}
+    }
+
+
+def test_paths_are_refused_with_what_reads_them(tmp_path: pathlib.Path) -> None:
+    prep = dp.Preprocessor({"x": "number"})
+    prep.fit_write(pd.DataFrame({"x": [1, 2]}), tmp_path / "a.dp")
+    with pytest.raises(ConfigError, match=r"Encoder: state='prep.json' is not a mapping: use daskprep.serving.load"):
+        Encoder("prep.json")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"a.dp.*; pass the file .*from_dataset\(path\).save\(file\)"):
+        serving.load(tmp_path / "a.dp")
 
 
 def test_a_cell_that_cannot_be_read_is_refused_with_its_row() -> None:

@@ -500,6 +500,10 @@ def test_points_are_no_decimals_where_commas_are(write: Write) -> None:
         whole(read_files(path, decimal=","))
     source = read_files(path, decimal={"price": ","}, thousands={"price": "."})
     assert rows(source) == [["1.5", "1.5"], ["1234", "2.0"]]
+    for cell in ("1.234,50", "-1.234.567,5 €"):
+        path = write(f"price;version\n1,5;1.5\n{cell};2.0\n")
+        with pytest.raises(RejectedValueError, match=f'"price": \'{cell}\' has a point.*thousands=".'):
+            whole(read_files(path, decimal={"price": ","}))
 
 
 def test_marks_mean_the_same_beside_a_unit(write: Write) -> None:
