@@ -270,7 +270,7 @@ Prep.load("newer.json") | upgrade daskprep
 Prep.from_dataset("b.dp") | check the path
 Prep.from_dataset("prep.json") | Preprocessor.load
 serving.load("none.json") | pass the file that Preprocessor.save wrote
-serving.load("a.dp") | pass the file that Preprocessor.save wrote
+serving.load("a.dp") | pass the file that Preprocessor.from_dataset(path).save(file) writes for a dataset
 serving.load("prep.json").encode(df) | frame.to_dict("records")
 serving.load("prep.json").encode({"city": "Oslo"}) | Pass None for missing cells
 Prep.from_config("nothing.yaml") | check the path
