@@ -397,11 +397,13 @@ def test_a_list_that_repeats_files_of_an_earlier_append(tmp_path):
     prep = dp.Preprocessor(FEATURES, split=None)
     prep.fit_write(str(files[0]), tmp_path / "days.dp", progress=False)
     prep.append([str(files[1]), str(files[2])], tmp_path / "days.dp", progress=False)
-    names = rf'"{files[0]}", "{files[2]}" already, but not of all files: leave these files out, or pass version='
+    names = rf'"{files[0]}", "{files[2]}" already, but not of all files: pass only "{files[3]}"'
     with pytest.raises(ConfigError, match=names):
         prep.append([str(files[number]) for number in (0, 2, 3)], tmp_path / "days.dp", progress=False)
-    with pytest.raises(ConfigError, match=r"2.parquet\" already, but not of all files: leave this file out"):
+    with pytest.raises(ConfigError, match=r"2.parquet\" already, but not of all files: pass only .*3.parquet"):
         prep.append({"train": str(files[3]), "validation": str(files[2])}, tmp_path / "days.dp", progress=False)
+    with pytest.raises(ConfigError, match=r"1.parquet\" already: pass new files"):
+        prep.append([str(files[0]), str(files[1])], tmp_path / "days.dp", progress=False)
     day(9).to_parquet(files[2])  # other rows at the same path
     assert len(prep.append(str(files[2]), tmp_path / "days.dp", progress=False)["train"]) == 240
     again = prep.append(str(files[2]), tmp_path / "days.dp", version="again", progress=False)

@@ -384,5 +384,8 @@ def common_format(files: Sequence[File]) -> Format:
         format_counts[file_format] += 1
     if len(format_counts) > 1:
         kinds = " and ".join(f"{count} of {file_format}" for file_format, count in format_counts.items())
-        raise ConfigError(f"files of different formats cannot be one source: {kinds}; choose one format with a glob")
+        raise ConfigError(
+            f"files of different formats cannot be one source: {kinds}; choose one format with a glob, and append "
+            "files of another format after the write, or convert them"
+        )
     return next(iter(format_counts))

@@ -183,7 +183,7 @@ class StratifiedSplit(Splitter):
             f"{', ...' * (small.size > 5)}. {min_rows} rows are always enough."
         )
         if self.on_small == "error":
-            remedy = 'Merge rare classes, or use on_small="train" to train on them.'
+            remedy = 'Merge rare classes, or train on them by set_params(split__on_small="train").'
             if totals.classes.take(pa.array(small)).null_count:
                 remedy = f'Drop missing labels by missing_value_strategy="drop_row" of the target. {remedy}'
             raise ColumnError(f"{message} {remedy}")

@@ -31,11 +31,11 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
         warn(f"{root.url} has these rows already, so that they are not appended: pass other rows, or another version=")
         return dataset
     known = {tuple(file) for part in parts for file in _recorded_files(part.manifest.source)}
-    if repeated := [name for name, *rest in _recorded_files(record) if (name, *rest) in known]:
-        raise ConfigError(
-            f"{root.url} has the rows of {join_names(repeated)} already, but not of all files: leave "
-            f"{'this file' if len(repeated) == 1 else 'these files'} out, or pass version= to append the rows again"
-        )
+    files = [tuple(file) for file in _recorded_files(record)]
+    if repeated := [file[0] for file in files if file in known]:
+        new = join_names([file[0] for file in files if file not in known])
+        remedy = f", but not of all files: pass only {new}" if new else ": pass new files"
+        raise ConfigError(f"{root.url} has the rows of {join_names(repeated)} already{remedy}")
     folder = root / part_folder(len(parts))
     try:
         write_source(recipe, source, folder, options)

@@ -385,19 +385,31 @@ def _compare_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | 
         return
     elif any(not stamp for _, _, *stamps in now.get("files", ()) for stamp in stamps):
         yield "the rows of a stream cannot be compared with its rows (version=... names them)"
+    elif (old := _file_stamps(before)).keys() & (new := _file_stamps(now)).keys():
+        yield from _compare_files(old, new)
     elif before is None or describe_source(before) != describe_source(now):
         old_source = "rows that were not recorded" if before is None else describe_source(before)
         yield f"it was written from {old_source}, not from {describe_source(now)}"
-    elif "files" in now:
-        stamps = {name: rest for name, *rest in before["files"]}
-        changed = [name for name, *rest in now["files"] if stamps.get(name) != rest]
-        yield (
-            f"{join_names(changed)} changed since it was written"
-            if changed
-            else "its files were read with other options"
-        )
     else:
         yield f"it was written from {describe_source(before)} with other cells or columns"
+
+
+def _file_stamps(record: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    return {name: stamp for name, *stamp in (record or {}).get("files", ())}
+
+
+def _compare_files(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of files that were added, removed and changed, whose stamps are `before` and `now`, as text."""
+    added = [name for name in now if name not in before]
+    removed = [name for name in before if name not in now]
+    changed = [name for name in now if before.get(name, now[name]) != now[name]]
+    for names, verb in ((added, "added"), (removed, "removed"), (changed, "changed")):
+        if names:
+            yield f"{format_count(len(names), 'file')} {verb} since it was written: {join_names(names)}"
+    if added and not removed and not changed:
+        yield "append([the new files], path) adds their rows"
+    elif not (added or removed or changed):
+        yield "its files were read with other options"
 
 
 def describe_source(record: Mapping[str, Any]) -> str:

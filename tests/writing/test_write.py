@@ -203,8 +203,8 @@ def test_the_same_version_is_returned_without_reading(
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
-    "file": ('"[^"]*" changed since it was written', {}),
-    "files": ("it was written from ", {}),
+    "file": ('1 file changed since it was written: "[^"]*"', {}),
+    "files": ('files? removed since it was written: "[^"]*"', {}),
     "frame": ("it was written from .*, not from 10 rows in memory", {}),
     "feature": ('it lacks feature "walk again"', {}),
     "parameter": ('feature "city": most_common is 10000, not 1', {}),
@@ -234,6 +234,13 @@ def changed(files: list[str], table: pd.DataFrame, simple: Callable[..., dp.Prep
     if change in features:
         prep.set_params(features=features[change])
     return (simple(split=dp.RandomSplit()) if change == "split" else prep), rows
+
+
+def test_only_new_files_are_named(files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
+    simple().fit_write(files[:1], tmp_path / "a")
+    with pytest.raises(DatasetExistsError) as caught:
+        simple().fit_write(files[:2], tmp_path / "a")
+    assert f'1 file added since it was written: "{files[1]}"; append([the new files], path)' in str(caught.value)
 
 
 @pytest.mark.parametrize("is_fitted", [False, True])
