@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess, skip, suggest_size
@@ -16,7 +17,7 @@ from daskprep.column_types.redundant import REDUNDANT, Redundant, find_redundant
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.display import Description, Table, format_count, format_share, truncate
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
-from daskprep.features import Binary, Category, Feature, Number, TargetEncoding
+from daskprep.features import Binary, Category, Date, Feature, Number, TargetEncoding
 from daskprep.features.notation import guess_and_parse
 from daskprep.features.target_encoding import MAX_CLASSES
 from daskprep.partitions import Workers, on_workers
@@ -73,6 +74,8 @@ def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: Encoding
     elif type(feature) is Category:
         feature, why = _encode_category(feature, facts, style, target)
         notes.append(f"for {STYLES[style]}: {why}")
+    elif type(feature) is Date and style == "linear":
+        notes.append(f"for {STYLES[style]}: {_encode_date(feature, facts)}")
     if (
         feature is not None
         and guess.has_missing
@@ -98,6 +101,16 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_mis
         return shape.reason
     feature.encoding = "piecewise_linear"
     return f"{shape.reason}, piecewise linear, since it has many values"
+
+
+def _encode_date(feature: Date, facts: ColumnFacts) -> str:
+    """Set the parts of a date that are of the scale of z-scores, from its sampled values; return the reason."""
+    dates = feature.parse(pa.array(facts.distinct.texts)).drop_null()
+    years = np.sort(pc.year(dates).to_numpy()) if len(dates) else np.array([2000])
+    feature.since, feature.since_unit = f"{years[len(years) // 2]:04}-01-01", "years"
+    has_times = pc.any(pc.not_equal(pc.floor_temporal(dates, unit="day"), dates)).as_py()
+    feature.cyclic = ["month", "weekday", *(["hour"] if has_times else [])]
+    return f"angles of {', '.join(feature.cyclic)}, and years since {feature.since}, near the middle"
 
 
 class _Shape(NamedTuple):

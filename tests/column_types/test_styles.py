@@ -203,3 +203,16 @@ def test_quantiles_are_not_proposed_where_they_would_spread_a_frequent_value(sha
     found = dp.infer_features(pd.DataFrame({"price": prices}), style="network")
     assert found["price"].normalization == normalization
     assert ("one value is frequent" in found.reasons["price"]) == (normalization == "yeo_johnson")
+
+
+def test_dates_for_linear_models_are_angles_and_years():
+    times = pd.Timestamp("2021-03-01") + pd.to_timedelta(np.arange(800) * 86_401, unit="s")
+    for column, parts in (
+        (pd.Series(times), ["month", "weekday", "hour"]),
+        (pd.Series(times.date), ["month", "weekday"]),
+    ):
+        found = dp.infer_features(pd.DataFrame({"seen": column}), style="linear", progress=False)
+        assert found["seen"].cyclic == parts
+        assert (found["seen"].since, found["seen"].since_unit) == ("2022-01-01", "years")
+        table = dp.Preprocessor(dict(found)).fit_transform(pd.DataFrame({"seen": column}))
+        assert np.abs(table).max() < 2
