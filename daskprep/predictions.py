@@ -41,7 +41,7 @@ from daskprep.passes.table import (
     source_columns,
 )
 from daskprep.sources import LazyRows, PandasSource, Rows, RowsInMemory, as_source, table_to_pandas, wrap_single_row
-from daskprep.split import RandomSplit, Splitter, StratifiedSplit
+from daskprep.split import GroupSplit, RandomSplit, Splitter, StratifiedSplit
 from daskprep.steps.predictions import (
     OutputDecoder,
     PredictionColumn,
@@ -51,6 +51,7 @@ from daskprep.steps.predictions import (
     decode_batch,
     decode_batches,
 )
+from daskprep.storage.layout import SPLITS
 
 if TYPE_CHECKING:
     import torch
@@ -254,6 +255,19 @@ class PredictionMixin:
                 f'rows look ordered by time in column "{column}", so a random split may leak: test rows fall between '
                 f'training rows. To test on the newest rows, use split=DatetimeSplit("{column}"), or split: '
                 f"{{type: datetime, column: {column}}} in a configuration"
+            )
+
+    def _warn_about_empty_splits(self, split: Splitter | None, dataset: Dataset) -> None:
+        """Warn if a GroupSplit has left a split without rows that should have some."""
+        rows = {name: len(dataset.splits.get(name, ())) for name in SPLITS}
+        if not isinstance(split, GroupSplit) or not any(rows.values()):
+            return
+        shares = zip(rows, split._shares(), strict=True)
+        if empty := [f'"{name}"' for name, share in shares if share and not rows[name]]:
+            warn(
+                f'{type(split).__name__}: column "{split.column}" has too few values for {split.shares}, so '
+                f"{join_names(empty, 3)} has no rows ({', '.join(f'{name}: {n:,}' for name, n in rows.items())}): use "
+                "other shares, or a column with more values"
             )
 
     def num_classes(self, name: str) -> int:

@@ -490,6 +490,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             self._set_learned(features, states[0], states[1:])
             self._warn_about_missing_labels()
             self._warn_about_time_order(split)
+            self._warn_about_empty_splits(split, dataset)
         else:
             self._warn_about_changed_rows(used, dataset)
         return dataset

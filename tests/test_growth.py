@@ -226,7 +226,7 @@ def test_each_part_is_split(tmp_path):
 @pytest.mark.parametrize(
     ("split", "match"),
     [
-        (dp.GroupSplit("city"), r'group of "city" may be in several splits: use HashSplit\("city"\)'),
+        (dp.GroupSplit("row"), r'group of "row" may be in several splits: use HashSplit\("row"\)'),
         (dp.KFold(2, group="city", fold=0), 'group of "city" may be in several splits'),
         (dp.DatetimeSplit("price"), "test rows may be older than training rows: name the split"),
         (dp.TimeSeriesSplit("price", 2, fold=1), "test rows may be older than training rows"),

@@ -788,3 +788,12 @@ def test_times_beyond_microseconds_are_refused(times):
     for split in (dp.DatetimeSplit("t"), dp.KFold(3, time="t", fold=0)):
         with pytest.raises(RejectedValueError, match=r'"t": 1 row\(s\) without a time .* in row 0'):
             dp.Preprocessor({"y": "number"}, split=split).fit(table)
+
+
+def test_a_split_that_groups_leave_without_rows_is_warned_about(tmp_path):
+    frame = pd.DataFrame({"shop": ["a", "b"] * 20, "price": range(40)})
+    prep = dp.Preprocessor({"price": "number"}, split=dp.GroupSplit("shop"))
+    message = r'"shop" has too few values .*"validation" has no rows \(train: 20, validation: 0, test: 20\)'
+    with pytest.warns(UserWarning, match=message):
+        prep.fit_write(frame, tmp_path / "a.dp", progress=False)
+    prep.set_params(split=dp.GroupSplit("shop", (0.5, 0.5))).fit_write(frame, tmp_path / "b.dp", progress=False)
