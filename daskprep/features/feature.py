@@ -278,7 +278,8 @@ def with_y(features: Mapping[str, object], rows: Any, y: Any) -> Any:
     if y is None:
         raise ConfigError(
             f'feature "{names[0]}" requires y to be passed, but the target y is None: use fit(X, y), or set target= '
-            "of the feature to the name of a column"
+            "of the feature to the name of a column, also of one in targets. A TargetEncoding of classes needs "
+            'target_type="class" too'
         )
     frame = rows if is_frame(rows) else as_pandas(_to_frame(rows))
     if frame is None:
