@@ -50,7 +50,11 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
         ),
         ("verify() lists all damaged files", "daskprep verify lists all damaged files"),
         (
-            "Raise memory, use fewer threads (without a cluster: dask.config.set(num_workers=1)), or leave memory out",
+            "Raise memory, use fewer threads (dask.config.set(num_workers=1)), or leave memory out",
+            "Raise --memory, or leave --memory out",
+        ),
+        (
+            "Raise memory, use fewer workers, or leave memory out",
             "Raise --memory, use --workers threads, or leave --memory out",
         ),
         ('come from (fit_on="all" fits on every split)', "come from (--train has the training rows)"),
