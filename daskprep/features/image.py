@@ -135,9 +135,9 @@ class Image(MediaFeature[LearnedImage]):
     >>> from daskprep.media.pixels import encode_png
     >>> black, white = (encode_png(np.full((4, 6), level, np.uint8)) for level in (0, 255))
     >>> frame = pd.DataFrame({"photo": [black, None, white]})
-    >>> Image(width=2, height=1).fit_transform(frame)  # a missing image is the next one
+    >>> Image(width=2, height=1).fit_transform(frame)  # a missing image is black
     array([[  0,   0],
-           [255, 255],
+           [  0,   0],
            [255, 255]], dtype=uint8)
     """
 

@@ -338,7 +338,7 @@ def test_what_cannot_be_packed_is_refused(train, pack, message):
 
 def test_a_vocabulary_without_padding_is_refused(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     text = dp.Sequence(tokenizer="hf_tokenizer", pretrained_model_name_or_path=str(tmp_path / "tokenizer.json"))
