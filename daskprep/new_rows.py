@@ -271,8 +271,8 @@ class NewRowsMixin:
             if len(features) < len(self.features_):
                 missing = ", ".join(f'"{name}"' for name in self.features_.keys() - features.keys())
                 raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")
-            recipe = self._recipe(features, self.split or split, self.learned_)
-            recipe = dataclasses.replace(recipe, split=split)
+            # The saved Preprocessor keeps its own split.
+            recipe = dataclasses.replace(self._recipe(features, self.split or split, self.learned_), split=split)
             return append_source(dataset, recipe, take_sample(source, self.sample, self.sample_seed), root, chosen)
 
     def _check_appendable(self, dataset: Dataset) -> None:

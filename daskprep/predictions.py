@@ -365,7 +365,7 @@ class ModelRun:
         columns = completed_columns(self.features, self.learned, context, parsed, table)
         for name, feature in self.features.items():
             if isinstance(feature, MediaFeature) and pc.struct_field(columns[name], "error").null_count < rows:
-                _warn_of_broken_media(name, feature)
+                _warn_about_broken_media(name, feature)
         arrays = dict(encoded_outputs(self.features, self.learned, columns, np.ones(rows, bool), keep_media_cells=True))
         predicted = [self._predict_batch(arrays, start) for start in range(0, rows, self.batch_size)]
         predictions = _to_frame(concat_columns(predicted), self.decoders)
@@ -420,12 +420,12 @@ class ModelRun:
         on_error = "raise" if feature.on_error == "raise" else "fill"  # no row is dropped
         check_failures(failures, on_error, name, lambda: start + np.arange(len(cells)))
         if failures:
-            _warn_of_broken_media(name, feature)
+            _warn_about_broken_media(name, feature)
         return out
 
 
-def _warn_of_broken_media(name: str, feature: MediaFeature) -> None:
-    """Warn of files that are predicted from fill values; without a number, so that Python shows it once."""
+def _warn_about_broken_media(name: str, feature: MediaFeature) -> None:
+    """Warn about files that are predicted from fill values; without a number, so that Python shows it once."""
     warn(
         f'column "{name}": {feature.kind} files that cannot be decoded are replaced by a fill value, from which the '
         "model predicts: cell_counts(rows) counts them as unreadable"

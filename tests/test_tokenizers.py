@@ -330,6 +330,22 @@ def test_hugging_face_without_a_padding_symbol(tmp_path):
     assert dp.Preprocessor({"x": text}).fit(texts).encode(texts)["x"].tolist() == [[0, 1], [1, 3]]
 
 
+def test_padding_with_the_first_token_is_refused_in_a_fit_and_read_from_earlier_states(tmp_path, monkeypatch):
+    tokenizers = pytest.importorskip("tokenizers")
+    path, texts = str(tmp_path / "unk.json"), pd.DataFrame({"x": ["a b a", "b"]})
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(path)
+    prep = dp.Preprocessor({"x": dp.Text(tokenizer="hf_tokenizer", pretrained_model_name_or_path=path, fill_value="b")})
+    with pytest.raises(ConfigError, match='unk.json" has no padding symbol'):
+        prep.fit(texts)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(dp.Text, "_lacks_padding", False)
+        prep.fit(texts).save(tmp_path / "prep.json")
+    loaded = dp.Preprocessor.load(tmp_path / "prep.json", trusted=True)
+    assert loaded.encode(texts)["x"].tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
 @pytest.mark.parametrize("path", ["/no/such/folder", "./tok", "../tok", "~/tok", "models/bert/tok"])
 def test_a_folder_that_does_not_exist(path):
     pytest.importorskip("tokenizers")

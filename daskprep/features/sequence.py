@@ -141,15 +141,24 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
                     f"{num_boundary_symbols} start and stop symbols: use at least {num_boundary_symbols + 1}"
                 )
 
+    @property
+    def _lacks_padding(self) -> bool:
+        """Whether rows would be padded with the token of id 0: states of earlier versions are, and new fits refused."""
+        model = self.make_tokenizer().model if self.tokenizer == "hf_tokenizer" else None
+        return model is not None and model.pad_id is None and model.unk_id != 0
+
+    def _padding_error(self) -> ConfigError:
+        return ConfigError(
+            f'the tokenizer "{self.pretrained_model_name_or_path}" has no padding symbol: call '
+            'add_special_tokens(["<pad>"]) of the tokenizer, or enable_padding(pad_id=..., pad_token="<|endoftext|>"), '
+            'and save(".../tokenizer.json")'
+        )
+
     def special_symbols_in_use(self) -> SpecialSymbols:
         """Return the special symbols of the pretrained tokenizer if there is one, otherwise of the parameters."""
         if (pretrained := self.make_tokenizer().model) is not None:
-            if self.tokenizer == "hf_tokenizer" and pretrained.pad_id is None and pretrained.unk_id != 0:
-                raise ConfigError(
-                    f'the tokenizer "{self.pretrained_model_name_or_path}" has no padding symbol: call '
-                    'add_special_tokens(["<pad>"]) of the tokenizer, or enable_padding(pad_id=..., '
-                    'pad_token="<|endoftext|>"), and save(".../tokenizer.json")'
-                )
+            if self._lacks_padding and pretrained.unk_id is None:
+                raise self._padding_error()
             roles = {"padding": pretrained.pad_id, "unknown": pretrained.unk_id}
             symbols = {role: pretrained.vocabulary[number] for role, number in roles.items() if number is not None}
             return SpecialSymbols.locate_in(pretrained.vocabulary, symbols)
@@ -183,6 +192,8 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
         """Learn the vocabulary and the length of rows; a tokenizer with subwords is trained on the counted words."""
+        if self._lacks_padding:
+            raise self._padding_error()
         merges: Merges = ()
         scores: Scores = ()
         if isinstance(kind := self.make_tokenizer(), Subwords):

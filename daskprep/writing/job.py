@@ -45,7 +45,7 @@ from daskprep.writing.duplicates import HASHES, ComparedOutputs, HashedPart, cou
 from daskprep.writing.encoded import Encode, EncodedRows
 from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
 from daskprep.writing.plan import CHECKPOINT_FILE, Placement, SavedLearned, WritePlan, choose_layout
-from daskprep.writing.rejects import AssignSplits, join_rejects, warn_of_broken_media
+from daskprep.writing.rejects import AssignSplits, join_rejects, warn_about_broken_media
 from daskprep.writing.versions import (
     SCRATCH,
     Options,
@@ -463,7 +463,7 @@ class WriteJob:
             else [join([])]
         )
         if self.expected is None:
-            warn_of_broken_media(data, self.recipe.features)
+            warn_about_broken_media(data, self.recipe.features)
         return {REJECTS: self._write_file(REJECTS, data, sum(plan.rejects) + len(set(filled)))}
 
     def _write_file(self, name: str, data: Buffer, rows: int | None = None) -> FileEntry:

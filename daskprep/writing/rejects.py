@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -106,19 +107,23 @@ def join_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partit
     return encode_rejects(chain(saved, [last]))
 
 
-def warn_of_broken_media(data: pa.Buffer, features: Mapping[str, Feature]) -> None:
+def warn_about_broken_media(data: pa.Buffer, features: Mapping[str, Feature]) -> None:
     """Warn once about each column with images or audio that cannot be decoded, from the file of rejects."""
     media = {name: feature for name, feature in features.items() if isinstance(feature, MediaFeature)}
     if not media:
         return
-    reasons = pq.read_table(pa.BufferReader(data), columns=["column", "reason"])
-    for name, feature in media.items():
-        of_column = reasons.filter(pc.equal(reasons["column"], name))["reason"]
-        broken = of_column.filter(pc.not_equal(of_column, _MISSING))
-        if len(broken):
-            count = format_count(len(broken), f"{feature.kind} file")
-            action = "rows left out" if feature.on_error == "drop" else "replaced by a fill value"
-            warn(f'column "{name}": {count} cannot be decoded: {action}, listed by rejects(). The first: {broken[0]}')
+    counts, firsts = Counter[str](), dict[str, str]()
+    for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches(_GROUP_ROWS, columns=["column", "reason"]):
+        broken = batch.filter(pc.not_equal(batch["reason"], _MISSING))
+        for name in media:
+            reasons = broken["reason"].filter(pc.equal(broken["column"], name))
+            if len(reasons):
+                counts[name] += len(reasons)
+                firsts.setdefault(name, reasons[0].as_py())
+    for name, first in firsts.items():
+        count = format_count(counts[name], f"{media[name].kind} file")
+        action = "rows left out" if media[name].on_error == "drop" else "replaced by a fill value"
+        warn(f'column "{name}": {count} cannot be decoded: {action}, listed by rejects(). The first: {first}')
 
 
 def encode_rejects(tables: Iterable[pa.Table]) -> pa.Buffer:
