@@ -78,8 +78,8 @@ class NewRowsMixin:
         DataFrame
             A row for each feature with its number of "rows" and of "missing", "unreadable" and "unseen" values.
             Unreadable values are present but cannot be read as their type, or are neither of the labels of a Binary.
-            Unseen values have a category or token without an id (out of vocabulary). Images and audio files are opened, and
-            unreadable if they cannot be decoded.
+            Unseen values have a category or token without an id (out of vocabulary). Images and audio files are
+            opened, and are unreadable if they cannot be decoded.
 
         Examples
         --------
