@@ -20,7 +20,7 @@ PROCESS_BYTES = 250_000_000
 # Additional resident memory of each process of a cluster: its supervisor (Dask's nanny), measured.
 _SUPERVISOR_BYTES = 85_000_000
 # Maximum bytes of a task per byte of its partition, measured on text alone, the worst case (7.7): raw cells, tokens,
-# and the file that is being written; see docs/benchmarks.md.
+# and the file that is being written.
 TASK_FACTOR = 8
 # Additional bytes to write a part: its rows, and one compressed file.
 PART_BYTES = 50_000_000
