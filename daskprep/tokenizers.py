@@ -29,11 +29,12 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ConfigError, DaskprepError, MissingPackageError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Spans, TokenCodes
-from daskprep.steps.tokens import are_strings, json_items, matches, words
+from daskprep.steps.tokens import WORD_START_MARK, are_strings, json_items, matches, words
 from daskprep.storage.security import UntrustedModelName, check_trusted_path, path_text, require_safe
 
 BATCH_TEXTS = 4096  # texts in one call of the package tokenizers
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
+_DECODERS = {"ByteLevel": "byte_level", "Metaspace": "metaspace", "WordPiece": "wordpiece"}
 
 
 class PretrainedModel(NamedTuple):
@@ -44,6 +45,7 @@ class PretrainedModel(NamedTuple):
     pad_id: int | None  # None: the tokenizer has no such token
     unk_id: int | None
     digest: str  # of the tokenizer, by SHA-256
+    decoder: str = ""  # how tokens are joined to text: "byte_level", "metaspace", "wordpiece", or "" for spaces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -493,7 +495,7 @@ def _load_sentencepiece(path: str) -> PretrainedModel:
     vocabulary = [model.id_to_piece(token_id) for token_id in range(model.get_piece_size())]
     pad_id, unk_id = (None if token_id < 0 else token_id for token_id in (model.pad_id(), model.unk_id()))
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    return PretrainedModel(model.encode, vocabulary, pad_id, unk_id, digest)
+    return PretrainedModel(model.encode, vocabulary, pad_id, unk_id, digest, "metaspace")
 
 
 def _load_tokenizer_json(path: str) -> PretrainedModel:
@@ -550,7 +552,18 @@ def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: 
         for begin in range(0, len(texts), BATCH_TEXTS):
             yield from (encoding.ids for encoding in backend.encode_batch(texts[begin : begin + BATCH_TEXTS]))
 
-    return PretrainedModel(encode, vocabulary, pad_id, unk_id, digest)
+    return PretrainedModel(encode, vocabulary, pad_id, unk_id, digest, _decoder_name(backend))
+
+
+def _decoder_name(backend: Any) -> str:
+    """Return how the decoder of a tokenizer of the package tokenizers joins tokens; "" for other decoders."""
+    decoder = json.loads(backend.to_str())["decoder"] or {}
+    for one in decoder.get("decoders", [decoder]):
+        if one.get("pattern") == {"String": WORD_START_MARK}:
+            return "metaspace"
+        if one.get("type") in _DECODERS:
+            return _DECODERS[one["type"]]
+    return ""
 
 
 TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {

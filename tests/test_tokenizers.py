@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import daskprep as dp
 from daskprep import kernels
 from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.steps.tokens import join_tokens
 from daskprep.tokenizers import (
     TOKENIZERS,
     MissingPackageError,
@@ -310,6 +311,39 @@ def test_hugging_face_by_name(tmp_path, monkeypatch):
     assert (tokenizer.model.pad_id, tokenizer.model.unk_id) == (6, None)
     with pytest.raises(ConfigError, match="some/slow has no fast version"):
         get_tokenizer("hf_tokenizer", path="some/slow")(pa.array(["a"]))
+
+
+@pytest.mark.parametrize("decoder", ["ByteLevel", "Metaspace", "WordPiece"])
+def test_decode_joins_tokens_as_the_decoder_of_hugging_face(tmp_path, decoder):
+    library = pytest.importorskip("tokenizers")
+    texts = pd.DataFrame({"x": ["smørbrød is good goodness 日本", "good smør\n"]})
+    model, trainer = {
+        "ByteLevel": (library.models.BPE(), library.trainers.BpeTrainer),
+        "Metaspace": (library.models.BPE(unk_token="[UNK]"), library.trainers.BpeTrainer),
+        "WordPiece": (library.models.WordPiece(unk_token="[UNK]"), library.trainers.WordPieceTrainer),
+    }[decoder]
+    tokenizer = library.Tokenizer(model)
+    splitter = "BertPreTokenizer" if decoder == "WordPiece" else decoder
+    tokenizer.pre_tokenizer = getattr(library.pre_tokenizers, splitter)()
+    tokenizer.decoder = getattr(library.decoders, decoder)()
+    tokenizer.train_from_iterator(texts["x"], trainer(special_tokens=["<pad>", "[UNK]"], show_progress=False))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    feature = dp.Text(
+        tokenizer="hf_tokenizer", pretrained_model_name_or_path=str(tmp_path / "tokenizer.json"), lowercase=False
+    )
+    prep = dp.Preprocessor({"x": feature}, targets="x").fit(texts)
+    arrays = prep.encode(texts)
+    decoded = [tokenizer.decode(row) for row in arrays["x"].tolist()]
+    assert prep.decode(arrays)["x"].tolist() == decoded
+    assert prep.predictions(arrays["x"])["x_predictions"].tolist() == decoded
+    assert "smør" in decoded[1]
+    saved = prep.to_dict()
+    assert saved["features"]["x"]["learned"].pop("decoder") == {"ByteLevel": "byte_level"}.get(decoder, decoder.lower())
+    assert "smør" in dp.Preprocessor.from_dict(saved, trusted=True).decode(arrays)["x"][1] or decoder == "ByteLevel"
+
+
+def test_bytes_that_are_not_text_are_decoded_as_replacement_characters():
+    assert join_tokens(["Ã", "<日>", "a"], "byte_level") == "\ufffd<日>a"
 
 
 def test_hugging_face_without_a_padding_symbol(tmp_path):

@@ -28,6 +28,7 @@ from daskprep.steps.tokens import (
     WORD_START_TOKENIZERS,
     SequenceParameters,
     TextParameters,
+    join_tokens,
 )
 from daskprep.storage.security import check_trusted_path, path_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary
@@ -40,12 +41,13 @@ class LearnedSequence(LearnedTokens):
     """Fitted state of a sequence column: a vocabulary and lengths."""
 
     max_sequence_length: int
-    max_sequence_length_99ptile: int  # enough for 99 % of the training rows, at most `max_sequence_length`
+    max_sequence_length_99ptile: int  # enough for 99 % of the training rows, at most `max_sequence_length`.
     str2idf: Mapping[str, float] | None = None  # from `_compute_idf`
     merges: Merges = ()  # pairs of token ids, in the order in which "bpe" merges them
     scores: Scores = ()  # log-probability of each ordinary token, for "unigram"
+    decoder: str = ""  # of a pretrained tokenizer, as in `PretrainedModel`
 
-    added_fields = ("merges", "scores")
+    added_fields = ("merges", "scores", "decoder")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -207,6 +209,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         longest = summary.lengths.max + num_boundary_symbols
         limit = self.max_sequence_length or longest
         length = self.sequence_length or max(min(longest, limit), 1)
+        pretrained = self.make_tokenizer().model
         typical = math.ceil(summary.lengths.quantile(0.99)) + num_boundary_symbols
         return LearnedSequence(
             vocabulary=vocabulary,
@@ -215,6 +218,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
             str2idf=_compute_idf(vocabulary, summary),
             merges=merges,
             scores=scores,
+            decoder=pretrained.decoder if pretrained else "",
         )
 
     def counts_documents(self) -> bool:
@@ -290,10 +294,13 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         tokens = kernels.make_list_array(
             kernels.offsets_from_lengths(inside.sum(axis=1)), learned.vocabulary.decode(ids[inside])
         )
-        text = pc.binary_join(tokens, "" if self.tokenizer in ("characters", *WORD_START_TOKENIZERS) else " ")
-        if self.tokenizer in WORD_START_TOKENIZERS:
+        joining = learned.decoder or self.tokenizer
+        if joining == "byte_level":
+            return pa.array([join_tokens(row, joining) for row in tokens.to_pylist()], pa.string())
+        text = pc.binary_join(tokens, "" if joining in ("characters", *WORD_START_TOKENIZERS) else " ")
+        if joining in WORD_START_TOKENIZERS:
             return pc.replace_substring_regex(pc.replace_substring(text, WORD_START_MARK, " "), "^ ", "")
-        return pc.replace_substring(text, f" {CONTINUATION_MARK}", "") if self.tokenizer == "wordpiece" else text
+        return pc.replace_substring(text, f" {CONTINUATION_MARK}", "") if joining == "wordpiece" else text
 
 
 @memoize

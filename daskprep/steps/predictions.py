@@ -310,7 +310,7 @@ class SequenceDecoder(OutputDecoder):
         self.padding, self.stop = ids.get("padding"), ids.get("stop")
         self.omitted_ids = [ids[role] for role in ("padding", "start", "stop") if role in ids]
         characters = self.params["tokenizer"] == "characters" or self.params.get("level") == "char"
-        self.tokenizer = "characters" if characters else self.params["tokenizer"]
+        self.joining = "characters" if characters else self.learned.get("decoder") or self.params["tokenizer"]
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         """Return the shapes of ids or scores; None if `outputs` has one. Raise ConfigError for a text of two levels."""
@@ -337,7 +337,7 @@ class SequenceDecoder(OutputDecoder):
         is_counted = np.cumsum(stops, axis=1) - stops == 0  # positions up to and including the first stop
         inside = is_counted & ~np.isin(ids, self.omitted_ids)
         words = _split_rows(self.tokens[ids[inside]], np.cumsum(inside.sum(axis=1)))
-        texts = [join_tokens(row, self.tokenizer) for row in words]
+        texts = [join_tokens(row, self.joining) for row in words]
         columns: Columns = {"_predictions": np.array(texts, object)}
         if scores is not None:
             columns["_probability"] = np.where(is_counted, scores, 1.0).prod(axis=1)

@@ -79,7 +79,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(_MAX_VALUES, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
     **dict.fromkeys(("idx2str", "classes"), (list,)),
-    "encodings": (str,),
+    **dict.fromkeys(("encodings", "decoder"), (str,)),
     "above_zero": (bool,),
     **dict.fromkeys(("fallback_true_label", "written", "cell_type"), (str, type(None))),
 }

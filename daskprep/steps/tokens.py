@@ -75,11 +75,34 @@ def _lowercase_first(tokenize: TokenizeFunction) -> Callable[[Mapping[str, Any]]
 
 
 WORD_START_MARK, CONTINUATION_MARK = "\u2581", "##"  # prefix of the first subword of a word, or of all later ones
-WORD_START_TOKENIZERS = ("bpe", "unigram")  # tokenizers that mark the first subword
+WORD_START_TOKENIZERS = ("bpe", "unigram", "metaspace")  # tokenizers that mark the first subword
+
+
+def _byte_characters() -> dict[str, int]:
+    """Return the byte of each character of the tokens of GPT-style tokenizers."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTE_CHARACTERS = _byte_characters()
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _token_bytes(token: str) -> bytes:
+    try:
+        return bytes([_BYTE_CHARACTERS[character] for character in token])
+    except KeyError:
+        return token.encode()
 
 
 def join_tokens(tokens: Sequence[str], tokenizer: object) -> str:
-    """Join the tokens of a tokenizer to text, such as subwords to words."""
+    """Join the tokens of a tokenizer to text, such as subwords to words.
+
+    `tokenizer` is the name of a tokenizer, or the decoder of a Hugging Face tokenizer: "byte_level" or "metaspace".
+    """
+    if tokenizer == "byte_level":
+        return b"".join(map(_token_bytes, tokens)).decode(errors="replace")
     text = ("" if tokenizer in ("characters", *WORD_START_TOKENIZERS) else " ").join(tokens)
     if tokenizer == "wordpiece":
         return text.replace(" " + CONTINUATION_MARK, "")
