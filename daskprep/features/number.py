@@ -62,6 +62,7 @@ from daskprep.summaries.shifts import count_bins
 from daskprep.summaries.target_sums import TargetSums
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
+_MAX_EXACT_FLOAT32 = 2**24  # float32 represents every integer up to it
 _MAX_BINS = 65_536
 _NUMBER_LIKE = re.compile("[0-9]|inf|nan", re.IGNORECASE)
 _NO_SIDE_COLUMNS = SideColumns(pa.table({}))
@@ -553,11 +554,18 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         """Return a warning about the fill value, numbers beyond float32, or a column that becomes 0; else None."""
         if advice := fill_advice(self, learned):
             return advice
+        largest = max(learned.min or 0.0, learned.max or 0.0, key=abs)
         if learned.clipped:
             return (
                 f"holds {format_count(learned.clipped, 'number')} beyond float32, such as "
-                f"{max(learned.min or 0.0, learned.max or 0.0, key=abs):g}, stored as {MAX_FLOAT32:.3g} with the "
+                f"{largest:g}, stored as {MAX_FLOAT32:.3g} with the "
                 'same sign: use normalization="yeo_johnson" or "quantile_normal", or correct the data'
+            )
+        is_stored = self.normalization is None and self.encoding is None
+        if is_stored and learned.cell_type == "integer" and abs(largest) > _MAX_EXACT_FLOAT32:
+            return (
+                f"holds integers up to {largest:,.0f}, and float32 rounds integers beyond {_MAX_EXACT_FLOAT32:,}: use "
+                'a normalization such as "zscore", or the type "category" if they are ids'
             )
         ends = learned.quantiles or (0.0, 1.0)
         if self.encoding is not None or (make_encoding(self, learned).normalizer.scale and ends[0] < ends[-1]):

@@ -142,6 +142,7 @@ def test_one_row_has_no_spread():
         assert dp.Number().fit_transform(column(3.0)).tolist() == [[0.0]]
 
 
+@pytest.mark.filterwarnings("ignore:column .large. holds integers up to")
 def test_integers_booleans_decimals_and_text_are_numbers():
     cells = {"int": [1, 2], "bool": [True, False], "text": [" 1e1", "+2"], "large": [2**60, 1]}
     encoded = dp.Number(normalization=None).fit_transform(pd.DataFrame(cells))
@@ -296,3 +297,14 @@ def test_columns_beyond_float32_are_told_in_one_warning():
     [message] = [str(one.message) for one in told]
     assert message.startswith('column "a" holds 1 number beyond float32')
     assert message.endswith('; also "b", "c"')
+
+
+@pytest.mark.parametrize("cells", [[3, -123_456_789], ["3", "-123456789"]])
+def test_large_integers_without_normalization_are_warned_about(cells):
+    frame = pd.DataFrame({"x": cells})
+    message = 'column "x" holds integers up to -123,456,789, and float32 rounds integers beyond 16,777,216: use a norm'
+    with pytest.warns(UserWarning, match=message):
+        dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(frame)
+    dp.Preprocessor({"x": dp.Number(normalization="zscore")}).fit(frame)
+    dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(pd.DataFrame({"x": [3, -(2**24)]}))
+    dp.Preprocessor({"x": dp.Number(normalization=None, encoding="bins")}).fit(frame)
