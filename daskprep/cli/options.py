@@ -6,7 +6,7 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -24,6 +24,7 @@ _READ_OPTIONS = (
     "format", "encoding", "delimiter", "names", "skip_rows", "comment", "null_values", "decimal", "thousands",
     "partition_bytes", "partitions",
 )  # fmt: skip
+_MARKS = ("delimiter", "quote", "comment", "decimal", "thousands")
 
 _FORMATS = ["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
 
@@ -162,9 +163,25 @@ def files(command: _Command) -> _Command:
         read_options = {name: value for name in _READ_OPTIONS if (value := parameters.pop(name)) is not None}
         read_options |= {"header": None} if no_header else {}
         read_options |= {} if quote is None else {"quote": quote or None}
+        _check_text_options(read_options)
         return command(read_options=read_options, **parameters)
 
     return cast("_Command", functools.reduce(lambda decorated, option: option(decorated), reversed(options), run))
+
+
+def _check_text_options(read_options: Mapping[str, Any]) -> None:
+    """Raise click.UsageError for an encoding, or marks of CSV, that `read_files` refuses for any file."""
+    marks = {name: read_options[name] for name in _MARKS if name in read_options}
+    if not marks and "encoding" not in read_options:
+        return
+    from daskprep.sources.delimited import Dialect
+    from daskprep.sources.text import codec_name
+
+    try:
+        codec_name(read_options.get("encoding", "utf-8"))
+        Dialect(**{"delimiter": "", "quote": '"', "null_values": [], **marks}).check()
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
 
 
 class _WorkerCount(click.ParamType):  # type: ignore[type-arg]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -187,7 +188,16 @@ def preprocess(
 
 # Of configurations and JSON, the suffix is the same. The readers of files take long to import.
 _DATA_FILE = re.compile(r"\.(csv|tsv|parquet|pq|jsonl|ndjson|feather|arrow|orc)(\.(gz|zst|bz2))?/?$", re.IGNORECASE)
-_CONFIG_FILE = re.compile(r"\.ya?ml$", re.IGNORECASE)
+_YAML_FILE = re.compile(r"\.ya?ml$", re.IGNORECASE)
+_HEAD_BYTES = 1 << 16
+
+
+def _is_config(path: str) -> bool:
+    """Return whether a path ends like YAML, or is a JSON file that lists features."""
+    if not path.lower().endswith(".json") or not Path(path).is_file():
+        return bool(_YAML_FILE.search(path))
+    with Path(path).open("rb") as file:
+        return b'"input_features"' in file.read(_HEAD_BYTES)
 
 
 def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
@@ -198,8 +208,10 @@ def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
         more = [] if rows is None else [rows] if isinstance(rows, str) else rows
         config, rows = "auto", options.one_or_list([config, *more])
     paths = [rows] if isinstance(rows, str) else rows
-    if isinstance(paths, list) and (file := next(filter(_CONFIG_FILE.search, paths), None)):
-        raise click.UsageError(f"{file} is a configuration, not DATA: CONFIG comes first, as in preprocess {file} DATA")
+    if isinstance(paths, list) and (file := next(filter(_is_config, paths), None)):
+        data = [path for path in [config, *paths] if path not in (None, "auto", "-", file)]
+        line = shlex.join(["daskprep", "preprocess", file, *data]) if data else f"daskprep preprocess {file} DATA"
+        raise click.UsageError(f"{file} is a configuration, not DATA: CONFIG comes first, as in {line}")
     if rows is None:
         raise click.UsageError(
             "pass DATA, or CONFIG and then DATA or the files of each split: --train, --validation, --test"

@@ -27,9 +27,9 @@ _SUGGESTED_COMMANDS = {"write": "preprocess", "encode": "preprocess", "fit": "pr
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    0: success. 1: a problem with the data, the configuration, the dataset or the disk, or a finding of `check`. 2: a
-    command or option does not exist or was used wrongly. 130: interrupted. `arguments` follow the name of the program;
-    None: of this process.
+    0: success. 1: a problem with the data, the configuration, the dataset or the disk; from `check`, a finding. 2: a
+    command or option does not exist or was used wrongly; from `check`, any error. 130: interrupted. `arguments` follow
+    the name of the program; None: of this process.
     """
     command_line = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with messages_as_lines(command_line):
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return MISUSED
         except (DaskprepError, OSError, ImportError) as error:
             print_message("error", error)
-            return FAILED
+            return MISUSED if command_line[0] == "check" else FAILED
     return status if isinstance(status, int) else 0
 
 

@@ -49,6 +49,13 @@ def test_rows_that_are_left_out_are_counted(call, tmp_path):
     assert "\n20 rows left out; Dataset.rejects() in Python lists them" in written.out
 
 
+def test_a_configuration_in_json_after_the_data_is_named(call, files, tmp_path, config):
+    (tmp_path / "config.json").write_text(json.dumps(yaml.safe_load(config)))
+    command = ["preprocess", files / "rows.csv", tmp_path / "config.json", "--skip-save"]
+    call(*command).check_line(f"as in daskprep preprocess {tmp_path}/config.json {files}/rows.csv")
+    assert call("preprocess", tmp_path / "config.json", files / "rows.csv", "--skip-save", "-q").status == 0
+
+
 def test_a_configuration_needs_no_ending_of_its_name(call, files, tmp_path, config):
     (tmp_path / "config").write_text(config)
     assert call("preprocess", tmp_path / "config", files / "rows.csv", "--skip-save").status == 0
