@@ -176,6 +176,7 @@ ds.train_dataloader() | dataset["train"].loader(batch_size)
 ds.map(list) | dataset["train"].loader(batch_size, transform=function)
 ds.shuffle() | dataset["train"].loader(batch_size, shuffle=True)
 ds.select([0]) | dataset["train"][rows]
+ds.append([1]) | Preprocessor.from_dataset(path).append(rows, path)
 ds.describe() | report()
 ds.train_test_split(0.2) | split=RandomSplit()
 ds.num_embeddings("city") | dataset["train"].num_embeddings(name)

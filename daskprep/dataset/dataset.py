@@ -127,6 +127,7 @@ def _reopen(
     head='dataset["train"].head(rows)',
     to_pandas='dataset["train"].head(rows) for decoded rows, or pyarrow.table(dataset["train"]).to_pandas()',
     shape='len(dataset["train"])',
+    append="Preprocessor.from_dataset(path).append(rows, path)",
     num_embeddings='dataset["train"].num_embeddings(name)',
     **dict.fromkeys(CLASS_NAMES, "decode({name: numpy.arange(num_classes(name))})[name], the classes by id"),
 )

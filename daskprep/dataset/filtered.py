@@ -104,6 +104,10 @@ class FilteredDataset(Dataset):
     def duplicates(self) -> None:
         return None
 
+    @property
+    def missing_counts(self) -> None:
+        return None
+
     def rejects(self) -> pa.Table:
         table = super().rejects()
         return table.filter(pa.array(~np.isin(table["row_id"].to_numpy(), self.hidden.get(REJECTED, ()))))

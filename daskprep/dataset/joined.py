@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -157,6 +158,16 @@ class JoinedDataset(Dataset):
     @property
     def manifests(self) -> list[Manifest]:
         return [one.manifest for one in self.datasets]
+
+    @property
+    def missing_counts(self) -> dict[str, Counter[str]] | None:
+        totals: dict[str, Counter[str]] = {split: Counter() for split in self.splits}
+        for one in self.datasets:
+            if (counts := one.missing_counts) is None:
+                return None
+            for split, own in counts.items():
+                totals[split].update(own)
+        return totals
 
     @property
     def url(self) -> str:

@@ -175,6 +175,14 @@ class StoredDataset:
         return None if duplicates is None or len(self.manifests) > 1 else dict(duplicates)
 
     @property
+    def missing_counts(self) -> Mapping[str, Mapping[str, int]] | None:
+        """Number of missing and unreadable cells by split and feature; features without such cells are left out.
+
+        None in datasets of an older version, and after rows were deleted or features added.
+        """
+        return self.manifest.missing
+
+    @property
     def layout(self) -> Layout:
         return self.manifest.layout
 

@@ -44,7 +44,7 @@ class ScratchFragment(Fragment):
         return table if fields else table_without_columns(self.rows)
 
 
-def scratch_name(kind: Literal["parsed", "placed", "rejects", "gaps", "encoded"], partition: int) -> str:
+def scratch_name(kind: Literal["parsed", "placed", "rejects", "gaps", "outputs"], partition: int) -> str:
     """Return the name of a scratch file of a partition."""
     return f"{kind}-{partition:06d}.scratch"
 

@@ -432,13 +432,17 @@ def _strongest_with_target(pairs: Sequence[Mapping[str, Any]], targets: Sequence
 
 def _summarize_column(dataset: Dataset, column: Column, by_split: Mapping[str, Any]) -> dict[str, Any]:
     """Return name, type and counts of a feature; distinct values are counted in the first split."""
-    learned = dataset.learned[column.name]
+    learned, counts = dataset.learned[column.name], dataset.missing_counts
+    missing = None
+    if counts is not None:
+        missing = {split: counts.get(split, {}).get(column.name, 0) for split in dataset.layout.rows}
     return {
         "name": column.name,
         "type": column.feature.kind,
         "target": column.name in dataset.targets,
         "rows": rows_seen(column.feature, learned),
         "missing": learned.missing,
+        "missing_by_split": missing,
         "unreadable": learned.invalid,
         "distinct": _count_distinct(next(iter(by_split.values()))),
     }

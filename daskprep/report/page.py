@@ -31,9 +31,9 @@ from daskprep.display import (
 )
 from daskprep.errors import ConfigError, with_attribute_hints
 from daskprep.features import Learned
-from daskprep.report.charts import Bars, Chart, Histogram, draw, draw_bar, draw_legend, draw_table
+from daskprep.report.charts import Bars, Chart, Histogram, TableChart, draw, draw_bar, draw_legend, draw_table
 from daskprep.report.findings import Column, RowSample, SummariesByOutput, summarize_findings
-from daskprep.report.reporters import choose_reporter, count_source_rows, gather, list_columns
+from daskprep.report.reporters import SUMMARY, choose_reporter, count_source_rows, gather, list_columns
 from daskprep.storage import Folder
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.security import path_text
@@ -91,8 +91,8 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         element("h2", "Features"),
         draw_legend(dataset.splits) if len(splits) > 1 else Markup(),
         *(
-            _feature_card(index, dataset, feature_columns, charts)
-            for index, feature_columns in enumerate(by_name.values())
+            _feature_card(index, dataset, feature_columns, charts, facts["missing_by_split"])
+            for index, (feature_columns, facts) in enumerate(zip(by_name.values(), findings["features"], strict=True))
         ),
         element("h2", "Sizes on disk"),
         _sizes(dataset),
@@ -225,20 +225,38 @@ def _card(content: Markup, note: str) -> Markup:
 
 
 def _feature_card(
-    index: int, dataset: Dataset, columns: Sequence[Column], charts: Mapping[str, Sequence[Chart]]
+    index: int,
+    dataset: Dataset,
+    columns: Sequence[Column],
+    charts: Mapping[str, Sequence[Chart]],
+    missing: Mapping[str, int] | None,
 ) -> Markup:
-    """Return the section of a feature: its type, facts of each output, and all charts; its id is the index."""
-    name = columns[0].name
+    """Return the section of a feature: its type, facts of each output, and all charts; its id is the index.
+
+    `missing` are the missing cells by split, or None if they are not known.
+    """
+    name, rows = columns[0].name, dataset.layout.rows
+    shares = missing and [f"{missing[split]:,} ({format_share(missing[split], rows[split])})" for split in rows]
+    in_summary = False
     drawn = []
     for column in columns:
         level = column.output.name.removeprefix(name).removeprefix("_")
         suffix = f" ({level})" if level else ""
-        drawn += [draw(replace(chart, title=chart.title + suffix)) for chart in charts[column.output.name]]
+        for chart in charts[column.output.name]:
+            shown = replace(chart, title=chart.title + suffix)
+            if isinstance(shown, TableChart) and shares and chart.title == SUMMARY:
+                shown, in_summary = replace(shown, rows=[*shown.rows, ["missing", *shares]]), True
+            drawn.append(draw(shown))
+    by_split = []
+    if missing and shares and not in_summary and len(rows) > 1 and any(missing.values()):
+        text = ", ".join(f"{share} in {split}" for split, share in zip(rows, shares, strict=True))
+        by_split = [element("p", f"Missing by split: {text}", class_="soft")]
     return element(
         "section",
         element("h3", truncate(name)),
         element("span", columns[0].feature.kind + ", target" * (name in dataset.targets), class_="kind"),
         *(_output_facts(column, dataset.learned[name]) for column in columns),
+        *by_split,
         element("div", *drawn, class_="charts"),
         id=f"feature-{index}",
         class_="card",

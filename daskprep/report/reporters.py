@@ -231,6 +231,8 @@ _NATURAL_ORDERS = [
 ]
 
 BySplit = Mapping[str, Any]
+SUMMARY = "Summary"
+"""The title of the table with a column for each split."""
 
 
 class ColumnReporter(NamedTuple):
@@ -252,7 +254,7 @@ def _show_numbers(column: Column, by_split: Mapping[str, Quantiles]) -> list[Cha
         rows.append([name, *(format_number(one.quantile(fraction)) for one in by_split.values())])
     zeros = [(findings.count_zeros(one), one.count) for one in by_split.values()]
     rows.append(["zeros", *(f"{amount:,} ({format_share(amount, total)})" for amount, total in zeros)])
-    return [bin_numbers("Values", by_split), TableChart(title="Summary", rows=rows)]
+    return [bin_numbers("Values", by_split), TableChart(title=SUMMARY, rows=rows)]
 
 
 def _show_classes(column: Column, by_split: Mapping[str, ClassTally]) -> list[Chart]:
@@ -313,7 +315,7 @@ def _show_positions(column: Column, by_split: Mapping[str, PositionSums]) -> lis
     means = (format_number(float(one.means.mean())) if one.means.size else "" for one in by_split.values())
     rows.append(["mean", *means])
     rows.append(["largest", *(format_number(one.range.max) for one in by_split.values())])
-    charts: list[Chart] = [TableChart(title="Summary", rows=rows)]
+    charts: list[Chart] = [TableChart(title=SUMMARY, rows=rows)]
     if len(first.sums) > 1:
         band = Band(
             title="Mean by position",

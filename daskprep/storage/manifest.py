@@ -139,6 +139,8 @@ class Manifest:
     missing_cells: tuple[MissingCell, ...] | None = None
     # By split; None if the rows were not compared.
     duplicates: Mapping[str, DuplicateRows] | None = None
+    # By split, the number of missing and unreadable cells of each feature that has any; None if they were not counted.
+    missing: Mapping[str, Mapping[str, int]] | None = None
 
     @property
     def digest(self) -> str:
@@ -158,6 +160,7 @@ class Manifest:
                 "settings": self.settings,
                 **({} if self.missing_cells is None else {"gaps": list(map(list, self.missing_cells))}),
                 **({} if self.duplicates is None else {"duplicates": self.duplicates}),
+                **({} if self.missing is None else {"missing": self.missing}),
             },
         )
 
@@ -174,6 +177,7 @@ class Manifest:
                 body["settings"],
                 None if body.get("gaps") is None else _missing_cells_from_json(body["gaps"]),
                 None if body.get("duplicates") is None else _duplicates_from_json(body["duplicates"]),
+                None if body.get("missing") is None else _missing_from_json(body["missing"]),
             )
             if not _VERSION.fullmatch(manifest.version):
                 raise ValueError(f"the version {manifest.version!r} is not a folder name")
@@ -255,12 +259,17 @@ class Receipt:
     # Row number, column and reason of each medium that could not be decoded and got the fill value.
     filled: Sequence[tuple[int, str, str]] = ()
     missing_cells: tuple[MissingCell, ...] = ()  # among the first rows of the split
+    # The number of missing and unreadable cells of each feature that has any; None in receipts of older versions.
+    missing: Mapping[str, int] | None = None
 
     def to_bytes(self) -> bytes:
         """Return the receipt as JSON with a checksum."""
         filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
         missing_cells = {"gaps": list(map(list, self.missing_cells))} if self.missing_cells else {}
-        return _seal("receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **missing_cells})
+        missing = {} if self.missing is None else {"missing": self.missing}
+        return _seal(
+            "receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **missing_cells, **missing}
+        )
 
     @classmethod
     def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
@@ -268,7 +277,9 @@ class Receipt:
         body = _unseal("receipt", data, where)
         with _error_context(where):
             filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
-            return cls(_files_from_json(body["files"]), filled, _missing_cells_from_json(body.get("gaps", ())))
+            missing_cells = _missing_cells_from_json(body.get("gaps", ()))
+            missing = _counts_from_json(body["missing"]) if "missing" in body else None
+            return cls(_files_from_json(body["files"]), filled, missing_cells, missing)
 
 
 def _seal(kind: str, body: Mapping[str, Any]) -> bytes:
@@ -318,6 +329,14 @@ def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
 
 def _missing_cells_from_json(cells: Sequence[Any]) -> tuple[MissingCell, ...]:
     return tuple((str(split), validate_count(row), str(name), str(kind)) for split, row, name, kind in cells)
+
+
+def _missing_from_json(missing: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    return {str(split): _counts_from_json(counts) for split, counts in missing.items()}
+
+
+def _counts_from_json(counts: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): validate_count(count) for name, count in counts.items()}
 
 
 def _duplicates_from_json(duplicates: Mapping[str, Any]) -> dict[str, DuplicateRows]:

@@ -264,9 +264,8 @@ def _join(stored: Dataset, added: Dataset, members: _Members, folder: Folder, *,
     for name in sorted(files.keys() - new_files):
         folder.link(name, stored.files.folder)
     folder.sync(files, contents=False)
-    return dataclasses.replace(
-        old, version=next_version(old.version), layout=layout, files=files, missing_cells=None, duplicates=None
-    )
+    unknown: dict[str, Any] = {"missing_cells": None, "duplicates": None, "missing": None}
+    return dataclasses.replace(old, version=next_version(old.version), layout=layout, files=files, **unknown)
 
 
 def _gather(added: Dataset, members: _Members, ids: Integers) -> dict[str, np.ndarray]:

@@ -3,7 +3,8 @@
 Files are used for shuffled rows, because every part has rows of every partition, and for writes by several processes. A
 file has these sections, each with the rows of train, then validation, then test:
 
-1. the row ids, and then each output of numbers in the order of the layout;
+1. the row ids, then each output of numbers in the order of the layout, and then a bit for each feature of a row, which
+   is 1 if the cell is missing or unreadable;
 2. if rows are shuffled, their positions in the split, by which they are sorted, and the index of the first row of each
    part among them;
 3. the cells of media: the offset in the file of each, and then their bytes.
@@ -18,7 +19,7 @@ the same bytes. A pass starts when all tasks of the previous pass are done, so t
 | `placed-*` | `AssignSplits`, if splits depend on cells | `Encode` | at the end |
 | `rejects-*` | `AssignSplits`, if it drops rows | the table of rejects | at the end |
 | `gaps-*` | `Encode`, if cells of the first rows of a split are missing | the first part of a split | at the end |
-| `encoded-*` | `Encode`, if rows are shuffled or tasks run in several processes | the parts | at the end |
+| `outputs-*` | `Encode`, if rows are shuffled or tasks run in several processes | the parts | at the end |
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ EncodedOrCells: TypeAlias = np.ndarray | pa.StructArray
 
 _POSITION_BYTES = 8
 _START_BYTES = 8
+MISSING_BITS = "\0missing"
+"""The name of the column of `pack_missing`, which no feature has."""
 VARLEN_COLUMNS = STORED_TYPE.num_fields
 """The number of columns of bytes that a column of cells consists of."""
 
@@ -65,7 +68,7 @@ class KeptRows(NamedTuple):
 
     splits: np.ndarray  # codes
     repeats: np.ndarray
-    outputs: Iterable[tuple[str, EncodedOrCells]]  # row ids, and then in the order of the layout
+    outputs: Iterable[tuple[str, EncodedOrCells]]  # row ids, then in the order of the layout, and `MISSING_BITS`
     missing_codes: Mapping[str, np.ndarray]  # by feature: 0 present, 1 missing, 2 unreadable
 
 
@@ -76,11 +79,25 @@ class EncodedRows:
     layout: Layout
     placement: Placement  # rows of each split in each partition
     seed: int | None  # of the shuffle; None keeps the order of the source
+    features: tuple[str, ...]
     media: frozenset[str] = frozenset()  # outputs stored as cells instead of numbers
 
     @property
     def columns(self) -> tuple[Output, ...]:
-        return (ROW_ID, *self.layout.outputs)
+        return (ROW_ID, *self.layout.outputs, Output(MISSING_BITS, "uint8", (-(-len(self.features) // 8),)))
+
+    def pack_missing(self, codes: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
+        """Return a bit for each row and feature, 1 for cells with a code other than 0; `codes` are by feature."""
+        packed = np.zeros((rows, -(-len(self.features) // 8)), np.uint8)
+        for index, name in enumerate(self.features):
+            if name in codes:
+                packed[:, index // 8] |= (codes[name] != 0).astype(np.uint8) << (index % 8)
+        return packed
+
+    def count_missing(self, packed: np.ndarray) -> dict[str, int]:
+        """Return the number of missing and unreadable cells of each feature that has any, from `pack_missing`."""
+        counts = [int(np.count_nonzero(packed[:, i // 8] & (1 << i % 8))) for i in range(len(self.features))]
+        return {name: count for name, count in zip(self.features, counts, strict=True) if count}
 
     @property
     def _number_columns(self) -> list[Output]:
@@ -156,7 +173,7 @@ class EncodedRows:
         runs = {} if self.seed is not None else {run.partition: run for run in self.placement.runs(split, rows)}
         for partition in runs or self.partitions_of(split, part):
             starts = self._section_starts(partition)
-            with folder.open_reader(scratch_name("encoded", partition)) as read_into:
+            with folder.open_reader(scratch_name("outputs", partition)) as read_into:
                 run = runs.get(partition) or self._find_run(read_into, starts["borders", split], split, part, partition)
                 for column in self._number_columns:
                     target = arrays[column.name][rows_read : rows_read + run.rows]
@@ -228,7 +245,7 @@ def save_encoded(folder: Folder, rows: EncodedRows, partition: int, kept: KeptRo
     _save_missing_cells(folder, partition, kept.missing_codes, first_rows)
     is_identity = _is_identity(order, len(kept.splits))
     cells = []
-    with write_with_checksum(folder, scratch_name("encoded", partition)) as write:
+    with write_with_checksum(folder, scratch_name("outputs", partition)) as write:
         size = 0
         for _, array in kept.outputs:
             if isinstance(array, np.ndarray):
@@ -342,7 +359,7 @@ class Encode:
     def __call__(self, context: PartitionContext) -> int:
         """Save the encoded rows of a partition, and return their number."""
         number = context.number
-        if not is_intact(self.scratch, scratch_name("encoded", number)):
+        if not is_intact(self.scratch, scratch_name("outputs", number)):
             save_encoded(self.scratch, self.rows, number, self._encode(context))
         if self.removes_parsed:
             self.scratch.remove(scratch_name("parsed", number))
@@ -367,22 +384,17 @@ class Encode:
         splits, repeats = self._read_assignment(context)
         keep = splits != DROPPED
         parsed, source = self.reader.read(self.features, fold_columns(self.features), number)
-        missing_codes: dict[str, np.ndarray] | None = {} if self._has_first_rows(number) else None
+        missing_codes: dict[str, np.ndarray] = {}
         columns = completed_columns(
             self.features, self.learned, context, parsed, missing_codes=missing_codes, splits=splits
         )
         add_fold_numbers(self.features, context, source, columns, splits == TRAIN)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
         outputs = encoded_outputs(self.features, self.learned, columns, keep, keep_media_cells=True)
-        kept_codes = {name: codes[keep] for name, codes in (missing_codes or {}).items()}
-        return KeptRows(splits[keep], repeats[keep], itertools.chain([(ROW_ID.name, row_ids)], outputs), kept_codes)
-
-    def _has_first_rows(self, number: int) -> bool:
-        """Return whether a partition may have rows among the first rows of a split."""
-        placement = self.rows.placement
-        return self.rows.seed is not None or any(
-            placement.starts(split)[number] < FIRST_ROWS for split in placement.rows
-        )
+        kept_codes = {name: codes[keep] for name, codes in missing_codes.items()}
+        missing_bits = self.rows.pack_missing(kept_codes, len(row_ids))
+        arrays = itertools.chain([(ROW_ID.name, row_ids)], outputs, [(MISSING_BITS, missing_bits)])
+        return KeptRows(splits[keep], repeats[keep], arrays, kept_codes)
 
     def _read_assignment(self, context: PartitionContext) -> tuple[np.ndarray, np.ndarray]:
         """Return the split code and the number of repeats of each row, from scratch or from the context."""

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -150,7 +151,8 @@ class WriteJob:
         metadata = background.submit(self._write_metadata, plan)
         if metadata.done():
             metadata.result()
-        receipts = [written_receipts[part.receipt] for part in parts if part.receipt in written_receipts]
+        written = [part for part in parts if part.receipt in written_receipts]
+        receipts = [written_receipts[part.receipt] for part in written]
         # The process that wrote these parts may have been killed before it flushed them.
         flushed = background.submit(self.version.sync, [name for receipt in receipts for name in receipt.files])
         receipts += self._write_rows(prepared, missing, background, compared)
@@ -169,7 +171,16 @@ class WriteJob:
         settings = self.options.settings
         commit(
             self.root,
-            Manifest(self.name, plan.layout, files, self.fingerprint, settings, missing_cells, duplicates),
+            Manifest(
+                self.name,
+                plan.layout,
+                files,
+                self.fingerprint,
+                settings,
+                missing_cells,
+                duplicates,
+                _count_missing([*written, *missing], receipts),
+            ),
         )
 
     def _has_hashes(self, part: Part) -> bool:
@@ -315,7 +326,7 @@ class WriteJob:
         """Return whether scratch has the encoded rows of a partition, or all files that are needed to encode them."""
         if plan.rejects[number] and not is_intact(self.scratch, scratch_name("rejects", number)):
             return False
-        if not self._needs_all_partitions and is_intact(self.scratch, scratch_name("encoded", number)):
+        if not self._needs_all_partitions and is_intact(self.scratch, scratch_name("outputs", number)):
             return True
         is_assigned = not self._stores_assignments or is_intact(self.scratch, scratch_name("placed", number))
         return is_assigned and is_intact(self.parsed or self.scratch, scratch_name("parsed", number))
@@ -387,7 +398,8 @@ class WriteJob:
         """
         plan, saved = prepared.plan, prepared.saved
         seed = self.options.seed if self.options.shuffle else None
-        rows = EncodedRows(plan.layout, plan.placement, seed, frozenset(self.recipe.media))
+        features, media = tuple(self.recipe.features), frozenset(self.recipe.media)
+        rows = EncodedRows(plan.layout, plan.placement, seed, features, media)
         in_process = partitions.is_in_process()
         writer = PartWriter(
             self.version,
@@ -566,6 +578,16 @@ class FoldedJob(WriteJob):
         layout = choose_layout(self.recipe.features, learned, {}, self.options)
         settings = {**self.options.settings, "folds": len(jobs)}
         commit(self.root, Manifest(self.name, layout, files, self.fingerprint, settings))
+
+
+def _count_missing(parts: Sequence[Part], receipts: Sequence[Receipt]) -> dict[str, dict[str, int]] | None:
+    """Return the missing cells of each split by feature; None if a receipt is of an older version, without counts."""
+    totals: dict[str, Counter[str]] = {part.split: Counter() for part in parts}
+    for part, receipt in zip(parts, receipts, strict=True):
+        if receipt.missing is None:
+            return None
+        totals[part.split].update(receipt.missing)
+    return {split: dict(counts) for split, counts in totals.items()}
 
 
 def _hold_out_fold(context: PartitionContext, fold: int) -> PartitionContext:

@@ -22,7 +22,7 @@ from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, hash_rows, save_hashes
-from daskprep.writing.encoded import EncodedOrCells, EncodedRows, concatenate, read_missing_cells
+from daskprep.writing.encoded import MISSING_BITS, EncodedOrCells, EncodedRows, concatenate, read_missing_cells
 from daskprep.writing.versions import RECEIPTS, SCRATCH
 
 # Slices of a part are seldom in two arrays, which are then copied.
@@ -103,11 +103,13 @@ class PartWriter:
         if self.syncs:
             self.version.sync(files)
         missing_cells = read_missing_cells(self.scratch, self.rows, part.split) if part.number == 0 else ()
-        receipt = Receipt(files, filled, missing_cells)
+        rows_written = len(self.rows.layout.part_range(part.split, part.number))
+        missing = self.rows.count_missing(part_rows.rows(MISSING_BITS, 0, rows_written))
+        receipt = Receipt(files, filled, missing_cells, missing)
         if self.expected is None:
             # A resumed write checks the files against the receipt, so neither must survive a power failure.
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)
-        return len(self.rows.layout.part_range(part.split, part.number)), receipt
+        return rows_written, receipt
 
     def _save_hashes(self, part: Part, part_rows: _PartRows, compared: ComparedOutputs) -> None:
         """Write the hashes of the rows of a part."""

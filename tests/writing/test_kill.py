@@ -306,7 +306,7 @@ LEFT = ["placed", "rejects", "checkpoint", "metadata", "vocab", "receipts", "tab
 
 @pytest.mark.parametrize(
     ("undisturbed", "kind"),
-    [pytest.param("shuffled", "encoded", marks=pytest.mark.slow), *(("ordered", kind) for kind in ["parsed", *LEFT])],
+    [pytest.param("shuffled", "outputs", marks=pytest.mark.slow), *(("ordered", kind) for kind in ["parsed", *LEFT])],
     indirect=["undisturbed"],
 )
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow, id="all")])
