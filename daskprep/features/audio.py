@@ -29,6 +29,7 @@ from daskprep.steps.base import Count
 from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100
+_DEFAULT_LENGTH_S = 7.5
 # A check reads as far into a file as decoding will: the length limit, the rest of the last frame, and this margin for
 # the filter of the resampler.
 _RESAMPLING_MARGIN_S = 0.1
@@ -49,6 +50,9 @@ class LearnedAudio(LearnedMedia):
     sampling_rate: int = 1  # samples per second
     max_length: int = 1
     feature_dim: int = 1
+    cut_share: float = 0.0  # share of the sampled recordings that are longer than the length limit
+
+    added_fields = ("cut_share",)
 
 
 @with_parameters
@@ -139,7 +143,7 @@ class Audio(MediaFeature[LearnedAudio]):
     media = "audio"
     known_formats = FORMATS
 
-    audio_file_length_limit_in_s: float = 7.5
+    audio_file_length_limit_in_s: float = _DEFAULT_LENGTH_S
     padding_value: float | None = None
     norm: Literal["per_file"] | None = None
     type: Literal["fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"] = "fbank"
@@ -221,12 +225,24 @@ class Audio(MediaFeature[LearnedAudio]):
             rates = Counter(file.facts.rate for file in self.require_decodable(sample, "sampling_rate"))
             rate = max(rates, key=lambda candidate: (rates[candidate], candidate))
         recipe = self._make_recipe(rate, self.num_fft_points)
+        lengths = (file.facts.seconds for file in sample if not file.error)
+        are_cut = [seconds > self.audio_file_length_limit_in_s for seconds in lengths if seconds is not None]
         return LearnedAudio(
             sampling_rate=recipe.sampling_rate,
             max_length=recipe.max_length,
             feature_dim=recipe.feature_dim,
+            cut_share=float(np.mean(are_cut)) if are_cut else 0.0,
             file_bytes=self.estimate_cell_bytes(summary, sample),
             base_dir=self.absolute_base_dir,
+        )
+
+    def advice(self, learned: LearnedAudio) -> str | None:
+        """Return a warning if the default length limit cuts recordings of the sample; else None."""
+        if not learned.cut_share or self.audio_file_length_limit_in_s != _DEFAULT_LENGTH_S:
+            return super().advice(learned)
+        return (
+            f"has recordings longer than {_DEFAULT_LENGTH_S} s, {learned.cut_share:.0%} of those in the sample, which "
+            "are cut: set audio_file_length_limit_in_s to the seconds that the model needs"
         )
 
     def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:

@@ -98,6 +98,15 @@ def test_long_sounds_lose_their_end():
     assert encode(dp.Audio(**RAW), sound(*(np.arange(10) / 10))).ravel().tolist() == pytest.approx([0, 0.1, 0.2, 0.3])
 
 
+def test_recordings_that_the_default_length_cuts_are_warned_about():
+    cells = [sound(*np.zeros(seconds * 1_000)) for seconds in (1, 7, 8)]
+    with pytest.warns(UserWarning, match='column "x" has recordings longer than 7.5 s, 33% of those in the sample'):
+        cut = learned(dp.Audio(), *cells)
+    assert cut.to_dict()["cut_share"] == pytest.approx(1 / 3)
+    assert "cut_share" not in learned(dp.Audio(), *cells[:2]).to_dict()
+    learned(dp.Audio(audio_file_length_limit_in_s=2), *cells)
+
+
 def test_norm_standardizes_each_sound():
     encoded = encode(dp.Audio(**RAW, norm="per_file"), sound(1, 2, 3, 4), sound(0.1, 0.2, 0.3, 0.4))
     wanted = (np.arange(4) - 1.5) / np.std(np.arange(4), ddof=1)
