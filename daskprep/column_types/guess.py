@@ -187,6 +187,7 @@ _MIN_JOINED_SHARE = 0.05  # minimum share of cells with several tokens
 _MAX_DISTINCT = {" ": 200, ",": 1000, ";": 1000, "|": 1000}  # distinct tokens by separator
 # Minimum mean number of distinct cells with a token: words of titles and names rarely occur in many.
 _MIN_CELLS_PER_TOKEN = {" ": 3.0, ",": 2.0, ";": 2.0, "|": 2.0}
+DECIMAL_COMMA = r"^[-+]?\d+,\d+$"
 _TOKENIZERS = {" ": "space", ",": "comma"}
 _NAMES = {" ": "spaces", ",": "commas", ";": "semicolons", "|": "bars"}
 # Lists in JSON and Python syntax, as pandas writes them to CSV files, and items with or without quotes of either kind.
@@ -219,7 +220,18 @@ def _guess_separated(facts: ColumnFacts, separator: str) -> Guess | None:
         return None
     if separator == " " and not _are_tags(cells.values, sizes):
         return None
-    return _guess_from_items(facts, cells, f"between {_NAMES[separator]}", _options(separator))
+    guess = _guess_from_items(facts, cells, f"between {_NAMES[separator]}", _options(separator))
+    return guess._replace(reason=guess.reason + note_decimal_commas(facts)) if separator == "," else guess
+
+
+def note_decimal_commas(facts: ColumnFacts) -> str:
+    """Return a note if almost all cells look like numbers with a decimal comma, and others contradict it."""
+    texts = facts.distinct.texts
+    others = texts.filter(pc.match_substring_regex(texts, r"^[-+]?\d+,\d+\.\d*$"))
+    if not len(others) or not mostly_match(facts, DECIMAL_COMMA):
+        return ""
+    example = quote_value(others[0].as_py())
+    return f"; for numbers with decimal commas, correct cells such as {example}, and infer again"
 
 
 def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options: dict[str, Any]) -> Guess:

@@ -13,6 +13,7 @@ from daskprep.column_types.column_facts import AMBIGUOUS_MARKERS
 from daskprep.column_types.guess import (
     CODE_NAME,
     CODE_PATTERN,
+    DECIMAL_COMMA,
     FEW_ROWS,
     WITHOUT_SPACES,
     Guess,
@@ -28,6 +29,7 @@ from daskprep.column_types.guess import (
     is_identifier_name,
     is_identifier_text,
     mostly_match,
+    note_decimal_commas,
     plain_name,
     quote_value,
     skip,
@@ -276,7 +278,7 @@ def _guess_formatted_number(name: str, facts: ColumnFacts) -> Guess | None:
     # A decimal point in other cells shows that "1,5" is a number and not a list of two.
     if notation is None and mostly_match(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly_match(facts, r"\.", 0.05):
         reason = f"numbers with a decimal point{describe_unreadable(facts.usable - facts.numbers, facts.usable)}"
-        return Guess(Number(), f"{reason}: {describe_counts(facts)}", has_missing=True)
+        return Guess(Number(), f"{reason}: {describe_counts(facts)}{_note_unreadable(facts)}", has_missing=True)
     if notation is None or not _NO_WORD.match(notation.example) or _NOT_UNITS.search(notation.example):
         return None
     is_unreadable = np.array(numbers.is_null(), bool)
@@ -311,6 +313,7 @@ def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
         return codes
     separated = Timeseries(tokenizer="comma") if bare and facts.text.commas >= facts.lists else Timeseries()
     guess = _guess_numbers_in_lists(lengths, facts.lists_with_missing, describe_rows(facts))
+    guess = guess._replace(reason=guess.reason + note_decimal_commas(facts))
     return guess._replace(feature=separated) if isinstance(guess.feature, Timeseries) else guess
 
 
@@ -338,7 +341,20 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
             return Guess(Category(), f"{why}: {describe_counts(facts)}")
     unreadable = describe_unreadable(n_unreadable, facts.usable)
     text = f" (read from text{unreadable})" if n_unreadable or facts.text.cells else ""
-    return Guess(Number(), f"{numbers}{text}: {describe_counts(facts)}{_note_thousands(facts)}")
+    note = _note_unreadable(facts) if n_unreadable else _note_thousands(facts)
+    return Guess(Number(), f"{numbers}{text}: {describe_counts(facts)}{note}")
+
+
+def _note_unreadable(facts: ColumnFacts) -> str:
+    """Return a note about booleans and decimal commas among numbers, which a Number cannot read; otherwise ""."""
+    texts = facts.distinct.texts
+    if pc.any(pc.match_substring_regex(texts, "(?i)^(true|false)$")).as_py():
+        return "; true and false are unreadable next to numbers: replace them by 1 and 0"
+    with_comma = texts.filter(pc.match_substring_regex(texts, DECIMAL_COMMA))
+    if not len(with_comma):
+        return ""
+    example = quote_value(with_comma[0].as_py())
+    return f"; {example} is unreadable next to decimal points: write all numbers with one decimal mark"
 
 
 def _note_thousands(facts: ColumnFacts) -> str:

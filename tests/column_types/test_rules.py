@@ -99,6 +99,21 @@ def test_points_that_may_separate_thousands_are_noted(cells, has_note):
     assert ("thousands" in guess(cells * 5).reason) == has_note
 
 
+def test_cells_that_contradict_decimal_commas_are_noted():
+    cells = [f"{i % 25},{i % 4}5" for i in range(200)]
+    assert "correct" not in guess(cells).reason
+    note = "; for numbers with decimal commas, correct cells such as '1,234.50', and infer again"
+    for found, others in (("vector", ["1,234.50"] * 8), ("set", ["1,234.50", "2.5"] * 4)):
+        feature, reason, _ = guess([*cells, *others])
+        assert (feature.kind, reason.endswith(note)) == (found, True)
+
+
+def test_booleans_next_to_numbers_are_noted():
+    feature, reason, _ = guess([f"{i}.5" for i in range(100)] + ["true", "false"] * 3)
+    assert isinstance(feature, dp.Number)
+    assert reason.endswith("; true and false are unreadable next to numbers: replace them by 1 and 0")
+
+
 def test_cells_that_no_feature_reads_are_named_by_their_types():
     facts = ColumnFacts(5, unsupported=Counter({"map": 2, "duration": 3}))
     reason = "holds values of type duration and map, which no feature reads: convert the column first"
@@ -283,7 +298,10 @@ def test_numbers_with_both_decimal_marks_are_numbers_and_the_reason_says_so():
     feature, reason, _ = guess(cells)
     assert isinstance(feature, dp.Number)
     assert feature.missing_value_strategy == "fill_with_mean"
-    assert reason == "numbers with a decimal point, 50.0 % unreadable: 50 distinct values in 50 rows"
+    assert reason == (
+        "numbers with a decimal point, 50.0 % unreadable: 50 distinct values in 50 rows; '42,42' is unreadable next to "
+        "decimal points: write all numbers with one decimal mark"
+    )
     assert kind_of([cell.replace(".", ",") for cell in cells]) == "number"
     lists = [f"{i},{i + 1}" for i in range(50)]
     assert kind_of([*lists, "1.5", "2.5", "3.5"]) == "number"
