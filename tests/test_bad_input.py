@@ -36,24 +36,24 @@ def prep() -> dp.Preprocessor:
     return dp.Preprocessor({"price": "number", "city": "category"})
 
 
-def test_a_missing_column_is_named_with_the_closest_one(as_frame, table):
+def test_missing_column_error_suggests_closest_name(as_frame, table):
     with pytest.raises(ColumnError, match=r'"prize".*Did you mean "price"\?'):
         dp.Preprocessor({"prize": "number"}).fit(as_frame(table))
 
 
-def test_a_column_missing_from_transform_is_named(as_frame, table, prep):
+def test_column_missing_in_transform_raises(as_frame, table, prep):
     prep.fit(table)
     with pytest.raises(ColumnError, match='"city"'):
         prep.transform(as_frame(table[["price"]]))
 
 
-def test_reordered_columns_mean_the_same_to_a_preprocessor(as_frame, table, prep):
+def test_preprocessor_transform_ignores_column_order(as_frame, table, prep):
     prep.fit(table)
     reordered = np.asarray(prep.transform(as_frame(table[["city", "price"]])))
     np.testing.assert_array_equal(reordered, prep.transform(table))
 
 
-def test_reordered_columns_are_refused_by_a_feature(as_frame, table):
+def test_feature_transform_raises_for_reordered_columns(as_frame, table):
     number = dp.Number().fit(table.assign(cost=table["price"] ** 2)[["price", "cost"]])
     with pytest.raises(ColumnError, match="same order"):
         number.transform(as_frame(table.assign(cost=table["price"] ** 2)[["cost", "price"]]))
@@ -70,14 +70,14 @@ def test_reordered_columns_are_refused_by_a_feature(as_frame, table):
         ("h3", pd.to_datetime(["2024-01-01", "2024-01-02"])),
     ],
 )
-def test_a_column_of_the_wrong_type_is_named(as_object_frame, kind, cells):
+def test_wrong_column_type_error_names_column(as_object_frame, kind, cells):
     with pytest.raises(DaskprepError, match='column "x"'):
         dp.Preprocessor({"x": kind}).fit(as_object_frame(pd.DataFrame({"x": cells})))
 
 
 @pytest.mark.filterwarnings("ignore:column .x. is constant", "ignore:column .x. has no values")
 @pytest.mark.parametrize("kind", ["binary", "number", "category", "set", "bag", "sequence", "text", "timeseries"])
-def test_an_all_null_column_is_all_fill_value(as_frame, kind):
+def test_all_null_column_encodes_as_fill_value(as_frame, kind):
     frame = as_frame(pd.DataFrame({"x": [None] * 4}, dtype=object))
     prep = dp.Preprocessor({"x": kind}).fit(frame)
     encoded = np.asarray(prep.encode(frame)["x"])
@@ -87,43 +87,43 @@ def test_an_all_null_column_is_all_fill_value(as_frame, kind):
 
 
 @pytest.mark.parametrize("strategy", ["fill_with_mode", "fill_with_median"])
-def test_an_all_null_column_has_no_mode_or_median(as_frame, strategy):
+def test_all_null_column_raises_for_mode_and_median(as_frame, strategy):
     frame = as_frame(pd.DataFrame({"x": [None] * 4}, dtype=object))
     with pytest.raises(ColumnError, match=f'"x".*no value.*{strategy}.*fill_with_const'):
         dp.Preprocessor({"x": dp.Number(missing_value_strategy=strategy)}).fit(frame)
 
 
 @pytest.mark.parametrize("strategy", ["ffill", "bfill"])
-def test_an_all_null_column_has_no_neighbours(as_frame, strategy):
+def test_all_null_column_raises_for_ffill_and_bfill(as_frame, strategy):
     frame = as_frame(pd.DataFrame({"x": [None] * 4}, dtype=object))
     prep = dp.Preprocessor({"x": dp.Category(missing_value_strategy=strategy)}).fit(frame)
     with pytest.raises(RejectedValueError, match='"x".*4 cells are missing'):
         np.asarray(prep.encode(pd.DataFrame({"x": [None] * 4}, dtype=object))["x"])
 
 
-def test_dropping_every_row_leaves_none_to_learn_from(as_frame):
+def test_fit_raises_if_drop_row_drops_every_row(as_frame):
     frame = as_frame(pd.DataFrame({"x": [None] * 4}, dtype=object))
     with pytest.raises(ColumnError, match='"x".*no training rows to fit on'):
         dp.Preprocessor({"x": dp.Number(missing_value_strategy="drop_row")}).fit(frame)
 
 
-def test_fit_on_no_rows_is_an_error(as_frame, table, prep):
+def test_fit_raises_without_rows(as_frame, table, prep):
     with pytest.raises(ColumnError, match="no training rows"):
         prep.fit(as_frame(table.iloc[:0]))
 
 
-def test_transform_of_no_rows_is_an_empty_table(as_frame, table, prep):
+def test_transform_without_rows_returns_empty_table(as_frame, table, prep):
     prep.fit(table)
     assert np.asarray(prep.transform(as_frame(table.iloc[:0]))).shape == (0, 2)
 
 
-def test_mixed_cells_read_the_same_as_their_text(as_object_frame):
+def test_mixed_cells_equal_their_text(as_object_frame):
     mixed = pd.DataFrame({"x": [1, "1", 1.0, "a", True, None, 2.5]}, dtype=object)
     learned = dp.Preprocessor({"x": "category"}).fit(as_object_frame(mixed)).learned_["x"]
     assert learned.vocabulary.to_dict()["str2freq"] == {"<UNK>": 1, "1": 3, "2.5": 1, "True": 1, "a": 1}
 
 
-def test_junk_among_numbers_counts_as_missing_and_is_named_once(as_frame):
+def test_unreadable_numbers_count_as_missing_and_warn_once(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["1", "2", "n/a", "3", "?", "n/a"]}))
     with pytest.warns(UserWarning, match=r'column "x": 3 of 6 cells.*\'n/a\', \'\?\'') as caught:
         prep = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(frame)
@@ -131,14 +131,14 @@ def test_junk_among_numbers_counts_as_missing_and_is_named_once(as_frame):
     assert np.asarray(prep.encode(frame)["x"]).tolist() == [1, 2, 2, 3, 2, 2]
 
 
-def test_junk_among_numbers_can_be_an_error(as_frame):
+def test_unreadable_numbers_raise_with_invalid_raise(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["1", "2", "n/a"]}))
     with pytest.raises(RejectedValueError, match="\"x\".*'n/a'"):
         dp.Preprocessor({"x": dp.Number(invalid="raise")}).fit(frame)
 
 
 @pytest.mark.parametrize("as_text", [False, True])
-def test_infinities_count_as_missing_and_are_reported(as_frame, as_text):
+def test_infinities_count_as_missing_and_warn(as_frame, as_text):
     values = pd.Series([1.0, np.inf, -np.inf, 3.0])
     frame = as_frame(pd.DataFrame({"x": values.astype(str) if as_text else values}))
     with pytest.warns(UserWarning, match="2 of 4 cells"):
@@ -146,7 +146,7 @@ def test_infinities_count_as_missing_and_are_reported(as_frame, as_text):
     assert np.asarray(prep.encode(frame)["x"]).tolist() == [1, 2, 2, 3]
 
 
-def test_nan_in_a_file_is_a_missing_number(tmp_path):
+def test_nan_in_file_counts_as_missing(tmp_path):
     pq.write_table(pa.table({"x": [1.0, float("nan"), None, 4.0]}), tmp_path / "nan.parquet")
     prep = dp.Preprocessor({"x": dp.Number(normalization=None), "c": dp.Category(column="x")})
     learned = prep.fit(str(tmp_path / "nan.parquet")).learned_
@@ -161,14 +161,14 @@ def test_dates_out_of_range_count_as_missing(as_frame):
     assert np.asarray(prep.assign(frame)["split"]).tolist() == [255, 0, 255]
 
 
-def test_bytes_that_are_not_utf8_name_file_and_column(tmp_path):
+def test_invalid_utf8_error_names_file_and_column(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_bytes(b"x,y\n1,ok\n2,caf\xe9\n")
     with pytest.raises(DaskprepError, match=r'bad\.csv.*"y"'):
         dp.Preprocessor({"y": "category"}).fit(str(path))
 
 
-def test_vectors_of_unequal_length_name_both_lengths(as_frame):
+def test_vectors_of_unequal_length_raise(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["1 2 3", "1 2", "4 5 6"]}))
     with pytest.raises(DaskprepError, match='"x".*vector_size'):
         dp.Preprocessor({"x": "vector"}).fit(frame)
@@ -180,32 +180,32 @@ def refuse_beta(text: str) -> list[str]:
     return text.split()
 
 
-def test_a_tokenizer_that_raises_names_column_and_value(as_frame):
+def test_tokenizer_exception_names_column_and_value(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["alpha", "beta gamma"]}))
     with pytest.raises(RejectedValueError, match="\"x\".*'beta gamma'"):
         dp.Preprocessor({"x": dp.Sequence(tokenizer=refuse_beta)}).fit(frame)
 
 
-def test_categories_not_seen_in_fit_are_unknown(as_frame, table, prep):
+def test_unseen_categories_are_unknown(as_frame, table, prep):
     prep.fit(table)
     frame = as_frame(pd.DataFrame({"price": [1.0, 2.0], "city": ["zzz", "a"]}))
     assert np.asarray(prep.encode(frame)["city"]).tolist() == [0, 1]
 
 
-def test_labels_not_seen_in_fit_are_missing(as_frame):
+def test_unseen_labels_are_missing(as_frame):
     prep = dp.Preprocessor({"x": dp.Binary(positive="human", missing_value_strategy="fill_with_true")})
     prep.fit(pd.DataFrame({"x": ["bot", "human"]}))
     frame = as_frame(pd.DataFrame({"x": ["bot", "cat", "human"]}))
     assert np.asarray(prep.encode(frame)["x"]).tolist() == [0, 1, 1]
 
 
-def test_duplicate_column_names_are_an_error(as_frame, table):
+def test_duplicate_column_names_raise(as_frame, table):
     table.columns = ["price", "price"]
     with pytest.raises((ColumnError, ValueError), match="price"):
         dp.Preprocessor({"price": "number"}).fit(as_frame(table))
 
 
-def test_column_names_that_are_neither_strings_nor_integers_are_an_error(as_frame, table):
+def test_column_names_must_be_strings_or_integers(as_frame, table):
     with pytest.raises(ColumnError, match="astype\\(str\\)"):
         dp.Preprocessor({"5.5": "category"}).fit(as_frame(table.rename(columns={"city": 5.5})))
     with pytest.raises(ColumnError, match="astype\\(str\\)"):
@@ -214,31 +214,31 @@ def test_column_names_that_are_neither_strings_nor_integers_are_an_error(as_fram
     assert by_number.learned_["5"] == dp.Preprocessor({"city": "category"}).fit(as_frame(table)).learned_["city"]
 
 
-def test_an_unknown_type_is_named_with_the_closest_one(table):
+def test_unknown_type_error_suggests_closest_name(table):
     with pytest.raises(ConfigError, match='Did you mean "number"'):
         dp.Preprocessor({"price": "numbr"}).fit(table)
 
 
-def test_a_wrong_parameter_names_feature_choices_and_the_closest_one(table):
+def test_invalid_parameter_error_names_feature_and_suggests_choice(table):
     with pytest.raises(ConfigError, match=r'"price".*normalization.*Did you mean "zscore"'):
         dp.Preprocessor({"price": dp.Number(normalization="z-score")}).fit(table)
 
 
 @pytest.mark.parametrize("normalization", ["zscore", "minmax", "iq"])
-def test_a_constant_column_becomes_0_with_a_warning(as_frame, normalization):
+def test_constant_column_is_0_with_warning(as_frame, normalization):
     frame = as_frame(pd.DataFrame({"x": [5.0, 5.0, 5.0]}))
     with pytest.warns(UserWarning, match='"x" is constant'):
         prep = dp.Preprocessor({"x": dp.Number(normalization=normalization)}).fit(frame)
     assert np.asarray(prep.encode(frame)["x"]).tolist() == [0, 0, 0]
 
 
-def test_log1p_names_a_value_without_logarithm(as_frame):
+def test_log1p_error_names_value_without_logarithm(as_frame):
     frame = as_frame(pd.DataFrame({"x": [1.0, -1.5, 3.0]}))
     with pytest.raises(RejectedValueError, match='"x".*-1.5'):
         dp.Preprocessor({"x": dp.Number(normalization="log1p")}).fit(frame)
 
 
-def test_two_features_read_one_column_without_disturbing_each_other(as_frame):
+def test_features_of_the_same_column_are_independent(as_frame):
     table = pd.DataFrame({"x": [1, 2, None, 2]})
     frame = as_frame(table)
     prep = dp.Preprocessor(
@@ -283,7 +283,7 @@ USES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("path", NO_PATHS, ids=repr)
-def test_what_cannot_be_a_path_is_refused(folder: Path, use: str, path: Any) -> None:
+def test_invalid_paths_raise(folder: Path, use: str, path: Any) -> None:
     message = "no saved Preprocessor can be read at" if use == "serving" else NO_PATHS[path]
     with pytest.raises(ConfigError, match=message):
         USES[use](path)
@@ -294,27 +294,27 @@ def test_what_cannot_be_a_path_is_refused(folder: Path, use: str, path: Any) -> 
     ("path", "message"),
     [("folder", "it is a folder, so add a name"), ("file/x", "part of the path is a file")],
 )
-def test_a_file_that_cannot_be_written_is_named(folder: Path, use: str, path: str, message: str) -> None:
+def test_unwritable_path_error_names_path(folder: Path, use: str, path: str, message: str) -> None:
     with pytest.raises(StorageError, match=f'"{folder / path}" cannot be written .*{message}'):
         USES[use](path)
 
 
 @pytest.mark.parametrize("use", ["save", "load", "report", "open", "write"])
-def test_a_closed_port_is_an_error_of_storage(folder: Path, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
+def test_refused_connection_raises_storage_error(folder: Path, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
     monkeypatch.setattr("daskprep.storage.remote_files._FIRST_PAUSE", 0.0)
     with pytest.raises(StorageError, match=r"http://127\.0\.0\.1:9/x\.json.* check the connection"):
         USES[use]("http://127.0.0.1:9/x.json")
 
 
 @pytest.mark.parametrize("path", ["file/x", "a\0b", "file"])
-def test_a_scratch_that_cannot_be_a_folder_is_named(folder: Path, path: str) -> None:
+def test_scratch_that_cannot_be_a_folder_raises(folder: Path, path: str) -> None:
     with pytest.raises(StorageError, match="scratch=.* cannot be a folder"):
         dp.Preprocessor({"x": "number"}, scratch=path).fit(ONES)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1"])
 @pytest.mark.parametrize("tokenizer", ["hf_tokenizer", "sentencepiece"])
-def test_a_file_that_is_no_tokenizer_is_named(folder: Path, tokenizer: str, content: bytes) -> None:
+def test_invalid_tokenizer_file_error_names_file(folder: Path, tokenizer: str, content: bytes) -> None:
     (folder / "some.json").write_bytes(content)
     text = dp.Text(tokenizer=tokenizer, pretrained_model_name_or_path="some.json")
     with pytest.raises(ConfigError, match="some.json"):
@@ -332,12 +332,12 @@ HALF = "x\ud800"
         dp.Set(tokenizer="regex", pattern=HALF), dp.Category(column=HALF),
     ],
 )  # fmt: skip
-def test_half_a_character_in_a_parameter_is_refused(feature: Any) -> None:
+def test_lone_surrogate_in_parameter_raises(feature: Any) -> None:
     with pytest.raises(ConfigError, match="has half of a surrogate pair"):
         dp.Preprocessor({"x": feature}).fit(pd.DataFrame({"x": ["a", "b"]}))
 
 
-def test_half_a_character_in_data_and_options_is_refused(folder: Path) -> None:
+def test_lone_surrogate_in_data_and_options_raises(folder: Path) -> None:
     named = pd.DataFrame([["a"]], columns=pd.Index([HALF], dtype=object))
     Path("a.csv").write_text("a,b\n1,2\n")
     for call in (
@@ -354,9 +354,7 @@ def test_half_a_character_in_data_and_options_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("levels", [60, 300, 450, 900, 100_000])
 @pytest.mark.parametrize(("before", "after"), [("[", "]"), ('{"a": ', "}")])
-def test_a_configuration_or_state_that_is_nested_deeply_is_refused(
-    folder: Path, levels: int, before: str, after: str
-) -> None:
+def test_deeply_nested_configuration_or_state_raises(folder: Path, levels: int, before: str, after: str) -> None:
     nested: Any = 1
     for _ in range(levels):
         nested = [nested] if before == "[" else {"a": nested}
@@ -373,7 +371,7 @@ def test_a_configuration_or_state_that_is_nested_deeply_is_refused(
             load("b.json")
 
 
-def test_a_cell_of_a_service_that_is_nested_deeply_is_refused() -> None:
+def test_deeply_nested_serving_cell_raises() -> None:
     cell: Any = 1
     for _ in range(3000):
         cell = [cell]
@@ -383,7 +381,7 @@ def test_a_cell_of_a_service_that_is_nested_deeply_is_refused() -> None:
             encoder.encode({"x": cell})
 
 
-def test_a_dataset_in_place_of_a_saved_preprocessor_and_the_reverse(folder: Path) -> None:
+def test_dataset_and_saved_preprocessor_in_place_of_each_other_raise(folder: Path) -> None:
     prep = dp.Preprocessor({"x": "number"})
     prep.fit_write(ONES, "x.dp")
     with pytest.raises(ConfigError, match="it is a dataset: use Preprocessor.from_dataset"):
@@ -394,7 +392,7 @@ def test_a_dataset_in_place_of_a_saved_preprocessor_and_the_reverse(folder: Path
         dp.Preprocessor.load("x.csv")
 
 
-def test_columns_of_one_kind_of_trouble_are_one_warning(as_frame):
+def test_similar_columns_share_one_warning(as_frame):
     cells = pd.Series(["1", "2", "?", "n/a"], dtype=object)
     frame = pd.DataFrame({f"x{number}": cells for number in range(7)} | {"y": 1.0, "z": 2.0})
     prep = dp.Preprocessor(dict.fromkeys(frame.columns, "number"))

@@ -66,7 +66,7 @@ ratios = st.integers(1, 100).map(lambda hundredths: hundredths / 100)
 borders_of = st.lists(st.integers(0, 999), max_size=5)
 
 
-def test_repeats_are_golden():
+def test_repeats_do_not_change_between_releases():
     """A promise: if this fails, datasets that exist would be balanced anew."""
     table = table_of(a=700, b=250, c=50)
     for balance, expected in (
@@ -78,7 +78,7 @@ def test_repeats_are_golden():
 
 @settings(max_examples=40)
 @given(rows=rows, ratio=ratios, borders=borders_of, over=st.booleans())
-def test_ratio_is_exact_in_each_class_whatever_the_partitions(rows, ratio, borders, over):
+def test_ratio_is_exact_per_class_for_every_partitioning(rows, ratio, borders, over):
     cells, mask = [cell for cell, _ in rows], np.array([train for _, train in rows], dtype=bool)
     column = pa.array(cells, pa.string())
     balance = Oversample("x", ratio) if over else Undersample("x", ratio)
@@ -98,7 +98,7 @@ def test_ratio_is_exact_in_each_class_whatever_the_partitions(rows, ratio, borde
 
 @settings(max_examples=40)
 @given(rows=rows, borders=borders_of, data=st.data())
-def test_counts_are_exact_and_leave_other_classes_alone(rows, borders, data):
+def test_counts_are_exact_and_keep_other_classes(rows, borders, data):
     cells, mask = [cell for cell, _ in rows], np.array([train for _, train in rows], dtype=bool)
     present = Counter(cell for cell, train in rows if train)
     named = data.draw(st.sets(st.sampled_from(sorted(present, key=str)))) if present else set()
@@ -124,17 +124,17 @@ def test_counts_are_exact_and_leave_other_classes_alone(rows, borders, data):
         (Undersample("x", counts={"a": 0}), {"a": 0, "b": 10}),
     ],
 )
-def test_two_classes(balance, expected):
+def test_repeats_of_two_classes(balance, expected):
     table = table_of(a=90, b=10)
     repeats = repeat(balance, [table])
     assert sums(table["x"].to_pylist(), np.ones(100, dtype=bool), repeats) == expected
 
 
-def test_undersampling_goes_by_the_smallest_class_however_large():
+def test_undersampling_keeps_the_smallest_class():
     assert repeat(Undersample("x", ratio=0.5), [table_of(a=5_000, b=2_000)]).sum() == 6_000
 
 
-def test_ratios_round_as_written():
+def test_ratios_round_half_to_even():
     table = table_of(a=10, b=1)
     assert repeat(Oversample("x", ratio=0.35), [table])[10:].sum() == 4  # 3.5, half to even
     assert repeat(Oversample("x", ratio=0.45), [table])[10:].sum() == 4  # 4.5
@@ -148,7 +148,7 @@ def test_missing_values_are_a_class():
 
 
 @pytest.mark.parametrize("value", [1, 1.0, "1"])
-def test_counts_name_classes_in_every_type(value):
+def test_counts_accept_class_names_of_every_type(value):
     columns = [pa.array([1, 0, 0]), pa.array([1.0, 0.0, 0.0]), pa.array(["1", "0", "0"]).dictionary_encode()]
     for column in columns:
         repeats = repeat(Oversample("x", counts={value: 2}), [pa.table({"x": column})])
@@ -157,21 +157,21 @@ def test_counts_name_classes_in_every_type(value):
     assert repeat(Oversample("x", counts={True: 3}), [truth]).tolist() == [3, 1]
 
 
-def test_rows_are_chosen_everywhere_and_by_the_seed():
+def test_rows_are_sampled_from_all_positions_by_seed():
     table = table_of(a=1000, b=100)
     one, other = (repeat(Undersample("x", ratio=0.2, seed=seed), [table]) for seed in (1, 2))
     assert (one[:1000].reshape(10, 100).sum(axis=1) > 25).all()
     assert not np.array_equal(one, other)
 
 
-def test_splits_and_balances_choose_different_rows():
+def test_splits_and_balances_sample_different_rows():
     table = table_of(a=1000)
     kept = repeat(Undersample("x", counts={"a": 500}), [table]) == 1
     repeated = repeat(Oversample("x", counts={"a": 1500}), [table]) == 2
     assert 0.4 < np.mean(kept == repeated) < 0.6
 
 
-def test_no_training_rows_are_legal():
+def test_partitions_without_training_rows():
     table = table_of(a=3)
     none = np.zeros(3, dtype=bool)
     for balance in (Oversample("x", ratio=0.5), Undersample("x", ratio=0.5)):
@@ -179,7 +179,7 @@ def test_no_training_rows_are_legal():
         assert repeat(balance, []).size == 0
 
 
-def test_very_many_classes_are_exact():
+def test_many_classes_are_exact():
     values = np.random.default_rng(0).permutation(np.repeat(np.arange(50_000), np.arange(50_000) % 4 + 1))
     repeats = repeat(Oversample("x", ratio=1.0), [pa.table({"x": values[:60_000]}), pa.table({"x": values[60_000:]})])
     assert (np.bincount(values, weights=repeats) == 4).all()
@@ -222,14 +222,14 @@ def test_parameters_survive_json_clone_and_set_params(balance):
         (Oversample("x", counts={object: 5}), "counts must be numbers of rows by class"),
     ],
 )
-def test_impossible_parameters_are_refused(balance, message):
+def test_invalid_parameters_raise(balance, message):
     prep = dp.Preprocessor({"x": "category"}, balance=balance)
     for call in (balance.validate, balance.to_dict, lambda: prep.fit({"x": ["a"]})):
         with pytest.raises(ConfigError, match=f"{type(balance).__name__}.*{message}"):
             call()
 
 
-def test_weights_of_classes_are_those_of_scikit_learn():
+def test_class_weights_equal_scikit_learn():
     rows = np.repeat([0, 1, 3], [1, 5, 2])
     weights = balanced_weights(np.bincount(rows))
     assert weights.dtype == np.float32
@@ -237,14 +237,14 @@ def test_weights_of_classes_are_those_of_scikit_learn():
     np.testing.assert_allclose(weights[[0, 1, 3]], compute_class_weight("balanced", classes=np.unique(rows), y=rows))
 
 
-def test_counts_of_a_class_that_is_not_there_are_named():
+def test_counts_of_unknown_class_raise():
     balance = Oversample("sold", counts={"Yes": 5})
     with pytest.raises(ColumnError, match=r'Column "sold".*class "Yes", which no.*Did you mean "yes".*"no", "yes"'):
         repeat(balance, [pa.table({"sold": ["yes", "no", "no"]})])
 
 
 @pytest.mark.parametrize("classes", [10, 11, 40])
-def test_the_10_largest_classes_are_named(classes):
+def test_unknown_class_error_lists_the_10_largest_classes(classes):
     names = [f"c{number:02}" for number in range(classes)]
     largest = [names[-1], *names[:9]]
     table = pa.table({"x": [*names, names[-1]]})
@@ -254,7 +254,7 @@ def test_the_10_largest_classes_are_named(classes):
     assert str(caught.value).endswith(f"The classes are {shown}.")
 
 
-def test_counts_against_the_direction_point_to_the_other_class():
+def test_counts_in_wrong_direction_error_names_the_other_class():
     table = table_of(a=10)
     with pytest.raises(ConfigError, match=r'"a" has 10 training rows for a target of 9.*never drops.*Use Undersample'):
         repeat(Oversample("x", counts={"a": 9}), [table])
@@ -272,7 +272,7 @@ def test_counts_against_the_direction_point_to_the_other_class():
         ({"type": "undersample", "ratio": 1}, "'column'"),
     ],
 )
-def test_wrong_descriptions_are_named(data, message):
+def test_invalid_dicts_raise(data, message):
     assert balance_from_dict(None) is None
     with pytest.raises(ConfigError, match=message):
         balance_from_dict(data)

@@ -11,7 +11,7 @@ PAGE = """<style>body { background: white; } @media (prefers-color-scheme: dark)
 LOOK = "[innerWidth, getComputedStyle(document.body).backgroundColor]"
 
 
-def test_a_page_is_opened_in_the_size_and_colour_asked_for(browser: Browser, tmp_path: Path) -> None:
+def test_page_opens_in_requested_size_and_color_scheme(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(PAGE)
 
@@ -21,7 +21,7 @@ def test_a_page_is_opened_in_the_size_and_colour_asked_for(browser: Browser, tmp
     assert browser.evaluate(LOOK) == [1280, "rgb(255, 255, 255)"]
 
 
-def test_errors_of_a_page_are_listed_and_forgotten_with_the_next(browser: Browser, tmp_path: Path) -> None:
+def test_page_errors_are_listed_and_reset_by_next_page(browser: Browser, tmp_path: Path) -> None:
     page, empty = tmp_path / "page.html", tmp_path / "empty.html"
     page.write_text(PAGE)
     empty.write_text("")
@@ -35,7 +35,7 @@ def test_errors_of_a_page_are_listed_and_forgotten_with_the_next(browser: Browse
     assert not browser.errors
 
 
-def test_a_screenshot_is_an_image_of_the_window(browser: Browser, tmp_path: Path) -> None:
+def test_screenshot_has_the_window_size(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(PAGE)
     browser.open((tmp_path / "page.html").as_uri(), width=200, height=100)
     browser.screenshot(tmp_path / "page.png")

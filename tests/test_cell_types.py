@@ -55,12 +55,12 @@ def test_binary_labels_equal_the_column(labels):
     assert prep.decode(prep.encode(frame))["y"].tolist() == labels
 
 
-def test_unknown_values_of_integers_are_missing_when_decoded():
+def test_unknown_integer_categories_decode_as_missing():
     prep = dp.Preprocessor({"y": "category"}).fit(pd.DataFrame({"y": [5, 6]}))
     assert prep.decode(prep.encode(pd.DataFrame({"y": [5, 9]})))["y"].tolist() == [5, None]
 
 
-def test_integers_of_numbers_are_integers_when_decoded(tmp_path):
+def test_integer_numbers_decode_as_integers(tmp_path):
     frame = pd.DataFrame({"year": [2010, 1999, 2024], "size": [1.5, 2.0, 3.0], "float": [1.0, 2.0, 3.0]})
     frame.to_csv(tmp_path / "cars.csv", index=False)
     for source in (frame, tmp_path / "cars.csv"):
@@ -83,7 +83,7 @@ def test_cell_types_do_not_depend_on_partitions(tmp_path):
     assert states[0]["features"]["y"]["learned"]["cell_type"] == "integer"
 
 
-def test_states_without_types_give_texts():
+def test_states_without_cell_types_decode_as_text():
     frame = pd.DataFrame({"y": [1, 2, 2]})
     state = dp.Preprocessor({"y": "category"}).fit(frame).to_dict()
     del state["features"]["y"]["learned"]["cell_type"]
@@ -91,7 +91,7 @@ def test_states_without_types_give_texts():
     assert prep.decode(prep.encode(frame))["y"].tolist() == ["1", "2", "2"]
 
 
-def test_types_merge_in_any_order():
+def test_cell_types_merge_in_any_order():
     names = ["", "integer", "boolean", "float", "float32", "decimal", "text"]
     kinds = [CellType(name) for name in names]
     assert all(a + (b + c) == (a + b) + c and a + b == b + a for a in kinds for b in kinds for c in kinds)

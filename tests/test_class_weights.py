@@ -32,7 +32,7 @@ def fitted(tmp_path):
         return prep, prep.fit_write(FRAME, tmp_path / "d", progress=False)
 
 
-def test_weights_are_those_of_scikit_learn(fitted):
+def test_class_weights_equal_scikit_learn(fitted):
     prep, dataset = fitted
     *kinds, unknown = theirs("kind").astype(np.float32)
     assert dataset.class_weights("kind").tolist() == [unknown, *kinds]
@@ -42,7 +42,7 @@ def test_weights_are_those_of_scikit_learn(fitted):
     assert sold[1] / sold[0] == pytest.approx(9.0)  # pos_weight
 
 
-def test_losses_take_them(fitted):
+def test_cross_entropy_loss_accepts_class_weights(fitted):
     _, dataset = fitted
     weights = torch.from_numpy(dataset.class_weights("kind"))
     ids = dataset["train"].read("kind")["kind"].astype(np.int64)
@@ -51,7 +51,7 @@ def test_losses_take_them(fitted):
     np.testing.assert_allclose(by_class, by_class[0], rtol=1e-5)
 
 
-def test_classes_without_rows_weigh_nothing():
+def test_classes_without_rows_have_weight_0():
     prep = dp.Preprocessor({"kind": dp.Category(order=["a", "b", "z"])}).fit(FRAME[["kind"]][:80])
     assert prep.class_weights("kind").tolist() == [0.0, np.float32(80 / 120), 2.0, 0.0]
 
@@ -61,7 +61,7 @@ def test_rare_values_count_as_unknown():
     assert prep.class_weights("kind").tolist() == pytest.approx([100 / 80, 100 / 120])
 
 
-def test_what_has_no_classes_is_refused(fitted):
+def test_features_without_classes_raise(fitted):
     prep, dataset = fitted
     with pytest.raises(ConfigError, match='"price" is a number'):
         dataset.class_weights("price")
@@ -75,7 +75,7 @@ def test_what_has_no_classes_is_refused(fitted):
     "strategy", ["fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const", "drop_row"]
 )
 @pytest.mark.parametrize("cells", [["no", "yes", None, "maybe"], ["-1", "0.5", "", "7"], ["yes", None]])
-def test_a_fit_counts_the_labels_that_a_dataset_has(strategy, cells, tmp_path):
+def test_fit_counts_the_labels_of_the_dataset(strategy, cells, tmp_path):
     labels = np.random.default_rng(0).choice(np.array(cells, object), 500)
     true = "yes" if "yes" in cells else None
     fill = "yes" if strategy == "fill_with_const" else None
@@ -86,7 +86,7 @@ def test_a_fit_counts_the_labels_that_a_dataset_has(strategy, cells, tmp_path):
         assert fitted.class_weights("sold").tolist() == dataset.class_weights("sold").tolist()
 
 
-def test_labels_that_neighbours_fill_are_counted_in_a_dataset_alone(tmp_path):
+def test_ffilled_labels_are_counted_only_in_a_dataset(tmp_path):
     prep = dp.Preprocessor({"sold": dp.Binary(missing_value_strategy="ffill")})
     dataset = prep.fit_write(pd.DataFrame({"sold": ["yes", None, "no"]}), tmp_path / "d", progress=False)
     assert dataset.class_weights("sold").tolist() == [1.5, 0.75]

@@ -72,14 +72,14 @@ def cut_in_pieces(rows, borders):
         ),
     ],
 )
-def test_classes_are_named_by_their_string_form(column, names):
+def test_class_names_are_string_forms(column, names):
     table = pa.table({"x": pa.chunked_array([column, column[:1]])})
     codes, classes = encode_classes(table, "x")
     assert classes.take(pa.array(codes)).to_pylist() == names + names[:1]
     assert len(set(classes.to_pylist())) == len(classes)
 
 
-def test_a_timestamp_has_one_name_in_every_unit_and_zone():
+def test_timestamp_has_one_name_in_every_unit_and_zone():
     moment = pa.array([1_600_000_000], pa.timestamp("s"))
     names = set(
         encode_classes(pa.table({"x": pa.array([1_600_000_000_000_000_001], pa.timestamp("ns"))}), "x")[1][
@@ -91,19 +91,19 @@ def test_a_timestamp_has_one_name_in_every_unit_and_zone():
     assert names == {"2020-09-13 12:26:40.000000"}
 
 
-def test_bytes_that_are_no_text_are_classes():
+def test_invalid_utf8_bytes_are_classes():
     codes, classes = encode_classes(pa.table({"x": [b"\xff", b"ab", b"\xfe", b"\xff"]}), "x")
     assert classes.cast(pa.large_binary()).take(pa.array(codes)).to_pylist() == [b"\xff", b"ab", b"\xfe", b"\xff"]
     assert show_classes(classes, codes[:2]) == ['"\N{REPLACEMENT CHARACTER}"', '"ab"']
 
 
-def test_chunks_may_have_dictionaries_of_their_own():
+def test_chunks_with_different_dictionaries():
     chunks = [pa.array(["b", "a"]).dictionary_encode(), pa.array(["a", None, "c"]).dictionary_encode()]
     codes, classes = encode_classes(pa.table({"x": pa.chunked_array(chunks)}), "x")
     assert classes.take(pa.array(codes)).to_pylist() == ["b", "a", "a", None, "c"]
 
 
-def test_a_column_that_is_missing_double_or_nested_is_named():
+def test_missing_duplicate_or_nested_column_raises():
     with pytest.raises(ColumnError, match=r'no column "colour".* Did you mean "color"'):
         encode_classes(pa.table({"color": [1]}), "colour")
     with pytest.raises(ColumnError, match='2 columns named "x"'):
@@ -114,14 +114,14 @@ def test_a_column_that_is_missing_double_or_nested_is_named():
         encode_classes(pa.table({"x": pa.RunEndEncodedArray.from_arrays([2], ["a"])}), "x")
 
 
-def test_the_first_20_columns_are_named():
+def test_missing_column_error_lists_20_columns():
     with pytest.raises(ColumnError, match="The columns are: c0, c1, .*, c18, c19[.]$"):
         find_column(pa.table({f"c{number}": [1] for number in range(20)}), "x")
     with pytest.raises(ColumnError, match="The columns are: c0, c1, .*, c18, c19, [.]{3}[.]$"):
         find_column(pa.table({f"c{number}": [1] for number in range(21)}), "x")
 
 
-def test_rejected_rows_are_shown_with_their_numbers():
+def test_rejected_rows_error_shows_row_numbers():
     examples = [(0, '"a"'), (7, '"b"')]
     error = rejected_rows_error("x", 2, examples, "a time")
     assert isinstance(error, RejectedValueError)
@@ -133,7 +133,7 @@ def test_classes_are_shown_in_quotes():
     assert show_classes(pa.array(["a", None, "b"], pa.large_string()), np.array([2, 1])) == ['"b"', "(missing)"]
 
 
-def test_too_many_classes_are_refused(monkeypatch):
+def test_too_many_classes_raise(monkeypatch):
     monkeypatch.setattr(daskprep.classes, "MAX_CLASSES", 3)
     table = pa.table({"x": range(4)})
     assert len(count_classes(table[:3], "x", None).classes) == 3
@@ -152,7 +152,7 @@ cells = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=30)
 
 
 @given(st.lists(cells, max_size=3))
-def test_totals_of_classes_are_those_of_all_partitions(parts):
+def test_class_totals_sum_over_partitions(parts):
     counts = [count_classes(pa.table({"x": pa.array(part, pa.string())}), "x", None) for part in parts]
     totals, _ = share_classes(counts, "x", 1)
     whole = [cell for part in parts for cell in part]
@@ -182,7 +182,7 @@ def positions_of(rows, masks, key):
     st.lists(st.tuples(st.sampled_from("aab") | st.none(), st.booleans()), max_size=60),
     st.lists(st.integers(0, 99)),
 )
-def test_positions_fill_each_class_whatever_the_partitions(rows, borders):
+def test_positions_fill_each_class_for_every_partitioning(rows, borders):
     pieces = cut_in_pieces(rows, borders)
     parts = [[cell for cell, _ in piece] for piece in pieces]
     masks = [[kept for _, kept in piece] for piece in pieces]
@@ -194,7 +194,7 @@ def test_positions_fill_each_class_whatever_the_partitions(rows, borders):
     assert all(place == -1 for (_, kept), place in zip(rows, placed, strict=True) if not kept)
 
 
-def test_positions_are_the_same_for_few_and_for_many_rows_a_class(monkeypatch):
+def test_positions_do_not_depend_on_rows_per_call(monkeypatch):
     rows = np.random.default_rng(0).choice(["a", "b", "c"], 9_000).tolist()
     everything = [[True] * len(rows)]
     many = positions_of([rows], everything, 1)
@@ -209,7 +209,7 @@ def test_positions_differ_between_classes_and_keys():
     assert placed != positions_of(rows, [[True] * 200], 2)
 
 
-def test_positions_keep_the_order_of_very_many_classes():
+def test_positions_keep_the_order_of_many_classes():
     values = np.random.default_rng(0).integers(0, 100_000, 150_000)
     table = pa.table({"x": values})
     share = share_classes([count_classes(table, "x", None)], "x", 1)[1][0]
@@ -222,7 +222,7 @@ def test_positions_keep_the_order_of_very_many_classes():
     assert np.array_equal(places[order], np.arange(values.size) - np.repeat(np.cumsum(totals) - totals, totals))
 
 
-def test_a_class_that_was_never_counted_is_reported():
+def test_uncounted_class_raises():
     share = share_classes([count_classes(pa.table({"x": ["a"]}), "x", None)], "x", 1)[1][0]
     for cells in (["b"], ["a", "b"]):
         with pytest.raises(ColumnError, match='"x" changed between two reads'):
@@ -230,14 +230,14 @@ def test_a_class_that_was_never_counted_is_reported():
 
 
 @pytest.mark.parametrize("classes", [5, 2**16, 2**16 + 1, 10**6])
-def test_rows_of_one_class_stay_in_their_order(classes):
+def test_stable_order_keeps_row_order_per_class(classes):
     codes = np.random.default_rng(0).integers(0, classes, 2_000).repeat(2)
     codes[[0, 100, 200]] = classes - 1
     expected = sorted(range(codes.size), key=codes.tolist().__getitem__)
     assert _stable_order(codes, classes).tolist() == expected
 
 
-def test_no_partitions_share_nothing():
+def test_share_classes_without_partitions():
     totals, shares = share_classes([], "x", 1)
     assert (len(totals.classes), totals.counts.size, shares) == (0, 0, [])
 
@@ -254,7 +254,7 @@ def four_buckets(monkeypatch):
     monkeypatch.setattr(daskprep.classes, "MAX_BUCKETS", 4)
 
 
-def test_ordered_counts_widen_as_little_as_possible(four_buckets):
+def test_ordered_counts_widen_by_the_smallest_shift(four_buckets):
     counts = OrderedCounts.of(np.array([-5, 0, 0, 1, 2, 3, 9]))
     # By 1 bit: -3, 0, 0, 0, 1, 1, 4.
     assert counts.shift == 1
@@ -278,7 +278,7 @@ def test_ordered_counts_add_in_any_order(parts, limit):
 
 @settings(max_examples=60)
 @given(rows=numbers, borders=st.lists(st.integers(0, 99), max_size=4), limit=st.integers(2, 9), data=st.data())
-def test_find_ranks_is_what_sorting_gives(rows, borders, limit, data):
+def test_find_ranks_equals_sorting(rows, borders, limit, data):
     ranks = data.draw(st.sets(st.integers(0, len(rows) - 1))) if rows else set()
     parts = [np.array(part, dtype=np.int64) for part in cut_in_pieces(rows, borders)]
 
@@ -319,14 +319,14 @@ def test_find_ranks_shares_ties_in_partition_order():
 
 
 @pytest.mark.parametrize("rank", [-1, 3])
-def test_a_rank_that_no_row_has_is_reported(rank):
+def test_rank_out_of_range_raises(rank):
     counts = OrderedCounts.of(np.array([4, 8, 8]))
     assert [counts.find(0), counts.find(2)] == [(4, 0), (8, 1)]
     with pytest.raises(ColumnError, match="The number of rows changed between two reads"):
         counts.find(rank)
 
 
-def test_find_ranks_notices_data_that_shrank(four_buckets):
+def test_find_ranks_raises_if_data_shrank(four_buckets):
     counts = OrderedCounts.of(np.arange(100))
     with pytest.raises(ColumnError, match="changed between two reads"):
         find_ranks([50], [counts], lambda windows: [[OrderedCounts.of(np.zeros(0, dtype=np.int64))] for _ in windows])
@@ -364,12 +364,12 @@ def test_largest_remainder_equals_fractions(n, hundredths):
         (11, (0.7, 0.1, 0.2), [8, 1, 2]),  # the reference loses a row here: 7, 1, 2
     ],
 )
-def test_largest_remainder_shares_every_row(n, probabilities, shares):
+def test_largest_remainder_assigns_every_row(n, probabilities, shares):
     assert largest_remainder(n, probabilities).tolist() == shares
 
 
 @given(st.lists(st.integers(0, 2**62)), st.tuples(*[st.floats(0.01, 1)] * 3))
-def test_largest_remainder_takes_arrays(counts, parts):
+def test_largest_remainder_accepts_arrays(counts, parts):
     probabilities = [part / sum(parts) for part in parts]
     shares = largest_remainder(np.array(counts, dtype=np.int64), probabilities)
     assert shares.shape == (len(counts), 3)
@@ -381,7 +381,7 @@ def test_largest_remainder_breaks_many_ties_in_order():
     assert largest_remainder(10, [1 / 40] * 40).tolist() == [1] * 10 + [0] * 30
 
 
-def test_largest_remainder_takes_short_integers():
+def test_largest_remainder_accepts_int32():
     shares = largest_remainder(np.array([2_000_000_000, 7], dtype=np.int32), (0.7, 0.1, 0.2))
     assert shares.tolist() == [[1_400_000_000, 200_000_000, 400_000_000], [5, 1, 1]]
 
@@ -396,13 +396,13 @@ def test_largest_remainder_takes_short_integers():
         ((0.5, 0.123456789, 0.376543211), [500_000_000, 123_456_789, 376_543_211]),
     ],
 )
-def test_whole_weights_are_the_fractions_that_were_meant(probabilities, weights):
+def test_integer_weights_equal_the_fractions(probabilities, weights):
     found = integer_weights(probabilities)
     assert found.dtype == np.int64
     assert found.tolist() == weights
 
 
-def test_class_quotas_put_small_classes_first():
+def test_class_quotas_assign_small_classes_to_the_first_split():
     quotas, small = class_quotas(np.array([2, 10, 6, 3]), (0.7, 0.1, 0.2))
     assert quotas.tolist() == [[2, 0, 0], [7, 1, 2], [4, 1, 1], [3, 0, 0]]
     assert small.tolist() == [True, False, False, True]
@@ -410,7 +410,7 @@ def test_class_quotas_put_small_classes_first():
     assert not class_quotas(np.array([2]), (0.5, 0.0, 0.5))[1].any()
 
 
-def test_class_counts_of_a_masked_table_leave_unused_classes_out():
+def test_masked_class_counts_omit_unused_classes():
     counts = count_classes(pa.table({"x": ["a", "b", "b", None]}), "x", np.array([True, False, True, False]))
     assert isinstance(counts, ClassCounts)
     assert as_dict(counts) == {"a": 1, "b": 1}

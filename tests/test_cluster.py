@@ -45,7 +45,7 @@ def expected(table) -> str:
 
 
 @pytest.mark.slow
-def test_a_cluster_learns_and_encodes_the_same(cluster, table, expected, tmp_path):
+def test_cluster_fit_and_encode_equal_local(cluster, table, expected, tmp_path):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=50)
     encoded = preprocessor().fit(table).encode(table)
     for frame in (dd.from_pandas(table, npartitions=7), str(tmp_path / "part.parquet")):
@@ -73,7 +73,7 @@ def killing_frame(table: pd.DataFrame, flag: str) -> dd.DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_worker_that_is_killed_changes_nothing(table, expected, tmp_path):
+def test_killed_worker_does_not_change_the_state(table, expected, tmp_path):
     flag = str(tmp_path / "killed")
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,

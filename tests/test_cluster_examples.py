@@ -88,7 +88,7 @@ def run(environment: dict[str, str], folder: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_slurm_allocation_writes_the_dataset(slurm, tmp_path):
+def test_slurm_allocation_writes_the_dataset(slurm, tmp_path):
     # The script names itself by its path in the repository.
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     batch = ["sbatch", "--ntasks=3", str(CLUSTERS / "slurm" / "allocation.sbatch")]
@@ -103,7 +103,7 @@ def test_a_slurm_allocation_writes_the_dataset(slurm, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_workers_that_are_slurm_jobs_write_the_dataset(slurm, tmp_path):
+def test_slurm_job_workers_write_the_dataset(slurm, tmp_path):
     printed = run({**slurm, "CLUSTER": "slurm-jobs", "WORKERS": "1"}, tmp_path)
     assert "1 worker(s)" in printed
     check_written(slurm)
@@ -163,7 +163,7 @@ def ssh_host(tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_workers_that_ssh_starts_write_the_dataset(ssh_host, sales, tmp_path):
+def test_ssh_workers_write_the_dataset(ssh_host, sales, tmp_path):
     printed = run({**sales, **ssh_host, "CLUSTER": "ssh", "WORKERS": "127.0.0.1"}, tmp_path)
     assert "1 worker(s)" in printed
     check_written(sales)
@@ -183,7 +183,7 @@ def strict(schema: Any) -> Any:
     return found
 
 
-def test_the_kubernetes_manifest_keeps_to_the_schema_of_the_operator():
+def test_kubernetes_manifest_matches_the_operator_schema():
     folder = files("dask_kubernetes") / "operator/deployment/helm/dask-kubernetes-operator/crds"
     definition = yaml.safe_load((folder / "daskjob.yaml").read_text())
     schema = strict(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
@@ -198,14 +198,14 @@ def test_the_kubernetes_manifest_keeps_to_the_schema_of_the_operator():
 @pytest.mark.parametrize(
     ("tool", "file"), [("shellcheck", "slurm/allocation.sbatch"), ("hadolint", "kubernetes/Dockerfile")]
 )
-def test_a_linter_finds_nothing(tool, file):
+def test_linters_pass(tool, file):
     command = shutil.which(tool, path=f"{SCRIPTS}:{os.environ['PATH']}")
     assert command is not None
     done = subprocess.run([command, CLUSTERS / file], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_image_has_what_it_copies_and_the_torch_of_the_constraints():
+def test_dockerfile_copies_existing_files_and_pins_torch():
     text = (CLUSTERS / "kubernetes" / "Dockerfile").read_text()
     for line in text.splitlines():
         if line.startswith("COPY "):

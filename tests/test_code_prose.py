@@ -162,12 +162,12 @@ def findings_of_file(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_plain_english(name):
+def test_file_is_plain_english(name):
     found = findings_of_file(name)
     assert not found, "\n" + "\n".join(found)
 
 
-def test_no_two_classes_have_one_name():
+def test_class_names_are_unique():
     homes = collections.defaultdict(list)
     for name in FILES:
         for node in ast.parse((ROOT / name).read_text(encoding="utf-8")).body:

@@ -77,7 +77,7 @@ def several(*cells: object) -> list[object]:
     return [cells[i * 7 % len(cells)] for i in range(ROWS)]
 
 
-def test_a_mixed_frame_gets_the_features_that_a_person_would_choose():
+def test_mixed_frame_has_the_expected_features():
     inferred = dp.infer_features(passengers())
     assert kinds(inferred) == EXPECTED
     assert list(inferred.skipped) == ["PassengerId", "ship"]
@@ -86,7 +86,7 @@ def test_a_mixed_frame_gets_the_features_that_a_person_would_choose():
     assert inferred.reasons["age"].endswith("distinct values in 400 rows, 20.0 % missing")
 
 
-def test_a_file_of_text_gives_what_the_frame_gives(tmp_path):
+def test_csv_file_has_the_features_of_the_frame(tmp_path):
     passengers().to_csv(tmp_path / "ship.csv", index=False)
     inferred = dp.infer_features(tmp_path / "ship.csv")
     assert kinds(inferred) == EXPECTED
@@ -104,11 +104,11 @@ def test_features_and_reasons_do_not_depend_on_partitions(npartitions):
     assert parts.skipped == whole.skipped
 
 
-def test_every_backend_gives_the_same_features(as_frame):
+def test_every_dataframe_backend_has_the_same_features(as_frame):
     assert kinds(dp.infer_features(as_frame(passengers()))) == EXPECTED
 
 
-def test_the_last_row_counts_as_much_as_the_first():
+def test_last_rows_count_as_much_as_first_rows():
     early = several("1", "2", "30")
     assert guess([*early, *early]) == "number"
     assert guess([*early, *several("x", "y")]) == "category"
@@ -147,7 +147,7 @@ def test_labels_numbers_and_identifiers(cells, kind):
     assert guess(cells) == kind
 
 
-def test_whole_numbers_that_repeat_under_the_name_of_an_identifier_are_categories():
+def test_repeated_integers_with_an_identifier_name_are_categories():
     assert guess(several(*range(1000, 1060)), "customer_id") == "category"
     assert guess(several(*range(1000, 1060)), "paid") == "number"
 
@@ -164,7 +164,7 @@ def test_whole_numbers_that_repeat_under_the_name_of_an_identifier_are_categorie
         ("%Y%m%d", "%Y%m%d"),
     ],
 )
-def test_dates_are_known_however_they_are_written(written, datetime_format):
+def test_dates_are_inferred_in_every_format(written, datetime_format):
     days = pd.date_range("2019-12-25", periods=ROWS, freq="D")
     frame = pd.DataFrame({"when": days.strftime(written)})
     feature = dp.infer_features(frame)["when"]
@@ -172,7 +172,7 @@ def test_dates_are_known_however_they_are_written(written, datetime_format):
     assert feature.fit_transform(frame)[:, :3].tolist() == [[d.year, d.month, d.day] for d in days]
 
 
-def test_dates_that_could_be_either_are_read_as_their_marks_suggest():
+def test_ambiguous_dates_follow_their_separator():
     frame = pd.DataFrame({"dots": several("03.05.2021", "04.06.2021"), "slashes": several("03/05/2021", "04/06/2021")})
     inferred = dp.infer_features(frame.iloc[:-1].assign(x=1.5 + frame.index[:-1]))
     assert inferred["dots"].datetime_format == "%d.%m.%Y"
@@ -180,7 +180,7 @@ def test_dates_that_could_be_either_are_read_as_their_marks_suggest():
     assert "read month first, which no cell contradicts" in inferred.reasons["slashes"]
 
 
-def test_what_only_looks_like_a_date_is_none():
+def test_numbers_that_resemble_dates_are_not_dates():
     assert guess([f"{i % 3 + 1}.{i % 7}.{i % 2}" for i in range(ROWS)]) == "category"
     assert guess([f"10.0.{i % 9}.{i}" for i in range(ROWS)]) == "skipped"
     assert guess(several(*(f"{hour:02d}:00" for hour in range(24)))) == "category"
@@ -213,7 +213,7 @@ def test_lists_sets_and_media(cells, kind):
     assert guess(cells) == kind
 
 
-def test_media_in_memory_are_known_by_their_first_bytes(tmp_path):
+def test_media_in_memory_are_inferred_from_first_bytes(tmp_path):
     picture = encode_png(np.zeros((2, 2), np.uint8))
     sound = encode_wav(np.zeros(9, np.float32), 8000)
     cell = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -231,25 +231,25 @@ def test_media_in_memory_are_known_by_their_first_bytes(tmp_path):
     assert "struct<x: int64>" in inferred.skipped["shape"]
 
 
-def test_every_feature_that_is_guessed_can_be_fitted():
+def test_every_inferred_feature_can_be_fitted():
     frame = passengers()
     arrays = dp.Preprocessor(dp.infer_features(frame)).fit(frame).encode(frame)
     assert set(arrays) == set(EXPECTED)
 
 
-def test_cells_that_cannot_be_read_skip_their_column():
+def test_columns_with_unreadable_cells_are_skipped():
     frame = pd.DataFrame({"price": np.linspace(0, 1, 30), "raw": [{"a": 1}] * 30})
     assert "a cell of type dict cannot be read" in dp.infer_features(frame).skipped["raw"]
 
 
-def test_no_column_of_use_is_an_error_with_a_remedy():
+def test_frame_without_usable_columns_raises():
     with pytest.raises(ColumnError, match=r'"ship": constant.*name the features yourself'):
         dp.infer_features(pd.DataFrame({"ship": ["Titanic"] * 30}))
     with pytest.raises(ColumnError, match=r'"ship": no rows'):
         dp.infer_features(pd.DataFrame({"ship": []}))
 
 
-def test_targets_drop_rows_without_them_and_are_never_skipped():
+def test_targets_drop_missing_rows_and_are_never_skipped():
     frame = passengers().assign(fare=lambda f: f.fare.where(f.index % 10 > 0))
     inferred = dp.infer_features(frame, targets=["fare", "survived"])
     assert inferred["fare"].missing_value_strategy == inferred["survived"].missing_value_strategy == "drop_row"
@@ -273,7 +273,7 @@ def test_tables_of_features_show_every_column_and_escape_names():
 # -- Preprocessor("auto")
 
 
-def test_auto_guesses_while_fitting_and_says_what_it_skipped():
+def test_auto_infers_features_in_fit_and_lists_skipped_columns():
     frame = passengers()
     prep = dp.Preprocessor("auto").fit(frame)
     assert kinds(prep.features_) == EXPECTED
@@ -283,7 +283,7 @@ def test_auto_guesses_while_fitting_and_says_what_it_skipped():
         np.testing.assert_array_equal(prep.encode(frame)[name], array)
 
 
-def test_an_auto_preprocessor_is_saved_with_the_features_it_found(tmp_path):
+def test_auto_preprocessor_is_saved_with_inferred_features(tmp_path):
     frame = passengers().sample(frac=1, random_state=0)
     prep = dp.Preprocessor("auto", split=dp.RandomSplit()).fit(frame)
     prep.save(tmp_path / "prep.json")
@@ -301,14 +301,14 @@ def test_clones_and_parameters_of_auto_stay_auto():
     assert prep.set_params(fit_on="train").features == "auto"
 
 
-def test_auto_before_the_fit_knows_no_features():
+def test_unfitted_auto_has_no_features():
     prep = dp.Preprocessor("auto")
     with pytest.raises(ConfigError, match="call fit first"):
         prep.to_config()
     assert "not fitted" in prep._repr_html_()
 
 
-def test_auto_writes_what_the_features_it_finds_write(tmp_path):
+def test_auto_fit_write_writes_the_inferred_features(tmp_path):
     frame = passengers().assign(split=several("train", "test", "train", "val"))
     frame.to_parquet(tmp_path / "rows.parquet")
     prep = dp.Preprocessor("auto", split=dp.FixedSplit())
@@ -321,7 +321,7 @@ def test_auto_writes_what_the_features_it_finds_write(tmp_path):
 # -- what merges
 
 
-def test_facts_of_parts_are_those_of_the_whole():
+def test_column_facts_of_parts_sum_to_the_whole():
     cells = several("1", "02", "a b", "2021-01-02", "", "?", "1 2 3", None, "x.png")
     whole = column_facts(pa.array(cells))
     parts = sum((column_facts(pa.array(cells[i : i + 7])) for i in range(0, ROWS, 7)), ColumnFacts())
@@ -329,7 +329,7 @@ def test_facts_of_parts_are_those_of_the_whole():
     assert (whole.rows, whole.numbers, whole.text.leading_zeros, whole.lists, whole.text.dates) == (400, 89, 44, 44, 45)
 
 
-def test_distinct_values_merge_to_the_same_in_any_grouping():
+def test_distinct_values_merge_equally_in_any_grouping():
     rng = np.random.default_rng(1)
     keys = rng.integers(0, 60_000, 100_000)
     whole = DistinctValues.of(pa.array(keys), np.ones(len(keys), np.int64))
@@ -342,7 +342,7 @@ def test_distinct_values_merge_to_the_same_in_any_grouping():
     assert all((keys == int(text)).sum() == count for text, count in list(kept.items())[:50])
 
 
-def test_a_large_identifier_is_unique_as_far_as_its_kept_values_tell():
+def test_large_identifier_is_unique_in_its_sampled_values():
     rows = 40_000
     frame = pd.DataFrame({"id": np.arange(rows), "hash": [f"{i:08x}-" for i in range(rows)], "x": np.arange(rows) / 7})
     inferred = dp.infer_features(frame)
@@ -351,7 +351,7 @@ def test_a_large_identifier_is_unique_as_far_as_its_kept_values_tell():
     assert guess([f"{i // 3:08x}-" for i in range(rows)]) == "category"
 
 
-def test_what_spells_a_missing_value_in_a_category_is_missing():
+def test_missing_marker_in_a_category_is_missing():
     work = several(*["Private", "Local", "State"] * 30, " ?", "?", None)
     inferred = dp.infer_features(pd.DataFrame({"work": work, "age": several("31", "42", "?", "53")}))
     reason = inferred.reasons["work"]
@@ -378,7 +378,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("mark", ["?", "-", "N/A", "null", "none", "unknown", ".", "", " ", "NaN"])
-def test_what_spells_a_missing_value_changes_no_type(mark):
+def test_missing_markers_do_not_change_the_type(mark):
     clean = dp.infer_features(pd.DataFrame(KINDS))
     assert list(clean.skipped) == ["serial", "code"]
     for rows in (1, 30):
@@ -390,7 +390,7 @@ def test_what_spells_a_missing_value_changes_no_type(mark):
 
 
 @pytest.mark.parametrize("name", ["float", "day", "point", "cell", "sold"])
-def test_what_spells_a_missing_value_is_said_and_learned_to_be_missing(name):
+def test_missing_markers_are_reported_and_learned_as_missing(name):
     frame = pd.DataFrame({name: [*KINDS[name][:180], *["?"] * 20]})
     inferred = dp.infer_features(frame)
     assert inferred.reasons[name].endswith("10.0 % missing; '?' is treated as missing")
@@ -412,19 +412,19 @@ def test_what_spells_a_missing_value_is_said_and_learned_to_be_missing(name):
         (["5", "?"], "binary"),
     ],
 )
-def test_one_value_beside_what_is_missing(values, kind):
+def test_one_value_besides_missing_markers(values, kind):
     inferred = dp.infer_features(pd.DataFrame({"x": several(*values), "y": np.linspace(0, 1, ROWS)}))
     assert inferred["x"].kind == kind
 
 
-def test_columns_without_a_value_are_skipped():
+def test_columns_without_values_are_skipped():
     frame = pd.DataFrame({"marks": several("?", "N/A"), "lists": several([], []), "x": np.linspace(0, 1, ROWS)})
     inferred = dp.infer_features(frame)
     assert inferred.skipped["marks"].startswith("no values: all 400 rows only have markers of missing values")
     assert inferred.skipped["lists"].startswith("empty lists in all of 400 rows")
 
 
-def test_means_of_what_is_there_stay_those_of_the_column():
+def test_missing_cells_do_not_change_means_with_auto():
     frame = pd.DataFrame({"x": [1.0, 2.0, 6.0, None] * 9, "sold": ["yes", "yes", "no", None] * 9})
     prep = dp.Preprocessor("auto").fit(frame)
     assert prep.learned_["x"].mean == 3.0
@@ -480,7 +480,7 @@ def with_media(**columns: list[object]) -> pd.DataFrame:
         ([(300, 300)] * 3, (256, 256)),
     ],
 )
-def test_images_of_several_sizes_get_the_median_and_keep_their_shape(sizes, expected):
+def test_images_of_several_sizes_resize_to_the_median(sizes, expected):
     inferred = dp.infer_features(with_media(photo=pictures(*sizes)))
     feature = inferred["photo"]
     assert (feature.height, feature.width) == expected
@@ -498,14 +498,14 @@ def test_images_of_several_sizes_get_the_median_and_keep_their_shape(sizes, expe
         ([0.01] * 2, 0.1),
     ],
 )
-def test_sounds_get_a_length_in_which_most_of_them_fit(seconds, limit):
+def test_audio_length_covers_most_recordings(seconds, limit):
     inferred = dp.infer_features(with_media(word=sounds(*seconds)))
     assert inferred["word"].audio_file_length_limit_in_s == limit
     assert f"cut at {limit:g} s" in inferred.reasons["word"]
 
 
 @pytest.mark.parametrize("npartitions", [1, 3])
-def test_sizes_are_those_of_files_beside_the_table_too(tmp_path, npartitions):
+def test_media_sizes_are_read_from_files_next_to_the_table(tmp_path, npartitions):
     for i, (picture, sound) in enumerate(zip(pictures((4, 6), (4, 6), (8, 9)), sounds(1, 1, 1), strict=True)):
         (tmp_path / f"{i}.png").write_bytes(picture)
         (tmp_path / f"{i}.wav").write_bytes(sound)
@@ -520,7 +520,7 @@ def test_sizes_are_those_of_files_beside_the_table_too(tmp_path, npartitions):
     assert "4 x 6 to 8 x 9 pixels, resized to 4 x 6, the median" in inferred.reasons["photo"]
 
 
-def test_media_that_cannot_be_read_keep_the_sizes_of_their_type(tmp_path):
+def test_unreadable_media_keep_default_sizes(tmp_path):
     broken = with_media(photo=[*pictures((4, 6))[0:1], b"\x89PNG\r\n\x1a\nbroken"], word=["no.wav", "none.wav"])
     inferred = dp.infer_features(broken)
     assert (inferred["photo"].height, inferred["word"].audio_file_length_limit_in_s) == (None, 7.5)

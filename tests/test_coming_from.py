@@ -35,7 +35,7 @@ def frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
 
 
 @pytest.mark.usefixtures("frame")
-def test_commands_replace_those_of_ludwig() -> None:
+def test_commands_replace_ludwig_commands() -> None:
     assert main(["infer", "a.csv", "--target", "sold"]) == 0
     assert main(["preprocess", "a.yaml", "a.csv"]) == 0
     assert main(["preprocess", "a.yaml", "a.csv", "-o", "results/a.dp", "--workers", "1"]) == 0
@@ -43,7 +43,7 @@ def test_commands_replace_those_of_ludwig() -> None:
     assert dp.open_dataset("a.dp").version == dp.open_dataset("results/a.dp").version
 
 
-def test_functions_and_metadata_replace_those_of_ludwig(frame: pd.DataFrame) -> None:
+def test_functions_and_metadata_replace_ludwig_functions(frame: pd.DataFrame) -> None:
     prep = dp.Preprocessor.from_config("a.yaml")
     assert prep.to_config()["preprocessing"]["split"]["seed"] == 7
     dataset = prep.fit_write("a.csv", "a.dp")

@@ -21,7 +21,7 @@ HOOK = Path(__file__).parents[1] / ".ci" / "commit-subject"
         (f"docs: {'word ' * 20}", "100 characters"),
     ],
 )
-def test_a_subject_names_the_area_and_the_change(tmp_path, subject, message):
+def test_commit_subject_has_area_and_change(tmp_path, subject, message):
     (tmp_path / "message").write_text(f"{subject}\n\nLet the body be free.\n")
     done = subprocess.run([HOOK, tmp_path / "message"], capture_output=True, text=True, check=False)
     assert done.returncode == bool(message)

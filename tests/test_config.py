@@ -82,7 +82,7 @@ def params_of(owner):
 # -- where a configuration comes from
 
 
-def test_a_dict_gives_the_arguments_of_a_preprocessor():
+def test_read_config_returns_preprocessor_arguments():
     arguments = read_config(CONFIG)
     assert list(arguments) == ["features", "split", "balance", "targets"]
     assert arguments["targets"] == ["price"]
@@ -94,7 +94,7 @@ def test_a_dict_gives_the_arguments_of_a_preprocessor():
 
 @pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json", ".JSON"])
 @pytest.mark.parametrize("as_path", [str, Path])
-def test_files_are_read_by_their_suffix(tmp_path, suffix, as_path):
+def test_file_suffix_selects_the_format(tmp_path, suffix, as_path):
     # A tab is JSON, and no YAML.
     text = json.dumps(CONFIG, indent="\t") if suffix.lower() == ".json" else yaml.safe_dump(CONFIG)
     path = tmp_path / f"model{suffix}"
@@ -107,24 +107,24 @@ def test_text_is_read_as_yaml():
     assert repr(read_config(json.dumps(CONFIG))) == repr(read_config(CONFIG))
 
 
-def test_the_configuration_is_left_alone():
+def test_read_config_does_not_modify_its_argument():
     before = json.dumps(CONFIG)
     read_config(CONFIG)
     assert json.dumps(CONFIG) == before
 
 
 @pytest.mark.parametrize("path", ["nowhere.yaml", "nowhere.json", Path("nowhere")])
-def test_a_path_that_does_not_exist_is_named(path):
+def test_missing_file_error_names_the_path(path):
     assert str(path) in message_of(path)
     assert "no configuration file" in message_of(path)
 
 
 @pytest.mark.parametrize("text", ["input_features: [", "a: 1\n  b: 2\n", "!!python/object/apply:os.getcwd []"])
-def test_text_that_is_no_safe_yaml_is_refused(text):
+def test_text_with_unsafe_yaml_raises(text):
     assert "is not valid YAML" in message_of(text)
 
 
-def test_a_broken_file_is_named(tmp_path):
+def test_invalid_file_error_names_the_file(tmp_path):
     (tmp_path / "a.json").write_text("{", encoding="utf-8")
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
     assert "a.json is not valid JSON" in message_of(tmp_path / "a.json")
@@ -132,7 +132,7 @@ def test_a_broken_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("config", ["model", "", "- a\n- b\n", 3, None, ["x"]])
-def test_what_is_no_configuration_is_refused(config):
+def test_other_types_raise(config):
     assert "configuration is a" in message_of(config)
 
 
@@ -145,23 +145,23 @@ LUDWIG_KINDS = [
 
 
 @pytest.mark.parametrize("kind", LUDWIG_KINDS)
-def test_an_input_feature_has_the_defaults_of_its_class(kind):
+def test_input_feature_has_class_defaults(kind):
     assert params_of(feature_of(kind)) == params_of(FEATURES[kind](**LUDWIGS.get(kind, {})))
 
 
 @pytest.mark.parametrize("kind", LUDWIG_KINDS)
-def test_an_output_feature_drops_rows_and_is_not_normalized(kind):
+def test_output_feature_drops_rows_and_is_not_normalized(kind):
     changed = {"missing_value_strategy": "drop_row"} | ({"normalization": None} if kind == "number" else {})
     changed = LUDWIGS.get(kind, {}) | changed | ({"handle_unknown": "unk"} if kind == "category" else {})
     assert params_of(output_of(kind)) == params_of(FEATURES[kind](**changed))
 
 
-def test_an_output_feature_may_say_otherwise():
+def test_output_feature_defaults_can_be_overridden():
     number = output_of("number", {"normalization": "minmax", "missing_value_strategy": "fill_with_mean"})
     assert (number.normalization, number.missing_value_strategy) == ("minmax", "fill_with_mean")
 
 
-def test_type_defaults_are_for_input_features_and_give_way_to_the_feature():
+def test_type_defaults_apply_to_input_features_unless_overridden():
     config = {
         "input_features": [
             {"name": "a", "type": "number"},
@@ -175,22 +175,22 @@ def test_type_defaults_are_for_input_features_and_give_way_to_the_feature():
     assert [features[name].fill_value for name in "abc"] == [7, 7, 0.0]
 
 
-def test_a_column_of_the_same_name_is_no_column_of_its_own():
+def test_column_equal_to_the_name_is_none():
     assert feature_of("number", column="x").column is None
     assert feature_of("number", column="X").column == "X"
 
 
-def test_null_is_a_value_where_there_is_one():
+def test_null_is_a_parameter_value():
     assert feature_of("number", {"normalization": None}).normalization is None
     assert feature_of("category", {"most_common": None}).most_common is None
 
 
-def test_sections_that_are_empty_count_as_absent():
+def test_empty_sections_count_as_absent():
     config = yaml.safe_load("input_features:\n- {name: x, type: set, preprocessing: }\ndefaults:\npreprocessing:\n")
     assert repr(read_config(config)) == repr(read_config(config_of("set")))
 
 
-def test_dates_that_yaml_reads_are_text_again():
+def test_yaml_dates_are_read_as_text():
     text = "input_features: [{name: x, type: date, preprocessing: {fill_value: 2020-01-31}}]"
     assert read_config(text)["features"]["x"].fill_value == "2020-01-31"
 
@@ -198,7 +198,7 @@ def test_dates_that_yaml_reads_are_text_again():
 # -- what is ignored
 
 
-def test_keys_of_the_model_are_ignored_at_their_places():
+def test_model_keys_are_ignored_in_their_sections():
     model = {"encoder": {"type": "dense"}, "decoder": {}, "loss": {"type": "mse"}}
     entry = {
         "tied": None,
@@ -223,7 +223,7 @@ def test_keys_of_the_model_are_ignored_at_their_places():
 
 
 @pytest.mark.parametrize("key", ["encoder", "combiner", "most_common"])
-def test_a_key_is_known_at_its_place_only(key):
+def test_model_keys_in_other_sections_raise(key):
     assert message_of(config_of("number") | {"preprocessing": {key: 1}}).startswith(f"preprocessing.{key}: ")
 
 
@@ -234,11 +234,11 @@ def test_parameters_without_effect_are_ignored(key):
 
 @pytest.mark.parametrize("key", DROPPED_PARAMETERS)
 @pytest.mark.parametrize("value", [None, "", [], {"task": None, "retrieval": {"type": None, "k": 0}}])
-def test_parameters_that_are_dropped_may_be_there_unset(key, value):
+def test_unset_dropped_parameters_are_accepted(key, value):
     assert params_of(feature_of("text", {key: value})) == params_of(Text(lowercase=False))
 
 
-def test_settings_may_be_there_unset():
+def test_unset_settings_are_accepted():
     unset = {"sample_ratio": 1.0, "sample_size": None, "oversample_minority": None, "undersample_majority": None}
     assert repr(read_config(config_of("set") | {"preprocessing": unset})) == repr(read_config(config_of("set")))
 
@@ -254,7 +254,7 @@ def told_of(config):
     return arguments, re.split(r" ?\(\d\) ", str(warning.message))[1:]
 
 
-def test_one_note_lists_what_stands_beside_name_and_type():
+def test_ignored_feature_keys_share_one_note():
     config = config_of("sequence", reduce_output="sum", bidirectional=True, most_common=3)
     config["output_features"] = [{"name": "y", "type": "category", "num_fc_layers": 2}]
     arguments, [note] = told_of(config)
@@ -272,7 +272,7 @@ def test_one_note_lists_what_stands_beside_name_and_type():
         ("number", "tokenizer", "space"),
     ],
 )
-def test_a_parameter_that_is_not_applied_is_named(kind, key, value):
+def test_ignored_parameter_is_noted(kind, key, value):
     arguments, [note] = told_of(config_of(kind, {key: value}))
     assert note.startswith(f'{key} of "x" is ignored: ')
     assert params_of(arguments["features"]["x"]) == params_of(feature_of(kind))
@@ -280,7 +280,7 @@ def test_a_parameter_that_is_not_applied_is_named(kind, key, value):
     assert of_all.startswith(f"{key} of defaults.{kind} is ignored: ")
 
 
-def test_a_prompt_at_the_top_is_not_applied():
+def test_top_level_prompt_is_ignored_with_a_note():
     _, [note] = told_of(config_of("text") | {"prompt": {"task": "Sum it up"}})
     assert note.startswith("prompt is ignored: store the finished")
 
@@ -288,7 +288,7 @@ def test_a_prompt_at_the_top_is_not_applied():
 # -- the words of older releases
 
 
-def test_numerical_is_a_number_wherever_it_stands():
+def test_numerical_is_an_alias_of_number():
     config = config_of("numerical") | {"preprocessing": {"numerical": {"normalization": "minmax"}}}
     assert params_of(read_config(config)["features"]["x"]) == params_of(
         Number(normalization="minmax", **LUDWIGS["number"])
@@ -296,7 +296,7 @@ def test_numerical_is_a_number_wherever_it_stands():
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_parameters_of_a_type_may_stand_under_preprocessing_and_come_first_there(nested):
+def test_type_parameters_under_preprocessing_override_defaults(nested):
     own = {"most_common": 5}
     config = config_of("category") | {
         "preprocessing": {"category": {"preprocessing": own} if nested else own},
@@ -306,7 +306,7 @@ def test_parameters_of_a_type_may_stand_under_preprocessing_and_come_first_there
     assert (feature.most_common, feature.fill_value) == (5, "?")
 
 
-def test_former_names_of_parameters_are_understood():
+def test_former_parameter_names_are_accepted():
     text = feature_of("text", {"word_tokenizer": "space", "char_tokenizer": "characters", "word_most_common": 7})
     assert (text.tokenizer, text.most_common) == ("space", 7)
     assert feature_of("text", {"sequence_length_limit": 3, "max_sequence_length": 5}).max_sequence_length == 5
@@ -325,19 +325,19 @@ def test_former_names_of_parameters_are_understood():
         ({"force_split": None, "split": {"type": "fixed"}}, FixedSplit()),
     ],
 )
-def test_a_split_of_former_keys_is_read(settings, split):
+def test_former_split_keys_are_read(settings, split):
     found = read_config(config_of("category") | {"preprocessing": settings})["split"]
     assert (type(found), params_of(found)) == (type(split), params_of(split))
 
 
-def test_a_preset_brings_its_normalization():
+def test_preset_sets_the_normalization():
     assert read_config(config_of("number") | {"preset": "tabular_realmlp"})["features"]["x"].normalization == "iq"
     assert read_config(config_of("number") | {"preset": "best_quality"})["features"]["x"].normalization == "zscore"
     own = config_of("number", {"normalization": None}) | {"preset": "tabular_realmlp"}
     assert read_config(own)["features"]["x"].normalization is None
 
 
-def test_targets_of_other_types_are_read_as_ludwig_stores_them():
+def test_anomaly_and_distribution_targets_are_read():
     anomaly = output_of("anomaly", threshold=0.9, defaults={"anomaly": {"decoder": {"type": "anomaly"}}})
     unlabelled = {"missing_value_strategy": "fill_with_const", "fill_value": -1.0}
     assert params_of(anomaly) == params_of(Number(normalization=None, **unlabelled))
@@ -356,12 +356,12 @@ def test_targets_of_other_types_are_read_as_ludwig_stores_them():
         ({"type": "auto_transformer", "pretrained_model_name_or_path": "org/own"}, "org/own"),
     ],
 )
-def test_an_encoder_of_text_brings_its_tokenizer_without_fetching_it(encoder, model):
+def test_text_encoder_sets_the_tokenizer_without_download(encoder, model):
     text = feature_of("text", {"tokenizer": "space"}, encoder=encoder)
     assert (text.tokenizer, text.pretrained_model_name_or_path) == ("hf_tokenizer", model)
 
 
-def test_a_tokenizer_that_is_named_for_preprocessing_goes_before_that_of_an_encoder():
+def test_explicit_tokenizer_overrides_the_encoder_tokenizer():
     own = {"tokenizer": "hf_tokenizer", "pretrained_model_name_or_path": "org/own"}
     assert feature_of("text", own, encoder="bert").pretrained_model_name_or_path == "org/own"
     config = config_of("text", encoder="bert") | {"defaults": {"text": {"preprocessing": own}}}
@@ -372,7 +372,7 @@ def test_a_tokenizer_that_is_named_for_preprocessing_goes_before_that_of_an_enco
 
 @pytest.mark.parametrize("odd", [3, "x", [], [1], {"preprocessing": 3}, {1: 2}])
 @pytest.mark.parametrize("kind", ["text", "image", "category_distribution", "anomaly", "audio", None, ["set"]])
-def test_odd_shapes_are_refused_by_their_place(odd, kind):
+def test_invalid_shapes_raise_with_their_path(odd, kind):
     entry = {"name": "x", "type": kind, **(odd if isinstance(odd, dict) else {"preprocessing": odd, "encoder": odd})}
     llm = {"model_type": "llm", "base_model": "org/model"}
     for config, place in (
@@ -388,12 +388,12 @@ def test_odd_shapes_are_refused_by_their_place(odd, kind):
 
 
 @pytest.mark.parametrize("kind", ["text", "image", "audio"])
-def test_encoders_of_odd_shapes_are_left_to_models(kind):
+def test_invalid_encoders_of_other_types_are_ignored(kind):
     odd = read_config(config_of(kind, encoder=[1]) | {"defaults": {"text": {"encoder": [1]}}})["features"]["x"]
     assert params_of(odd) == params_of(read_config(config_of(kind))["features"]["x"])
 
 
-def test_the_encoder_of_a_type_is_that_of_features_that_name_no_other():
+def test_default_encoder_applies_to_features_without_encoder():
     entries = [{"name": "x", "type": "text"}, {"name": "y", "type": "text", "encoder": {"type": "rnn"}}]
     defaults = {"text": {"encoder": {"type": "bert"}, "preprocessing": {"max_sequence_length": 9}}}
     features = read_config({"input_features": entries, "defaults": defaults})["features"]
@@ -401,7 +401,7 @@ def test_the_encoder_of_a_type_is_that_of_features_that_name_no_other():
     assert feature_of("text", encoder={"type": "tf_idf"}).compute_idf
 
 
-def test_a_language_model_brings_its_tokenizer_and_pads_left():
+def test_llm_sets_the_tokenizer_and_left_padding():
     config = config_of("text") | {"model_type": "llm", "base_model": "org/model", "adapter": {"type": "lora"}}
     config |= {"output_features": [{"name": "y", "type": "text"}], "preprocessing": {"global_max_sequence_length": 9}}
     for text in read_config(config)["features"].values():
@@ -409,7 +409,7 @@ def test_a_language_model_brings_its_tokenizer_and_pads_left():
         assert (text.padding, text.max_sequence_length) == ("left", None)
 
 
-def test_an_encoder_of_images_that_has_a_size_is_told_of():
+def test_image_encoder_with_fixed_size_is_noted():
     arguments, [note] = told_of(config_of("image", {"height": None}, encoder="resnet"))
     assert note.startswith('the encoder resnet of "x" does not determine the size of images: set height')
     assert params_of(arguments["features"]["x"]) == params_of(Image(**LUDWIGS["image"]))
@@ -452,7 +452,7 @@ def test_an_encoder_of_images_that_has_a_size_is_told_of():
         (config_of("set") | {True: 1}, "True: ", "Keys are: input_features"),
     ],
 )
-def test_an_unknown_key_is_named_by_its_path(config, place, remedy):
+def test_unknown_key_error_starts_with_its_path(config, place, remedy):
     message = message_of(config)
     assert message.startswith(place)
     assert remedy in message
@@ -474,11 +474,11 @@ def test_an_unknown_key_is_named_by_its_path(config, place, remedy):
         ({"model_type": "ecd"}, "the configuration has no features"),
     ],
 )
-def test_a_section_of_the_wrong_shape_is_named(config, place):
+def test_wrong_section_type_error_starts_with_its_path(config, place):
     assert message_of(config).startswith(place)
 
 
-def test_features_need_names_of_their_own():
+def test_duplicate_feature_names_raise():
     entry = {"name": "x", "type": "set"}
     assert "earlier feature" in message_of({"input_features": [entry, entry]})
     assert '"x" is an input and an output' in message_of({"input_features": [entry], "output_features": [entry]})
@@ -495,13 +495,13 @@ def test_features_need_names_of_their_own():
         ("date", {"missing_value_strategy": "fill_with_median"}, "missing_value_strategy must be one of"),
     ],
 )
-def test_a_parameter_that_makes_no_sense_comes_with_its_feature(kind, preprocessing, words):
+def test_invalid_parameter_error_names_the_feature(kind, preprocessing, words):
     message = message_of(config_of(kind, preprocessing))
     assert message.startswith('input_features[0].preprocessing (feature "x"): ')
     assert words in message
 
 
-def test_a_word_that_yaml_reads_as_a_truth_value_is_explained():
+def test_yaml_boolean_error_suggests_quotes():
     text = "input_features: [{name: x, type: binary, preprocessing: {positive: yes}}]"
     assert "put positive in quotes" in message_of(text)
     assert "in quotes" not in message_of(config_of("binary", {"positive": ["1"]}))
@@ -523,13 +523,13 @@ def test_a_word_that_yaml_reads_as_a_truth_value_is_explained():
         ({"type": "hash", "column": "y", "probabilities": [0.8, 0.1, 0.1]}, HashSplit("y", (0.8, 0.1, 0.1))),
     ],
 )
-def test_a_split_is_read(section, split):
+def test_split_section_is_read(section, split):
     read = read_config(config_of("set") | {"preprocessing": {"split": section}})["split"]
     assert type(read) is type(split)
     assert params_of(read) == params_of(split)
 
 
-def test_without_a_split_it_is_that_of_ludwig_and_null_is_none():
+def test_default_split_is_random_and_null_is_none():
     assert params_of(read_config(config_of("set"))["split"]) == params_of(RandomSplit())
     assert read_config(config_of("set") | {"preprocessing": {"split": None}})["split"] is None
 
@@ -546,7 +546,7 @@ def test_without_a_split_it_is_that_of_ludwig_and_null_is_none():
         ({"type": ["random"]}, "no split of type ['random']. Did you mean"),
     ],
 )
-def test_a_split_that_makes_no_sense_is_refused(section, words):
+def test_invalid_split_raises(section, words):
     message = message_of(config_of("set") | {"preprocessing": {"split": section}})
     assert message.startswith("preprocessing.split: ")
     assert words in message
@@ -554,14 +554,14 @@ def test_a_split_that_makes_no_sense_is_refused(section, words):
 
 @pytest.mark.parametrize(("key", "kind"), [("oversample_minority", Oversample), ("undersample_majority", Undersample)])
 @pytest.mark.parametrize("target", ["binary", "category"])
-def test_a_balance_is_that_of_the_one_output_with_classes(key, kind, target):
+def test_balance_applies_to_the_output_with_classes(key, kind, target):
     outputs = [{"name": "x", "type": "number"}, {"name": "y", "type": target, "column": "Y"}]
     balance = read_config({"output_features": outputs, "preprocessing": {key: 0.25}})["balance"]
     assert type(balance) is kind
     assert params_of(balance) == params_of(kind("Y", ratio=0.25))
 
 
-def test_a_balance_may_name_its_column():
+def test_balance_section_with_column_is_read():
     section = {"type": "undersample", "column": "y", "counts": [["a", 3]], "seed": 1}
     balance = read_config(config_of("category") | {"preprocessing": {"balance": section}})["balance"]
     assert isinstance(balance, Undersample)
@@ -578,13 +578,13 @@ def test_a_balance_may_name_its_column():
         ({"fit_on": "test"}, 'must be "train" or "all", not \'test\''),
     ],
 )
-def test_a_balance_that_makes_no_sense_is_refused(section, words):
+def test_invalid_balance_raises(section, words):
     message = message_of(config_of("binary") | {"preprocessing": section})
     assert message.startswith("preprocessing.")
     assert words in message
 
 
-def test_fit_on_is_read_and_written():
+def test_fit_on_round_trips():
     arguments = read_config(config_of("set") | {"preprocessing": {"fit_on": "all"}})
     assert arguments["fit_on"] == "all"
     assert read_config(write_config(**arguments))["fit_on"] == "all"
@@ -593,7 +593,7 @@ def test_fit_on_is_read_and_written():
 # -- and back
 
 
-def test_what_is_written_has_what_differs_from_the_defaults():
+def test_write_config_omits_defaults():
     features = {
         "city": Category(most_common=100, column="town"),
         "price": Number(normalization=None, missing_value_strategy="fill_with_const"),
@@ -611,7 +611,7 @@ def test_what_is_written_has_what_differs_from_the_defaults():
     }
 
 
-def test_values_are_written_as_plain_ones_of_their_types():
+def test_write_config_converts_values_to_plain_types():
     features = {
         "a": Number(fill_value=np.float64(1.5)),
         "b": Number(fill_value=0),
@@ -624,12 +624,12 @@ def test_values_are_written_as_plain_ones_of_their_types():
     assert back["c"].special_symbols == {"unknown": "?", "padding": "_"}
 
 
-def test_a_function_cannot_be_written():
+def test_write_config_raises_for_functions():
     with pytest.raises(ConfigError, match=r'feature "x": tokenizer=.* is a Python function'):
         write_config({"x": Sequence(tokenizer=str.split)})
 
 
-def test_a_type_that_is_not_registered_cannot_be_written():
+def test_write_config_raises_for_unregistered_types():
     class Odd(Number):
         kind = "odd"
 
@@ -648,7 +648,7 @@ def test_a_type_that_is_not_registered_cannot_be_written():
         (HashSplit("user", seed=4), None),
     ],
 )
-def test_split_and_balance_come_back_through_yaml(split, balance):
+def test_split_and_balance_round_trip_through_yaml(split, balance):
     text = yaml.safe_dump(write_config({"x": Number()}, split, balance), sort_keys=False)
     back = read_config(text)
     for old, new in ((split, back["split"]), (balance, back["balance"])):
@@ -722,7 +722,7 @@ def features_of(draw, kind):
 @pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind != "embedding"])  # which no configuration names
 @settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
-def test_every_feature_comes_back_through_yaml_and_json(kind, data):
+def test_every_feature_round_trips_through_yaml_and_json(kind, data):
     name, feature = data.draw(WORDS), data.draw(features_of(kind))
     assume(feature.column != name)
     config = write_config({name: feature})
@@ -732,7 +732,7 @@ def test_every_feature_comes_back_through_yaml_and_json(kind, data):
     assert params_of(read_config(json.loads(json.dumps(config)))["features"][name]) == params_of(feature)
 
 
-def test_media_of_ludwig_are_read_with_what_has_no_effect_ignored():
+def test_media_parameters_without_effect_are_ignored():
     params = {"height": 8, "width": 9, "num_classes": 2, "in_memory": True, "num_processes": 4, "mode": "eager"}
     image = feature_of("image", params, augmentation=True, encoder={"type": "stacked_cnn"})
     assert params_of(image) == params_of(Image(height=8, width=9, num_classes=2, mode="eager", **LUDWIGS["image"]))
@@ -764,7 +764,7 @@ def test_media_of_ludwig_are_read_with_what_has_no_effect_ignored():
         ),
     ],
 )
-def test_parameters_that_only_ludwig_has_become_those_of_the_types(kind, params, feature):
+def test_ludwig_parameters_map_to_feature_parameters(kind, params, feature):
     feature.set_params(**LUDWIGS.get(kind, {}))
     assert params_of(feature_of(kind, params)) == params_of(feature)
     defaults = {"defaults": {kind: {"preprocessing": params}}}
@@ -774,7 +774,7 @@ def test_parameters_that_only_ludwig_has_become_those_of_the_types(kind, params,
     )
 
 
-def test_special_symbols_of_a_type_and_a_feature_are_both_applied():
+def test_special_symbols_of_type_and_feature_are_merged():
     config = config_of("sequence", {"unknown_symbol": "?"})
     config["defaults"] = {"sequence": {"preprocessing": {"padding_symbol": "_", "most_common": 5}}}
     found = read_config(config)["features"]["x"]
@@ -788,24 +788,24 @@ def test_special_symbols_of_a_type_and_a_feature_are_both_applied():
         ({"infer_image_max_width": 9}, "width"), ({"requires_equal_dimensions": True}, "height"),
     ],
 )  # fmt: skip
-def test_limits_of_learned_sizes_are_told_of(params, needed):
+def test_limits_of_inferred_image_sizes_are_noted(params, needed):
     arguments, notes = told_of(config_of("image", params))
     assert notes == [f'{next(iter(params))} of "x" is ignored: set {needed}.']
     assert params_of(arguments["features"]["x"]) == params_of(Image(**LUDWIGS["image"]))
 
 
-def test_half_a_size_is_refused_with_its_place():
+def test_height_without_width_raises_with_its_path():
     message = message_of(config_of("image", {"height": 8}))
     assert message.startswith('input_features[0].preprocessing (feature "x"): Image: height is set and width is not')
 
 
-def test_the_order_of_special_symbols_comes_back():
+def test_order_of_special_symbols_round_trips():
     symbols = {"unknown": "?", "padding": "_"}
     config = yaml.safe_dump(write_config({"x": Sequence(special_symbols=symbols)}), sort_keys=False)
     assert list(read_config(config)["features"]["x"].special_symbols) == ["unknown", "padding"]
 
 
-def test_a_preprocessor_is_made_from_a_configuration_and_back():
+def test_preprocessor_round_trips_through_config():
     config = {
         "input_features": [{"name": "city", "type": "category"}],
         "output_features": [{"name": "sold", "type": "binary"}],
@@ -819,7 +819,7 @@ def test_a_preprocessor_is_made_from_a_configuration_and_back():
     assert isinstance(prep.features["sold"], Binary)
 
 
-def test_the_page_for_ludwig_users_has_every_key_that_is_ignored():
+def test_ludwig_page_lists_every_ignored_key():
     page = (Path(__file__).parent.parent / "docs" / "coming-from" / "ludwig.md").read_text(encoding="utf-8")
     removed = [name for names in REMOVED.values() for name in names]
     for key in [*IGNORED_PARAMETERS, *DROPPED_PARAMETERS, *IGNORED_SETTINGS, *TEXT_ENCODERS, *removed]:
@@ -849,14 +849,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_configuration_is_refused_by_name(tmp_path, name):
+def test_hostile_configuration_error_names_the_file(tmp_path, name):
     text, message = HOSTILE[name]
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=rf"(?s){name} .*{message}"):
         read_config(tmp_path / name)
 
 
-def test_a_table_in_place_of_a_configuration_is_refused_by_its_first_words(tmp_path):
+def test_table_in_place_of_a_configuration_raises(tmp_path):
     (tmp_path / "rows.csv").write_text("city,price\n" + "Rome,3\n" * 1_000)
     with pytest.raises(
         ConfigError, match=r"mapping with input_features, not 'city,price Rome,3 .*; pass a dict"
@@ -865,7 +865,7 @@ def test_a_table_in_place_of_a_configuration_is_refused_by_its_first_words(tmp_p
     assert len(str(caught.value)) < 250
 
 
-def test_aliases_and_merged_mappings_are_read():
+def test_yaml_aliases_and_merge_keys_are_read():
     text = """
     input_features:
       - {name: a, type: number, preprocessing: &own {normalization: zscore, invalid: raise}}
@@ -877,7 +877,7 @@ def test_aliases_and_merged_mappings_are_read():
     assert {one.invalid for one in features.values()} == {"raise"}
 
 
-def test_what_is_no_file_is_no_configuration(tmp_path):
+def test_paths_that_are_not_files_raise(tmp_path):
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
@@ -887,7 +887,7 @@ def test_what_is_no_file_is_no_configuration(tmp_path):
             read_config(tmp_path / f"{name}.yaml")
 
 
-def test_a_configuration_too_large_to_be_one_is_refused(tmp_path):
+def test_oversized_configuration_raises(tmp_path):
     with (tmp_path / "a.yaml").open("wb") as file:
         file.truncate(200_000_000)
     with pytest.raises(ConfigError, match=r"a\.yaml has more than 100,000,000 bytes"):
@@ -988,7 +988,7 @@ def _table_of_defaults():
 
 
 @pytest.mark.parametrize("kind", LUDWIG_KINDS)
-def test_defaults_are_ludwigs_but_for_those_that_the_page_lists(kind):
+def test_defaults_equal_ludwig_except_for_listed_ones(kind):
     listed = {name: values for (owner, name), values in _table_of_defaults().items() if owner == kind}
     read, made = (one.get_params(deep=False) for one in (feature_of(kind), FEATURES[kind]()))
     for name, default in from_saved_parameters(kind, LUDWIG[kind]).items():

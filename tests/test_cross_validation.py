@@ -34,7 +34,7 @@ def with_split(frame, folds, fold):
 
 
 @pytest.mark.parametrize("name", FOLDS)
-def test_each_state_is_that_of_a_fit_on_the_other_rows(table, fitted, name):  # noqa: F811
+def test_fold_state_equals_fit_on_the_other_rows(table, fitted, name):  # noqa: F811
     folds, prep = FOLDS[name], fitted[name]
     whole, *without = states(prep)
     assert whole == json.dumps(preprocessor().fit(table).to_dict()["features"])
@@ -55,7 +55,7 @@ def fitted(table) -> dict[str, dp.Preprocessor]:  # noqa: F811
 
 
 @for_every_frame
-def test_states_are_the_same_for_every_partitioning(table, fitted, frame):  # noqa: F811
+def test_states_do_not_depend_on_partitions(table, fitted, frame):  # noqa: F811
     for name, expected in fitted.items():
         prep = preprocessor(split=FOLDS[name]).fit(FRAMES[frame](table))
         assert states(prep) == states(expected)
@@ -64,7 +64,7 @@ def test_states_are_the_same_for_every_partitioning(table, fitted, frame):  # no
 
 
 @pytest.mark.parametrize("scheduler", ["sync", pytest.param("processes", marks=pytest.mark.slow)])
-def test_states_are_the_same_for_every_scheduler(table, fitted, scheduler):  # noqa: F811
+def test_states_do_not_depend_on_the_scheduler(table, fitted, scheduler):  # noqa: F811
     expected = states(fitted["classes"])
     with dask.config.set(scheduler=scheduler):
         assert states(preprocessor(split=FOLDS["classes"]).fit(dd.from_pandas(table, npartitions=5))) == expected
@@ -78,7 +78,7 @@ def test_states_are_the_same_on_a_cluster(cluster, table, fitted):  # noqa: F811
         assert states(preprocessor(split=FOLDS[name]).fit(frame)) == states(expected)
 
 
-def test_counts_that_spill_to_files_change_no_state(table, fitted, tmp_path, monkeypatch):  # noqa: F811
+def test_spilled_counts_do_not_change_states(table, fitted, tmp_path, monkeypatch):  # noqa: F811
     expected = states(fitted["rows"])
     monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
     prep = preprocessor(split=FOLDS["rows"], scratch=str(tmp_path)).fit(dd.from_pandas(table, npartitions=12))
@@ -86,7 +86,7 @@ def test_counts_that_spill_to_files_change_no_state(table, fitted, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_predictions_out_of_fold_are_of_rows_that_were_not_learned_from():
+def test_out_of_fold_states_exclude_the_rows_of_the_fold():
     frame = pd.DataFrame({"price": [1.0, 2.0, 3.0, 100.0]})
     prep = dp.Preprocessor({"price": "number"}, split=dp.KFold(2, time="day")).fit(
         frame.assign(day=pd.date_range("2024-01-01", periods=4))
@@ -96,7 +96,7 @@ def test_predictions_out_of_fold_are_of_rows_that_were_not_learned_from():
     assert prep.fold(1).encode(frame)["price"].shape == (4,)
 
 
-def test_a_state_that_is_not_there_is_named():
+def test_missing_fold_state_raises():
     frame = pd.DataFrame({"price": [1.0, 2.0, 3.0]})
     with pytest.raises(ConfigError, match=r"no state without fold 0: use split=KFold\(5\)"):
         dp.Preprocessor({"price": "number"}).fit(frame).fold(0)

@@ -43,7 +43,7 @@ def imported(path: Path) -> set[str]:
     return {name for name in found if re.match(r"(dask|distributed)(\.|$)", name)}
 
 
-def test_no_other_module_imports_what_is_not_documented():
+def test_other_modules_import_only_documented_dask_names():
     package = Path(daskprep.__file__).parent
     used = {path.relative_to(package).as_posix(): imported(path) - DOCUMENTED for path in package.rglob("*.py")}
     assert {path for path, names in used.items() if names} == {
@@ -66,7 +66,7 @@ class Unread:
         raise AssertionError
 
 
-def test_clients_do_not_look_at_all_that_tasks_are_given(client):
+def test_clients_do_not_inspect_task_arguments(client):
     layer = {"given": graphs.Task("given", len, [Unread()])}
     assert schedulers.compute(layer, ["given"]) == [1]
 
@@ -89,24 +89,24 @@ def a_graph():
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "client"])
-def test_references_are_replaced_and_nothing_else_is(scheduler, client):
+def test_only_task_references_are_replaced(scheduler, client):
     x = (print, "y")
     y = ["x", ("y", 0), [graphs.TaskRef]]
     get = client.get if scheduler == "client" else dask.base.get_scheduler(scheduler=scheduler)
     assert list(get(a_graph(), ["z", "x", "w"])) == [[x, "x", [x, y], y, None], x, []]
 
 
-def test_tasks_are_made_by_what_they_refer_to():
+def test_find_upstream_tasks_follows_references():
     found = dask_internals.find_upstream_tasks(a_graph(), "z")
     assert found - {"x"} == {"z", ("y", 0)}  # "x" is a value, which may be a task
 
 
-def test_values_in_a_graph_are_no_tasks():
+def test_values_in_a_graph_are_not_tasks():
     graph = {"x": dask_internals.DataNode("x", 1), "y": [1]}
     assert [dask_internals.find_upstream_tasks(graph, key) for key in graph] == [set(), set()]
 
 
-def test_arrays_of_blocks_are_read_where_they_are_used():
+def test_blocks_of_chunked_arrays_are_computed_separately():
     arrays = partitions.build_chunked_array(
         "double",
         lambda factor, number: np.full(2, factor * number),
@@ -118,12 +118,12 @@ def test_arrays_of_blocks_are_read_where_they_are_used():
     assert arrays[1:].sum().compute(scheduler="sync") == 22
 
 
-def test_a_task_may_refer_to_what_a_cluster_holds(client):
+def test_task_can_refer_to_a_future_key(client):
     (future,) = client.get({"held": graphs.DataNode("held", [1, 2])}, ["held"], sync=False)
     assert client.get({"sum": graphs.Task("sum", sum, graphs.TaskRef(future.key))}, "sum") == 3
 
 
-def test_the_scheduler_is_that_of_compute(client):
+def test_chosen_scheduler_equals_that_of_compute(client):
     choose = dask_internals.chosen_scheduler
     assert choose().__self__ is client
     expected = {
@@ -137,17 +137,17 @@ def test_the_scheduler_is_that_of_compute(client):
             assert choose() is get
 
 
-def test_an_executor_and_its_size_are_found():
+def test_find_executor_returns_pool_and_size():
     assert dask_internals.find_executor(dask.threaded.get) is None
     with ThreadPoolExecutor(3) as pool, dask.config.set(scheduler=pool):
         assert dask_internals.find_executor(dask_internals.chosen_scheduler()) == (pool, 3)
 
 
-def test_there_is_a_core():
+def test_cpu_count_is_positive():
     assert dask_internals.CPU_COUNT >= 1
 
 
-def test_workers_answer_by_address_or_with_their_error(client):
+def test_call_workers_returns_results_or_errors_by_address(client):
     (address,) = client.scheduler_info()["workers"]
     assert dask_internals.call_workers(client, int, "7", seconds=60) == {address: 7}
     (error,) = dask_internals.call_workers(client, int, "x", seconds=60).values()
@@ -157,7 +157,7 @@ def test_workers_answer_by_address_or_with_their_error(client):
 
 
 @pytest.mark.parametrize("has_seceded", [False, True])
-def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded):
+def test_waiting_task_secedes_from_its_thread(client, has_seceded):
     def inner():
         return "inner"
 
@@ -175,6 +175,6 @@ def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded):
     assert client.submit(outer, pure=False).result(timeout=120) == "outer"
 
 
-def test_who_waits_outside_of_tasks_does_not_secede(client):
+def test_waiting_outside_of_tasks_does_not_secede(client):
     with dask_internals.secede_while_waiting():
         assert client.submit(int, "7").result() == 7

@@ -78,7 +78,7 @@ def vocabulary_of(counts, specials=None):
 # -- before fitting
 
 
-def test_a_plan_lists_what_differs_from_the_defaults():
+def test_unfitted_description_lists_changed_parameters():
     features = {"price": Number(normalization="iq", fill_value=-1.0), "city": Category(column="town")}
     page = page_of(features, {}, RandomSplit((0.5, 0.5), seed=3), Oversample("city", ratio=0.5))
     assert page.rows == [
@@ -93,28 +93,28 @@ def test_a_plan_lists_what_differs_from_the_defaults():
     ]
 
 
-def test_without_a_split_all_rows_are_for_training():
+def test_caption_without_split():
     caption = page_of({"x": Number()}, {}).caption.splitlines()
     assert caption == ["1 feature, not fitted", "no split: all rows are for training"]
 
 
 @pytest.mark.parametrize("kind", FEATURES)
-def test_every_type_is_described_with_its_defaults(kind):
+def test_every_type_has_no_parameters_by_default(kind):
     assert page_of({"x": FEATURES[kind]()}, {}).rows[1] == ["x", kind, ""]
 
 
-def test_a_value_equal_to_the_default_but_of_another_type_is_a_change():
+def test_default_value_of_another_type_is_a_change():
     assert page_of({"x": Number(fill_value=0)}, {}).rows[1][2] == "fill_value=0"
 
 
-def test_a_function_is_shown_by_its_name():
+def test_function_is_shown_by_name():
     assert page_of({"x": Sequence(tokenizer=str.split)}, {}).rows[1][2] == "tokenizer=split"
 
 
 # -- after fitting
 
 
-def test_rows_missing_and_unreadable_cells_are_counted():
+def test_missing_and_unreadable_cells_are_counted():
     learned = LearnedNumber(
         rows=12_345, missing=1_235, invalid=3, invalid_samples=("oops", "n/a"), fill_value=0.0, mean=1.0
     )
@@ -128,44 +128,44 @@ def test_rows_missing_and_unreadable_cells_are_counted():
     ("strategy", "words"),
     [("drop_row", "dropped"), ("ffill", "filled by ffill"), ("bfill", "filled by bfill")],
 )
-def test_missing_cells_without_a_fill_value_say_what_becomes_of_them(strategy, words):
+def test_missing_cells_without_fill_value_name_the_strategy(strategy, words):
     dropped = strategy == "drop_row"
     cells = cells_of(Learned(rows=4 - dropped, missing=1), Number(missing_value_strategy=strategy))
     assert cells["missing"] == f"1 (25.0 %), {words}"
 
 
-def test_a_small_share_is_not_called_zero():
+def test_small_share_is_not_shown_as_zero():
     assert cells_of(Learned(rows=10**6, missing=1, fill_value=0))["missing"].startswith("1 (<0.1 %)")
     assert "missing" not in cells_of(Learned(rows=10**6))
 
 
-def test_the_caption_tells_the_rows_that_were_learned_from():
+def test_caption_has_the_number_of_rows():
     assert "1 feature, learned from 1,200 rows" in page_of({"x": Number()}, {"x": Learned(rows=1200)}).caption
 
 
-def test_a_feature_that_learned_nothing_yet_has_empty_cells():
+def test_feature_without_learned_state_has_empty_cells():
     rows = page_of({"x": Number(), "y": Number()}, {"x": LearnedNumber(rows=2, mean=1.5)}).rows
     assert rows[1][3:] == ["mean 1.5"]
     assert rows[2][3:] == [""]
 
 
-def test_facts_of_a_number_are_those_it_learned():
+def test_number_lists_its_statistics():
     learned = LearnedNumber(rows=3, fill_value=0.0, mean=2.0, std=1 / 3, min=-1e30, max=1234567.0)
     assert describe_learned(learned) == ["mean 2", "std 0.333333", "min -1e+30", "max 1234567"]
 
 
-def test_facts_of_a_binary_are_its_labels():
+def test_binary_lists_its_labels():
     assert describe_learned(LearnedBinary(bool2str=("no", "yes"))) == ["False: 'no'", "True: 'yes'"]
     assert describe_learned(LearnedBinary(above_zero=True)) == ["False: 0 and below", "True: above 0"]
 
 
-def test_facts_of_tokens_are_the_most_frequent_ones():
+def test_category_lists_most_frequent_tokens():
     counts = {"a": 9_000, "b": 8, "c": 7, "d": 6, "e": 5, "f": 4}
     learned = LearnedCategory(vocabulary=vocabulary_of(counts))
     assert describe_learned(learned) == ["vocabulary of 7: 'a' 9,000, 'b' 8, 'c' 7, 'd' 6, 'e' 5"]
 
 
-def test_the_most_frequent_tokens_of_a_ready_vocabulary_are_searched():
+def test_ready_vocabulary_lists_most_frequent_tokens():
     # Its order is its own, special symbols may be frequent and in the middle, and most tokens never occur.
     tokens = ["z", "<UNK>", "y", "x", "w", "<PAD>", *(f"t{i}" for i in range(1000)), "last"]
     specials = SpecialSymbols.locate_in(tokens, {"padding": "<PAD>", "unknown": "<UNK>"})
@@ -175,16 +175,16 @@ def test_the_most_frequent_tokens_of_a_ready_vocabulary_are_searched():
     assert describe_learned(learned) == ["vocabulary of 1,007: 'y' 3, 'x' 3, 'last' 3, 'z' 1"]
 
 
-def test_ties_go_by_id():
+def test_ties_are_ordered_by_id():
     learned = LearnedCategory(vocabulary=vocabulary_of(dict.fromkeys("gfedcba", 1)))
     assert describe_learned(learned) == ["vocabulary of 8: 'g' 1, 'f' 1, 'e' 1, 'd' 1, 'c' 1"]
 
 
-def test_an_empty_vocabulary_is_described():
+def test_empty_vocabulary_is_described():
     assert describe_learned(LearnedCategory(vocabulary=vocabulary_of({}))) == ["vocabulary of 1"]
 
 
-def test_facts_of_words_and_characters_are_told_apart():
+def test_text_labels_word_and_char_facts():
     level = LearnedSequence(vocabulary=vocabulary_of({"a": 2}), max_sequence_length=9, max_sequence_length_99ptile=7)
     shared = ["vocabulary of 2: 'a' 2", "length 9", "99 % are within 7"]
     assert describe_learned(level) == shared
@@ -193,13 +193,13 @@ def test_facts_of_words_and_characters_are_told_apart():
     ]
 
 
-def test_tables_of_a_target_encoding_are_no_facts():
+def test_target_encoding_tables_are_omitted():
     frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo", "Rome"], "price": range(5)})
     prep = Preprocessor({"city": TargetEncoding(target="price")}).fit(frame)
     assert Page(prep._repr_html_()).rows[1][-1] == "vocabulary of 3: 'Rome' 3, 'Oslo' 2"
 
 
-def test_a_type_of_ones_own_is_described_by_its_fields():
+def test_custom_type_lists_its_fields():
     @dataclass(frozen=True, kw_only=True)
     class LearnedOdd(Learned):
         number_of_parts: int
@@ -208,7 +208,7 @@ def test_a_type_of_ones_own_is_described_by_its_fields():
     assert describe_learned(LearnedOdd(rows=3, number_of_parts=4_000, table={})) == ["number of parts 4,000"]
 
 
-def test_a_large_vocabulary_is_not_turned_into_python_objects(monkeypatch):
+def test_large_vocabulary_is_not_converted_to_python_objects(monkeypatch):
     vocabulary = vocabulary_of({f"token{i}": 10**6 - i for i in range(20_000)})
     monkeypatch.setattr(Vocabulary, "to_dict", lambda self: pytest.fail("the whole vocabulary was listed"))
     learned = LearnedCategory(vocabulary=vocabulary)
@@ -238,13 +238,13 @@ def test_every_value_is_escaped():
     assert SCRIPT not in text
 
 
-def test_the_page_needs_nothing_from_outside_and_no_colours():
+def test_html_has_no_external_resources_or_colors():
     text = describe({"x": Binary()}, {"x": LearnedBinary(rows=1)}).html()
     assert Page(text).attributes == {"style", "scope"}
     assert not any(word in text for word in ("url(", "http", "src=", "<style", "black", "white;", ":#"))
 
 
-def test_long_values_are_cut():
+def test_long_values_are_truncated():
     long = "x" * 10**6
     learned = LearnedCategory(
         rows=2,
@@ -260,7 +260,7 @@ def test_long_values_are_cut():
     assert "…" in describe(*args).text()
 
 
-def test_a_line_break_in_a_value_breaks_no_line():
+def test_line_breaks_in_values_are_escaped():
     name = "a\nb\t\u202e"
     learned = LearnedNumber(rows=1, invalid=1, invalid_samples=("c\nd",))
     lines = describe({name: Number()}, {name: learned}).text().splitlines()
@@ -269,7 +269,7 @@ def test_a_line_break_in_a_value_breaks_no_line():
     assert r"1: 'c\nd'" in lines[3]
 
 
-def test_many_features_are_cut_and_counted():
+def test_many_features_are_truncated_and_counted():
     features = {f"x{i}": Number() for i in range(1_500)}
     rows = page_of(features, {}).rows
     assert (len(rows), rows[-1]) == (202, ["and 1,300 more features"])
@@ -280,7 +280,7 @@ def test_many_features_are_cut_and_counted():
 # -- text
 
 
-def test_text_stands_in_columns():
+def test_text_is_aligned_in_columns():
     features = {"price": Number(normalization="iq"), "city": Category()}
     learned = {
         "price": LearnedNumber(rows=4, missing=1, fill_value=0.0, mean=2.5),
@@ -296,7 +296,7 @@ def test_text_stands_in_columns():
 
 
 @pytest.mark.filterwarnings("ignore:column")
-def test_a_preprocessor_is_described_before_and_after_fitting():
+def test_preprocessor_is_described_before_and_after_fit():
     frame = pd.DataFrame({"price": ["1", "3", None, "oops"], "city": ["Rome", "Oslo", "Rome", None]})
     prep = Preprocessor({"price": Number(missing_value_strategy="fill_with_mean"), "city": "category"})
     assert Page(prep._repr_html_()).rows[0] == ["feature", "type", "parameters"]
@@ -308,7 +308,7 @@ def test_a_preprocessor_is_described_before_and_after_fitting():
 
 @pytest.mark.parametrize("split", [None, RandomSplit()])
 @pytest.mark.parametrize("fit_on", ["train", "all"])
-def test_missing_shares_are_of_the_rows_that_were_looked_at(tmp_path, capsys, split, fit_on):
+def test_missing_shares_are_relative_to_rows_seen(tmp_path, capsys, split, fit_on):
     """Of 1,000 rows, 100 have no price and another 100 no area; of the other 800 a quarter have no height."""
     number = np.arange(1000.0)
     frame = pd.DataFrame(
@@ -332,7 +332,7 @@ def test_missing_shares_are_of_the_rows_that_were_looked_at(tmp_path, capsys, sp
     assert told == {"price": 0.1, "area": 0.1, "height": height.missing / height.rows}
 
 
-def test_states_that_do_not_say_which_rows_were_looked_at_are_read():
+def test_states_without_rows_seen_are_read():
     learned = LearnedNumber.from_dict({"rows": 900, "missing": 100})
     assert learned.to_dict() == LearnedNumber(rows=900, missing=100).to_dict()
     assert rows_seen(Number(missing_value_strategy="drop_row"), learned) == 1000
@@ -343,7 +343,7 @@ def test_states_that_do_not_say_which_rows_were_looked_at_are_read():
     ("sample", "shown"),
     [(0.1, "0.1 of the rows"), (5000, "5,000 rows at most"), (np.int64(7), "7 rows at most"), (1.0, "1 of the rows")],
 )
-def test_a_sample_is_shown(sample, shown):
+def test_sample_is_shown(sample, shown):
     prep = Preprocessor({"x": "number"}, sample=sample)
     assert Page(prep._repr_html_()).caption.splitlines()[-1] == f"sample: {shown}"
     assert "sample=" in repr(prep)
@@ -359,7 +359,7 @@ def test_a_sample_is_shown(sample, shown):
         ({"features": "auto", "sample": "all"}, "sample='all'"),
     ],
 )
-def test_the_card_of_invalid_parameters_has_the_message(parameters, message):
+def test_html_of_invalid_parameters_has_the_message(parameters, message):
     prep = Preprocessor(**parameters)
     assert message in html.unescape(prep._repr_html_())
     assert prep._repr_mimebundle_()["text/html"] == prep._repr_html_()

@@ -16,15 +16,15 @@ from daskprep import display
     ("amount", "text"),
     [(0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (16_400_000, "16.4 MB"), (9e15, "9,000.0 TB")],
 )
-def test_bytes_come_in_the_unit_that_makes_a_short_number(amount, text):
+def test_format_bytes_chooses_the_unit(amount, text):
     assert display.format_bytes(amount) == text
 
 
-def test_an_amount_has_its_noun():
+def test_format_count_uses_singular_and_plural():
     assert [display.format_count(n, "process", "processes") for n in (1, 2_000)] == ["1 process", "2,000 processes"]
 
 
-def test_what_is_there_is_never_called_nothing_nor_what_is_not_all_everything():
+def test_format_share_rounds_neither_to_0_nor_to_100():
     assert [display.format_share(part, 10**6) for part in (0, 1, 999_999, 10**6)] == [
         "0 %",
         "<0.1 %",
@@ -33,12 +33,12 @@ def test_what_is_there_is_never_called_nothing_nor_what_is_not_all_everything():
     ]
 
 
-def test_names_are_listed_up_to_a_number_and_the_others_counted():
+def test_join_names_truncates_and_counts_the_rest():
     assert display.join_names(["a", "b"], 2) == "a, b"
     assert display.join_names(["a\n", "b", "c"], 2) == r"a\n, b, and 1 more"
 
 
-def test_a_row_of_one_cell_is_as_wide_as_the_table():
+def test_single_cell_row_spans_the_table():
     rows = [("split", "rows"), ("train", "7"), ("and a great many more",)]
     assert display.align_columns(rows) == ["split  rows", "train  7", "and a great many more"]
     table = display.Table(("split", "rows"), [(f"s{i}", "7") for i in range(203)], tuple, "split")
@@ -47,7 +47,7 @@ def test_a_row_of_one_cell_is_as_wide_as_the_table():
     assert "and 3 more splits" in table.html()
 
 
-def test_columns_are_narrowed_between_words_first():
+def test_columns_wrap_between_words():
     rows = [("feature", "parameters", "learned"), ("a", "strategy='drop_row'", "mean 2; std 3; min 4")]
     assert display.align_columns(rows, 38) == [
         "feature  parameters           learned", "a        strategy='drop_row'  mean 2;",
@@ -55,20 +55,20 @@ def test_columns_are_narrowed_between_words_first():
     ]  # fmt: skip
 
 
-def test_lines_above_a_table_are_escaped_and_stand_below_each_other():
+def test_captions_are_escaped_and_stacked():
     html = display.Description(["1 < 2", "3"], []).html()
     assert "<div>1 &lt; 2</div></div><div>3</div>" in html
     assert isinstance(html, display.Markup)
 
 
-def test_numbers_of_a_card_are_aligned_to_the_right():
+def test_numeric_columns_are_right_aligned():
     rows = [("a", "1,002", "1 row"), ("b", "", "2"), ("c", "<0.1 %", "3")]
     html = display.Table(("name", "number", "mixed"), rows, tuple, "row").html()
     sides = re.findall(r"text-align:(left|right)", html)
     assert sides == ["left", "right", "left"] * 4
 
 
-def test_long_texts_of_a_card_wrap_and_short_ones_do_not():
+def test_only_long_cells_wrap():
     html = display.Table(("name", "why"), [("a b", "word " * 20)], tuple, "row").html()
     assert html.count("white-space:nowrap") == 3
     assert "min-width:9em" in html
@@ -76,13 +76,13 @@ def test_long_texts_of_a_card_wrap_and_short_ones_do_not():
     assert "anywhere" not in html
 
 
-def test_bars_are_as_high_as_their_counts():
+def test_bar_heights_are_proportional_to_counts():
     assert re.findall(r' height="([0-9.]+)"', display.bar_chart([4, 2, 0])) == ["18.0", "9.0", "0.0"]
     assert display.bar_chart([]) == display.bar_chart([0, 0]) == ""
 
 
 @pytest.mark.parametrize("low", [-1e308, 0.0, 5e-324])
-def test_a_box_stays_within_its_line(low):
+def test_range_chart_stays_within_its_width(low):
     drawn = display.range_chart(low, 1.0, 1.7e308, 1.7e308)
     places = [float(one) for one in re.findall(r' (?:x|width)="([^"]+)"', drawn)]
     assert min(places) >= 0
@@ -103,7 +103,7 @@ def test_a_box_stays_within_its_line(low):
         (b"<", r"b'<'"),
     ],
 )
-def test_values_are_written_as_people_write_them(value, text):
+def test_format_value(value, text):
     assert display.format_value(value, 10) == text
 
 
@@ -121,7 +121,7 @@ def test_small_numbers_are_not_shown_as_zero(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "is_whole"), [(100, True), (101, False)])
-def test_a_card_is_printed_whole_unless_it_is_long(rows: int, is_whole: bool) -> None:
+def test_long_tables_scroll_in_html(rows: int, is_whole: bool) -> None:
     card = display.Description(
         ["rows"], [display.Table(("n",), range(rows), lambda number: (str(number),), "row")]
     ).html()

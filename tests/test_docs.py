@@ -92,7 +92,7 @@ def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     assert text.count("\n```python") == len(python_blocks(text)) + text.count("\n```python no-run\n")
 
 
-def test_the_program_of_the_readme_is_short():
+def test_readme_program_is_short():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     program = next(source for _, source, _ in python_blocks(text) if "daskprep.nn" in source)
     assert "flats.csv" in program
@@ -100,7 +100,7 @@ def test_the_program_of_the_readme_is_short():
     assert len([line for line in program.splitlines() if line]) < 20
 
 
-def test_every_yaml_block_is_yaml():
+def test_every_yaml_block_is_valid():
     blocks = [block for page in PAGES for block in YAML.findall(page.read_text(encoding="utf-8"))]
     assert blocks
     assert all(isinstance(yaml.safe_load(block), dict) for block in blocks)
@@ -118,7 +118,7 @@ def test_every_yaml_block_is_yaml():
         for path in EXAMPLES
     ],
 )
-def test_an_example_runs_and_prints(example, tmp_path, monkeypatch, capsys):
+def test_example_runs_and_prints(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     smaller = ["8"] if example.parent.name == "larger_than_memory" else []
     monkeypatch.setattr("sys.argv", [str(example), *smaller])
@@ -136,33 +136,33 @@ def test_blocks_share_names_and_no_run_is_skipped():
     assert run_blocks(page, "page.md")["b"] == 2
 
 
-def test_what_a_block_prints_stands_below_it():
+def test_block_output_must_match_text_below():
     page = "```python\nprint(1)\n```\n\n```text\n1\n```\n"
     run_blocks(page, "page.md")
     with pytest.raises(AssertionError, match="page.md:1"):
         run_blocks(page.replace("\n1\n", "\n2\n"), "page.md")
 
 
-def test_commands_of_a_console_block_run(capsys):
+def test_console_blocks_run(capsys):
     run_blocks(runnable("```console\n$ daskprep inspect \\\n  --help\n```\n"), "page.md")
     with pytest.raises(AssertionError):
         run_blocks(runnable("```console\n$ daskprep inspect 'no such.dp'\n```\n"), "page.md")
     assert "no such.dp" in capsys.readouterr().err
 
 
-def test_an_error_in_a_block_names_the_line_of_the_page():
+def test_block_error_has_the_line_of_the_page():
     with pytest.raises(ZeroDivisionError) as caught:
         run_blocks("# title\n\n```python\nx = 1\n1 / 0\n```\n", "page.md")
     assert caught.traceback[-1].lineno + 1 == 5
 
 
-def test_every_extra_is_on_the_page_about_installation():
+def test_install_page_lists_every_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     page = (DOCS / "install.md").read_text(encoding="utf-8")
     assert [extra for extra in extras if f"`{extra}`" not in page] == []
 
 
-def test_messages_listed_under_troubleshooting_are_those_of_the_package():
+def test_troubleshooting_messages_exist_in_the_package():
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     listed = page.partition("## More errors")[2].partition("## Warnings of Dask")[0]
     cells = [line.split(" | ")[0].strip("| ") for line in listed.splitlines() if line.startswith("| ")]
@@ -200,12 +200,12 @@ def taken(thing: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(set(daskprep.__all__) - OPENED))
-def test_a_public_name_documents_all_of_its_parameters(name):
+def test_public_names_document_all_parameters(name):
     thing = getattr(daskprep, name)
     assert (documented(thing) or []) == taken(thing)
 
 
-def test_a_method_that_documents_parameters_documents_all_of_them():
+def test_methods_that_document_parameters_document_all():
     things = [getattr(daskprep, name) for name in daskprep.__all__]
     classes = {base for thing in things if isinstance(thing, type) for base in thing.__mro__}
     ours = [one for one in classes if one.__module__.startswith("daskprep.")]
@@ -216,7 +216,7 @@ def test_a_method_that_documents_parameters_documents_all_of_them():
 
 
 @pytest.mark.parametrize(("given", "names"), [("a, b : int\n    c : no", ["a", "b"]), ("*x\n    d", ["x"])])
-def test_names_are_told_from_what_is_said_of_them(given, names):
+def test_documented_parses_parameter_names(given, names):
     def function() -> None: ...
 
     function.__doc__ = f"Do.\n\nParameters\n----------\n{given}\n\nExamples\n--------\n>>> 1"
@@ -227,7 +227,7 @@ EXAMPLED = [path for path in sorted((ROOT / "daskprep").rglob("*.py")) if ">>>" 
 
 
 @pytest.mark.parametrize("path", EXAMPLED, ids=lambda path: path.stem)
-def test_examples_of_docstrings_print_what_stands_there(path: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_docstring_examples_pass(path: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     assert not doctest.testmod(module).failed

@@ -142,7 +142,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> dp.Dataset:
     return dp.open_dataset(folder / "dataset.dp")
 
 
-def test_a_dataset_of_an_earlier_version_is_read_as_it_was(dataset):
+def test_earlier_dataset_is_read_unchanged(dataset):
     dataset.verify()
     expected = json.loads((EARLIER / "dataset.json").read_text(encoding="utf-8"))
     found = json.loads(json.dumps(recorded(dataset)))
@@ -160,7 +160,7 @@ def test_a_dataset_of_an_earlier_version_is_read_as_it_was(dataset):
             ), column
 
 
-def test_a_state_of_an_earlier_version_encodes_as_it_did(tmp_path):
+def test_earlier_state_encodes_unchanged(tmp_path):
     vectors = json.loads((EARLIER / "saved-format-vectors.json").read_text(encoding="utf-8"))
     path = tmp_path / "prep.json"
     path.write_text(json.dumps(vectors["saved"]), encoding="utf-8")

@@ -36,12 +36,12 @@ def prep() -> dp.Preprocessor:
         (lambda: dp.open_dataset("a.dp", storage_option={}), "storage_options"),
     ],
 )
-def test_a_parameter_that_does_not_exist_is_named_with_the_closest_one(call, meant):
+def test_unknown_parameter_error_suggests_closest_name(call, meant):
     with pytest.raises(TypeError, match=f'unexpected keyword argument.* Did you mean "{meant}"\\?$'):
         call()
 
 
-def test_methods_name_the_closest_parameter_too(frame, prep, tmp_path):
+def test_unknown_method_parameter_error_suggests_closest_name(frame, prep, tmp_path):
     with pytest.raises(TypeError, match='Did you mean "overwrite"'):
         prep.fit_write(frame, tmp_path / "a.dp", over_write=True)
     dataset = prep.fit_write(frame, tmp_path / "a.dp")
@@ -51,12 +51,12 @@ def test_methods_name_the_closest_parameter_too(frame, prep, tmp_path):
         prep.stream(frame, batchsize=2)
 
 
-def test_parameters_are_listed_where_none_is_close():
+def test_missing_parameter_error_lists_parameters():
     with pytest.raises(TypeError, match="Parameters are: column, shares, seed"):
         dp.HashSplit()
 
 
-def test_a_type_error_from_within_a_constructor_stays_as_it_is():
+def test_type_error_raised_in_a_constructor_is_unchanged():
     class Odd(dp.Number):
         def __init__(self) -> None:
             raise TypeError("of its own")
@@ -65,12 +65,12 @@ def test_a_type_error_from_within_a_constructor_stays_as_it_is():
         Odd()
 
 
-def test_a_name_of_the_package_that_does_not_exist_is_named_with_the_closest_one():
+def test_unknown_package_attribute_error_suggests_closest_name():
     with pytest.raises(AttributeError, match="no attribute 'Categorical'. Did you mean \"Category\""):
         _ = dp.Categorical
 
 
-def test_swapped_arguments_are_recognized(frame, prep, tmp_path):
+def test_swapped_arguments_raise(frame, prep, tmp_path):
     for write in (prep.fit_write, prep.fit(frame).write):
         with pytest.raises(ConfigError, match="expected the path or URL of a folder, not a DataFrame: rows are first"):
             write(tmp_path / "a.dp", frame)
@@ -84,19 +84,19 @@ def test_swapped_arguments_are_recognized(frame, prep, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_batches_are_not_collated_again(frame, prep, tmp_path, workers):
+def test_loader_in_dataloader_with_batch_size_raises(frame, prep, tmp_path, workers):
     loader = prep.fit_write(frame, tmp_path / "a.dp")["train"].loader(batch_size=2)
     with pytest.raises(ConfigError, match=r"pass batch_size to loader\(batch_size=\.\.\.\)"):
         next(iter(DataLoader(loader, batch_size=2, num_workers=workers)))
     assert len(next(iter(DataLoader(loader, batch_size=None, num_workers=workers)))["price"]) == 2
 
 
-def test_streams_are_not_collated_again(frame, prep):
+def test_stream_in_dataloader_with_batch_size_raises(frame, prep):
     with pytest.raises(ConfigError, match="would collate batches"):
         next(iter(DataLoader(prep.fit(frame).stream(frame, 2), batch_size=2)))
 
 
-def test_messages_are_short_for_long_names_and_many_columns(prep):
+def test_error_messages_are_short_for_long_names_and_many_columns(prep):
     long = "x" * 10_000
     many = pd.DataFrame({f"column {number} {'y' * 100}": [1.0] for number in range(10_000)})
     for fit in (
@@ -110,7 +110,7 @@ def test_messages_are_short_for_long_names_and_many_columns(prep):
         assert len(str(caught.value)) <= MAX_MESSAGE_CHARACTERS
 
 
-def test_warnings_are_short_for_a_table_of_3000_odd_columns(tmp_path):
+def test_warnings_are_short_for_3000_columns(tmp_path):
     names = [f"column {number} {'y' * 100}" for number in range(3_000)]
     config = {"input_features": [{"name": name, "type": "number", "odd": 1} for name in names]}
     path = tmp_path / "rows.csv"
@@ -127,19 +127,19 @@ def test_warnings_are_short_for_a_table_of_3000_odd_columns(tmp_path):
     assert MAX_MESSAGE_CHARACTERS - 1 <= max(map(len, said)) <= MAX_MESSAGE_CHARACTERS
 
 
-def test_a_long_message_keeps_its_start_and_its_end():
+def test_long_message_is_truncated_in_the_middle():
     message = str(ConfigError("what is wrong: " + "x" * 10_000 + "; what to do"))
     assert message.startswith("what is wrong: xx")
     assert message.endswith("xx; what to do")
     assert len(message) <= MAX_MESSAGE_CHARACTERS
 
 
-def test_errors_of_the_system_keep_their_number_and_pickle():
+def test_os_errors_keep_errno_when_pickled():
     error = pickle.loads(pickle.dumps(StorageFullError(28, "no room")))
     assert (error.errno, error.strerror) == (28, "no room")
 
 
-def test_warnings_name_the_line_that_called_the_package():
+def test_warnings_point_to_the_calling_line():
     frame = pd.DataFrame({"x": ["1", "2", "many"]})
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -150,7 +150,7 @@ def test_warnings_name_the_line_that_called_the_package():
     assert len({one.lineno for one in warned}) == 3
 
 
-def test_code_without_a_name_is_warned_too():
+def test_warn_works_in_code_without_a_module_name():
     with pytest.warns(UserWarning, match="odd"):
         exec("warn('odd')", {"warn": warn})
 
@@ -169,12 +169,12 @@ def test_code_without_a_name_is_warned_too():
         (lambda: dp.read_files("a.csv", sep=";"), "delimiter"),
     ],
 )
-def test_words_of_other_libraries_lead_to_those_of_this_one(call, meant):
+def test_parameter_names_of_other_libraries_suggest_ours(call, meant):
     with pytest.raises((TypeError, ConfigError), match=f'Did you mean "{meant}"'):
         call()
 
 
-def test_names_of_other_libraries_say_what_to_use(frame, prep, tmp_path):
+def test_attribute_names_of_other_libraries_suggest_ours(frame, prep, tmp_path):
     dataset = prep.fit_write(frame, tmp_path / "a.dp")
     train = dataset["train"]
     for owner, name, message in (
@@ -193,7 +193,7 @@ def test_names_of_other_libraries_say_what_to_use(frame, prep, tmp_path):
     ("device", "message"),
     [("gpu", 'not a torch device. Did you mean "cuda"'), (3.5, "not a torch device"), ("mps", "cannot be used here")],
 )
-def test_a_device_that_is_not_there_is_refused(frame, prep, tmp_path, device, message):
+def test_unavailable_device_raises(frame, prep, tmp_path, device, message):
     train = prep.fit_write(frame, tmp_path / "a.dp")["train"]
     for call in (
         lambda: next(iter(train.loader(2, device=device))),
@@ -221,13 +221,13 @@ def test_a_device_that_is_not_there_is_refused(frame, prep, tmp_path, device, me
         (lambda: dp.Text(vocabulary_size=None), "most_common", None, "ends with 0.3: use most_common="),
     ],
 )
-def test_another_name_of_a_parameter_is_accepted_with_a_warning(make, parameter, value, message):
+def test_parameter_alias_warns(make, parameter, value, message):
     with pytest.warns(FutureWarning, match=message) as caught:
         assert getattr(make(), parameter) == value
     assert caught[0].filename == __file__
 
 
-def test_another_name_of_a_parameter_is_refused_beside_its_name():
+def test_parameter_alias_with_its_parameter_raises():
     with pytest.raises(TypeError, match="vocabulary_size"):
         dp.Set(most_common=3, vocabulary_size=3)
     with pytest.raises(TypeError, match='Did you mean "vector_size"'):

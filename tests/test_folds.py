@@ -38,7 +38,7 @@ def units_of(groups, strata=None):
     return GroupUnits.of([count_groups(table, "g", stratify, 1, None)], stratify)
 
 
-def test_folds_are_golden():
+def test_folds_do_not_change_between_releases():
     """A promise: if this fails, folds that exist would be made anew."""
     assert digest(assign(KFold(5), [ROWS])) == "997815e72e1f4b1d"
     assert digest(assign(KFold(5, stratify="x"), [ROWS])) == "42e9ab1148f06cf8"
@@ -48,7 +48,7 @@ def test_folds_are_golden():
 
 @settings(max_examples=25)
 @given(data=st.data(), borders=borders_of, limit=st.sampled_from([7, 16_384]))
-def test_partitions_never_show(data, borders, limit):
+def test_folds_do_not_depend_on_partitions(data, borders, limit):
     cells = data.draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 20)), min_size=12, max_size=60))
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(cells), max_size=len(cells))), dtype=bool)
     kept[:12] = True
@@ -66,7 +66,7 @@ def test_partitions_never_show(data, borders, limit):
 
 
 @pytest.mark.parametrize("folds", KINDS, ids=kind_of)
-def test_no_rows_and_no_partitions_are_legal(folds):
+def test_assign_without_rows_or_partitions(folds):
     none = pa.table({"x": pa.array([], pa.string()), "y": pa.array([], pa.int64()), "t": pa.array([], pa.date32())})
     assert assign(folds, [none, none]).size == 0
     assert assign(folds, []).size == 0
@@ -75,7 +75,7 @@ def test_no_rows_and_no_partitions_are_legal(folds):
 
 @settings(max_examples=30)
 @given(rows=st.integers(2, 200), k=st.integers(2, 9), borders=borders_of)
-def test_folds_of_rows_differ_by_one_row(rows, k, borders):
+def test_fold_sizes_differ_by_at_most_one_row(rows, k, borders):
     table = pa.table({"x": range(rows)})
     if rows < k:
         with pytest.raises(ColumnError, match=rf"KFold: {rows} rows are too few for {k} folds: add rows"):
@@ -88,7 +88,7 @@ def test_folds_of_rows_differ_by_one_row(rows, k, borders):
 
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=9, max_size=150), st.integers(2, 9), borders_of)
-def test_stratified_folds_differ_by_one_row_in_each_class(cells, k, borders):
+def test_stratified_fold_sizes_differ_by_at_most_one_row_per_class(cells, k, borders):
     found = assign(KFold(k, stratify="x"), pieces(pa.table({"x": pa.array(cells, pa.string())}), borders))
     for name in [*dict.fromkeys(cells), "all"]:
         here = sizes(found[[name in ("all", cell) for cell in cells]], k)
@@ -97,7 +97,7 @@ def test_stratified_folds_differ_by_one_row_in_each_class(cells, k, borders):
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 9), min_size=9, max_size=80), st.integers(2, 9), borders_of, st.sampled_from([3, 99]))
-def test_folds_by_time_are_pieces_of_the_sorted_rows(days, k, borders, limit):
+def test_time_folds_are_consecutive_sorted_rows(days, k, borders, limit):
     table = pa.table({"t": np.array(days).astype("datetime64[D]")})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classes, "MAX_BUCKETS", limit)
@@ -107,7 +107,7 @@ def test_folds_by_time_are_pieces_of_the_sorted_rows(days, k, borders, limit):
     assert np.array_equal(found[order], expected)
 
 
-def test_seeds_give_other_folds_but_of_times():
+def test_seed_changes_all_folds_except_time_folds():
     days = pa.table({"t": np.arange(99).astype("datetime64[D]")})
     for folds, table in zip(KINDS, [ROWS, ROWS, ROWS, ROWS, days], strict=True):
         one, other = (assign(folds.set_params(seed=seed), [table]) for seed in (1, 2))
@@ -117,7 +117,7 @@ def test_seeds_give_other_folds_but_of_times():
             assert 0.5 < np.mean(one != other) < 0.8
 
 
-def test_all_folds_of_many_are_numbered():
+def test_all_of_255_folds_are_used():
     table = pa.table({"x": range(510)})
     assert sizes(assign(KFold(255), [table]), 255) == [2] * 255
     assert sizes(assign(KFold(255, group="x"), [table]), 255) == [2] * 255
@@ -128,7 +128,7 @@ def test_all_folds_of_many_are_numbered():
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 12) | st.none(), min_size=4, max_size=60), st.integers(2, 4), borders_of)
-def test_a_group_is_in_one_fold(groups, k, borders):
+def test_each_group_is_in_one_fold(groups, k, borders):
     groups += range(k)
     table = pa.table({"y": pa.array(groups, pa.int64()), "x": [(group or 0) % 2 for group in groups]})
     for folds in (KFold(k, group="y"), KFold(k, "x", "y")):
@@ -155,7 +155,7 @@ shares_of = st.lists(st.integers(0, 5), min_size=2, max_size=3).filter(lambda pa
 
 @settings(max_examples=60)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=7), parts=shares_of)
-def test_shares_are_as_near_as_whole_groups_allow(sizes, parts):
+def test_group_shares_are_close_to_requested_shares(sizes, parts):
     shares = [part / sum(parts) for part in parts]
     units = units_of(np.repeat(np.arange(len(sizes)), sizes))
     places = units.assign_units(shares)
@@ -175,7 +175,7 @@ def test_shares_are_as_near_as_whole_groups_allow(sizes, parts):
     st.lists(st.integers(1, 5), min_size=2, max_size=3),
 )
 @example([(group, label) for group, labels in enumerate(["aaa", "cc", "bb", "aac"]) for label in labels], [1, 1])
-def test_class_shares_keep_to_the_bound_that_whole_groups_allow(cells, parts):
+def test_stratified_group_shares_are_close_to_requested_shares(cells, parts):
     shares = [part / sum(parts) for part in parts]
     groups, strata = zip(*cells, strict=True)
     units = units_of(list(groups), list(strata))
@@ -189,7 +189,7 @@ def test_class_shares_keep_to_the_bound_that_whole_groups_allow(cells, parts):
         assert squares_of(units, moved, shares) >= found - 1e-9
 
 
-def test_groups_are_shared_out_as_scikit_learn_does_or_better():
+def test_stratified_groups_are_as_balanced_as_in_scikit_learn():
     rng = np.random.default_rng(0)
     groups = rng.zipf(1.5, 4000) % 300
     labels = (rng.random(4000) < 0.02 + 0.3 * (groups % 5 == 0)).astype(int)
@@ -209,7 +209,7 @@ def test_groups_are_shared_out_as_scikit_learn_does_or_better():
     assert worst(ours) <= worst(theirs)
 
 
-def test_many_groups_are_counted_in_little_memory():
+def test_many_groups_are_counted_in_bounded_memory():
     groups = np.random.default_rng(0).integers(0, 10**6, 100_000)
     counted = count_groups(pa.table({"g": groups}), "g", None, 1, None)
     assert counted.counts[0].buckets.size <= classes.MAX_BUCKETS
@@ -218,7 +218,7 @@ def test_many_groups_are_counted_in_little_memory():
     assert len(set(zip(groups.tolist(), found.tolist(), strict=True))) == len(set(groups.tolist()))
 
 
-def test_one_fold_is_for_validation_and_the_others_for_training():
+def test_fold_is_validation_and_the_others_are_training():
     kept = [np.arange(1000) % 9 > 0]
     for folds in KINDS[:4]:
         numbers, held = assign(folds, [ROWS], kept), assign(clone(folds).set_params(fold=2), [ROWS], kept)
@@ -230,7 +230,7 @@ def test_one_fold_is_for_validation_and_the_others_for_training():
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 12) | st.none(), min_size=1, max_size=60), borders_of)
-def test_no_group_is_in_two_splits(groups, borders):
+def test_each_group_is_in_one_split(groups, borders):
     table = pa.table({"y": pa.array(groups, pa.int64()), "x": [(group or 0) % 2 for group in groups]})
     for split in (GroupSplit("y", (0.6, 0.2, 0.2)), GroupSplit("y", (0.6, 0.4), stratify="x")):
         found = assign(split, pieces(table, borders)).tolist()
@@ -238,7 +238,7 @@ def test_no_group_is_in_two_splits(groups, borders):
         assert TRAIN in found
 
 
-def test_units_hold_the_rows_of_each_class_whatever_the_order_of_partitions(monkeypatch):
+def test_group_units_do_not_depend_on_partition_order(monkeypatch):
     monkeypatch.setattr(classes, "MAX_BUCKETS", 7)
     tables = [pa.table({"g": range(40), "c": list(names)}) for names in ("c" * 30 + "b" * 10, "a" * 20 + "b" * 20)]
     parts = [count_groups(table, "g", "c", 1, None) for table in tables]
@@ -259,32 +259,32 @@ def test_shares_of_many_small_groups_are_exact():
     assert GroupSplit("y", stratify="y").columns == ["y"]
 
 
-def test_a_split_without_a_group_to_train_on_is_refused():
+def test_group_split_with_too_few_groups_raises():
     message = r'Column "y": 1 group\(s\) are too few for \(0.3, 0.7\).*Use more groups'
     with pytest.raises(ColumnError, match=message):
         assign(GroupSplit("y", (0.3, 0.7)), [pa.table({"y": [1, 1]})])
 
 
-def test_too_few_groups_are_named():
+def test_kfold_with_too_few_groups_raises():
     with pytest.raises(ColumnError, match=r'KFold: 2 groups of column "y" are too few for 3 folds'):
         assign(KFold(3, group="y"), [pa.table({"y": [1, 2, 2, 1]})])
 
 
 @pytest.mark.parametrize("folds", [KFold(3), KFold(3, stratify="y"), KFold(3, time="y")])
-def test_too_few_rows_are_told(folds):
+def test_kfold_with_too_few_rows_raises(folds):
     for rows in range(1, 3):
         with pytest.raises(ColumnError, match=f"KFold: {rows} rows? .* too few for 3 folds"):
             assign(folds, [pa.table({"y": pa.array(range(rows), pa.timestamp("us"))})])
 
 
-def test_too_many_classes_to_stratify_groups_by_are_named():
+def test_too_many_classes_with_groups_raise():
     table = pa.table({"x": range(1001), "y": range(1001)})
     with pytest.raises(ColumnError, match=r'Column "x" has 1,001 classes, and groups are stratified by 1,000 at most'):
         assign(KFold(3, "x", "y"), [table])
     assert sizes(assign(KFold(3, "x", "y"), [table[:1000]]), 3) == [334, 333, 333]
 
 
-def test_rows_that_changed_between_two_reads_are_reported():
+def test_rows_changed_between_reads_raise():
     for folds in (KFold(2, group="y"), KFold(2, stratify="y")):
         [plan] = folds.plan([folds.census(pa.table({"y": [1, 2, 2, 1]}))])
         with pytest.raises(ColumnError, match='"y" changed between two reads'):
@@ -297,7 +297,7 @@ def test_rows_that_changed_between_two_reads_are_reported():
         plan.assign(ROWS[1:], None)
 
 
-def test_times_that_cannot_be_read_are_named():
+def test_unreadable_times_raise():
     with pytest.raises(RejectedValueError, match=r'column "t": 1 row.*"\?" in row 1'):
         assign(KFold(2, time="t"), [pa.table({"t": ["2020-01-01", "?"]})])
 
@@ -322,25 +322,25 @@ def test_times_that_cannot_be_read_are_named():
         (GroupSplit("y", stratify=3), 'not 3. For example, use stratify="label"'),
     ],
 )
-def test_impossible_parameters_are_refused(folds, message):
+def test_invalid_parameters_raise(folds, message):
     for call in (folds.validate, folds.to_dict):
         with pytest.raises(ConfigError, match=message):
             call()
 
 
-def test_folds_read_their_columns():
+def test_columns_of_each_kind_of_folds():
     assert [folds.columns for folds in KINDS] == [[], ["x"], ["y"], ["x", "y"], ["t"]]
     assert KFold(group="y", stratify="y").assign_columns == ["y"]
 
 
-def test_counts_of_numbers_add_up():
+def test_ordered_counts_add_repeated_numbers():
     numbers, times = np.array([5, 1, 5]), np.array([2, 3, 4])
     counted = OrderedCounts.of(numbers, times)
     assert (counted.buckets.tolist(), counted.counts.tolist()) == ([1, 5], [3, 6])
 
 
 @given(rows=st.lists(st.integers(1, 40), min_size=12, max_size=60), k=st.integers(2, 5))
-def test_groups_of_one_class_go_where_groups_without_classes_go(rows, k):
+def test_groups_of_one_class_equal_groups_without_classes(rows, k):
     groups = np.repeat(np.arange(len(rows)), rows)
     alone, together = units_of(groups), units_of(groups, np.zeros(len(groups), int))
     assert alone.assign_units([1 / k] * k).tolist() == together.assign_units([1 / k] * k).tolist()

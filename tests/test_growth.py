@@ -49,7 +49,7 @@ def fitted(folder, split=None, **options):
     return prep, prep.fit_write(day(0), folder / "days.dp", block_rows=16, progress=False, **options)
 
 
-def test_old_ids_stay_and_new_ones_follow_by_frequency(tmp_path):
+def test_existing_ids_stay_and_new_ids_follow_by_frequency(tmp_path):
     prep, _ = fitted(tmp_path)
     before = {name: prep.learned_[name] for name in FEATURES}
     old_arrays, new = prep.encode(day(0)), prep.grow(day(3, labels=["no", "maybe"]))
@@ -94,7 +94,7 @@ def test_growth_does_not_depend_on_partitions(tmp_path):
         dp.TargetEncoding(target="price"),
     ],
 )
-def test_features_whose_ids_would_change_stay(feature):
+def test_features_whose_ids_would_change_do_not_grow(feature):
     name = "price" if isinstance(feature, dp.Number) else "city"
     prep = dp.Preprocessor({name: feature}).fit(day(0))
     state = prep.to_dict()
@@ -102,7 +102,7 @@ def test_features_whose_ids_would_change_stay(feature):
     assert prep.to_dict() == state
 
 
-def test_a_grown_category_of_numbers_decodes_as_text_once_it_has_text():
+def test_grown_integer_category_with_text_decodes_as_text():
     prep = dp.Preprocessor({"code": "category"}).fit(pd.DataFrame({"code": [1, 2, 2]}))
     before = prep.learned_["code"]
     assert prep.grow(pd.DataFrame({"code": [3, 3]})) == {"code": {"3": 2}}
@@ -112,7 +112,7 @@ def test_a_grown_category_of_numbers_decodes_as_text_once_it_has_text():
     assert prep.learned_["code"].extends(before)
 
 
-def test_all_days_read_as_one(tmp_path):
+def test_appended_parts_read_as_one_dataset(tmp_path):
     """Ids become wider on the way: from one byte to two."""
     prep, dataset = fitted(tmp_path)
     path = tmp_path / "days.dp"
@@ -141,7 +141,7 @@ def test_all_days_read_as_one(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_loader_yields_the_rows_of_all_days(tmp_path, threads):
+def test_loader_yields_the_rows_of_all_parts(tmp_path, threads):
     prep, dataset = fitted(tmp_path)
     kept = dataset["train"].loader(16, threads=threads, row_ids=True)
     for number in (1, 3):
@@ -159,7 +159,7 @@ def test_a_loader_yields_the_rows_of_all_days(tmp_path, threads):
     assert sum(len(sold) for _, sold in kept) == 60  # a loader keeps the version that it opened
 
 
-def test_datasets_whose_vocabularies_begin_alike_open_as_one(tmp_path):
+def test_datasets_with_a_common_vocabulary_prefix_open_as_one(tmp_path):
     prep, first = fitted(tmp_path)
     prep.grow(day(1))
     second = prep.write(day(1), tmp_path / "second.dp", progress=False)
@@ -172,7 +172,7 @@ def test_datasets_whose_vocabularies_begin_alike_open_as_one(tmp_path):
         dp.open_dataset([first.url, other.url])
 
 
-def test_versions(tmp_path):
+def test_versions_open_by_number(tmp_path):
     prep, first = fitted(tmp_path)
     for number in (1, 2):
         prep.append(day(number), tmp_path / "days.dp", progress=False)
@@ -191,7 +191,7 @@ def test_versions(tmp_path):
     assert dp.open_dataset(path).damaged() == []
 
 
-def test_the_same_files_are_appended_once(tmp_path):
+def test_same_files_are_appended_once(tmp_path):
     prep, _ = fitted(tmp_path)
     day(1).to_parquet(tmp_path / "monday.parquet")
     path = tmp_path / "days.dp"
@@ -204,7 +204,7 @@ def test_the_same_files_are_appended_once(tmp_path):
     assert len(prep.append(day(2), path, progress=False)["train"]) == 240
 
 
-def test_a_loaded_preprocessor_appends(tmp_path):
+def test_loaded_preprocessor_appends(tmp_path):
     fitted(tmp_path)
     path = tmp_path / "days.dp"
     prep = dp.Preprocessor.from_dataset(path)
@@ -215,7 +215,7 @@ def test_a_loaded_preprocessor_appends(tmp_path):
     assert len(again.append(day(2), path, progress=False)["train"]) == 180
 
 
-def test_each_part_is_split(tmp_path):
+def test_each_appended_part_is_split(tmp_path):
     prep, _ = fitted(tmp_path, split=dp.RandomSplit((0.5, 0.25, 0.25)))
     grown = prep.append(day(1, rows=400), tmp_path / "days.dp", progress=False)
     sizes = {name: len(split) for name, split in grown.splits.items()}
@@ -232,7 +232,7 @@ def test_each_part_is_split(tmp_path):
         (dp.TimeSeriesSplit("price", 2, fold=1), "test rows may be older than training rows"),
     ],
 )
-def test_a_split_of_new_rows_alone_is_warned_about(tmp_path, split, match):
+def test_split_of_only_new_rows_warns(tmp_path, split, match):
     prep, dataset = fitted(tmp_path, split=split)
     before = {name: len(rows) for name, rows in dataset.splits.items()}
     grown = prep.append({"train": day(1), "test": day(2, rows=7)}, dataset.url, progress=False)
@@ -243,7 +243,7 @@ def test_a_split_of_new_rows_alone_is_warned_about(tmp_path, split, match):
         prep.append(day(3), dataset.url, progress=False)
 
 
-def test_windows_of_new_rows_are_warned_about(tmp_path):
+def test_windows_of_appended_rows_warn(tmp_path):
     frame = pd.DataFrame({"load": np.arange(1.0, 9)})
     prep = dp.Preprocessor({"lag": dp.Timeseries(column="load", window_size=3)}, split=None)
     prep.fit_write(frame[:6], tmp_path / "load.dp", progress=False)
@@ -253,7 +253,7 @@ def test_windows_of_new_rows_are_warned_about(tmp_path):
     assert (dataset["train"].read("lag")["lag"] == prep.encode(frame)["lag"]).all()
 
 
-def test_a_write_replaces_all_parts(tmp_path):
+def test_overwrite_removes_all_parts(tmp_path):
     prep, first = fitted(tmp_path)
     prep.append(day(1), tmp_path / "days.dp", progress=False)
     again = prep.fit_write(day(0), tmp_path / "days.dp", block_rows=16, overwrite=True, progress=False)
@@ -262,7 +262,7 @@ def test_a_write_replaces_all_parts(tmp_path):
     assert not (tmp_path / "days.dp/appended.json").exists()
 
 
-def test_a_repeated_write_keeps_the_parts(tmp_path):
+def test_repeated_write_keeps_the_parts(tmp_path):
     day(0).to_parquet(tmp_path / "sunday.parquet")
     prep = dp.Preprocessor(FEATURES, targets="sold")
     path = tmp_path / "days.dp"
@@ -272,7 +272,7 @@ def test_a_repeated_write_keeps_the_parts(tmp_path):
     assert len(dp.open_dataset(path)["train"]) == 120
 
 
-def test_an_unfinished_append_is_not_seen_and_is_replaced(tmp_path):
+def test_unfinished_append_is_ignored_and_replaced(tmp_path):
     prep, first = fitted(tmp_path)
     path = tmp_path / "days.dp"
     prep.append(day(1), path, progress=False)
@@ -289,7 +289,7 @@ def _known(prep, values):
     return [value if value in tokens else "<UNK>" for value in values]
 
 
-def test_damage_is_named(tmp_path):
+def test_damaged_files_of_parts_are_reported(tmp_path):
     prep, _ = fitted(tmp_path)
     path = tmp_path / "days.dp"
     prep.append(day(1), path, progress=False)
@@ -313,14 +313,14 @@ def test_damage_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("body", [{"digests": 5}, {"digests": [5]}, {"digests": {"a": 1}}, {}])
-def test_a_list_of_parts_with_other_values_is_damaged(tmp_path, body):
+def test_invalid_part_list_raises(tmp_path, body):
     _, dataset = fitted(tmp_path)
     (tmp_path / "days.dp/appended.json").write_bytes(manifest._seal("appended", {"format": 1, **body}))
     with pytest.raises(CorruptDatasetError, match=r"appended\.json is damaged"):
         dp.open_dataset(dataset.url)
 
 
-def test_a_part_that_is_a_link_is_not_opened(tmp_path):
+def test_symbolic_link_as_a_part_raises(tmp_path):
     prep, dataset = fitted(tmp_path)
     prep.append(day(1), dataset.url, progress=False)
     shutil.move(tmp_path / "days.dp/part-00001", tmp_path / "elsewhere")
@@ -340,14 +340,14 @@ def test_a_part_that_is_a_link_is_not_opened(tmp_path):
         ),
     ],
 )
-def test_another_preprocessor_is_refused(tmp_path, change, match):
+def test_append_with_another_preprocessor_raises(tmp_path, change, match):
     prep, dataset = fitted(tmp_path)
     change(prep)
     with pytest.raises(ConfigError, match=match):
         prep.append(day(1), dataset.url)
 
 
-def test_other_mistakes(tmp_path):
+def test_append_and_grow_misuse_raises(tmp_path):
     prep, dataset = fitted(tmp_path)
     with pytest.raises(ColumnError, match=r'lack "sold"'):
         prep.append(day(1).drop(columns="sold"), dataset.url)
@@ -390,7 +390,7 @@ def test_images_of_all_parts_are_decoded_and_reported(tmp_path, mode):
     assert "cannot be decoded" not in grown.report().html
 
 
-def test_a_list_that_repeats_files_of_an_earlier_append(tmp_path):
+def test_files_of_an_earlier_append_are_appended_once(tmp_path):
     files = [tmp_path / f"{number}.parquet" for number in range(4)]
     for number, file in enumerate(files):
         day(number).to_parquet(file)

@@ -13,7 +13,7 @@ from benchmarks.hosts.network import obstacle
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_hosts_write_lose_two_of_them_cache_train_and_stream():
+def test_hosts_write_cache_train_and_stream_after_losing_two():
     if (why := obstacle()) is not None:
         pytest.skip(why)
     command = [sys.executable, "-m", "benchmarks.hosts.run", "--rows", "1600"]

@@ -112,7 +112,7 @@ def expected(table) -> dict[str, str]:
 
 
 @for_every_frame
-def test_learned_json_is_the_same_for_every_partitioning(table, expected, frame):
+def test_learned_json_does_not_depend_on_partitions(table, expected, frame):
     frame = FRAMES[frame](table)
     assert learned_json(preprocessor().fit(frame)) == expected["all"]
     stratified = preprocessor(split=dp.StratifiedSplit("city", seed=3)).fit(frame)
@@ -120,13 +120,13 @@ def test_learned_json_is_the_same_for_every_partitioning(table, expected, frame)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_learned_json_is_the_same_for_every_scheduler(table, expected, scheduler):
+def test_learned_json_does_not_depend_on_the_scheduler(table, expected, scheduler):
     with dask.config.set(scheduler=scheduler):
         assert learned_json(preprocessor().fit(dd.from_pandas(table, npartitions=5))) == expected["all"]
 
 
 @for_every_frame
-def test_encoded_arrays_are_the_same_for_every_partitioning(table, frame):
+def test_encoded_arrays_do_not_depend_on_partitions(table, frame):
     prep = preprocessor().fit(table)
     expected = prep.encode(table)
     encoded = dask.compute(prep.encode(FRAMES[frame](table)))[0]
@@ -156,7 +156,7 @@ def scaled(**options) -> dp.Preprocessor:
 
 
 @for_every_frame
-def test_numbers_are_scaled_and_binned_the_same_for_every_partitioning(frame):
+def test_scaled_and_binned_numbers_do_not_depend_on_partitions(frame):
     table = numbers()
     prep = scaled(split=dp.RandomSplit(seed=1)).fit(table)
     others = scaled(split=dp.RandomSplit(seed=1)).fit(FRAMES[frame](table))
@@ -168,7 +168,7 @@ def test_numbers_are_scaled_and_binned_the_same_for_every_partitioning(frame):
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_numbers_are_scaled_the_same_by_every_scheduler(scheduler):
+def test_scaled_numbers_do_not_depend_on_the_scheduler(scheduler):
     with dask.config.set(scheduler=scheduler):
         found = learned_json(scaled().fit(dd.from_pandas(numbers(), npartitions=5)))
     assert found == learned_json(scaled().fit(numbers()))
@@ -176,7 +176,7 @@ def test_numbers_are_scaled_the_same_by_every_scheduler(scheduler):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_numbers_are_scaled_the_same_on_a_cluster(cluster):
+def test_scaled_numbers_are_the_same_on_a_cluster(cluster):
     assert learned_json(scaled().fit(dd.from_pandas(numbers(), npartitions=5))) == learned_json(scaled().fit(numbers()))
 
 
@@ -186,7 +186,7 @@ def test_numbers_are_scaled_the_same_on_a_cluster(cluster):
     [dp.RandomSplit(seed=1), dp.StratifiedSplit("city"), dp.HashSplit("code"), dp.DatetimeSplit("when")],
     ids=lambda split: split.type,
 )
-def test_rows_are_assigned_the_same_for_every_partitioning(table, frame, split):
+def test_assignments_do_not_depend_on_partitions(table, frame, split):
     prep = preprocessor(split=split, balance=dp.Oversample("sold", ratio=0.9))
     expected = prep.assign(table)
     assigned = dask.compute(prep.assign(FRAMES[frame](table)))[0]
@@ -195,7 +195,7 @@ def test_rows_are_assigned_the_same_for_every_partitioning(table, frame, split):
     assert (expected["split"] == 255).sum() == table["sold"].isna().sum()
 
 
-def test_rows_only_count_once_they_are_assigned_to_training(table):
+def test_only_training_rows_are_learned_from(table):
     split = dp.RandomSplit((0.5, 0.2, 0.3), seed=5)
     prep = preprocessor(split=split).fit(table)
     training = table[prep.assign(table)["split"] == 0]
@@ -207,7 +207,7 @@ def test_rows_only_count_once_they_are_assigned_to_training(table):
     assert {n: one.to_dict() for n, one in again.learned_.items()} == {n: prep.learned_[n].to_dict() for n in alone}
 
 
-def test_counts_that_spill_to_files_change_nothing(table, expected, tmp_path, monkeypatch):
+def test_spilled_counts_do_not_change_the_state(table, expected, tmp_path, monkeypatch):
     spilled = []
     original = token_counts.spill
     monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
@@ -241,7 +241,7 @@ def kill_once(flag: str) -> None:
 @pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
-def test_learned_json_is_the_same_after_a_worker_was_killed(cluster, table, expected, tmp_path):
+def test_learned_json_is_the_same_after_a_worker_is_killed(cluster, table, expected, tmp_path):
     flag = str(tmp_path / "killed")
 
     def read(piece: int) -> pd.DataFrame:
@@ -327,14 +327,14 @@ def all_at_once(request, tmp_path_factory) -> tuple[dp.Split, dict[str, str]]:
 
 
 @pytest.mark.parametrize("npartitions", [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 16, 64))])
-def test_all_encodings_at_once_have_the_same_bytes_for_every_partitioning(all_at_once, npartitions, tmp_path):
+def test_written_bytes_of_all_encodings_do_not_depend_on_partitions(all_at_once, npartitions, tmp_path):
     split, expected = all_at_once
     frame = dd.from_pandas(people(), npartitions=npartitions)
     assert written_bytes(all_encodings(split), frame, tmp_path / "d") == expected
 
 
 @pytest.mark.slow
-def test_all_encodings_at_once_have_the_same_bytes_in_one_thread(all_at_once, tmp_path):
+def test_written_bytes_of_all_encodings_are_the_same_in_one_thread(all_at_once, tmp_path):
     split, expected = all_at_once
     with dask.config.set(scheduler="sync"):
         frame = dd.from_pandas(people(), npartitions=4)
@@ -343,6 +343,6 @@ def test_all_encodings_at_once_have_the_same_bytes_in_one_thread(all_at_once, tm
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_all_encodings_at_once_have_the_same_bytes_in_worker_processes(cluster, all_at_once, tmp_path):
+def test_written_bytes_of_all_encodings_are_the_same_in_processes(cluster, all_at_once, tmp_path):
     split, expected = all_at_once
     assert written_bytes(all_encodings(split), dd.from_pandas(people(), npartitions=7), tmp_path / "d") == expected

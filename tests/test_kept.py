@@ -94,7 +94,7 @@ def one_thread():
 
 @pytest.mark.parametrize("split", [None, dp.RandomSplit()])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_fit_goes_on_from_finished_tasks(file, reads, tmp_path, split, threads, monkeypatch):
+def test_killed_fit_resumes_from_finished_tasks(file, reads, tmp_path, split, threads, monkeypatch):
     expected = preprocessor(split=split).fit(source_of(file)).to_dict()
     assert len(reads["read"]) == 48
     scratch = tmp_path / "scratch"
@@ -109,7 +109,7 @@ def test_a_fit_goes_on_from_finished_tasks(file, reads, tmp_path, split, threads
     assert not list(scratch.iterdir())
 
 
-def test_a_fit_of_text_goes_on_from_parsed_rows(file, tmp_path, monkeypatch):
+def test_killed_fit_of_text_resumes_from_parsed_rows(file, tmp_path, monkeypatch):
     pd.read_parquet(file).to_csv(tmp_path / "rows.csv", index=False)
     split, scratch = dp.StratifiedSplit("c"), tmp_path / "scratch"
 
@@ -145,7 +145,7 @@ def test_a_fit_of_text_goes_on_from_parsed_rows(file, tmp_path, monkeypatch):
     assert not list(scratch.iterdir())
 
 
-def test_another_fit_takes_nothing_of_it(file, reads, tmp_path):
+def test_other_fit_does_not_use_the_checkpoint(file, reads, tmp_path):
     reads["until"] = 20
     with pytest.raises(Killed):
         preprocessor(str(tmp_path / "scratch")).fit(source_of(file))
@@ -154,7 +154,7 @@ def test_another_fit_takes_nothing_of_it(file, reads, tmp_path):
     assert len(reads["read"]) == 48
 
 
-def test_what_is_damaged_is_made_again(file, reads, tmp_path):
+def test_damaged_checkpoint_is_recomputed(file, reads, tmp_path):
     expected = preprocessor().fit(source_of(file)).to_dict()
     reads.update(read=[], until=20)
     with pytest.raises(Killed):
@@ -169,7 +169,7 @@ def test_what_is_damaged_is_made_again(file, reads, tmp_path):
 
 
 @pytest.mark.parametrize("split", [None, dp.StratifiedSplit("c")])
-def test_a_write_goes_on_from_finished_tasks_of_its_first_pass(file, reads, tmp_path, split):
+def test_killed_write_resumes_from_finished_tasks_of_the_first_pass(file, reads, tmp_path, split):
     preprocessor(split=split).fit_write(source_of(file), tmp_path / "a.dp", progress=False)
     reads.update(read=[], until=20)
     with pytest.raises(Killed):
@@ -183,14 +183,14 @@ def test_a_write_goes_on_from_finished_tasks_of_its_first_pass(file, reads, tmp_
     assert (tmp_path / "a.dp/manifest.json").read_bytes() == (tmp_path / "b.dp/manifest.json").read_bytes()
 
 
-def test_an_error_of_the_data_keeps_nothing(file, tmp_path):
+def test_data_error_leaves_no_checkpoint(file, tmp_path):
     prep = dp.Preprocessor({"x": dp.Number(), "c": dp.Number(invalid="raise")}, scratch=str(tmp_path / "scratch"))
     with pytest.raises(dp.errors.RejectedValueError, match="column \"c\": 'a' cannot be read"):
         prep.fit(source_of(file))
     assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_frames_are_fitted_anew(tmp_path):
+def test_frames_are_not_checkpointed(tmp_path):
     frame = dd.from_pandas(pd.DataFrame({"x": [1.0, 2.0]}), npartitions=2)
     dp.Preprocessor({"x": "number"}, scratch=str(tmp_path / "scratch")).fit(frame)
     assert not list((tmp_path / "scratch").iterdir())
@@ -205,7 +205,7 @@ def test_frames_are_fitted_anew(tmp_path):
         TokenCounts.of(pa.array(["b", "a"]), np.array([2, 1])),
     ],
 )
-def test_values_come_back_as_they_were(value):
+def test_values_round_trip_through_serialize(value):
     data = b"".join(bytes(memoryview(buffer)) for buffer in serialize(value))
     back = deserialize(data)
     assert type(back) is type(value)
@@ -216,7 +216,7 @@ def test_values_come_back_as_they_were(value):
         assert back == value
 
 
-def test_arrays_come_back_as_they_were():
+def test_arrays_round_trip_through_serialize():
     values = [np.arange(6, dtype=np.int16).reshape(2, 3), pa.array(["a", None]), pa.timestamp("us"), np.zeros(0)]
     array, column, kind, nothing = deserialize(b"".join(bytes(memoryview(buffer)) for buffer in serialize(values)))
     assert (array.dtype, array.tolist()) == (np.int16, [[0, 1, 2], [3, 4, 5]])
@@ -230,7 +230,7 @@ def saved_learned(tmp_path, learned) -> SavedLearned:
     return SavedLearned(Folder.open(tmp_path / "version"), Folder.open(tmp_path / "scratch"), types, learned=learned)
 
 
-def test_other_processes_find_what_was_learned_in_scratch(file, tmp_path):
+def test_learned_state_is_loaded_from_scratch(file, tmp_path):
     features = {**preprocessor().features, "c": dp.TargetEncoding(target="flag"), "series": "vector"}
     learned = dp.Preprocessor(features).fit(source_of(file)).learned_
     saved = saved_learned(tmp_path, learned)
@@ -247,12 +247,12 @@ class OwnLearned(Learned):
     """One of a type of the user's own."""
 
 
-def test_what_was_learned_is_only_kept_if_all_of_it_can_be(tmp_path):
+def test_learned_state_with_a_custom_class_is_not_saved(tmp_path):
     assert not saved_learned(tmp_path, {"a": dp.Date.learned_type(rows=1), "b": OwnLearned(rows=1)}).save_checkpoint()
     assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_what_has_no_known_class_is_not_kept_and_no_class_is_looked_for(tmp_path):
+def test_values_of_unknown_classes_are_not_saved(tmp_path):
     kept, made = Checkpoint(Folder.open(tmp_path), "scan"), []
 
     def make():

@@ -103,12 +103,12 @@ def test_nulls_of_arrays_without_bitmap_and_of_dictionaries():
 
 
 @pytest.mark.parametrize(("n", "dtype"), [(0, "u1"), (1, "u1"), (256, "u1"), (257, "u2"), (65537, "u4"), (2**40, "u8")])
-def test_smallest_uint_holds_ids_below(n, dtype):
+def test_smallest_uint_holds_ids_below_n(n, dtype):
     assert smallest_uint(n) == np.dtype(dtype)
 
 
 @given(st.lists(st.integers(0, 9)), st.integers(1, 4))
-def test_look_up_is_indexing(index, block):
+def test_look_up_equals_indexing(index, block):
     table = np.arange(10, 20, dtype=np.int16)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "BLOCK_SPANS", block)
@@ -122,7 +122,7 @@ def test_rows_with_a_character(rows):
     assert kernels.find_rows_with(sliced(rows), "Σ").tolist() == [i for i, row in enumerate(rows) if "Σ" in (row or "")]
 
 
-def test_rows_with_a_character_at_the_end_and_its_first_byte_alone():
+def test_rows_with_a_character_at_the_end_or_its_first_byte_alone():
     assert kernels.find_rows_with(pa.array(["Ξ", "aΣ", "", "Σ"]), "Σ").tolist() == [1, 3]
 
 
@@ -150,7 +150,7 @@ def test_split_ascii_as_python_does(lowercase):
 
 
 @given(ROWS)
-def test_pieces_of_words_end_where_tokens_end(rows):
+def test_split_words_equals_a_regular_expression(rows):
     token_codes = kernels.encode_spans(kernels.split_words(sliced(rows)))
     pattern = re.compile(r"\w+|[^\w\s]")
     cut_again = [[token for piece in row for token in pattern.findall(piece)] for row in rows_of(token_codes)]
@@ -164,11 +164,11 @@ def test_split_at_keeps_empty_pieces(rows):
 
 
 @given(ROWS)
-def test_characters(rows):
+def test_encode_characters(rows):
     assert rows_of(kernels.encode_characters(sliced(rows))) == [list(row or "") for row in rows]
 
 
-def test_splitters_leave_their_input_alone():
+def test_splitters_do_not_modify_their_input():
     column = pa.array(["Some, Text\0 É", None])
     before = column.to_pylist()
     for split in (kernels.split_words, kernels.split_spaces):
@@ -190,13 +190,13 @@ def test_distinct_tokens_of_every_length():
 
 
 @given(st.lists(st.none() | TOKENS | st.text(max_size=20)))
-def test_code_rows_gives_no_token_to_a_null(rows):
+def test_encode_rows_skips_nulls(rows):
     token_codes = kernels.encode_rows(sliced(rows))
     assert rows_of(token_codes) == [[] if row is None else [row] for row in rows]
     assert token_codes.codes.dtype == np.int32
 
 
-def test_code_rows_of_short_and_long_rows_in_any_proportion():
+def test_encode_rows_of_short_and_long_rows_in_any_proportion():
     for long, short in ((100, 7), (7, 100)):
         rows = [f"token number {number % 7}" for number in range(long)] + [str(number % 7) for number in range(short)]
         token_codes = kernels.encode_rows(pa.array(rows))
@@ -204,7 +204,7 @@ def test_code_rows_of_short_and_long_rows_in_any_proportion():
         assert len(token_codes.values) == 14
 
 
-def test_number_sends_collisions_on(monkeypatch):
+def test_encode_keys_resolves_collisions(monkeypatch):
     monkeypatch.setattr(kernels, "MAX_SLOT_BITS", 3)
     monkeypatch.setattr(kernels, "BLOCK_SPANS", 64)
     keys = np.random.default_rng(0).integers(0, 300, 5000).astype(np.uint64)
@@ -277,7 +277,7 @@ def test_pad_to_lengths_beyond_small_types(length):
     assert out[0].tolist() == expected + [0] * (length - len(expected))
 
 
-def test_pad_rows_that_do_not_begin_at_zero():
+def test_pad_rows_with_an_offset():
     out = kernels.pad(np.array([2, 3, 5]), np.arange(5), 2, np.arange(10, 15))
     assert out.tolist() == [[12, 0], [13, 14]]
 
@@ -331,7 +331,7 @@ def test_parse_numbers(rows, space):
 
 @given(st.lists(st.none() | st.lists(NUMBERS | JUNK, max_size=5), max_size=8))
 @settings(max_examples=200)
-def test_parse_numbers_among_junk(rows):
+def test_parse_numbers_with_invalid_tokens(rows):
     texts = [None if row is None else " ".join(row) for row in [*rows, ["junk"]]]
     found = kernels.parse_float_lists(sliced(texts))
     assert_lists(found, [None if t is None else read(t) for t in texts])
@@ -339,13 +339,13 @@ def test_parse_numbers_among_junk(rows):
 
 @given(st.text("+-0123456789.eEinfatyINFATY()_x", max_size=8))
 @settings(max_examples=500)
-def test_a_number_is_what_arrow_reads_whatever_is_around(token):
+def test_numbers_parse_as_in_arrow_with_and_without_invalid_tokens(token):
     alone = kernels.parse_float_lists(pa.array([token]))
     with_junk = kernels.parse_float_lists(pa.array([token, "junk"]))
     assert str(alone[0]) == str(with_junk[0])
 
 
-def test_parse_numbers_between_odd_white_space():
+def test_parse_numbers_between_unicode_white_space():
     found = kernels.parse_float_lists(pa.array(["\u30001\u00a02\u20283\x1c4\x855 "]))
     assert found.to_pylist() == [[1, 2, 3, 4, 5]]
 
@@ -360,13 +360,13 @@ def test_parse_numbers_between_separators():
 
 
 @pytest.mark.parametrize("rows", [[], [None], ["", " "]])
-def test_parse_numbers_of_nothing(rows):
+def test_parse_numbers_of_empty_rows(rows):
     found = kernels.parse_float_lists(sliced(rows))
     assert found.to_pylist() == [None if row is None else [] for row in rows]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary(), pa.float64()])
-def test_nulls_take_the_place_of_some_values_of_a_slice(kind):
+def test_only_where_masks_values_of_a_slice(kind):
     values = pa.array([f"{number}" for number in range(20)]).cast(kind, safe=False)[9:15]
     mask = [True, False, None, True, True, False]
     found = kernels.only_where(pa.array(mask), values)

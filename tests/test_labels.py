@@ -23,7 +23,7 @@ def prep_of(kind: object = "category", split: object = None) -> dp.Preprocessor:
 
 @settings(max_examples=40, deadline=None)
 @given(labels=st.lists(st.sampled_from(["a", "b", "", "<UNK>", "é", "1", "-2"]), min_size=1, max_size=30))
-def test_classes_of_a_target_are_numbered_from_0_and_come_back(labels):
+def test_target_classes_are_numbered_from_0_and_decode(labels):
     frame = pd.DataFrame({"x": 0.0, "kind": pd.Series(labels)})
     prep = dp.Preprocessor({"kind": dp.Category()}, targets="kind").fit(frame)
     ids = prep.encode(frame)["kind"]
@@ -35,13 +35,13 @@ def test_classes_of_a_target_are_numbered_from_0_and_come_back(labels):
     assert encoder.encode([{"kind": label} for label in labels])["kind"].tolist() == ids.tolist()
 
 
-def test_an_input_keeps_its_id_of_unknown_values():
+def test_input_keeps_the_id_of_unknown_values():
     prep = dp.Preprocessor({"kind": "category"}).fit(FRAME)
     assert prep.encode({"kind": "z"})["kind"].tolist() == [0]
     assert prep.num_classes("kind") == 4
 
 
-def test_unknown_labels_are_an_error_that_counts_them(as_frame):
+def test_unknown_labels_raise_with_their_count(as_frame):
     prep = prep_of().fit(as_frame(FRAME))
     other = pd.DataFrame({"x": np.zeros(4), "kind": ["a", "q", "z", "q"]})
     with pytest.raises(RejectedValueError, match=r'"kind": 3 of 4 rows hold labels that no training row has: q, z'):
@@ -50,7 +50,7 @@ def test_unknown_labels_are_an_error_that_counts_them(as_frame):
         serving.Encoder(prep.to_dict()).encode({"x": 1.0, "kind": "q"})
 
 
-def test_rows_with_unknown_labels_are_left_out_by_choice(tmp_path):
+def test_unknown_labels_are_dropped_with_drop_row(tmp_path):
     prep = prep_of(dp.Category(handle_unknown="drop_row")).fit(FRAME)
     other = pd.DataFrame({"x": np.zeros(3), "kind": ["a", "q", "b"]})
     dataset = prep.write(other, tmp_path / "d", progress=False)
@@ -62,19 +62,19 @@ def test_rows_with_unknown_labels_are_left_out_by_choice(tmp_path):
         prep.encode(other)
 
 
-def test_a_label_of_validation_rows_alone_is_an_error_and_leaves_no_dataset(tmp_path):
+def test_unknown_validation_label_raises_and_writes_no_dataset(tmp_path):
     rows = {"train": FRAME, "validation": FRAME.assign(kind="new")}
     with pytest.raises(RejectedValueError, match="6 of 6 rows hold labels that no training row has: new"):
         prep_of().fit_write(rows, tmp_path / "d", progress=False)
     assert not (tmp_path / "d" / "manifest.json").exists()
 
 
-def test_training_rows_beyond_the_vocabulary_are_an_error():
+def test_training_labels_beyond_the_vocabulary_raise():
     with pytest.raises(ColumnError, match="has 3 training rows with labels beyond the 1 that order, most_common"):
         prep_of(dp.Category(most_common=1)).fit(FRAME)
 
 
-def test_rows_without_a_label_are_left_out_with_a_warning(tmp_path):
+def test_rows_without_label_are_dropped_with_a_warning(tmp_path):
     frame = FRAME.assign(kind=[None, "a", "b", "c", "b", "a"])
     with pytest.warns(UserWarning, match="1 of 6 rows have no label, and datasets and streams leave them out"):
         dataset = prep_of().fit_write(frame, tmp_path / "d", progress=False)
@@ -84,7 +84,7 @@ def test_rows_without_a_label_are_left_out_with_a_warning(tmp_path):
         dp.Preprocessor.from_dataset(dataset).encode(frame)
 
 
-def test_the_class_of_unknown_labels_is_kept_by_choice_and_in_configurations():
+def test_handle_unknown_unk_keeps_a_class_for_unknown_labels():
     prep = prep_of(dp.Category(handle_unknown="unk")).fit(FRAME)
     assert prep.encode({"x": 1.0, "kind": "q"})["kind"].tolist() == [0]
     config = {"input_features": [{"name": "x", "type": "number"}]}
@@ -94,7 +94,7 @@ def test_the_class_of_unknown_labels_is_kept_by_choice_and_in_configurations():
     assert dp.Preprocessor.from_config(prep_of().to_config()).features["kind"].handle_unknown == "error"
 
 
-def test_states_without_the_parameter_keep_their_class_of_unknown_labels():
+def test_states_without_handle_unknown_keep_the_unknown_class():
     prep = prep_of(dp.Category(handle_unknown="unk")).fit(FRAME)
     state = prep.to_dict()
     assert "handle_unknown" not in state["features"]["kind"]["params"]
@@ -103,13 +103,13 @@ def test_states_without_the_parameter_keep_their_class_of_unknown_labels():
     assert loaded.to_dict() == state
 
 
-def test_buckets_and_refused_labels_contradict_each_other():
+def test_hash_buckets_with_handle_unknown_error_raise():
     with pytest.raises(ConfigError, match='buckets are ids for unknown values, which handle_unknown="error" refuses'):
         dp.Preprocessor({"kind": dp.Category(hash_buckets=4, handle_unknown="error")}).fit(FRAME)
     assert prep_of(dp.Category(hash_buckets=4)).fit(FRAME).num_classes("kind") == 5
 
 
-def test_num_classes_is_for_classes():
+def test_num_classes_raises_for_other_features():
     prep = prep_of().fit(FRAME)
     with pytest.raises(ConfigError, match='"x" is a number, which has no classes'):
         prep.num_classes("x")
@@ -117,7 +117,7 @@ def test_num_classes_is_for_classes():
         prep.num_classes("kin")
 
 
-def test_the_rarer_label_is_proposed_as_positive_and_said_once():
+def test_rarer_label_is_inferred_as_positive_with_one_warning():
     frame = pd.DataFrame({"x": np.arange(20.0), "kind": ["fraud", "ok"] + ["ok"] * 18})
     features = dp.infer_features(frame, targets="kind")
     assert features["kind"].positive == "fraud"
@@ -127,7 +127,7 @@ def test_the_rarer_label_is_proposed_as_positive_and_said_once():
     assert len(caught) == 1
 
 
-def test_positive_sets_the_label_that_is_true():
+def test_positive_sets_the_true_label():
     prep = prep_of(dp.Binary(positive="ok")).fit(FRAME.assign(kind=["ok", "fraud"] * 3))
     assert prep.encode({"x": 1.0, "kind": "ok"})["kind"].tolist() == [1]
     numbers = prep_of(dp.Binary(positive=1)).fit(FRAME.assign(kind=[1, 2] * 3))
@@ -143,7 +143,7 @@ def of_classes(labels: list[int], names: list[str] | None) -> datasets.Dataset:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_class_labels_have_their_names_in_the_order_of_their_numbers(streamed):
+def test_class_labels_keep_the_order_of_their_numbers(streamed):
     labels = [0, 1, 1, 2, 2, 2]
     rows = of_classes(labels, ["zebra", "ant", "cow"])
     features = dp.infer_features(rows, targets="kind")
@@ -155,7 +155,7 @@ def test_class_labels_have_their_names_in_the_order_of_their_numbers(streamed):
     assert prep.decode({"kind": encoded})["kind"].tolist() == [["zebra", "ant", "cow"][label] for label in labels]
 
 
-def test_class_labels_without_a_name_are_missing_and_numbers_stay_numbers():
+def test_unnamed_class_labels_are_missing_and_numbers_stay_numbers():
     rows = of_classes([0, -1, 1, 1], ["no", "yes"])
     prep = dp.Preprocessor({"number": dp.Number(column="kind"), "kind": "category"}).fit(rows)
     assert prep.learned_["number"].min == -1.0
@@ -179,7 +179,7 @@ def test_ordinal_ranks_follow_the_declared_order(as_frame, make):
     assert np.asarray(prep.encode(frame)["size"]).tolist() == dp.Category().fit_transform(SIZES).ravel().tolist()
 
 
-def test_partitions_that_declare_other_orders_declare_none():
+def test_partitions_with_different_orders_have_no_declared_order():
     parts = [SIZES, SIZES.assign(size=SIZES["size"].cat.reorder_categories(["L", "M", "S"]))]
     rows = {"train": parts[0], "validation": parts[1]}
     size = dp.Preprocessor({"size": dp.Category(transform_to="ordinal")}, fit_on="all").fit(rows)

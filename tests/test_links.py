@@ -48,24 +48,24 @@ def broken(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     assert list(broken(page)) == []
 
 
 @pytest.mark.parametrize("index", ["docs/how-to/index.md", "docs/coming-from/index.md", "notebooks/README.md"])
-def test_an_index_leads_to_every_page_of_its_folder(index: str) -> None:
+def test_index_links_every_page_of_its_folder(index: str) -> None:
     page = ROOT / index
     pages = {one.name for one in page.parent.iterdir() if one.suffix in {".md", ".ipynb"}} - {page.name}
     assert pages <= set(LINK.findall(prose(page)))
 
 
-def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:
+def test_broken_links_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A `title`, here\n\n[a](#a-title-here) [b](#b) [c](none.md) [d](https://d.example/#x)\n")
     assert list(broken(page)) == ["page.md: #b: no such heading", "page.md: none.md: no such file"]
 
 
-def test_a_notebook_leads_on_to_pages() -> None:
+def test_notebooks_link_to_pages() -> None:
     notebooks = [page for page in documents() if page.suffix == ".ipynb"]
     assert notebooks
     assert all(LINK.findall(prose(page)) for page in notebooks)

@@ -46,7 +46,7 @@ def peak_kb(folder: Path) -> int:
     return int(run.stdout)
 
 
-def test_five_times_the_rows_take_little_more_memory(tmp_path):
+def test_memory_grows_little_with_five_times_the_rows(tmp_path):
     small, large = tmp_path / "small", tmp_path / "large"
     for folder, parts in ((small, 4), (large, 20)):
         folder.mkdir()
@@ -69,7 +69,7 @@ print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
 
 @pytest.mark.parametrize("row_group_size", [30_000, 300_000])
-def test_memory_is_kept_for_long_texts_that_repeat(tmp_path: Path, row_group_size: int) -> None:
+def test_memory_of_repeated_long_texts_is_bounded(tmp_path: Path, row_group_size: int) -> None:
     rng = np.random.default_rng(0)
     texts = pa.array([" ".join(row) for row in rng.choice([f"w{i}" for i in range(900)], (2_000, 60))])
     codes = pa.array(rng.integers(0, 2_000, 300_000))

@@ -349,7 +349,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.strip().splitlines(), ids=lambda line: line.partition(" | ")[0])
-def test_the_message_has_the_remedy(names: dict[str, Any], mistake: str) -> None:
+def test_error_message_has_the_remedy(names: dict[str, Any], mistake: str) -> None:
     expression, _, remedy = mistake.partition(" | ")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -83,7 +83,7 @@ def batch_of(dataset, **options):
     return next(iter(dataset["train"].loader(ROWS, shuffle=False, **options)))
 
 
-def test_every_feature_type_is_listed():
+def test_every_feature_type_is_covered():
     assert {feature.kind for feature, _ in TYPES.values()} == set(FEATURES) - {
         "weight",
         "boxes",
@@ -93,7 +93,7 @@ def test_every_feature_type_is_listed():
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_batch_of_each_type_becomes_rows_of_the_width_that_gradients_reach(tmp_path, name):
+def test_inputs_of_each_type_have_the_expected_width_and_gradients(tmp_path, name):
     feature, width = TYPES[name]
     dataset = write(tmp_path, {name: feature})
     inputs = Inputs(dataset, modules={name: FLAT[name]} if name in FLAT else None)
@@ -111,7 +111,7 @@ def test_a_batch_of_each_type_becomes_rows_of_the_width_that_gradients_reach(tmp
 
 
 @pytest.mark.parametrize("trim", [False, True])
-def test_compiled_inputs_and_losses_equal_eager_ones_without_graph_breaks(tmp_path, trim):
+def test_compiled_inputs_and_losses_equal_eager_ones(tmp_path, trim):
     features = {name: feature for name, (feature, _) in TYPES.items()}
     features |= {"amount": dp.Number(column="price", normalization=None), "kind": dp.Category(column="city")}
     features |= {"quick": dp.Binary(column="sold"), "tags": dp.Set(column="words")}
@@ -138,7 +138,7 @@ def test_compiled_inputs_and_losses_equal_eager_ones_without_graph_breaks(tmp_pa
 
 
 @pytest.mark.parametrize("padding", ["left", "right"])
-def test_a_mean_of_tokens_leaves_out_padding_with_lengths_and_without(tmp_path, padding):
+def test_token_mean_excludes_padding_with_and_without_lengths(tmp_path, padding):
     dataset = write(tmp_path, {"words": dp.Sequence(padding=padding)})
     inputs = Inputs(dataset)
     weight, rows = inputs.encoders[0].weight, inputs(batch_of(dataset))
@@ -152,7 +152,7 @@ def test_a_mean_of_tokens_leaves_out_padding_with_lengths_and_without(tmp_path, 
     torch.testing.assert_close(inputs(batch), expected)
 
 
-def test_a_column_named_like_lengths_is_a_column(tmp_path):
+def test_column_named_like_lengths_is_a_column(tmp_path):
     features = {"words": "sequence", "words_length": dp.Number(column="price")}
     dataset = write(tmp_path, features)
     batch = batch_of(dataset)
@@ -162,7 +162,7 @@ def test_a_column_named_like_lengths_is_a_column(tmp_path):
     torch.testing.assert_close(inputs(batch)[:, :-1], alone(batch))
 
 
-def test_the_three_forms_of_a_set_have_one_mean(tmp_path):
+def test_three_forms_of_a_set_have_the_same_mean(tmp_path):
     frame = FRAME[["words"]].replace("or or or to", "or to")
     dataset = write(tmp_path, {name: TYPES[name][0] for name in ("set", "set_ids", "bag")}, frame)
     inputs = Inputs(dataset)
@@ -173,14 +173,14 @@ def test_the_three_forms_of_a_set_have_one_mean(tmp_path):
     torch.testing.assert_close(one, bag)
 
 
-def test_parts_of_dates_and_cells_are_between_0_and_1(tmp_path):
+def test_date_and_h3_inputs_are_between_0_and_1(tmp_path):
     dataset = write(tmp_path, {name: TYPES[name][0] for name in ("date", "h3")})
     rows = Inputs(dataset)(batch_of(dataset))
     assert 0 <= rows.min() <= rows.max() <= 1
     assert rows[:, 0].unique().tolist() == [0, 1]  # 2021 and 2022
 
 
-def test_sizes_of_embeddings_follow_the_rule_or_the_parameter():
+def test_embedding_dim_follows_the_rule_or_the_parameter():
     frame = pd.DataFrame({"a": range(2_000), "b": [1, 2] * 1_000})
     prep = fit({"a": "category", "b": "category"}, frame)
     assert Inputs(prep).width == 64 + 3
@@ -189,13 +189,13 @@ def test_sizes_of_embeddings_follow_the_rule_or_the_parameter():
 
 
 @pytest.mark.parametrize("name", ["category", "sequence", "bag"])
-def test_the_embedding_of_unknown_values_starts_as_zeros(name):
+def test_unknown_embedding_is_initialized_with_zeros(name):
     prep = fit({name: TYPES[name][0]})
     unknown = prep.learned_[name].vocabulary.specials.unknown_id
     assert (Inputs(prep).encoders[0].weight == 0).all(1).nonzero()[:, 0].tolist() == [unknown]
 
 
-def test_inputs_follow_the_dtype_of_the_module(tmp_path):
+def test_inputs_follow_the_module_dtype(tmp_path):
     dataset = write(tmp_path, {name: TYPES[name][0] for name in ("number", "category", "sequence", "bag", "date")})
     inputs = Inputs(dataset)
     expected = inputs(batch_of(dataset))
@@ -218,13 +218,13 @@ def test_inputs_follow_the_dtype_of_the_module(tmp_path):
         ({"city": "category"}, {"modules": {"city": Pair()}}, 'modules["city"]'),
     ],
 )
-def test_errors_of_inputs_name_the_column_and_a_remedy(features, options, message):
+def test_inputs_errors_name_the_column_and_a_remedy(features, options, message):
     with pytest.raises(ConfigError) as caught:
         Inputs(fit(features), **options)
     assert message in str(caught.value)
 
 
-def test_other_objects_and_batches_are_refused(tmp_path):
+def test_invalid_sources_and_batches_raise(tmp_path):
     with pytest.raises(ConfigError, match="a fitted Preprocessor or a dataset, not a dict"):
         Inputs({"city": "category"})
     dataset = write(tmp_path, {"city": "category", "sold": "binary"}, targets="sold")
@@ -238,7 +238,7 @@ def test_other_objects_and_batches_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["city", "buckets", "words", "bag"])
-def test_extended_inputs_keep_the_embeddings_of_tokens(tmp_path, name):
+def test_extend_keeps_embeddings_of_tokens(tmp_path, name):
     feature = {
         "city": dp.Category(), "buckets": dp.Category(column="city", oov_buckets=2), "words": dp.Sequence(),
         "bag": dp.Bag(column="words"),
@@ -275,7 +275,7 @@ def test_extended_inputs_keep_the_embeddings_of_tokens(tmp_path, name):
     torch.testing.assert_close(compiled(batch(after, "new")), inputs(batch(after, "new")))
 
 
-def test_a_grown_preprocessor_appends_embeddings():
+def test_extend_appends_embeddings_of_a_grown_preprocessor():
     prep = fit({"city": "category", "words": "sequence"})
     inputs = Inputs(prep)
     before = [weight.detach().clone() for weight in inputs.parameters()]
@@ -287,7 +287,7 @@ def test_a_grown_preprocessor_appends_embeddings():
 
 
 @pytest.mark.parametrize("name", ["city", "words"])
-def test_extended_outputs_keep_the_weights_of_classes(name):
+def test_extend_keeps_weights_of_classes(name):
     feature = {"city": dp.Category(), "words": dp.Set()}[name]
 
     def fit_targets(frame):
@@ -326,7 +326,7 @@ def test_extended_outputs_keep_the_weights_of_classes(name):
     assert len(after.predictions(outputs(hidden))) == ROWS
 
 
-def test_targets_that_are_no_extension_are_refused():
+def test_extend_outputs_raises_for_incompatible_targets():
     def fit_target(feature):
         return dp.Preprocessor({"x": feature, "city": "category"}, targets="x").fit(FRAME)
 
@@ -339,7 +339,7 @@ def test_targets_that_are_no_extension_are_refused():
         outputs.extend(dp.Preprocessor({"city": "category"}, targets="city").fit(FRAME))
 
 
-def test_what_is_no_extension_is_refused():
+def test_extend_inputs_raises_for_incompatible_features():
     inputs = Inputs(fit({"x": TYPES["bins"][0]}))
     with pytest.raises(ConfigError, match='"x" has other bins or buckets'):
         inputs.extend(fit({"x": dp.Number(column="price", encoding="bins", bins=3)}))
@@ -359,7 +359,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_loss_decreases_to_predictions_that_are_right(tmp_path, name):
+def test_training_converges_to_correct_predictions(tmp_path, name):
     torch.manual_seed(0)
     dataset = write(tmp_path, {"row": "category", name: TARGETS[name]}, targets=name)
     prep = dp.Preprocessor.from_dataset(dataset)
@@ -389,7 +389,7 @@ def test_a_loss_decreases_to_predictions_that_are_right(tmp_path, name):
         assert found.tolist() == expected.tolist()
 
 
-def test_losses_equal_those_of_torch_and_are_weighted_by_rows(tmp_path):
+def test_losses_equal_torch_with_row_weights(tmp_path):
     features = {name: TARGETS[name] for name in ("price", "city", "sold")} | {"gap": "number"}
     dataset = write(tmp_path, features, targets=["price", "city", "sold"])
     _, truth = batch_of(dataset)
@@ -435,7 +435,7 @@ def test_class_weights_balance_the_losses_of_classes(tmp_path):
         (dp.Number(column="gap", missing_value_strategy="keep"), 'with missing_value_strategy="keep"'),
     ],
 )
-def test_targets_without_a_head_are_refused(feature, message):
+def test_unsupported_targets_raise(feature, message):
     prep = fit({"y": feature, "city": "category"})
     with pytest.raises(ConfigError, match='target "y"') as caught:
         Outputs(prep, 4, targets=["y", "city"])

@@ -43,7 +43,7 @@ def notebook_of(*sources):
     "path",
     [pytest.param(path, id=path.stem, marks=[] if path.stem == QUICKEST else pytest.mark.slow) for path in NOTEBOOKS],
 )
-def test_a_notebook_runs_and_shows_what_is_stored(path):
+def test_notebook_runs_and_reproduces_stored_outputs(path):
     stored, ran = nbformat.read(path, as_version=4), RUNNER["run"](path)
 
     assert not re.search("Warning|Traceback|Exception", said_of(ran, "stderr"))
@@ -51,7 +51,7 @@ def test_a_notebook_runs_and_shows_what_is_stored(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_is_stored_tells_nothing_of_the_machine(path):
+def test_stored_notebooks_do_not_contain_machine_paths(path):
     stored = nbformat.read(path, as_version=4)
 
     assert any("image/png" in output.get("data", {}) for output in outputs_of(stored))
@@ -60,25 +60,25 @@ def test_what_is_stored_tells_nothing_of_the_machine(path):
     assert stored == RUNNER["to_store"](nbformat.read(path, as_version=4)), "store it with notebooks/run.py"
 
 
-def test_the_notebooks_are_small():
+def test_notebooks_are_small():
     assert sum(path.stat().st_size for path in NOTEBOOKS) < 1.5e6
 
 
-def test_a_warning_in_a_cell_stops_the_run(tmp_path):
+def test_warning_in_a_cell_raises(tmp_path):
     nbformat.write(notebook_of("import warnings", "warnings.warn('odd')"), tmp_path / "odd.ipynb")
 
     with pytest.raises(CellExecutionError, match="odd"):
         RUNNER["run"](tmp_path / "odd.ipynb")
 
 
-def test_paths_in_temporary_folders_become_relative(tmp_path):
+def test_temporary_paths_become_relative(tmp_path):
     source = "import tempfile\nprint(tempfile.mkdtemp() + '/pets.dp')"
     nbformat.write(notebook_of(source), tmp_path / "paths.ipynb")
 
     assert said_of(RUNNER["run"](tmp_path / "paths.ipynb"), "stdout") == "pets.dp\n"
 
 
-def test_what_a_cell_prints_in_parts_is_one_output(tmp_path):
+def test_stream_outputs_are_merged(tmp_path):
     nbformat.write(notebook_of("print('one', flush=True)\nprint('two', flush=True)"), tmp_path / "parts.ipynb")
 
     assert kinds_of(RUNNER["run"](tmp_path / "parts.ipynb")) == [("stream", [])]

@@ -107,19 +107,19 @@ def colour(tmp_path, monkeypatch):
     return module.Colour
 
 
-def test_it_keeps_to_the_contract(colour):
+def test_custom_type_passes_check_feature(colour):
     assert colour.learned_type.__name__ == "LearnedColour"
     check_feature(colour(), COLOURS)
 
 
-def test_it_is_guessed(frame, colour):
+def test_custom_type_is_inferred(frame, colour):
     guessed = dp.infer_features(frame)
     assert isinstance(guessed["paint"], colour)
     assert guessed.reasons["paint"] == "colours: 3 distinct values in 100 rows"
     assert guessed["price"].kind == "number"
 
 
-def test_it_is_written_loaded_decoded_and_shown(frame, tmp_path):
+def test_custom_type_is_written_loaded_decoded_and_shown(frame, tmp_path):
     dataset = dp.Preprocessor("auto", split=None).fit_write(frame, tmp_path / "d")
     assert dataset.learned["paint"].favourite == "#ff8000"
     opened = dp.open_dataset(tmp_path / "d")
@@ -134,7 +134,7 @@ def test_it_is_written_loaded_decoded_and_shown(frame, tmp_path):
     assert told["features"]["paint"]["learned"] == {"favourite": "#ff8000"}
 
 
-def test_it_is_saved_and_configured(frame, tmp_path):
+def test_custom_type_is_saved_and_configured(frame, tmp_path):
     prep = dp.Preprocessor({"paint": "colour"}).fit(frame)
     prep.save(tmp_path / "prep.json")
     assert dp.Preprocessor.load(tmp_path / "prep.json").learned_ == prep.learned_
@@ -142,7 +142,7 @@ def test_it_is_saved_and_configured(frame, tmp_path):
     assert again.features["paint"].get_params() == prep.features_["paint"].get_params()
 
 
-def test_it_may_have_several_outputs(frame, tmp_path, colour, monkeypatch):
+def test_custom_type_can_have_several_outputs(frame, tmp_path, colour, monkeypatch):
     class Parts(colour):
         kind = "parts"
         outputs = ("_red", "_rest")

@@ -101,7 +101,7 @@ def test_model_equals_encode(fitted, tmp_path, count):
                 np.testing.assert_array_equal(array, encoded[name], err_msg=name)
 
 
-def test_golden_rows_are_encoded_the_same(fitted, tmp_path):
+def test_golden_rows_are_encoded_equally(fitted, tmp_path):
     fitted.save(tmp_path / "prep.json")
     saved = json.loads((tmp_path / "prep.json").read_text())["features"]
     for name in ("city", "lower", "target", "sold", "tags", "note", "first", "last", "left"):
@@ -127,7 +127,7 @@ def test_same_state_has_the_same_bytes(fitted, tmp_path):
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
-def test_features_without_equivalent_are_named_together(tmp_path):
+def test_features_without_onnx_equivalent_share_one_error(tmp_path):
     rows = make_rows(50)
     features = {
         "size": "number", "before": dp.Number(column="size", missing_value_strategy="ffill"),
@@ -156,7 +156,7 @@ def test_features_without_equivalent_are_named_together(tmp_path):
         prep.to_onnx(tmp_path / "prep.onnx", columns="area")
 
 
-def test_missing_package_is_named(fitted, tmp_path, monkeypatch):
+def test_missing_package_error_names_the_package(fitted, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MissingPackageError, match="pip install onnx"):
         fitted.to_onnx(tmp_path / "prep.onnx")

@@ -56,14 +56,14 @@ def test_fit_reads_each_partition_once(table, tmp_path, split):
     assert reads(tmp_path) == {"0": 1, "1": 1, "2": 1, "3": 1}
 
 
-def test_a_census_reads_each_partition_once_more(table, tmp_path):
+def test_census_reads_each_partition_once_more(table, tmp_path):
     prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="ffill")}, split=dp.StratifiedSplit("c"))
     with dask.config.set(scheduler="sync"):
         prep.fit(counted_frame(table, tmp_path))
     assert reads(tmp_path) == {"0": 2, "1": 2, "2": 2, "3": 2}
 
 
-def test_a_random_split_of_parquet_takes_its_census_from_the_footers(table, tmp_path, monkeypatch):
+def test_random_split_of_parquet_counts_rows_from_footers(table, tmp_path, monkeypatch):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=10)
     source = as_source(str(tmp_path / "part.parquet"), partition_bytes=1)
     wanted = []
@@ -87,20 +87,20 @@ def test_encode_and_transform_are_lazy(table, tmp_path):
     assert reads(tmp_path) == {}
 
 
-def test_arrays_that_are_computed_together_read_each_partition_once(table, tmp_path):
+def test_arrays_computed_together_read_each_partition_once(table, tmp_path):
     prep = dp.Preprocessor({"x": "number", "c": "category"}).fit(table)
     with dask.config.set(scheduler="sync"):
         dask.compute(prep.encode(counted_frame(table, tmp_path)))
     assert reads(tmp_path) == {"0": 1, "1": 1, "2": 1, "3": 1}
 
 
-def test_task_names_can_be_read(table):
+def test_encode_task_names_are_readable(table):
     prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="ffill"), "c": "category"}).fit(table)
     names = {key_split(key) for key in graph_of(prep.encode(dd.from_pandas(table, npartitions=3)))}
     assert {"encode", "pick-x", "pick-c", "census", "exchange-census"} <= names
 
 
-def test_tasks_of_a_fit_have_names_that_can_be_read(table):
+def test_fit_task_names_are_readable(table):
     names = set()
 
     def read(dsk, keys, **options):
@@ -114,14 +114,14 @@ def test_tasks_of_a_fit_have_names_that_can_be_read(table):
     assert names == {"frompandas", "census", "state-census", "gather-census", *learning}
 
 
-def test_arrays_of_two_frames_are_computed_together(table):
+def test_arrays_of_two_frames_can_be_computed_together(table):
     prep = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(table)
     other = table.assign(x=-table["x"])
     lazy = [prep.encode(dd.from_pandas(frame, npartitions=3))["x"] for frame in (table, other)]
     assert [array.tolist() for array in dask.compute(*lazy)] == [table["x"].tolist(), other["x"].tolist()]
 
 
-def test_lazy_arrays_may_have_several_columns(table):
+def test_lazy_arrays_can_have_several_columns(table):
     frame = pd.DataFrame({"v": [[float(i), -i, 0.5] for i in range(ROWS)]})
     prep = dp.Preprocessor({"v": "vector"}).fit(frame)
     with dask.config.set({"dataframe.convert-string": False}):
@@ -131,7 +131,7 @@ def test_lazy_arrays_may_have_several_columns(table):
 
 
 @pytest.mark.parametrize("leading_columns", [(), ("c",)])
-def test_lazy_frames_hold_what_partitions_give(table, tmp_path, leading_columns):
+def test_lazy_frames_equal_partition_results(table, tmp_path, leading_columns):
     def doubled(factor, i, part):
         return pd.DataFrame({"y": factor * part["x"].to_numpy(), "i": i})
 
@@ -154,7 +154,7 @@ def test_lazy_frames_hold_what_partitions_give(table, tmp_path, leading_columns)
             assert found.index.tolist() == table.index.tolist()
 
 
-def test_no_table_is_in_a_graph(table, tmp_path):
+def test_graphs_contain_no_tables(table, tmp_path):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=10)
     prep = dp.Preprocessor({"x": "number", "c": "category"}).fit(table)
     graph = graph_of(prep.encode(str(tmp_path / "part.parquet")))
@@ -165,7 +165,7 @@ def test_no_table_is_in_a_graph(table, tmp_path):
     assert len(cloudpickle.dumps(grown)) < len(cloudpickle.dumps(graph)) + 100
 
 
-def test_pandas_partitions_stay_out_of_graphs(table, monkeypatch):
+def test_pandas_input_builds_no_graph(table, monkeypatch):
     gaps = table.assign(x=table["x"].mask(table["x"] % 3 > 0))
     number = dp.Number(missing_value_strategy="ffill", normalization=None)
     prep = dp.Preprocessor({"x": number, "c": "category"}, split=dp.StratifiedSplit("c"))
@@ -178,7 +178,7 @@ def test_pandas_partitions_stay_out_of_graphs(table, monkeypatch):
         assert found.tolist() == [row // 3 * 3 for row in range(ROWS)]
 
 
-def test_known_row_counts_give_known_chunks(table, tmp_path):
+def test_known_row_counts_set_known_chunks(table, tmp_path):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=10)
     prep = dp.Preprocessor({"x": "number"}).fit(table)
     array = prep.encode(as_source(str(tmp_path / "part.parquet"), partition_bytes=1))["x"]
@@ -186,7 +186,7 @@ def test_known_row_counts_give_known_chunks(table, tmp_path):
     assert np.isnan(prep.encode(dd.from_pandas(table, npartitions=2))["x"].shape[0])
 
 
-def test_the_tree_has_few_tasks():
+def test_merge_tree_has_few_tasks():
     frame = dd.from_pandas(pd.DataFrame({f"x{i}": np.arange(2000.0) for i in range(20)}), npartitions=200)
     sizes = []
 
@@ -199,7 +199,7 @@ def test_the_tree_has_few_tasks():
     assert sum(sizes) < 700
 
 
-def test_a_lazy_fill_from_neighbours_holds_few_partitions():
+def test_lazy_ffill_keeps_few_partitions_in_memory():
     alive, peak = set(), []
 
     def read(piece: int) -> pd.DataFrame:
@@ -218,7 +218,7 @@ def test_a_lazy_fill_from_neighbours_holds_few_partitions():
     assert max(peak) < 10
 
 
-def test_one_core_sees_every_row(monkeypatch):
+def test_single_core_processes_every_row(monkeypatch):
     monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 1)
     frame = pd.DataFrame({"x": np.arange(300_000.0)})
     prep = dp.Preprocessor({"x": "number"}).fit(frame)
@@ -246,7 +246,7 @@ def source(request, table, tmp_path):
     return as_source(request.param(table, tmp_path))
 
 
-def test_each_tells_every_result_once_in_the_calling_thread(source):
+def test_map_partitions_advances_per_result_in_the_calling_thread(source):
     told, threads = [], set()
 
     def advance(result):
@@ -264,7 +264,7 @@ def test_each_tells_every_result_once_in_the_calling_thread(source):
     assert threads == {threading.get_ident()}
 
 
-def test_results_are_told_while_other_tasks_wait():
+def test_run_tasks_advances_between_tasks():
     log = []
     with dask.config.set(scheduler="sync"):
         partitions.run_tasks(
@@ -274,7 +274,7 @@ def test_results_are_told_while_other_tasks_wait():
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
-def test_run_is_the_same_on_every_scheduler(scheduler):
+def test_run_tasks_is_the_same_on_every_scheduler(scheduler):
     told = []
     with dask.config.set(scheduler=scheduler, num_workers=2):
         results = partitions.run_tasks("add", lambda shared, i: shared + i, 10, [3, 1, 2], advance=told.append)
@@ -282,11 +282,11 @@ def test_run_is_the_same_on_every_scheduler(scheduler):
     assert sorted(told) == [11, 12, 13]
 
 
-def test_run_of_nothing_is_nothing():
+def test_run_tasks_without_tasks_returns_an_empty_list():
     assert partitions.run_tasks("nothing", None, None, []) == []
 
 
-def test_a_scheduler_without_callbacks_tells_at_the_end():
+def test_scheduler_without_callbacks_advances_at_the_end():
     told = []
     with dask.config.set(scheduler=dask.core.get):
         partitions.run_tasks("double", lambda shared, i: 2 * i, None, [1, 2], advance=told.append)
@@ -294,7 +294,7 @@ def test_a_scheduler_without_callbacks_tells_at_the_end():
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
-def test_an_error_of_a_task_arrives_unchanged(scheduler):
+def test_task_error_is_raised_unchanged(scheduler):
     def fail(shared, i):
         raise ColumnError(f'column "x": {shared}')
 
@@ -304,7 +304,7 @@ def test_an_error_of_a_task_arrives_unchanged(scheduler):
     assert str(caught.value) == 'column "x": is odd'
 
 
-def test_after_an_error_nothing_starts_and_nothing_runs():
+def test_error_stops_running_and_pending_tasks():
     both, never, ended = threading.Barrier(2), threading.Event(), []
 
     def work(shared, i):
@@ -318,7 +318,7 @@ def test_after_an_error_nothing_starts_and_nothing_runs():
     assert len(ended) == 1
 
 
-def test_in_memory_the_first_error_in_order_is_raised(table, monkeypatch):
+def test_first_error_in_partition_order_is_raised_in_memory(table, monkeypatch):
     monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 4)
     source, both, started = as_source(as_pandas(table, None)), threading.Barrier(2), []
 
@@ -335,7 +335,7 @@ def test_in_memory_the_first_error_in_order_is_raised(table, monkeypatch):
     assert len(started) < 50
 
 
-def test_an_interrupt_starts_no_more_threads(monkeypatch):
+def test_interrupt_starts_no_more_tasks(monkeypatch):
     monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 2)
     going, calls = threading.Event(), []
 
@@ -352,7 +352,7 @@ def test_an_interrupt_starts_no_more_threads(monkeypatch):
     assert len(calls) <= 3
 
 
-def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
+def test_map_reduce_merges_in_small_groups_and_finishes_each_key(source):
     sizes, told = [], []
 
     def merge(values):
@@ -396,7 +396,7 @@ def test_partitions_in_memory_are_merged_in_a_tree(table, monkeypatch, count, si
     assert sorted(found) == sorted([1] * count + sizes)
 
 
-def test_results_that_are_kept_are_taken_however_many_threads_there_are(table, tmp_path, monkeypatch):
+def test_checkpointed_results_do_not_depend_on_the_number_of_threads(table, tmp_path, monkeypatch):
     monkeypatch.setattr(partitions.passes, "_TASKS_PER_THREAD", 2)
     source, checkpoint, read = as_file(table, tmp_path), Checkpoint(Folder.open(tmp_path), "rows"), []
 
@@ -412,7 +412,7 @@ def test_results_that_are_kept_are_taken_however_many_threads_there_are(table, t
     assert sorted(read) == list(range(10))
 
 
-def test_tasks_without_partitions_keep_freed_memory_too(monkeypatch):
+def test_tasks_without_partitions_keep_freed_memory(monkeypatch):
     asked = []
     monkeypatch.setattr(partitions.passes, "keep_freed_memory", lambda: asked.append(1))
     with dask.config.set(scheduler="sync"):
@@ -421,7 +421,7 @@ def test_tasks_without_partitions_keep_freed_memory_too(monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_task_takes_several_partitions(table, tmp_path, threads):
+def test_tasks_group_several_partitions(table, tmp_path, threads):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=1)
     prep = dp.Preprocessor({"x": "number", "c": "category"}, split=dp.RandomSplit())
     expected = prep.fit(table).to_dict()
@@ -441,7 +441,7 @@ def test_a_task_takes_several_partitions(table, tmp_path, threads):
     assert graphs == [2 + scans + merges + 2]
 
 
-def test_a_task_holds_one_partition_at_a_time(table):
+def test_task_reads_one_partition_at_a_time(table):
     alive, most = weakref.WeakSet(), []
 
     class Rows:
@@ -464,7 +464,7 @@ def test_a_task_holds_one_partition_at_a_time(table):
     assert most == [1] * 5
 
 
-def test_what_the_first_partition_gives_is_bounded_too():
+def test_first_partition_is_merged_on_its_own():
     merger = partitions.passes.Merger(lambda values: ("bounded", *values))
     assert merger(iter([("told", {"key": 1})])) == [["told"], {"key": ("bounded", 1)}]
     assert merger(iter([(0, {"key": 1}), (1, {"key": 2})])) == [[0, 1], {"key": ("bounded", ("bounded", 1), 2)}]
@@ -473,7 +473,7 @@ def test_what_the_first_partition_gives_is_bounded_too():
 @pytest.mark.parametrize(
     ("count", "threads", "tasks"), [(0, 1, 0), (15, 1, 15), (16, 1, 8), (20_001, 2, 17), (6_400, 0, 64)]
 )
-def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
+def test_partitions_are_grouped_into_about_8_tasks_per_thread(count, threads, tasks):
     runs = partitions.passes.group_partitions(count, threads)
     assert len(runs) == tasks
     assert len(partitions.passes.group_partitions(count, threads, size=3)) == -(-count // 3)
@@ -500,7 +500,7 @@ def test_many_columns_are_merged_in_chunks(source):
     ]
 
 
-def test_worker_threads_follow_the_configuration():
+def test_worker_threads_follow_the_dask_configuration():
     with dask.config.set(scheduler="sync"):
         assert partitions.worker_threads() == (1, 1)
     with dask.config.set(scheduler="threads", num_workers=3):
@@ -515,7 +515,7 @@ def test_worker_threads_follow_the_configuration():
     assert not partitions.is_distributed()
 
 
-def test_no_cluster_no_import_of_distributed():
+def test_distributed_is_not_imported_without_a_cluster():
     code = """if True:
         import sys
         from daskprep import partitions
@@ -527,7 +527,7 @@ def test_no_cluster_no_import_of_distributed():
 
 
 @pytest.mark.cluster
-def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
+def test_cluster_advances_per_result(cluster, table, tmp_path):
     told = []
     for frame in (as_file(table, tmp_path), dd.from_pandas(table, npartitions=10).persist()):
         source = as_source(frame)
@@ -543,7 +543,7 @@ def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
 
 
 @pytest.mark.cluster
-def test_an_error_on_a_cluster_arrives_unchanged_and_cancels_the_rest(cluster, tmp_path):
+def test_cluster_error_is_raised_unchanged_and_cancels_the_rest(cluster, tmp_path):
     def fail(folder, i):
         (folder / str(i)).touch()
         raise ColumnError(f'column "x": {folder}')
@@ -555,7 +555,7 @@ def test_an_error_on_a_cluster_arrives_unchanged_and_cancels_the_rest(cluster, t
 
 
 @pytest.mark.cluster
-def test_a_scheduler_that_was_chosen_goes_before_a_cluster(cluster):
+def test_configured_scheduler_takes_precedence_over_a_cluster(cluster):
     ran = []
     with dask.config.set(scheduler="threads"):
         assert not partitions.is_distributed()
@@ -564,7 +564,7 @@ def test_a_scheduler_that_was_chosen_goes_before_a_cluster(cluster):
 
 
 @pytest.mark.cluster
-def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
+def test_cluster_map_reduce_returns_merged_keys(cluster, table):
     told = []
     source = as_source(dd.from_pandas(table, npartitions=20))
     folded = partitions.map_reduce(
@@ -586,7 +586,7 @@ def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
 
 
 @pytest.mark.cluster
-def test_workers_keep_memory_that_dask_would_give_back(cluster):
+def test_workers_disable_memory_trimming(cluster):
     assert partitions.run_on_every_worker(partitions.graphs.keep_freed_memory) == [True, True]
 
 
@@ -594,13 +594,13 @@ def test_workers_keep_memory_that_dask_would_give_back(cluster):
     "environment",
     [{}, {"MALLOC_TRIM_THRESHOLD_": "1000"}, {"MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}],
 )
-def test_what_users_set_of_the_allocator_stays(environment, monkeypatch):
+def test_allocator_settings_of_the_user_are_kept(environment, monkeypatch):
     monkeypatch.setattr(partitions.graphs.os, "environ", environment)
     assert not partitions.graphs.keep_freed_memory.__wrapped__()
 
 
 @pytest.mark.cluster
-def test_tasks_of_a_cluster_may_run_tasks(cluster):
+def test_cluster_tasks_can_run_tasks(cluster):
     def outer(i):
         told = []
         return partitions.run_tasks("inner", lambda shared, j: i + j, None, [0, 1], advance=told.append), sorted(told)
@@ -608,7 +608,7 @@ def test_tasks_of_a_cluster_may_run_tasks(cluster):
     assert cluster.gather(cluster.map(outer, [10, 20, 30])) == [([i, i + 1], [i, i + 1]) for i in (10, 20, 30)]
 
 
-def test_chained_tasks_get_what_they_need():
+def test_run_two_stages_passes_the_needed_results():
     needs = [[(0, "a")], [(0, "b"), (1, "a")], [], [(1, "b"), (0, "a"), (1, "b")]]
 
     def both(source):
@@ -624,7 +624,7 @@ def test_chained_tasks_get_what_they_need():
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_chained_tasks_forget_what_nothing_needs_any_more(scheduler):
+def test_run_two_stages_releases_results_after_last_use(scheduler):
     alive = weakref.WeakSet()
     most = []
 
@@ -646,7 +646,7 @@ def test_chained_tasks_forget_what_nothing_needs_any_more(scheduler):
     assert max(most) <= 12
 
 
-def test_a_plain_write_has_no_pass_that_only_counts(table, tmp_path):
+def test_plain_write_has_no_counting_pass(table, tmp_path):
     table.to_parquet(tmp_path / "rows.parquet", row_group_size=4)
     names = set()
 
@@ -671,7 +671,7 @@ class Unpickled:
 
 
 @pytest.mark.parametrize("makes", [Unpickled, lambda: lambda: 1], ids=["can be imported", "cannot be"])
-def test_a_list_that_travels_is_unpickled_where_it_is_looked_into(makes):
+def test_pickled_list_is_unpickled_on_access(makes):
     Unpickled.seen, given = 0, makes()
     given.number = 7
     once = cloudpickle.loads(cloudpickle.dumps(partitions.passes.Pickled([given, 2])))
@@ -682,7 +682,7 @@ def test_a_list_that_travels_is_unpickled_where_it_is_looked_into(makes):
 
 
 @pytest.mark.parametrize("run", [partitions.passes.call_each, partitions.passes.run_on_fragments])
-def test_what_tasks_give_for_many_partitions_travels_as_one_frame(run):
+def test_results_of_many_partitions_are_serialized_as_one_frame(run):
     def answer(*given):
         return np.arange(given[1])
 
@@ -701,7 +701,7 @@ def test_what_tasks_give_for_many_partitions_travels_as_one_frame(run):
     assert len(frames) == 1
 
 
-def test_what_tasks_share_travels_once(table, tmp_path, monkeypatch):
+def test_shared_arguments_are_pickled_once(table, tmp_path, monkeypatch):
     shared, apart = np.arange(1000), [[(i, str(i)) for i in range(start, start + 50)] for start in (0, 50, 100)]
     monkeypatch.setattr(partitions.passes, "is_distributed", lambda: True)
     assert [type(one) for one in partitions.passes._pickle_for_cluster(apart)] == [partitions.passes.Pickled] * 3

@@ -18,7 +18,7 @@ def run(script, *options):
 
 
 @pytest.mark.slow
-def test_polars_by_hand_gives_the_vocabularies_and_ids_of_daskprep(tmp_path):
+def test_polars_peer_has_the_same_vocabularies_and_ids(tmp_path):
     pytest.importorskip("polars")
     data = ["--data", tmp_path / "data"]
     run("peers/gen.py", *data)

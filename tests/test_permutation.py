@@ -21,13 +21,13 @@ keys = st.integers(0, 2**64 - 1)
 # The next three tests hold promises: if one fails, datasets that exist would be split and ordered anew.
 
 
-def test_make_key_is_golden():
+def test_make_key_does_not_change_between_releases():
     assert make_key(0) == 3999586761668934864
     assert make_key(42, "random") == 3647800286418901252
     assert make_key(-7, "stratify", 3, "é") == 1458373883253681075
 
 
-def test_permute_is_golden():
+def test_permute_does_not_change_between_releases():
     assert permute(np.arange(10), 10, make_key(0)).tolist() == [6, 0, 7, 8, 2, 5, 3, 9, 4, 1]
     assert permute(np.array([0, 1, 2, 999_999]), 1_000_000, make_key(42, "random")).tolist() == [
         772625,
@@ -42,7 +42,7 @@ def test_permute_is_golden():
     ]
 
 
-def test_hash_strings_is_golden():
+def test_hash_strings_does_not_change_between_releases():
     strings = pa.array(["", "a", None, "12345678", "123456789", "Zürich", "x" * 100])
     assert hash_strings(strings, make_key(0)).tolist() == [
         421206045384685500,
@@ -64,7 +64,7 @@ def test_permute_is_a_bijection(n):
 
 
 @given(n=sizes, key=keys, fractions=st.lists(st.floats(0, 1, exclude_max=True), max_size=20))
-def test_permute_keeps_numbers_of_all_sizes_apart(n, key, fractions):
+def test_permute_is_injective_for_large_sizes(n, key, fractions):
     index = np.array([min(int(fraction * n), n - 1) for fraction in fractions], dtype=np.int64)
     positions = permute(index, n, key)
     assert ((positions >= 0) & (positions < n)).all()
@@ -73,7 +73,7 @@ def test_permute_keeps_numbers_of_all_sizes_apart(n, key, fractions):
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(sizes, keys, st.floats(0, 1, exclude_max=True)), min_size=1, max_size=30))
-def test_permute_takes_a_size_and_a_key_for_each_index(rows):
+def test_permute_accepts_a_size_and_a_key_per_index(rows):
     n = np.array([size for size, _, _ in rows])
     key = np.array([key for _, key, _ in rows], dtype=np.uint64)
     index = np.array([min(int(fraction * size), size - 1) for size, _, fraction in rows])
@@ -90,19 +90,19 @@ def test_permute_does_not_depend_on_batches_or_integer_types():
     assert np.array_equal(permute(some.astype(np.uint64), n, key), whole[some])
 
 
-def test_permute_leaves_its_input_alone():
+def test_permute_does_not_modify_its_input():
     index = np.arange(100, dtype=np.uint64)
     permute(index, 100, 1)
     assert np.array_equal(index, np.arange(100))
 
 
 @pytest.mark.parametrize(("index", "n"), [([10], 10), ([-1], 10), ([0], 0), ([3, 12, 5], 10)])
-def test_permute_refuses_numbers_outside(index, n):
+def test_permute_raises_for_indices_out_of_range(index, n):
     with pytest.raises(IndexError, match=f"outside the {n} members"):
         permute(np.array(index), n, 1)
 
 
-def test_permute_refuses_fractions_and_impossible_sizes():
+def test_permute_raises_for_floats_and_invalid_sizes():
     with pytest.raises(TypeError, match="float64"):
         permute(np.array([0.5]), 10, 1)
     for n in (-1, 2**62 + 1, np.array([-1, 5]), np.array([5, 2**62 + 1])):
@@ -110,7 +110,7 @@ def test_permute_refuses_fractions_and_impossible_sizes():
             permute(np.zeros(np.size(n), dtype=np.int64), n, 1)
 
 
-def test_permute_takes_no_rows_with_a_size_for_each():
+def test_permute_accepts_empty_arrays_of_sizes():
     none = np.zeros(0, dtype=np.int64)
     assert permute(none, none, none.astype(np.uint64)).tolist() == []
 
@@ -124,7 +124,7 @@ def test_every_permutation_of_few_rows_is_equally_likely():
 
 
 @pytest.mark.parametrize("n", [10, 97, 1000])
-def test_a_row_is_equally_likely_at_every_position(n):
+def test_every_position_of_a_row_is_equally_likely(n):
     key = np.arange(200 * n, dtype=np.uint64)
     for row in (0, n // 2, n - 1):
         counts = np.bincount(permute(np.full(key.size, row), np.full(key.size, n), key), minlength=n)
@@ -132,7 +132,7 @@ def test_a_row_is_equally_likely_at_every_position(n):
 
 
 @pytest.mark.parametrize("n", [50_000, 65_536, 1_000_003, 10**12])
-def test_positions_of_neighbours_are_unrelated(n):
+def test_positions_of_neighboring_rows_are_uncorrelated(n):
     rows = 20_000
     for seed in range(3):
         share = permute(np.arange(rows), n, make_key(seed)) / n
@@ -142,13 +142,13 @@ def test_positions_of_neighbours_are_unrelated(n):
         assert abs(np.corrcoef(share[:-1], share[1:])[0, 1]) < 5 / math.sqrt(rows)
 
 
-def test_neighbouring_keys_give_unrelated_positions():
+def test_neighboring_keys_have_uncorrelated_positions():
     n = 20_000
     one, other = (permute(np.arange(n), n, key) / n for key in (7, 8))
     assert stats.chisquare(np.bincount(((one - other) % 1 * 32).astype(int), minlength=32)).pvalue > 1e-4
 
 
-def test_make_key_separates_seeds_parts_and_their_types():
+def test_make_key_distinguishes_seeds_parts_and_types():
     made = [
         make_key(1),
         make_key(2),
@@ -163,7 +163,7 @@ def test_make_key_separates_seeds_parts_and_their_types():
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)))
-def test_bit_lengths_are_those_of_python(numbers):
+def test_bit_lengths_equal_python(numbers):
     assert bit_lengths(np.array(numbers, dtype=np.uint64)).tolist() == [n.bit_length() for n in numbers]
 
 
@@ -187,19 +187,19 @@ def hash_slowly(text, key):
 
 @settings(max_examples=40)
 @given(st.lists(st.none() | st.text(max_size=40)), keys, st.integers(0, 3))
-def test_hash_strings_equals_the_slow_way(strings, key, skipped):
+def test_hash_strings_equals_the_reference(strings, key, skipped):
     for kind in (pa.string(), pa.large_string()):
         hashes = hash_strings(pa.array(strings, kind)[skipped:], key)
         assert hashes.tolist() == [hash_slowly(text, key) for text in strings[skipped:]]
 
 
-def test_hash_strings_equals_the_slow_way_across_blocks():
+def test_hash_strings_equals_the_reference_across_blocks():
     strings = ["ab" * 20] * 5_000 + [None] + [""] * 20_000 + ["z" * 200_000, "q"]
     slow = {text: hash_slowly(text, 5) for text in set(strings)}
     assert hash_strings(pa.array(strings), 5).tolist() == [slow[text] for text in strings]
 
 
-def test_hash_strings_of_a_slice_sees_no_neighbours():
+def test_hash_strings_of_a_slice_ignores_its_neighbors():
     strings = ["left", "", None, "a middle part", "right of it", None]
     for kind in (pa.string(), pa.large_string()):
         whole = pa.array(strings, kind)
@@ -209,7 +209,7 @@ def test_hash_strings_of_a_slice_sees_no_neighbours():
                 assert hash_strings(whole[start:stop], 3).tolist() == slow
 
 
-def test_strings_are_hashed_in_blocks_of_so_many_words_or_strings():
+def test_word_blocks_are_limited_by_words_and_rows():
     lengths = np.array([8] * (_BLOCK_ROWS + 5) + [1] * 3 + [0] * (2 * _BLOCK_ROWS) + [9 * _BLOCK_ROWS, 7, 9])
     blocks = [(block.start, block.stop) for block in _word_blocks(lengths)]
     assert blocks == [

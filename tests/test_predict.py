@@ -101,7 +101,7 @@ def check_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(found.reset_index(drop=True), expected, check_exact=False, rtol=1e-4)
 
 
-def test_a_frame_on_any_backend_is_predicted_as_by_a_stream(as_frame, table, prep, net, expected):
+def test_predictions_of_frames_equal_predictions_of_a_stream(as_frame, table, prep, net, expected):
     frame = as_frame(table.set_index(2 * table["number"].to_numpy()))
     for batch_size in (7, 1024):
         found = prep.predict(frame, net, batch_size=batch_size)
@@ -115,7 +115,7 @@ def test_a_frame_on_any_backend_is_predicted_as_by_a_stream(as_frame, table, pre
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
-def test_files_are_predicted_lazily_partition_by_partition(tmp_path, table, prep, net, expected, suffix):
+def test_files_are_predicted_lazily_per_partition(tmp_path, table, prep, net, expected, suffix):
     path = tmp_path / f"rows.{suffix}"
     if suffix == "parquet":
         table.to_parquet(path, row_group_size=20)
@@ -135,7 +135,7 @@ def test_files_are_predicted_lazily_partition_by_partition(tmp_path, table, prep
     check_same(prep.predict(str(path), net).compute(), expected)
 
 
-def test_columns_that_name_rows_come_first_as_they_are(as_frame, table, prep, net):
+def test_id_columns_come_first_unchanged(as_frame, table, prep, net):
     frame = table.astype({"group": "category"})
     frame["time"] = pd.Timestamp("2020-01-01", tz="Europe/Rome") + pd.to_timedelta(frame["number"], unit="h")
     found = prep.predict(as_frame(frame), net, ids=["time", "group", "city"])
@@ -147,7 +147,7 @@ def test_columns_that_name_rows_come_first_as_they_are(as_frame, table, prep, ne
     assert prep.predict(frame, net, ids="number")["number"].tolist() == frame["number"].tolist()
 
 
-def test_ids_of_files_stay_exact_where_cells_are_missing(tmp_path, table, prep, net):
+def test_file_ids_with_missing_cells_stay_exact(tmp_path, table, prep, net):
     large = 2**60 + 1
     numbers = pd.array([large, None] * (ROWS // 2), "Int64")
     table.assign(number=numbers).to_parquet(tmp_path / "rows.parquet", row_group_size=10)
@@ -155,7 +155,7 @@ def test_ids_of_files_stay_exact_where_cells_are_missing(tmp_path, table, prep, 
     assert found["number"].dropna().tolist() == [large] * (ROWS // 2)
 
 
-def test_datasets_of_hugging_face_are_predicted(tmp_path, table, prep, net, expected):
+def test_hugging_face_datasets_are_predicted(tmp_path, table, prep, net, expected):
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_pandas(table).save_to_disk(tmp_path / "rows")
     for rows in (datasets.Dataset.from_pandas(table), datasets.load_from_disk(tmp_path / "rows")):
@@ -165,13 +165,13 @@ def test_datasets_of_hugging_face_are_predicted(tmp_path, table, prep, net, expe
         check_same(found, expected)
 
 
-def test_a_dask_frame_gives_the_same(table, prep, net, expected):
+def test_dask_frame_predictions_equal_pandas(table, prep, net, expected):
     found = prep.predict(dd.from_pandas(table, npartitions=3), net, ids="number").compute()
     assert found.pop("number").tolist() == table["number"].tolist()
     check_same(found, expected)
 
 
-def test_a_frame_without_rows_gives_the_columns(as_frame, table, prep, net):
+def test_frame_without_rows_has_the_prediction_columns(as_frame, table, prep, net):
     none = prep.predict(as_frame(table.iloc[:0]), net, ids="group", probabilities=True)
     none = none.compute() if isinstance(none, dd.DataFrame) else none
     some = prep.predict(table, net, ids="group", probabilities=True)
@@ -180,7 +180,7 @@ def test_a_frame_without_rows_gives_the_columns(as_frame, table, prep, net):
     assert none.drop(columns="group").dtypes.to_dict() == some.drop(columns="group").dtypes.to_dict()
 
 
-def test_options_are_those_of_predictions(table, prep, net):
+def test_predict_accepts_the_options_of_predictions(table, prep, net):
     found = prep.predict(table, net, threshold={"sold": 0}, probabilities=True)
     assert (found["sold_predictions"] == "yes").all()
     np.testing.assert_allclose(found["sold_probabilities_yes"], found["sold_probability"])
@@ -191,7 +191,7 @@ def test_options_are_those_of_predictions(table, prep, net):
 # -- the model
 
 
-def test_batches_are_those_of_a_loader(table, prep, net):
+def test_model_batches_equal_stream_batches(table, prep, net):
     prep.predict(table, net, batch_size=32)
     batches = [inputs for inputs, _ in prep.stream(table, 32, shuffle=False)]
     assert len(net.batches) == len(batches) == 3
@@ -202,7 +202,7 @@ def test_batches_are_those_of_a_loader(table, prep, net):
             torch.testing.assert_close(rows, other[name])
 
 
-def test_modules_evaluate_and_are_put_back_in_their_modes(table, prep, net):
+def test_modules_run_in_eval_mode_and_modes_are_restored(table, prep, net):
     seen = []
 
     def look(module: torch.nn.Module, _: Any) -> None:
@@ -234,7 +234,7 @@ class Keeping(torch.nn.Module):
         return {"days": self.last(batch["price"][:, None]) * self.table}
 
 
-def test_a_model_can_be_trained_with_what_it_kept(table, prep):
+def test_model_can_be_trained_with_tensors_kept_from_predict(table, prep):
     model = Keeping()
     prep.predict(table, model)
     model({"price": torch.ones(3)})["days"].sum().backward()
@@ -246,7 +246,7 @@ class Plain(torch.nn.Module):
         return {"days": batch["price"] * 2}
 
 
-def test_frozen_and_exported_modules_run_though_they_have_no_mode_to_change(table, prep):
+def test_frozen_and_exported_modules_run(table, prep):
     batch, _ = next(iter(prep.stream(table, ROWS, shuffle=False)))
     exported = torch.export.export(Plain().eval(), (batch,)).module()
     with pytest.raises(NotImplementedError):
@@ -267,7 +267,7 @@ class Broken(torch.nn.Module):
         raise RuntimeError("broken")
 
 
-def test_a_model_runs_on_one_thread_at_a_time(table, prep):
+def test_model_runs_on_one_thread_at_a_time(table, prep):
     inside = threading.Semaphore(1)
 
     def model(batch: dict[str, torch.Tensor]) -> Any:
@@ -282,7 +282,7 @@ def test_a_model_runs_on_one_thread_at_a_time(table, prep):
 
 
 @pytest.mark.parametrize("buffers", [False, True])
-def test_batches_go_where_the_model_is_or_where_they_are_asked_for(table, prep, buffers):
+def test_batches_are_moved_to_the_model_or_requested_device(table, prep, buffers):
     seen = set()
 
     class Far(torch.nn.Module):
@@ -304,7 +304,7 @@ def test_batches_go_where_the_model_is_or_where_they_are_asked_for(table, prep, 
     prep.predict(table, lambda batch: {"days": torch.zeros(len(batch["price"]))})
 
 
-def test_one_target_needs_no_mapping_and_outputs_may_be_arrays(table):
+def test_single_target_accepts_plain_outputs_and_arrays(table):
     prep = dp.Preprocessor({"number": dp.Number(normalization=None), "days": "number"}, targets="days").fit(table)
     learned = prep.learned_["days"]
     for wrap in (lambda rows: rows[:, None], torch.Tensor.numpy, torch.Tensor.tolist, lambda rows: {"days": rows}):
@@ -312,7 +312,7 @@ def test_one_target_needs_no_mapping_and_outputs_may_be_arrays(table):
         np.testing.assert_allclose(found["days_predictions"], table["number"], rtol=1e-6)
 
 
-def test_models_that_dask_cannot_name_need_not_be_named(table, prep):
+def test_models_that_cannot_be_hashed_are_accepted(table, prep):
     lock = threading.Lock()  # which cannot be pickled, and so not be hashed
 
     def model(batch: dict[str, torch.Tensor]) -> Any:
@@ -361,7 +361,7 @@ def test_images_are_decoded_batch_by_batch(tmp_path, monkeypatch):
 # -- what is refused
 
 
-def test_what_cannot_be_run_is_refused(table, prep, net):
+def test_invalid_arguments_raise(table, prep, net):
     for options, words in (
         ({"batch_size": 0}, "batch_size must be an integer of at least 1, not 0"),
         ({"batch_size": True}, "batch_size must be"),
@@ -383,7 +383,7 @@ def test_what_cannot_be_run_is_refused(table, prep, net):
         dp.Preprocessor({"days": "number"}, targets="days").fit(table).predict(table, net)
 
 
-def test_outputs_of_the_model_that_are_none_are_refused(table, prep):
+def test_invalid_model_outputs_raise(table, prep):
     with pytest.raises(
         ConfigError, match='the model returned 3 rows for "days_predictions" of a batch of 90: return one per row'
     ):
@@ -396,7 +396,7 @@ def test_outputs_of_the_model_that_are_none_are_refused(table, prep):
         prep.predict(dd.from_pandas(table, npartitions=2), lambda _: {"sale": torch.zeros(1)})
 
 
-def test_predictions_need_no_torch_and_importing_daskprep_none():
+def test_predictions_and_import_do_not_import_torch():
     code = (
         "import sys, daskprep as dp, pandas as pd\n"
         "prep = dp.Preprocessor({'x': 'number', 'y': 'binary'}, targets='y')\n"
@@ -412,7 +412,7 @@ def test_predictions_need_no_torch_and_importing_daskprep_none():
 @pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:Sending large graph")
-def test_a_cluster_predicts_the_same(cluster, table, prep, net, expected):
+def test_cluster_predictions_equal_local(cluster, table, prep, net, expected):
     del cluster
     found = prep.predict(dd.from_pandas(table, npartitions=4), net, ids="number").compute()
     assert found.pop("number").tolist() == table["number"].tolist()
@@ -420,7 +420,7 @@ def test_a_cluster_predicts_the_same(cluster, table, prep, net, expected):
 
 
 @pytest.mark.timeout(120)
-def test_a_model_may_take_a_frame_through_another():
+def test_nested_predict_does_not_deadlock():
     frame = pd.DataFrame({"size": np.arange(12.0), "price": np.arange(12.0)})
     prep = dp.Preprocessor({"size": "number", "price": dp.Number(normalization=None)}, targets="price").fit(frame)
     parts = dd.from_pandas(frame, npartitions=3)

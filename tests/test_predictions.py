@@ -66,7 +66,7 @@ def words() -> dp.Preprocessor:
 @settings(max_examples=25)
 @given(cells=st.lists(st.integers(-90, 10**8).map(lambda cents: cents / 100), min_size=2, max_size=20))
 @pytest.mark.filterwarnings("ignore:column .* is constant", "ignore:column .* has equal quartiles")
-def test_numbers_come_back_in_their_units(normalization, cells):
+def test_numbers_are_returned_in_original_units(normalization, cells):
     prep = prep_of(dp.Number(normalization=normalization), cells)
     outputs = truth(prep, cells)
     [column] = prep.predictions(outputs).to_dict("list").values()
@@ -77,7 +77,7 @@ def test_numbers_come_back_in_their_units(normalization, cells):
     np.testing.assert_allclose(column, prep.decode({"y": outputs})["y"], rtol=1e-5, atol=1e-5 * np.ptp(cells))
 
 
-def test_numbers_that_are_none_stay_so_and_large_ones_are_clipped():
+def test_nan_predictions_stay_missing_and_large_ones_are_clipped():
     prep = prep_of(dp.Number(normalization="log1p"), [1.0, 2.0])
     assert prep.predictions([np.nan, 5_000.0, 0.0])["y_predictions"].fillna(-1).tolist() == [
         -1,
@@ -91,7 +91,7 @@ def test_numbers_that_are_none_stay_so_and_large_ones_are_clipped():
 
 @settings(max_examples=25)
 @given(cells=st.lists(st.text(min_size=1, max_size=3).filter(str.strip), min_size=1, max_size=12))
-def test_classes_come_back_from_one_hot_rows(cells):
+def test_one_hot_rows_predict_classes(cells):
     prep = prep_of("category", cells)
     ids = truth(prep, cells)
     hot = one_hot(ids, len(prep.learned_["y"].vocabulary))
@@ -103,7 +103,7 @@ def test_classes_come_back_from_one_hot_rows(cells):
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1), (-1, 2)])
 @pytest.mark.parametrize("cells", [["yes", "no", "yes"], [3, -3, 3], [True, False, True], ["human", "bot", "human"]])
-def test_labels_come_back_from_both_shapes(cells, shape):
+def test_binary_outputs_of_both_shapes_predict_labels(cells, shape):
     true_label = str(cells[0]) if cells[0] in ("human", 3) else None
     prep = prep_of(dp.Binary(positive=true_label), cells)
     true = truth(prep, cells).numpy().astype(float)
@@ -115,7 +115,7 @@ def test_labels_come_back_from_both_shapes(cells, shape):
 
 @settings(max_examples=25)
 @given(cells=st.lists(st.sets(st.sampled_from("abcde")).map(sorted), min_size=1, max_size=8))
-def test_sets_come_back_from_multi_hot_rows(cells):
+def test_multi_hot_rows_predict_sets(cells):
     prep = prep_of("set", cells)
     hot = truth(prep, cells, expand=True)
     for found in (prep.predictions(hot, logits=False), prep.predictions(20.0 * hot - 10)):
@@ -136,7 +136,7 @@ SEQUENCES = [
 @pytest.mark.parametrize("feature", SEQUENCES, ids=str)
 @settings(max_examples=25)
 @given(cells=st.lists(st.lists(st.sampled_from(["ab", "c", "de"]), min_size=1).map(" ".join), min_size=1, max_size=6))
-def test_texts_come_back_from_ids_and_from_one_hot_rows(feature, cells):
+def test_ids_and_one_hot_rows_predict_texts(feature, cells):
     prep = prep_of(feature, cells)
     ids = truth(prep, cells)
     right = prep.decode({"y": ids})["y"].tolist()
@@ -148,13 +148,13 @@ def test_texts_come_back_from_ids_and_from_one_hot_rows(feature, cells):
 
 
 @pytest.mark.parametrize("feature", ["vector", "timeseries", dp.Timeseries(window_size=2)], ids=str)
-def test_lists_of_numbers_come_back(feature):
+def test_vectors_and_timeseries_predict_lists(feature):
     cells = [1.5, 2.5] if getattr(feature, "window_size", 0) else ["1.5 2.5", "3 4"]
     prep = prep_of(feature, cells)
     assert prep.predictions(truth(prep, cells))["y_predictions"].tolist() == prep.encode(frame_of(cells))["y"].tolist()
 
 
-def test_classes_of_masks_come_back():
+def test_mask_ids_and_scores_predict_masks():
     masks = [encode_png(np.array(rows, np.uint8)) for rows in ([[0, 255], [9, 9]], [[9, 0], [0, 0]])]
     prep = prep_of(dp.Image(num_classes=3, num_channels=1), masks)
     ids = truth(prep, masks)
@@ -172,7 +172,7 @@ def test_classes_of_masks_come_back():
 
 
 @given(scores=st.lists(st.lists(st.floats(-50, 50), min_size=4, max_size=4), min_size=1, max_size=8))
-def test_scores_and_their_probabilities_say_the_same(sort, sold, tags, scores):
+def test_logits_and_probabilities_agree(sort, sold, tags, scores):
     rows = np.array(scores)
     soft = torch.softmax(torch.from_numpy(rows), 1)
     options: dict[str, Any] = {"top_k": 2, "probabilities": True}
@@ -185,7 +185,7 @@ def test_scores_and_their_probabilities_say_the_same(sort, sold, tags, scores):
         assert found["y_predictions"].tolist() == same["y_predictions"].tolist()
 
 
-def test_probabilities_are_those_of_torch(sort):
+def test_probabilities_equal_torch(sort):
     scores = torch.tensor([[0.5, 2.0, -1.0, 0.0], [0.0, 0.0, 3.0, 0.0]])
     found = sort.predictions(scores, probabilities=True)
     right = torch.softmax(scores.double(), 1).numpy()
@@ -194,7 +194,7 @@ def test_probabilities_are_those_of_torch(sort):
     np.testing.assert_allclose(found[[f"y_probabilities_{name}" for name in CLASSES]], right)
 
 
-def test_a_binary_is_true_from_its_threshold_on(sold):
+def test_threshold_decides_binary_predictions(sold):
     scores = [0.2, 0.6, 0.8]
     for threshold in (0.7, {"y": 0.7}):
         found = sold.predictions(scores, logits=False, threshold=threshold, probabilities=True)
@@ -204,7 +204,7 @@ def test_a_binary_is_true_from_its_threshold_on(sold):
     assert sold.predictions([0.0])["y_predictions"].tolist() == ["yes"]
 
 
-def test_tokens_of_a_set_are_there_from_the_threshold_on_and_padding_never(tags):
+def test_threshold_decides_set_tokens_without_padding(tags):
     scores = np.array([[0.99, 0.1, 0.9, 0.3, 0.5]])
     found = tags.predictions(scores, logits=False, threshold=0.3, probabilities=True).loc[0]
     assert found["y_predictions"] == ["a", "b", "c"]
@@ -216,7 +216,7 @@ def test_tokens_of_a_set_are_there_from_the_threshold_on_and_padding_never(tags)
 @given(
     scores=st.lists(st.lists(st.integers(-2, 2), min_size=4, max_size=4), min_size=1, max_size=5), k=st.integers(1, 6)
 )
-def test_the_most_probable_classes_come_first_and_equal_ones_by_id(sort, scores, k):
+def test_top_k_is_sorted_by_probability_then_id(sort, scores, k):
     found = sort.predictions(scores, top_k=k)
     for row, labels, chances in zip(scores, found["y_predictions_top_k"], found["y_probabilities_top_k"], strict=True):
         order = sorted(range(4), key=lambda number: -row[number])[:k]
@@ -226,13 +226,13 @@ def test_the_most_probable_classes_come_first_and_equal_ones_by_id(sort, scores,
     np.testing.assert_array_equal(found["y_probability"], [chances[0] for chances in found["y_probabilities_top_k"]])
 
 
-def test_no_class_is_listed_twice_where_others_are_as_good_as_impossible(sort):
+def test_top_k_lists_each_class_once_with_zero_probabilities(sort):
     found = sort.predictions([[-2_000, -2_000, 0, -2_000]], top_k=4).loc[0]
     assert found["y_predictions_top_k"] == ["blue", "<UNK>", "red", "green"]
     assert found["y_probabilities_top_k"] == [1, 0, 0, 0]
 
 
-def test_a_text_ends_at_its_first_stop_symbol_and_so_does_its_probability(words):
+def test_text_and_its_probability_end_at_the_first_stop_symbol(words):
     ids = [[1, 4, 5, 2, 4], [1, 2, 2, 2, 2], [4, 3, 4, 4, 4]]
     texts = ["good day", "", "good <UNK> good good good"]
     assert words.predictions(ids)["y_predictions"].tolist() == texts
@@ -245,7 +245,7 @@ def test_a_text_ends_at_its_first_stop_symbol_and_so_does_its_probability(words)
     assert [len(row) for row in found["y_probabilities"]] == [4, 2, 5]
 
 
-def test_a_symbol_for_padding_and_stop_stops_behind_tokens_alone():
+def test_shared_padding_and_stop_symbol_stops_after_tokens():
     prep = prep_of(dp.Text(padding="left"), ["good day"])
     state = prep.to_dict()
     state["features"]["y"]["learned"]["special_symbols"]["stop"] = "<PAD>"
@@ -253,7 +253,7 @@ def test_a_symbol_for_padding_and_stop_stops_behind_tokens_alone():
     assert both.predictions([[0, 0, 3, 2], [3, 0, 2, 0]])["y_predictions"].tolist() == ["good day", "good"]
 
 
-def test_many_rows_are_worked_on_in_parts(monkeypatch, sort, words):
+def test_many_rows_are_processed_in_chunks(monkeypatch, sort, words):
     rng = np.random.default_rng(0)
     outputs = {"sort": (sort, rng.normal(size=(50, 4))), "words": (words, rng.normal(size=(50, 3, 6)))}
     whole = {name: prep.predictions(rows, probabilities=True) for name, (prep, rows) in outputs.items()}
@@ -280,7 +280,7 @@ def several() -> dp.Preprocessor:
     return dp.Preprocessor(features, targets=["price", "sort", "sold"]).fit(frame)
 
 
-def test_outputs_come_by_target_in_any_order_and_some_may_be_left_out(several):
+def test_outputs_by_target_accept_any_order_and_subset(several):
     outputs = {"sort": [[0, 1, 2], [3, 1, 2]], "price": [[0.5], [1.0]]}
     found = several.predictions(outputs)
     assert found.columns.tolist() == ["price_predictions", "sort_predictions", "sort_probability"]
@@ -289,14 +289,14 @@ def test_outputs_come_by_target_in_any_order_and_some_may_be_left_out(several):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_tensors_of_any_precision_and_with_gradients_are_read(sort, dtype):
+def test_tensors_of_any_dtype_and_with_gradients_are_accepted(sort, dtype):
     scores = torch.tensor([[0.0, 1.0, 4.0, 2.0]], dtype=dtype, requires_grad=True)
     assert sort.predictions(scores)["y_predictions"].tolist() == ["blue"]
     soft = torch.softmax(scores, 1)
     assert sort.predictions(soft, logits=False, probabilities=True)["y_predictions"].tolist() == ["blue"]
 
 
-def test_batches_of_an_epoch_are_put_one_below_the_other(sort, several):
+def test_batches_of_outputs_are_concatenated(sort, several):
     scores = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     whole = sort.predictions(scores, top_k=2, probabilities=True)
     parts = [torch.from_numpy(scores[:4]), torch.from_numpy(scores[4:])]
@@ -318,14 +318,14 @@ def test_batches_of_an_epoch_are_put_one_below_the_other(sort, several):
         sort.predictions(iter([]))
 
 
-def test_no_rows_give_columns_of_the_same_types(sort, tags):
+def test_zero_rows_have_the_same_column_types(sort, tags):
     for prep, width in ((sort, 4), (tags, 5)):
         none, one = (prep.predictions(np.zeros((rows, width)), probabilities=True) for rows in (0, 1))
         assert len(none) == 0
         assert none.dtypes.to_dict() == one.dtypes.to_dict()
 
 
-def test_row_encoders_of_services_predict_the_same(several):
+def test_serving_encoder_predictions_equal_preprocessor(several):
     outputs = {"price": [0.25, 0.5], "sort": [[0.1, 0.2, 0.7], [0.8, 0.1, 0.1]], "sold": [0.2, 0.9]}
     options: dict[str, Any] = {"logits": False, "threshold": {"sold": 0.1}, "top_k": 2, "probabilities": True}
     columns = Encoder(several.to_dict()).predictions(outputs, **options)
@@ -334,7 +334,7 @@ def test_row_encoders_of_services_predict_the_same(several):
     assert {name: list(column) for name, column in columns.items()} == frame.to_dict("list")
 
 
-def test_what_was_fitted_anew_is_predicted_anew():
+def test_refit_changes_predictions():
     prep = prep_of("category", ["a"])
     assert prep.predictions([[1]])["y_predictions"].tolist() == ["a"]
     prep.fit(frame_of(["b"]))
@@ -370,12 +370,12 @@ def test_what_was_fitted_anew_is_predicted_anew():
         ({}, ConfigError, "outputs are empty"),
     ],
 )
-def test_outputs_that_are_none_are_refused(sort, outputs, error, words):
+def test_invalid_outputs_raise(sort, outputs, error, words):
     with pytest.raises(error, match=words):
         sort.predictions(outputs)
 
 
-def test_a_class_that_cannot_be_is_no_reason_to_refuse(sort):
+def test_minus_infinity_scores_are_accepted(sort):
     assert sort.predictions([[-np.inf, -np.inf, 0.0, -np.inf]]).iloc[0].tolist() == ["blue", 1.0]
 
 
@@ -386,7 +386,7 @@ def test_a_class_that_cannot_be_is_no_reason_to_refuse(sort):
         ([[0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1]], "the probabilities of row 1 add up to 0.4, not 1"),
     ],
 )
-def test_what_is_no_probability_is_refused(sort, outputs, words):
+def test_invalid_probabilities_raise(sort, outputs, words):
     with pytest.raises(ConfigError, match=words):
         sort.predictions(outputs, logits=False)
     sort.predictions(outputs)
@@ -405,25 +405,25 @@ def test_what_is_no_probability_is_refused(sort, outputs, words):
         ({"probabilities": 1}, "probabilities must be True or False"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(several, options, words):
+def test_invalid_options_raise(several, options, words):
     with pytest.raises(ConfigError, match=words):
         several.predictions({"price": [1.0]}, **options)
 
 
-def test_decisions_are_no_scores(sold):
+def test_boolean_scores_raise(sold):
     with pytest.raises(ConfigError, match='target "y": the outputs are True and False, not scores'):
         sold.predictions(np.array([True, False]))
     assert sold.predictions([True, False], logits=False)["y_predictions"].tolist() == ["yes", "no"]
 
 
-def test_several_targets_need_a_mapping_of_as_many_rows(several):
+def test_several_targets_require_a_mapping_with_equal_rows(several):
     with pytest.raises(ConfigError, match="outputs of 3 targets: price, sort, sold; not a list"):
         several.predictions([1.0])
     with pytest.raises(ConfigError, match=r"different numbers of rows: \{'price': 1, 'sold': 2\}"):
         several.predictions({"price": [1.0], "sold": [1.0, 2.0]})
 
 
-def test_wrong_ids_and_shapes_of_texts_are_refused(words):
+def test_invalid_ids_and_shapes_of_texts_raise(words):
     with pytest.raises(ColumnError, match="pad rows of ids to one length, with the id of <PAD>"):
         words.predictions([[1, 4, 2], [1, 2]])
     for outputs in (np.array([[1, 4], [6, 2]]), np.array([[1, 4], [-1, 2]])):
@@ -434,7 +434,7 @@ def test_wrong_ids_and_shapes_of_texts_are_refused(words):
             words.predictions(outputs)
 
 
-def test_types_that_are_not_predicted_are_named_and_do_not_hinder_others():
+def test_unsupported_types_raise_only_for_their_own_outputs():
     frame = pd.DataFrame({"x": [1.0, 2.0], "day": ["2020-01-01", "2021-02-03"], "words": ["a b", "a"], "price": [1, 2]})
     features = {
         "x": "number",
@@ -452,26 +452,26 @@ def test_types_that_are_not_predicted_are_named_and_do_not_hinder_others():
         prep.predictions({"both": [[1]]})
 
 
-def test_plain_images_are_not_predicted_and_masks_are_named():
+def test_images_without_num_classes_raise():
     prep = prep_of(dp.Image(height=1, width=1, num_channels=1), [encode_png(np.zeros((1, 1), np.uint8))])
     with pytest.raises(ConfigError, match='target "y": outputs for an image cannot .* unless num_classes'):
         prep.predictions(np.zeros((1, 1, 1, 1)))
 
 
-def test_columns_that_would_hide_others_are_refused():
+def test_conflicting_probability_columns_raise():
     prep = prep_of("category", ["top_k", "a"])
     with pytest.raises(ConfigError, match="the column for class 'top_k' would replace another"):
         prep.predictions([[0, 1]], probabilities=True)
 
 
-def test_without_targets_nothing_is_predicted():
+def test_predictions_without_targets_raise():
     prep = dp.Preprocessor({"x": "number"}).fit(pd.DataFrame({"x": [1.0, 2.0]}))
     for use in (prep, Encoder(prep.to_dict())):
         with pytest.raises(ConfigError, match="no feature is a target"):
             use.predictions([1.0])
 
 
-def test_multi_hot_rows_as_wide_as_rows_of_ids_are_not_decoded_as_ids():
+def test_multi_hot_rows_as_wide_as_ids_raise_in_decode():
     prep = prep_of(dp.Set(most_common=1), ["a b c", "a"])
     ids = truth(prep, ["a", "a b c"])
     assert [list(row) for row in prep.decode({"y": ids})["y"]] == [["a"], ["a", "<UNK>", "<UNK>"]]
@@ -481,7 +481,7 @@ def test_multi_hot_rows_as_wide_as_rows_of_ids_are_not_decoded_as_ids():
         prep.decode({"y": hot})
 
 
-def test_batches_with_targets_are_decoded_each_by_itself(sort):
+def test_decode_raises_for_a_batch_tuple(sort):
     rows = frame_of(["red", "blue"])
     inputs, targets = next(iter(sort.stream(rows, 2, shuffle=False)))
     assert sort.decode(inputs | {"y": targets})["y"].tolist() == ["red", "blue"]
@@ -491,7 +491,7 @@ def test_batches_with_targets_are_decoded_each_by_itself(sort):
         sort.predictions(targets)
 
 
-def test_pickles_are_no_larger_once_something_was_predicted(sort):
+def test_predictions_do_not_enlarge_pickles(sort):
     before = pickle.dumps(pickle.loads(pickle.dumps(sort)))
     sort.predictions(np.zeros((1, 4)))
     again = pickle.loads(pickle.dumps(sort))
@@ -499,6 +499,6 @@ def test_pickles_are_no_larger_once_something_was_predicted(sort):
     pd.testing.assert_frame_equal(again.predictions(np.eye(4)), sort.predictions(np.eye(4)))
 
 
-def test_decoding_scores_points_to_predictions(sort):
+def test_decode_error_for_scores_suggests_predictions(sort):
     with pytest.raises(ColumnError, match="Preprocessor.predictions"):
         sort.decode({"y": np.zeros((2, 4), np.float32)})

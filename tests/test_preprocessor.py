@@ -66,13 +66,13 @@ def assert_same(left: dp.Preprocessor, right: dp.Preprocessor, table: pd.DataFra
     np.testing.assert_array_equal(left.assign(table)["repeats"], right.assign(table)["repeats"])
 
 
-def test_save_and_load_give_the_same_preprocessor(prep, table, tmp_path):
+def test_save_and_load_round_trip(prep, table, tmp_path):
     prep.save(tmp_path / "deep" / "prep.json")
     assert_same(prep, dp.Preprocessor.load(tmp_path / "deep" / "prep.json"), table)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["prep.json"]
 
 
-def test_saving_to_a_url_works(prep, table):
+def test_save_and_load_round_trip_with_a_url(prep, table):
     prep.save("memory://states/prep.json")
     assert_same(prep, dp.Preprocessor.load("memory://states/prep.json"), table)
 
@@ -92,7 +92,7 @@ def test_large_vocabularies_are_saved_as_parquet(table, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["../../secret.vocab/x.parquet", "/etc/x.vocab/y.parquet"])
-def test_a_vocabulary_file_elsewhere_is_not_read(prep, tmp_path, name):
+def test_vocabulary_file_outside_the_folder_raises(prep, tmp_path, name):
     prep.save(tmp_path / "prep.json")
     state = json.loads((tmp_path / "prep.json").read_text())
     learned = {"vocabulary_file": name}
@@ -102,7 +102,7 @@ def test_a_vocabulary_file_elsewhere_is_not_read(prep, tmp_path, name):
         dp.Preprocessor.load(tmp_path / "prep.json")
 
 
-def test_a_newer_format_and_other_files_are_refused(prep, tmp_path):
+def test_newer_format_and_other_files_raise(prep, tmp_path):
     state = prep.to_dict() | {"format": 99}
     with pytest.raises(FormatVersionError, match="99.*upgrade"):
         dp.Preprocessor.from_dict(state)
@@ -116,18 +116,18 @@ def test_a_newer_format_and_other_files_are_refused(prep, tmp_path):
         dp.Preprocessor.load(tmp_path / "gone.json")
 
 
-def test_pickles_encode_the_same(prep, table):
+def test_pickle_round_trip(prep, table):
     assert_same(prep, pickle.loads(pickle.dumps(prep)), table)
 
 
-def test_a_clone_has_equal_parameters_and_nothing_learned(prep):
+def test_clone_copies_parameters_without_learned_state(prep):
     copy = clone(prep)
     assert copy.to_config() == prep.to_config()
     assert not hasattr(copy, "learned_")
     assert copy.features["price"] is not prep.features["price"]
 
 
-def test_a_feature_that_was_given_by_name_can_be_set():
+def test_set_params_replaces_features_by_name():
     prep = dp.Preprocessor({"city": "category"}).set_params(city=dp.Set(most_common=2))
     assert isinstance(prep.features["city"], dp.Set)
     assert prep.set_params(city="number").features == {"city": "number"}
@@ -146,14 +146,14 @@ def test_nested_parameters_can_be_read_and_set(prep):
         copy.set_params(city__most_comon=1)
 
 
-def test_setting_a_parameter_after_fit_waits_for_the_next_fit(prep, table):
+def test_set_params_after_fit_applies_to_the_next_fit(prep, table):
     before = prep.encode(table)["city"]
     prep.set_params(city__most_common=1)
     np.testing.assert_array_equal(prep.encode(table)["city"], before)
     assert prep.fit(table).encode(table)["city"].max() == 1
 
 
-def test_transform_has_one_column_for_each_name(prep, table, as_frame):
+def test_transform_has_one_column_per_feature_name(prep, table, as_frame):
     expected = prep.transform(table)
     names = prep.get_feature_names_out()
     assert expected.shape == (60, len(names))
@@ -162,7 +162,7 @@ def test_transform_has_one_column_for_each_name(prep, table, as_frame):
     np.testing.assert_array_equal(np.asarray(prep.transform(as_frame(table))), expected)
 
 
-def test_decode_gives_readable_values_back(prep, table):
+def test_decode_returns_readable_values(prep, table):
     decoded = prep.decode(prep.encode(table))
     np.testing.assert_allclose(decoded["price"], table["price"], rtol=1e-5)
     assert decoded["city"].tolist() == table["city"].fillna("<UNK>").tolist()
@@ -173,7 +173,7 @@ def test_decode_gives_readable_values_back(prep, table):
         prep.decode({"citi": np.array([1])})
 
 
-def test_a_preprocessor_works_in_a_pipeline(table):
+def test_preprocessor_works_in_a_pipeline(table):
     prep = dp.Preprocessor({"price": "number", "city": "category", "tags": "set"})
     model = make_pipeline(prep, LogisticRegression()).fit(table, table["sold"])
     assert model.predict(table).shape == (60,)
@@ -193,7 +193,7 @@ def test_features_work_in_a_column_transformer(table):
     ]
 
 
-def test_files_of_every_format_give_the_same(table, tmp_path):
+def test_all_file_formats_are_equal(table, tmp_path):
     features = {name: FEATURES[name] for name in ("price", "city", "review", "sold")}
     slim = table[list(features)]
     slim.to_parquet(tmp_path / "data.parquet", row_group_size=17)
@@ -221,24 +221,24 @@ def test_globs_and_lists_of_files_are_one_frame(table, tmp_path):
         assert dp.Preprocessor({"city": "category"}).fit(frame).to_dict() == expected
 
 
-def test_two_features_may_not_give_one_output(table):
+def test_duplicate_output_names_raise(table):
     with pytest.raises(ConfigError, match='"review_word"'):
         dp.Preprocessor({"review": dp.Text(level="both"), "review_word": dp.Text(column="review")}).fit(table)
 
 
-def test_the_whole_frame_can_be_learned_from(table):
+def test_fit_on_all_uses_all_rows(table):
     split = dp.RandomSplit((0.5, 0.5))
     assert dp.Preprocessor({"price": "number"}, split=split).fit(table).learned_["price"].rows == 30
     assert dp.Preprocessor({"price": "number"}, split=split, fit_on="all").fit(table).learned_["price"].rows == 60
 
 
-def test_its_html_shows_what_was_learned(prep):
+def test_html_shows_the_learned_state(prep):
     assert "Rome" in prep._repr_html_()
     assert prep._repr_mimebundle_()["text/html"] == prep._repr_html_()
     assert "price" in clone(prep)._repr_html_()
 
 
-def test_rows_that_a_write_drops_are_assigned_to_no_split_and_encoded_all_the_same():
+def test_dropped_rows_are_assigned_to_no_split_but_encoded():
     frame = pd.DataFrame({"x": ["yes", "no", "q", "yes"], "y": [1.0, 2.0, 1.0, 99.0]})
     features = {
         "x": dp.Binary(missing_value_strategy="drop_row"),
@@ -251,7 +251,7 @@ def test_rows_that_a_write_drops_are_assigned_to_no_split_and_encoded_all_the_sa
     assert prep.decode(prep.encode(frame))["y"].tolist() == pytest.approx([1, 2, 1, 99])
 
 
-def test_rows_that_were_learned_from_are_never_assigned_to_test():
+def test_training_rows_are_never_assigned_to_test():
     values = np.random.default_rng(0).standard_t(2, 1000)
     frame = pd.DataFrame({"x": values})
     prep = dp.Preprocessor({"x": dp.Number(outlier_strategy="drop_row")}, split=dp.RandomSplit(seed=3))
@@ -263,13 +263,13 @@ def test_rows_that_were_learned_from_are_never_assigned_to_test():
 
 
 @pytest.mark.parametrize("token", ["idx2str", "vocabulary_file", "str2idx"])
-def test_a_token_named_like_a_key_of_the_file_is_saved(tmp_path, token):
+def test_token_named_like_a_file_key_is_saved(tmp_path, token):
     frame = pd.DataFrame({"x": [token, "b"]})
     dp.Preprocessor({"x": "category"}).fit(frame).save(tmp_path / "prep.json")
     assert dp.Preprocessor.load(tmp_path / "prep.json").encode(frame)["x"].tolist() == [2, 1]
 
 
-def test_rows_left_out_by_one_feature_do_not_disturb_another():
+def test_rows_dropped_by_one_feature_are_ignored_by_others():
     frame = pd.DataFrame({"a": [1.0, 2.0, -5.0], "c": ["x", "y", None]})
     features = {"a": dp.Number(normalization="log1p"), "c": dp.Category(missing_value_strategy="drop_row")}
     prep = dp.Preprocessor(features).fit(frame)
@@ -278,21 +278,21 @@ def test_rows_left_out_by_one_feature_do_not_disturb_another():
         prep.encode(frame)
 
 
-def test_columns_that_no_feature_reads_may_be_anything(tmp_path):
+def test_unused_columns_can_have_any_type(tmp_path):
     pd.DataFrame({"x": [1.0], "note": ["a"]}).to_parquet(tmp_path / "a.parquet")
     pd.DataFrame({"x": [2.0], "note": [[1]]}).to_parquet(tmp_path / "b.parquet")
     prep = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(str(tmp_path))
     assert prep.encode(str(tmp_path))["x"].compute().tolist() == [1, 2]
 
 
-def test_numpy_scalars_are_parameters_and_are_saved(tmp_path):
+def test_numpy_scalar_parameters_are_saved(tmp_path):
     frame = pd.DataFrame({"x": ["a", "b", "b"]})
     prep = dp.Preprocessor({"x": dp.Category(most_common=np.int64(1))}).fit(frame)
     prep.save(tmp_path / "prep.json")
     assert dp.Preprocessor.load(tmp_path / "prep.json").features["x"].most_common == 1
 
 
-def test_saving_again_leaves_no_old_vocabularies(tmp_path, monkeypatch):
+def test_save_removes_old_vocabulary_files(tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 1)
     for cells in (["a", "b"], ["c", "d"]):
         dp.Preprocessor({"x": "category"}).fit(pd.DataFrame({"x": cells})).save(tmp_path / "prep.json")
@@ -300,24 +300,24 @@ def test_saving_again_leaves_no_old_vocabularies(tmp_path, monkeypatch):
     assert dp.Preprocessor.load(tmp_path / "prep.json").encode(pd.DataFrame({"x": ["d"]}))["x"].tolist() == [2]
 
 
-def test_loading_an_unknown_type_names_it(prep):
+def test_unknown_type_in_a_saved_state_raises(prep):
     state = prep.to_dict()
     state["features"]["city"]["type"] = "mine"
     with pytest.raises(ConfigError, match='"city".*"mine".*FEATURES'):
         dp.Preprocessor.from_dict(state)
 
 
-def test_a_balance_without_ratio_is_refused_in_fit(table):
+def test_balance_without_ratio_raises_in_fit(table):
     with pytest.raises(ConfigError, match="ratio"):
         dp.Preprocessor({"price": "number"}, balance=dp.Oversample("sold")).fit(table)
 
 
-def test_a_name_that_is_no_string_is_refused(table):
+def test_name_that_is_not_a_string_raises(table):
     with pytest.raises(ConfigError, match="named by strings"):
         dp.Preprocessor({1: "number"}).fit(table)
 
 
-def test_a_scratch_folder_is_made_and_left_empty(table, tmp_path):
+def test_scratch_folder_is_created_and_emptied(table, tmp_path):
     dp.Preprocessor({"city": "category"}, scratch=str(tmp_path / "new")).fit(table)
     assert list((tmp_path / "new").iterdir()) == []
 
@@ -339,7 +339,7 @@ FALLBACKS = {
 
 @pytest.mark.parametrize("strategy", ["drop_row", "ffill", "bfill"])
 @pytest.mark.parametrize("kind", FALLBACKS)
-def test_a_row_without_neighbours_takes_a_fallback_that_counts_in_no_statistic(kind, strategy):
+def test_row_without_neighbors_uses_a_fallback_excluded_from_statistics(kind, strategy):
     feature, cells, fallback = FALLBACKS[kind]
     feature = clone(feature).set_params(missing_value_strategy=strategy)
     whole = pd.DataFrame({"x": pd.Series(cells, dtype=object)})

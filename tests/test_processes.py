@@ -87,16 +87,16 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
         (1, 1000 * GB, 0),
     ],
 )
-def test_processes_are_chosen_for_large_sources_on_many_cores(cores, nbytes, count):
+def test_choose_workers_uses_processes_for_large_sources(cores, nbytes, count):
     assert schedulers.choose_workers(nbytes, cores) == count
 
 
-def test_memory_limits_the_number_of_processes():
+def test_choose_workers_is_limited_by_memory():
     assert schedulers.choose_workers(100 * GB, 16, 6) == 6
     assert schedulers.choose_workers(100 * GB, 16, 1) == 0
 
 
-def test_a_small_source_stays_on_threads_and_a_number_is_followed(source, path, started):
+def test_small_source_uses_threads_and_workers_sets_processes(source, path, started):
     preprocessor().fit(source)
     preprocessor().fit(source, workers="threads")
     assert started == []
@@ -105,14 +105,14 @@ def test_a_small_source_stays_on_threads_and_a_number_is_followed(source, path, 
     assert started == [3, 2]
 
 
-def test_a_large_source_gets_all_cores_or_as_many_as_fit_in_memory(source, monkeypatch, started, tmp_path):
+def test_large_source_uses_all_cores_within_memory(source, monkeypatch, started, tmp_path):
     monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
     preprocessor().fit(source)
     preprocessor().fit_write(source, tmp_path / "a.dp", memory="4GB")
     assert started == [16, 8]
 
 
-def test_a_choice_lists_files_and_opens_none(tmp_path, path, monkeypatch):
+def test_estimate_bytes_does_not_open_files(tmp_path, path, monkeypatch):
     (tmp_path / "rows.jsonl").write_text('{"x": 1.0}\n' * 100)
     monkeypatch.setattr("daskprep.sources.opening.read_files", None)
     assert estimate_bytes(tmp_path / "rows.jsonl") == int(2.3 * 1_100)
@@ -126,7 +126,7 @@ def test_rows_in_memory_start_no_processes(path, started):
     assert started == []
 
 
-def test_a_function_that_cannot_be_sent_stays_on_threads(source, monkeypatch, started):
+def test_unpicklable_function_uses_threads_by_default(source, monkeypatch, started):
     monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
     lock = threading.Lock()
 
@@ -140,7 +140,7 @@ def test_a_function_that_cannot_be_sent_stays_on_threads(source, monkeypatch, st
     assert started == [16]
 
 
-def test_a_chosen_scheduler_is_used(source, started):
+def test_configured_scheduler_or_client_is_used(source, started):
     with dask.config.set(scheduler="synchronous"):
         preprocessor().fit(source, workers=4)
     with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
@@ -149,12 +149,12 @@ def test_a_chosen_scheduler_is_used(source, started):
 
 
 @pytest.mark.parametrize("workers", [0, -1, True, "processes", 2.0])
-def test_other_workers_are_refused(source, workers):
+def test_invalid_workers_raise(source, workers):
     with pytest.raises(ConfigError, match=r'workers=.*: expected a number of processes, "threads", or None'):
         preprocessor().fit(source, workers=workers)
 
 
-def test_a_client_is_used_by_the_thread_that_set_it_alone():
+def test_use_client_applies_to_its_thread_only():
     seen = []
     with Client(n_workers=1, threads_per_worker=1, processes=False, set_as_default=False) as client:
         with partitions.use_client(client):
@@ -166,7 +166,7 @@ def test_a_client_is_used_by_the_thread_that_set_it_alone():
     assert seen == [False]
 
 
-def test_without_processes_a_default_uses_threads_and_a_number_is_an_error(source, monkeypatch):
+def test_failed_process_start_warns_by_default_and_raises_with_workers(source, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no more processes")
 
@@ -179,7 +179,7 @@ def test_without_processes_a_default_uses_threads_and_a_number_is_an_error(sourc
         preprocessor().fit(source)
 
 
-def test_a_function_that_cannot_be_sent_is_an_error_with_the_remedy(source):
+def test_unpicklable_function_raises_with_a_client(source):
     lock = threading.Lock()
 
     def wait(rows: pd.DataFrame) -> pd.DataFrame:
@@ -194,7 +194,7 @@ def test_a_function_that_cannot_be_sent_is_an_error_with_the_remedy(source):
         preprocessor().fit(dp.prepared(source, wait))
 
 
-def test_processes_of_a_block_are_used_by_the_calls_in_it(source):
+def test_nested_use_client_none_keeps_the_client(source):
     with (
         Client(n_workers=1, threads_per_worker=1, processes=False, set_as_default=False) as client,
         partitions.use_client(client),
@@ -205,7 +205,7 @@ def test_processes_of_a_block_are_used_by_the_calls_in_it(source):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_all_calls_do_the_same_on_processes_and_leave_none(source, tmp_path, capsys):
+def test_all_calls_on_processes_equal_threads_and_leave_none_running(source, tmp_path, capsys):
     expected = preprocessor().fit_write(source, tmp_path / "threads.dp", workers="threads")
     prep = preprocessor()
     written = prep.fit_write(source, tmp_path / "processes.dp", workers=2, progress=True)
@@ -230,7 +230,7 @@ def test_all_calls_do_the_same_on_processes_and_leave_none(source, tmp_path, cap
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_process_that_is_killed_changes_nothing(source, tmp_path):
+def test_killed_process_does_not_change_the_dataset(source, tmp_path):
     def kill_once(rows: pd.DataFrame) -> pd.DataFrame:
         if len(rows) and os.getpid() != parent:
             marker = tmp_path / f"killed-{len(list(tmp_path.glob('killed-*')))}"
@@ -249,7 +249,7 @@ def test_a_process_that_is_killed_changes_nothing(source, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_process_that_is_killed_in_each_pass_changes_nothing(source, tmp_path, monkeypatch):
+def test_process_killed_in_each_pass_does_not_change_the_dataset(source, tmp_path, monkeypatch):
     compute, killed = schedulers._gather_as_completed, []
 
     def kill_and_compute(*arguments: Any) -> list[Any]:
@@ -270,7 +270,7 @@ def test_a_process_that_is_killed_in_each_pass_changes_nothing(source, tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_all_processes_together_stay_within_the_memory_of_a_write(tmp_path):
+def test_processes_stay_within_the_memory_of_a_write(tmp_path):
     rng = np.random.default_rng(0)
     for number in range(6):
         texts = [" ".join(map(str, row)) for row in rng.integers(0, 10_000, (20_000, 20))]
@@ -321,7 +321,7 @@ service.join()
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_script_without_a_main_guard_and_its_threads_run_on_processes(path, tmp_path):
+def test_script_without_main_guard_runs_on_processes(path, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run([sys.executable, script, path], capture_output=True, text=True, check=False)
@@ -333,7 +333,7 @@ def test_a_script_without_a_main_guard_and_its_threads_run_on_processes(path, tm
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_function_of_a_notebook_runs_on_processes(path, tmp_path):
+def test_notebook_function_runs_on_processes(path, tmp_path):
     source = f"""
         import daskprep as dp
         def double(rows):

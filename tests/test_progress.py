@@ -27,7 +27,7 @@ def work(enabled: bool | None) -> None:
             advance(rows=500)
 
 
-def test_a_bar_shows_tasks_and_rows_and_the_last_stays(capsys):
+def test_bar_shows_tasks_and_rows_and_the_last_bar_stays(capsys):
     work(True)
     out, err = capsys.readouterr()
     last = err.rstrip("\n").split("\r")[-1]
@@ -39,7 +39,7 @@ def test_a_bar_shows_tasks_and_rows_and_the_last_stays(capsys):
     assert "rows/s" in last
 
 
-def test_bars_are_for_terminals_unless_asked_for(capsys, monkeypatch):
+def test_bars_are_only_shown_on_terminals_by_default(capsys, monkeypatch):
     work(None)
     work(False)
     assert capsys.readouterr() == ("", "")
@@ -48,7 +48,7 @@ def test_bars_are_for_terminals_unless_asked_for(capsys, monkeypatch):
     assert "2/2" in terminal.getvalue()
 
 
-def test_without_bars_tqdm_is_not_imported():
+def test_tqdm_is_not_imported_without_bars():
     code = """if True:
         import sys
         from daskprep.progress import Progress
@@ -66,7 +66,7 @@ def notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", fake)
 
 
-def test_a_notebook_without_widgets_shows_plain_bars_and_no_warning(notebook, monkeypatch, capsys):
+def test_notebook_without_widgets_shows_plain_bars_without_warning(notebook, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(progress, "_SECONDS_WITHOUT_BAR", 0.0)
     work(None)
@@ -75,30 +75,30 @@ def test_a_notebook_without_widgets_shows_plain_bars_and_no_warning(notebook, mo
     assert err == ""
 
 
-def test_a_short_job_shows_no_bar_in_a_notebook(notebook, monkeypatch, capsys):
+def test_short_job_shows_no_bar_in_a_notebook(notebook, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(progress, "_SECONDS_WITHOUT_BAR", 3600.0)
     work(None)
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_notebook_with_widgets_uses_them(notebook, monkeypatch):
+def test_notebook_with_widgets_uses_them(notebook, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "ipywidgets" or None)
     assert issubclass(progress._bar_class(), tqdm_notebook)
 
 
-def test_a_stage_that_was_left_early_stays_where_it_was(capsys):
+def test_interrupted_stage_keeps_its_count(capsys):
     with Progress(True) as shown:
         shown.stage("reading", total=4)(rows=1)
     assert "1/4" in capsys.readouterr().err.split("\r")[-1]
 
 
-def test_enabled_is_checked():
+def test_invalid_enabled_raises():
     with pytest.raises(ConfigError, match="'yes'"):
         Progress("yes")
 
 
-def test_the_seconds_of_stages_are_told_also_without_bars(monkeypatch):
+def test_stage_seconds_are_recorded_without_progress_bars(monkeypatch):
     clock = iter([1.0, 3.0, 3.0, 4.0, 4.0, 9.0])
     monkeypatch.setattr("daskprep.progress.time.monotonic", lambda: next(clock))
     with Progress(enabled=False) as progress:

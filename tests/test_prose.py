@@ -130,7 +130,7 @@ def findings_of_file(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", markdown_files())
-def test_a_page_is_plain_english(name):
+def test_page_is_plain_english(name):
     found = findings_of_file(name)
     assert not found, "\n" + "\n".join(found)
 
@@ -163,7 +163,7 @@ LONG = " ".join(["word"] * 36)
         ("```text\n1\n```\n\nSounds.", ["p:5: Sounds -> audio"]),
     ],
 )  # fmt: skip
-def test_what_is_to_be_rewritten_is_found_in_its_line(text, found):
+def test_findings_have_their_line(text, found):
     assert findings(text, "p") == found
 
 
@@ -177,5 +177,5 @@ def test_what_is_to_be_rewritten_is_found_in_its_line(text, found):
         f"{LONG[:-5]}. {LONG[:-5]}.\n\n{LONG[:-5]}\n- {LONG[:-5]}\n",
     ],
 )
-def test_code_addresses_and_plain_sentences_are_left_alone(text):
+def test_code_addresses_and_plain_sentences_have_no_findings(text):
     assert not findings(text, "p")

@@ -35,7 +35,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("sample", "rows"), [(0.1, 23), (0.35, 80), (50, 50), (1.0, ROWS), (10**9, ROWS)])
-def test_a_sample_is_exact_and_holds_smaller_ones(sample: float, rows: int) -> None:
+def test_sample_size_is_exact_and_smaller_samples_are_subsets(sample: float, rows: int) -> None:
     assert len(taken(ROWS, sample)) == rows
     assert set(taken(ROWS, 7)) <= set(taken(ROWS, sample))
     whole = sample_rows([ROWS], sample, 1)[0].is_train(ROWS)
@@ -43,22 +43,22 @@ def test_a_sample_is_exact_and_holds_smaller_ones(sample: float, rows: int) -> N
     assert np.array_equal(np.concatenate([one.is_train(len(one.ranks)) for one in parts]), whole)
 
 
-def test_a_share_is_a_decimal_and_the_choice_is_golden() -> None:
+def test_sample_share_is_decimal_and_stable_between_releases() -> None:
     assert taken(10, 0.35, 5).tolist() == [1, 2, 4, 6]
     assert set(taken(10, 3, 5)) < set(taken(10, 0.35, 5))
 
 
-def test_a_sample_of_some_rows_is_never_none() -> None:
+def test_share_that_selects_no_rows_raises() -> None:
     with pytest.raises(ColumnError, match=r"sample=0\.05 of 10 rows is none: use a larger share"):
         sample_rows([4, 6, 0], 0.05, 1)
     assert [taken(0, sample).tolist() for sample in (0.5, 3)] == [[], []]
 
 
-def test_another_seed_takes_other_rows() -> None:
+def test_seed_changes_the_sample() -> None:
     assert taken(ROWS, 20, 1).tolist() != taken(ROWS, 20, 2).tolist()
 
 
-def test_a_dataset_of_a_sample_is_that_of_its_rows(table, as_frame, tmp_path) -> None:
+def test_dataset_of_a_sample_equals_dataset_of_its_rows(table, as_frame, tmp_path) -> None:
     split = dp.StratifiedSplit("city")
     expected = dp.Preprocessor(FEATURES, split=split).fit_write(table.iloc[taken(ROWS, 0.4)], tmp_path / "a")
     prep = dp.Preprocessor(FEATURES, split=split, sample=0.4)
@@ -70,7 +70,7 @@ def test_a_dataset_of_a_sample_is_that_of_its_rows(table, as_frame, tmp_path) ->
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "rows.jsonl"])
-def test_a_sample_of_files_does_not_depend_on_their_partitions(table, tmp_path, name) -> None:
+def test_file_samples_do_not_depend_on_partitions(table, tmp_path, name) -> None:
     path = tmp_path / name
     if name.endswith("csv"):
         table.to_csv(path, index=False)
@@ -85,7 +85,7 @@ def test_a_sample_of_files_does_not_depend_on_their_partitions(table, tmp_path, 
         assert files(Path(found.url) / found.version) == files(Path(expected.url) / expected.version)
 
 
-def test_assign_leaves_out_what_is_not_in_the_sample(table, as_frame) -> None:
+def test_assign_excludes_rows_outside_the_sample(table, as_frame) -> None:
     split = dp.RandomSplit(seed=1)
     prep = dp.Preprocessor(FEATURES, split=split, balance=dp.Undersample("city", ratio=1.0), sample=90)
     rows = taken(ROWS, 90)
@@ -98,7 +98,7 @@ def test_assign_leaves_out_what_is_not_in_the_sample(table, as_frame) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.* rows are left out")
-def test_a_stream_gives_the_sample_and_encode_all_rows(table, as_frame) -> None:
+def test_stream_yields_the_sample_and_encode_all_rows(table, as_frame) -> None:
     prep = dp.Preprocessor({"city": "category"}, sample=0.5).fit(as_frame(table))
     expected = prep.encode(table.iloc[taken(ROWS, 0.5)])["city"]
     found = [batch["city"].numpy() for batch in prep.stream(as_frame(table), 50, shuffle=False)]
@@ -106,7 +106,7 @@ def test_a_stream_gives_the_sample_and_encode_all_rows(table, as_frame) -> None:
     assert len(np.asarray(prep.encode(as_frame(table))["city"])) == ROWS
 
 
-def test_a_sample_of_separate_splits_is_of_all_rows(table, tmp_path) -> None:
+def test_sample_of_separate_splits_is_taken_from_all_rows(table, tmp_path) -> None:
     given = {"train": table[:150], "test": table[150:]}
     dataset = dp.Preprocessor({"city": "category"}, sample=40).fit_write(given, tmp_path / "a")
     rows = taken(ROWS, 40)
@@ -116,7 +116,7 @@ def test_a_sample_of_separate_splits_is_of_all_rows(table, tmp_path) -> None:
     }
 
 
-def test_a_sample_is_kept_by_json_and_by_configurations(table) -> None:
+def test_sample_round_trips_through_json_and_config(table) -> None:
     for sample in (0.25, 100):
         prep = dp.Preprocessor(FEATURES, sample=sample, sample_seed=5).fit(table)
         for again in (
@@ -133,7 +133,7 @@ def configured(**preprocessing: object) -> dp.Preprocessor:
     return dp.Preprocessor.from_config({"input_features": features, "preprocessing": preprocessing})
 
 
-def test_keys_of_ludwig_are_read() -> None:
+def test_ludwig_sample_keys_are_read() -> None:
     assert configured(sample_ratio=0.2).sample == 0.2
     assert configured(sample_ratio=1.0, sample_size=10).sample == 10
     assert configured(sample_ratio=1.0, sample_size=None).sample is None
@@ -150,7 +150,7 @@ def test_keys_of_ludwig_are_read() -> None:
         ({"sample_size": -1}, "preprocessing.sample_size: must be .* not -1"),
     ],
 )
-def test_wrong_keys_are_named(given, message) -> None:
+def test_invalid_ludwig_sample_keys_raise(given, message) -> None:
     with pytest.raises(ConfigError, match=message):
         configured(**given)
 
@@ -158,13 +158,13 @@ def test_wrong_keys_are_named(given, message) -> None:
 @pytest.mark.parametrize(
     ("sample", "seed"), [(0, 1), (True, 1), (-0.1, 1), (1.5, 1), ("10%", 1), (0.1, "x"), (float("nan"), 1)]
 )
-def test_wrong_samples_are_refused(table, sample, seed) -> None:
+def test_invalid_samples_raise(table, sample, seed) -> None:
     with pytest.raises(ConfigError, match="Preprocessor: sample"):
         dp.Preprocessor(FEATURES, sample=sample, sample_seed=seed).fit(table)
 
 
 @pytest.mark.parametrize("sample", [True, np.True_])
-def test_a_truth_is_no_sample_and_no_seed(table, sample) -> None:
+def test_boolean_sample_and_seed_raise(table, sample) -> None:
     with pytest.raises(ConfigError, match="Preprocessor: sample=.*True"):
         dp.Preprocessor(FEATURES, sample=sample).fit(table)
     with pytest.raises(ConfigError, match="Preprocessor: sample_seed=.*True"):
@@ -174,7 +174,7 @@ def test_a_truth_is_no_sample_and_no_seed(table, sample) -> None:
 @pytest.mark.parametrize(
     ("sample", "same"), [(np.int64(50), 50), (np.uint8(50), 50), (np.float64(0.25), 0.25), (np.float32(0.25), 0.25)]
 )
-def test_numbers_of_numpy_are_samples_as_those_of_python(table, tmp_path, sample, same) -> None:
+def test_numpy_samples_equal_python_samples(table, tmp_path, sample, same) -> None:
     prep = dp.Preprocessor(FEATURES, sample=sample, sample_seed=np.int64(3))
     found = prep.fit_write(table, tmp_path / "a")
     expected = dp.Preprocessor(FEATURES, sample=same, sample_seed=3)
@@ -187,14 +187,14 @@ def test_numbers_of_numpy_are_samples_as_those_of_python(table, tmp_path, sample
     assert type(dp.Preprocessor.load(tmp_path / "a.json").sample) is type(same)
 
 
-def test_a_share_of_too_few_rows_is_an_error(table, tmp_path) -> None:
+def test_share_of_too_few_rows_raises(table, tmp_path) -> None:
     with pytest.raises(ColumnError, match="sample=0.001 of 230 rows is none: use a larger share"):
         dp.Preprocessor(FEATURES, sample=0.001).fit(table)
     with pytest.raises(ColumnError, match="no rows: there is nothing to write"):
         dp.Preprocessor(FEATURES, sample=0.5).fit_write(table[:0], tmp_path / "a")
 
 
-def test_rows_that_change_between_two_reads_are_noticed(table) -> None:
+def test_row_count_changed_between_reads_raises(table) -> None:
     frame = dd.from_pandas(table, npartitions=2, sort=False)
     sampled = sample_rows([100, 100], 10, 0)
     with pytest.raises(ColumnError, match="number of rows changed"):

@@ -35,19 +35,19 @@ def vectors() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("file", "make"), [("SCHEMA", "schema"), ("VECTORS", "vectors")])
-def test_files_beside_the_page_are_those_that_the_code_makes(file, make):
+def test_generated_files_are_current(file, make):
     made = json.loads(json.dumps(MAKER[make]()))
     assert made == json.loads(MAKER[file].read_text(encoding="utf-8")), "run tests/saved_format.py"
 
 
-def test_the_schema_is_one_and_has_every_parameter(schema):
+def test_schema_is_valid_and_has_every_parameter(schema):
     Draft202012Validator.check_schema(schema)
     for name, feature in FEATURES.items():
         parameters = {SAVED_AS.get(one, one) for one in annotations_of(feature)} | REMOVED.get(name, {}).keys()
         assert schema["$defs"][name]["properties"].keys() == parameters
 
 
-def test_the_page_tells_of_every_type_parameter_and_learned_value(schema):
+def test_page_documents_every_type_parameter_and_learned_value(schema):
     for name in FEATURES:
         assert f"## {name}" in PAGE
         for parameter in schema["$defs"][name]["properties"]:
@@ -57,7 +57,7 @@ def test_the_page_tells_of_every_type_parameter_and_learned_value(schema):
             assert f"`{key}`" in PAGE, (kind, key)
 
 
-def test_the_vectors_keep_to_the_schema_and_have_every_type_that_needs_no_files(schema, vectors):
+def test_vectors_match_the_schema_and_cover_every_type_without_files(schema, vectors):
     Draft202012Validator(schema).validate(vectors["saved"])
     kinds = {feature["type"] for feature in vectors["saved"]["features"].values()}
     assert kinds == FEATURES.keys() - {
@@ -84,7 +84,7 @@ def test_the_vectors_keep_to_the_schema_and_have_every_type_that_needs_no_files(
         (("features", "text", "params", "level"), "line"),
     ],
 )
-def test_the_schema_refuses_what_is_never_saved(schema, vectors, place, value):
+def test_schema_rejects_invalid_states(schema, vectors, place, value):
     state = json.loads(json.dumps(vectors["saved"]))
     holder = state
     for key in place[:-1]:
@@ -99,20 +99,20 @@ def assert_rows(encoded: dict[str, np.ndarray], arrays: dict[str, Any]) -> None:
         np.testing.assert_array_equal(array, expected, strict=True, err_msg=name)
 
 
-def test_a_preprocessor_gives_the_vectors(vectors):
+def test_preprocessor_reproduces_the_vectors(vectors):
     frame = pd.DataFrame(vectors["rows"])
     encoded = encode_columns(dp.Preprocessor.from_dict(vectors["saved"]), frame)
     assert encoded.keys() == vectors["arrays"].keys()
     assert_rows(encoded, vectors["arrays"])
 
 
-def test_a_row_encoder_gives_the_vectors(vectors):
+def test_serving_encoder_reproduces_the_vectors(vectors):
     encoded = serving.Encoder(vectors["saved"]).encode(vectors["rows"])
     assert encoded.keys() == vectors["arrays"].keys()
     assert_rows(encoded, vectors["arrays"])
 
 
-def test_parameters_that_types_no_longer_have_are_read_from_older_states():
+def test_removed_parameters_are_read_from_older_states():
     steps = dp.Sequence(special_symbols={"padding": "_", "start": "<START>", "stop": "<STOP>", "unknown": "?"})
     photo = dp.Image(height=2, width=2, num_classes="auto", mode="eager", sample_size=9)
     prep = dp.Preprocessor({"steps": steps, "photo": photo}).fit(

@@ -38,7 +38,7 @@ def test_arrays_have_columns_x0_x1(to_rows, tmp_path):
     assert len(dp.infer_features(rows)) == 2
 
 
-def test_arrays_with_too_few_columns_are_refused():
+def test_arrays_with_too_few_columns_raise():
     prep = dp.Preprocessor({"x0": "number"}).fit(ARRAY)
     with pytest.raises(ColumnError, match="X has 1 features, but Preprocessor is expecting 2 features as input"):
         prep.transform(ARRAY[:, :1])
@@ -53,7 +53,7 @@ def test_arrays_with_too_few_columns_are_refused():
         prep.transform(ARRAY[0])
 
 
-def test_a_feature_reads_a_series_as_a_frame_of_one_column():
+def test_series_equals_a_frame_of_one_column():
     rows = pd.DataFrame({"note": ["good", "bad good"]}, index=[3, 5])
     bag = dp.Bag().fit(rows["note"])
     assert bag.feature_names_in_.tolist() == ["note"]
@@ -64,7 +64,7 @@ def test_a_feature_reads_a_series_as_a_frame_of_one_column():
     assert dp.Number().fit(pd.Series([1.0, 3.0])).transform(pd.Series([2.0])).tolist() == [[0.0]]
 
 
-def test_new_arrays_may_lack_a_target():
+def test_new_arrays_can_omit_a_target():
     prep = dp.Preprocessor({"x0": "number", "x1": "number"}, targets="x1").fit(ARRAY)
     np.testing.assert_array_equal(prep.transform(ARRAY[:, :1]), prep.transform(ARRAY))
     loaded = dp.Preprocessor.from_dict(prep.to_dict())
@@ -72,7 +72,7 @@ def test_new_arrays_may_lack_a_target():
 
 
 @pytest.mark.parametrize("to_frame", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=2)])
-def test_integers_that_name_columns_become_text(to_frame):
+def test_integer_column_names_become_text(to_frame):
     frame = to_frame(pd.DataFrame(ARRAY, columns=[2023, np.int64(2024)], index=[5, 6, 7]))
     prep = dp.Preprocessor({"2024": dp.Number(normalization=None)}).fit(frame).set_output(transform="pandas")
     table = prep.transform(frame)
@@ -82,13 +82,13 @@ def test_integers_that_name_columns_become_text(to_frame):
     assert list(dp.infer_features(frame)) == ["2023", "2024"]
 
 
-def test_a_preprocessor_reads_the_array_of_a_step_before_it():
+def test_preprocessor_accepts_the_array_of_a_previous_step():
     prep = dp.Preprocessor({"x0": "number", "x1": dp.Number(encoding="bins", bins=2)})
     model = make_pipeline(SimpleImputer(), prep, LogisticRegression(C=100)).fit(ARRAY, [0, 0, 1])
     assert model.predict(ARRAY).tolist() == [0, 0, 1]
 
 
-def test_only_a_preprocessor_with_targets_predicts():
+def test_predict_requires_targets():
     assert not hasattr(dp.Preprocessor({"x0": "number"}), "predict")
     assert hasattr(dp.Preprocessor({"x0": "number", "x1": "number"}, targets="x1"), "predict")
 
@@ -112,7 +112,7 @@ def encoder() -> dp.Preprocessor:
 
 
 @pytest.mark.parametrize("make", [encoder, lambda: make_column_transformer((dp.TargetEncoding(), ["city", "user"]))])
-def test_target_encodings_score_as_in_scikit_learn(ids, sold, make):
+def test_target_encoding_scores_equal_scikit_learn(ids, sold, make):
     def score(step, y):
         model = make_pipeline(step, LogisticRegression())
         return cross_val_score(model, ids, y, cv=3, scoring="roc_auc").mean()
@@ -124,7 +124,7 @@ def test_target_encodings_score_as_in_scikit_learn(ids, sold, make):
 
 
 @pytest.mark.parametrize("make", [encoder, dp.TargetEncoding])
-def test_training_rows_are_cross_fitted_with_y(ids, make):
+def test_fit_transform_with_y_is_cross_fitted(ids, make):
     labels = np.random.default_rng(2).integers(0, 2, len(ids))
     step = make()
     cross_fitted = step.fit_transform(ids, labels)[:, 1]
@@ -148,7 +148,7 @@ def test_training_rows_are_cross_fitted_with_y(ids, make):
     ],
 )
 @pytest.mark.filterwarnings("ignore:A column-vector y was passed")
-def test_y_belongs_to_rows_by_position(ids, sold, to_rows, to_y):
+def test_y_is_aligned_by_position(ids, sold, to_rows, to_y):
     expected = encoder().fit(ids, sold)
     prep = encoder().fit(to_rows(ids), to_y(sold))
     assert prep.to_dict() == expected.to_dict()
@@ -157,7 +157,7 @@ def test_y_belongs_to_rows_by_position(ids, sold, to_rows, to_y):
     np.testing.assert_array_equal(dp.Preprocessor.from_dict(prep.to_dict()).transform(ids), prep.transform(ids))
 
 
-def test_bins_follow_y(ids, sold):
+def test_bins_use_y(ids, sold):
     rows = ids.assign(price=sold * 2.0 + np.random.default_rng(3).random(len(ids)))
     bins = {"price": dp.Number(encoding="bins", bins=2, bin_strategy="target")}
     learned = dp.Preprocessor(bins).fit(rows, sold).learned_["price"]
@@ -166,7 +166,7 @@ def test_bins_follow_y(ids, sold):
     assert single.learned_["price"].edges == learned.edges
 
 
-def test_parameters_of_a_target_encoding_are_searched(ids, sold):
+def test_grid_search_sets_target_encoding_parameters(ids, sold):
     model = make_pipeline(encoder(), LogisticRegression())
     grid = {"preprocessor__user__smooth": ["auto", 50.0], "preprocessor__city__folds": [2, 5]}
     search = GridSearchCV(model, grid, cv=2, scoring="roc_auc", error_score="raise").fit(ids, sold)
@@ -174,7 +174,7 @@ def test_parameters_of_a_target_encoding_are_searched(ids, sold):
     assert search.predict(ids.head(3)).shape == (3,)
 
 
-def test_y_of_the_wrong_form_is_refused(ids, sold, tmp_path):
+def test_invalid_y_raises(ids, sold, tmp_path):
     with pytest.raises(ConfigError, match='feature "city" requires y to be passed, but the target y is None'):
         encoder().fit_write(ids, tmp_path / "ids.dp")
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
@@ -188,7 +188,7 @@ def test_y_of_the_wrong_form_is_refused(ids, sold, tmp_path):
         encoder().fit(ids, np.where(sold == 1, "yes", "no"))
 
 
-def test_rows_are_written_with_what_y_taught(ids, sold, tmp_path):
+def test_write_after_fit_transform_is_cross_fitted(ids, sold, tmp_path):
     prep = encoder()
     expected = prep.fit_transform(ids, sold)[:, 0]
     dataset = prep.write(ids, tmp_path / "ids.dp")
@@ -221,7 +221,7 @@ INVERTIBLE = {
 }
 
 
-def test_inverse_transform_returns_what_decode_returns():
+def test_inverse_transform_equals_decode():
     prep = dp.Preprocessor(INVERTIBLE, targets="sold").fit(MIXED)
     decoded = prep.decode(prep.encode(MIXED.drop(columns="sold")))
     table = prep.transform(MIXED)
@@ -236,7 +236,7 @@ def test_inverse_transform_returns_what_decode_returns():
     assert prep.inverse_transform(named).index.tolist() == [7, 3, 9, 1]
 
 
-def test_a_pipeline_and_a_feature_invert():
+def test_pipeline_and_feature_have_inverse_transform():
     model = make_pipeline(dp.Preprocessor({"city": dp.Category(transform_to="one_hot")}))
     assert model.inverse_transform(model.fit_transform(MIXED))["city"].tolist() == ["Rome", "Oslo", "<UNK>", "Rome"]
     vector = dp.Vector()
@@ -255,7 +255,7 @@ def test_a_pipeline_and_a_feature_invert():
         (dp.Date(column="day", parts=["month"]), [[5]], "have no inverse of transform"),
     ],
 )
-def test_what_cannot_be_inverted_is_refused(feature, table, message):
+def test_non_invertible_features_raise(feature, table, message):
     prep = dp.Preprocessor({"x": feature}).fit(MIXED)
     with pytest.raises(ColumnError, match=message):
         prep.inverse_transform(table)
@@ -264,7 +264,7 @@ def test_what_cannot_be_inverted_is_refused(feature, table, message):
 
 
 @pytest.mark.parametrize("rows", [50, 500])
-def test_sparse_output_is_the_same_table(rows):
+def test_sparse_output_equals_dense_output(rows):
     rng = np.random.default_rng(0)
     values = {
         "city": rng.choice(["a", "b", None], rows),
@@ -292,7 +292,7 @@ def test_sparse_output_is_the_same_table(rows):
     assert make_pipeline(prep, LogisticRegression()).fit(frame, y).predict(frame).shape == (rows,)
 
 
-def test_sparse_output_has_a_column_for_each_of_many_values():
+def test_sparse_output_has_a_column_per_value():
     frame = pd.DataFrame({"user": [f"u{i}" for i in range(3_000)]})
     users = {"user": dp.Category(transform_to="one_hot")}
     table = dp.Preprocessor(users, sparse_output=True).fit_transform(frame)
@@ -301,7 +301,7 @@ def test_sparse_output_has_a_column_for_each_of_many_values():
         dp.Preprocessor(users).fit_transform(frame)
 
 
-def test_sparse_output_is_for_arrays_in_memory():
+def test_sparse_output_requires_data_in_memory():
     prep = dp.Preprocessor({"city": dp.Category(transform_to="one_hot")}, sparse_output=True).fit(MIXED)
     with pytest.raises(ConfigError, match="sparse_output=True is for data in memory"):
         prep.transform(dd.from_pandas(MIXED, npartitions=1))

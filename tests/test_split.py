@@ -113,7 +113,7 @@ shares = st.tuples(st.integers(1, 10), st.integers(0, 10), st.integers(0, 10)).m
 # ---- what all splits hold
 
 
-def test_assignments_are_golden():
+def test_assignments_do_not_change_between_releases():
     """A promise: if this fails, datasets that exist would be split anew."""
     table = pa.table({"x": [f"k{i % 7}" for i in range(1000)], "y": range(1000)})
     assert digest(assign(RandomSplit(), [table])) == "b528d77e8fcfaf5c"
@@ -150,7 +150,7 @@ def test_every_split_is_registered():
         ({"type": "random", "probabilities": [1, 1, 0]}, "a sum of 1"),
     ],
 )
-def test_wrong_descriptions_are_named(data, message):
+def test_invalid_dicts_raise(data, message):
     with pytest.raises(ConfigError, match=message):
         split_from_dict(data)
 
@@ -173,7 +173,7 @@ def test_wrong_descriptions_are_named(data, message):
         (0.0, 0.0, 0.0),
     ],
 )
-def test_impossible_probabilities_are_refused_with_a_remedy(probabilities):
+def test_invalid_shares_raise_with_a_remedy(probabilities):
     for split in (
         RandomSplit(probabilities),
         HashSplit("x", probabilities),
@@ -204,37 +204,37 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities):
         (DatetimeSplit("x", datetime_format=5), "datetime_format must be None or a format"),
     ],
 )
-def test_impossible_parameters_are_refused(split, message):
+def test_invalid_parameters_raise(split, message):
     prep = dp.Preprocessor({"x": "category"}, split=split)
     for call in (split.validate, split.to_dict, lambda: prep.fit({"x": ["2020-01-01"]})):
         with pytest.raises(ConfigError, match=message):
             call()
 
 
-def test_a_census_reads_the_column_that_it_counts():
+def test_census_columns():
     assert [split.columns for split in EXAMPLES] == [[], ["x"], [], ["x"], ["x"], [], ["x"], ["x"]]
 
 
-def test_a_split_says_why_it_leaves_out_rows_and_how_many_folds_it_has():
+def test_exclusion_reason_and_number_of_folds():
     assert [split.exclusion_reason for split in EXAMPLES if split.type != "datetime"] == [None] * 6
     assert [split.folds for split in EXAMPLES] == [0] * 8
     assert DatetimeSplit("x").exclusion_reason is None
     assert DatetimeSplit("x", gap="7 days").exclusion_reason == "less than 7 days after the end of the previous split"
 
 
-def test_two_probabilities_are_train_and_test():
+def test_two_shares_are_train_and_test():
     rows = pa.table({"x": range(10)})
     assert counts(assign(RandomSplit((0.7, 0.3)), [rows])) == [7, 0, 3]
 
 
 @pytest.mark.parametrize("split", EXAMPLES, ids=lambda split: split.type)
-def test_no_rows_and_no_partitions_are_legal(split):
+def test_assign_without_rows_or_partitions(split):
     none = pa.table({"x": pa.array([], pa.string())})
     assert assign(split, [none, none]).size == 0
     assert assign(split, []).size == 0
 
 
-def test_a_missing_column_is_named():
+def test_missing_column_error_suggests_closest_name():
     table = pa.table({"colour": [1]})
     for kind in (StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit, GroupSplit):
         split = kind("color")
@@ -244,7 +244,7 @@ def test_a_missing_column_is_named():
 
 @settings(max_examples=25)
 @given(data=st.data(), borders=borders_of, probabilities=shares)
-def test_partitions_never_show(data, borders, probabilities):
+def test_assignments_do_not_depend_on_partitions(data, borders, probabilities):
     cells = data.draw(st.lists(st.sampled_from(["2020-01-01", "2021-05-05", "2019-02-03"]), max_size=80))
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(cells), max_size=len(cells))), dtype=bool)
     column = pa.array(cells, pa.string())
@@ -282,13 +282,13 @@ def test_random_quotas_are_exact(rows, probabilities, borders):
 
 
 @pytest.mark.parametrize("rows", [4, 9, 10, 11, 20, 100])
-def test_random_loses_no_row_where_the_reference_tops_up_or_rounds(rows):
+def test_random_assigns_every_row(rows):
     assigned = assign(RandomSplit(), [pa.table({"x": range(rows)})])
     assert sum(counts(assigned)) == rows
     assert abs(counts(assigned)[TRAIN] - 0.7 * rows) < 1
 
 
-def test_random_needs_no_column_and_no_table_to_count():
+def test_random_reads_no_columns():
     split = RandomSplit()
     assert (split.columns, split.assign_columns) == ([], [])
     table = pa.table({"x": range(100)})
@@ -297,14 +297,14 @@ def test_random_needs_no_column_and_no_table_to_count():
     assert np.array_equal(np.concatenate(parts), assign(split, [table]))
 
 
-def test_seeds_give_other_choices():
+def test_seed_changes_the_assignment():
     table = pa.table({"x": np.arange(1000) % 3})
     for make in (RandomSplit, lambda seed: StratifiedSplit("x", seed=seed)):
         one, other = assign(make(seed=1), [table]), assign(make(seed=2), [table])
         assert 0.3 < np.mean(one != other) < 0.6
 
 
-def test_a_partition_with_other_rows_than_counted_is_reported():
+def test_row_count_changed_between_reads_raises():
     plan = RandomSplit().plan([RowCounts(10, 10)])
     with pytest.raises(ColumnError, match="number of rows changed between two reads"):
         plan[0].assign(pa.table({"x": range(9)}), None)
@@ -331,7 +331,7 @@ def test_stratified_quotas_are_exact_in_each_class(cells, probabilities, borders
         assert counts(assigned[here]) == expected.tolist()
 
 
-def test_classes_too_small_are_named_with_a_remedy():
+def test_too_small_classes_raise_with_a_remedy():
     table = pa.table({"sold": ["yes"] * 50 + ["no"] * 3 + [None]})
     message = r'"sold": too few rows of 2 class.*\(missing\) has 1, "no" has 3\. 10 rows .*"drop_row".*on_small="train"'
     with pytest.raises(ColumnError, match=message):
@@ -343,7 +343,7 @@ def test_classes_too_small_are_named_with_a_remedy():
 
 
 @pytest.mark.parametrize("classes", [5, 6, 30])
-def test_the_5_smallest_classes_are_named(classes):
+def test_too_small_classes_error_lists_the_5_smallest(classes):
     names = [f"c{number:02}" for number in range(classes)]
     table = pa.table({"x": [*names, *names[:-1], *["large"] * 100]})
     with pytest.raises(ColumnError) as error:
@@ -352,7 +352,7 @@ def test_the_5_smallest_classes_are_named(classes):
     assert f": {shown}{', ...' if classes > 5 else ''}. 10 rows are always enough." in str(error.value)
 
 
-def test_so_many_rows_of_a_class_are_always_enough():
+def test_suggested_number_of_rows_is_enough():
     for rows, probabilities, enough in ((1, (0.4, 0.6), 3), (2, (0.35, 0.35, 0.3), 4)):
         split = StratifiedSplit("x", probabilities)
         with pytest.raises(ColumnError, match=rf"\. {enough} rows are always enough\."):
@@ -360,7 +360,7 @@ def test_so_many_rows_of_a_class_are_always_enough():
         assert assign(split, [pa.table({"x": ["a"] * enough})]).size == enough
 
 
-def test_a_class_is_not_too_small_for_a_split_of_probability_0():
+def test_classes_can_be_small_for_shares_of_0():
     assert counts(assign(StratifiedSplit("x", (0.5, 0.5)), [pa.table({"x": [1, 2, 1, 2]})])) == [2, 0, 2]
 
 
@@ -380,14 +380,14 @@ def test_classes_do_not_depend_on_the_type_of_a_partition(other):
     assert np.array_equal(assign(StratifiedSplit("x"), [pa.table({"x": column}), pa.table({"x": other})]), whole)
 
 
-def test_very_many_classes_are_exact():
+def test_many_classes_are_exact():
     values = np.random.default_rng(0).permutation(np.repeat(np.arange(50_000), 4))
     assigned = assign(StratifiedSplit("x", (0.5, 0.25, 0.25)), tables_of(pa.array(values), [100_000]))
     for split, quota in ((TRAIN, 2), (VALIDATION, 1), (TEST, 1)):
         assert (np.bincount(values[assigned == split], minlength=50_000) == quota).all()
 
 
-def test_rows_of_a_class_are_chosen_everywhere():
+def test_rows_of_a_class_are_sampled_from_all_positions():
     assigned = assign(StratifiedSplit("x"), [pa.table({"x": ["a"] * 1000 + ["b"] * 1000})])
     tenths = assigned.reshape(20, 100)
     assert ((tenths == TRAIN).sum(axis=1) > 50).all()
@@ -409,14 +409,14 @@ def test_rows_of_a_class_are_chosen_everywhere():
     ],
     ids=str,
 )
-def test_fixed_reads_numbers_and_words(column):
+def test_fixed_accepts_numbers_and_words(column):
     split = FixedSplit("x")
     assert (split.columns, split.assign_columns) == ([], ["x"])
     for borders in ([], [1, 3]):
         assert assign(split, tables_of(column, borders)).tolist() == [TRAIN, VALIDATION, TEST, TRAIN]
 
 
-def test_fixed_names_values_and_rows_that_it_cannot_read():
+def test_fixed_error_lists_unreadable_values_and_rows():
     tables = [pa.table({"split": ["train"] * 5}), pa.table({"split": ["test", "dev", None, "3", "4"]})]
     with pytest.raises(RejectedValueError) as error:
         assign(FixedSplit(), tables)
@@ -424,14 +424,14 @@ def test_fixed_names_values_and_rows_that_it_cannot_read():
     assert '"dev" in row 6, (missing) in row 7, "3" in row 8, ...' in str(error.value)
 
 
-def test_fixed_leaves_dropped_rows_unread():
+def test_fixed_ignores_dropped_rows():
     for value in ("dev", "test"):
         table = pa.table({"split": ["train", value, "test"]})
         assert assign(FixedSplit(), [table], [np.array([True, False, True])]).tolist() == [TRAIN, DROPPED, TEST]
 
 
 @pytest.mark.parametrize("value", [True, 1.5, -1, b"\xff", float("nan")])
-def test_fixed_refuses_other_values(value):
+def test_fixed_raises_for_other_values(value):
     with pytest.raises(RejectedValueError, match="1 row"):
         assign(FixedSplit(), [pa.table({"split": [value]})])
 
@@ -439,7 +439,7 @@ def test_fixed_refuses_other_values(value):
 # ---- hash
 
 
-def test_hash_is_golden_for_values():
+def test_hash_does_not_change_between_releases():
     """A promise: rows stay where they are while data grows."""
     split = HashSplit("x", (0.4, 0.3, 0.3))
     values = ["u0", "u1", "1", "", None, "é", "a rather long value, longer than a word"]
@@ -448,7 +448,7 @@ def test_hash_is_golden_for_values():
 
 @settings(max_examples=40)
 @given(st.lists(st.text(max_size=5) | st.none(), max_size=50), borders_of, st.randoms())
-def test_hash_depends_on_nothing_but_the_value(cells, borders, random):
+def test_hash_depends_only_on_the_value(cells, borders, random):
     split = HashSplit("x", (0.4, 0.3, 0.3))
     assert (split.columns, split.assign_columns) == ([], ["x"])
     where = dict(zip(cells, assign(split, tables_of(pa.array(cells, pa.string()), borders)).tolist(), strict=True))
@@ -473,7 +473,7 @@ def test_hash_does_not_depend_on_the_type():
         assert np.array_equal(assign(HashSplit("x"), [pa.table({"x": numbers.cast(other)})]), first)
 
 
-def test_hash_meets_its_shares_on_average_and_exactly_at_the_ends():
+def test_hash_shares_are_approximate_and_exact_for_0():
     table = pa.table({"x": range(100_000)})
     shares = np.array(counts(assign(HashSplit("x", (0.7, 0.1, 0.2)), [table]))) / 100_000
     assert np.abs(shares - (0.7, 0.1, 0.2)).max() < 0.006
@@ -482,7 +482,7 @@ def test_hash_meets_its_shares_on_average_and_exactly_at_the_ends():
     assert counts(assign(HashSplit("x", (1.0, 0.0, 0.0)), [table])) == [100_000, 0, 0]
 
 
-def test_hash_seeds_are_unrelated_also_for_missing_values():
+def test_hash_seeds_are_independent_also_for_missing_values():
     table = pa.table({"x": [None, "", *map(str, range(1000))]})
     assigned = np.array([assign(HashSplit("x", (0.5, 0.5), seed=seed), [table]) for seed in range(40)])
     assert (np.ptp(assigned[:, :2], axis=0) > 0).all()
@@ -507,7 +507,7 @@ def sorted_split(times, probabilities):
     limit=st.integers(2, 9),
     probabilities=st.sampled_from([(0.7, 0.1, 0.2), (0.5, 0.5), (1.0, 0.0, 0.0), (0.5, 0.5, 0.0)]),
 )
-def test_datetime_cuts_where_sorting_would(times, borders, limit, probabilities):
+def test_datetime_equals_sorting(times, borders, limit, probabilities):
     column = pa.array(times).cast(pa.timestamp("ns"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classes, "MAX_BUCKETS", limit)
@@ -516,7 +516,7 @@ def test_datetime_cuts_where_sorting_would(times, borders, limit, probabilities)
     assert np.array_equal(assigned, sorted_split(times, three))
 
 
-def test_datetime_reads_once_if_times_are_few_and_again_if_they_are_many():
+def test_datetime_reads_again_only_for_many_distinct_times():
     days = np.random.default_rng(0).integers(0, 10_000, 50_000)
     column = pa.array(days.astype("datetime64[D]"))
     assert np.array_equal(assign(DatetimeSplit("x"), tables_of(column, [20_000])), sorted_split(days, (0.7, 0.1, 0.2)))
@@ -528,7 +528,7 @@ def test_datetime_reads_once_if_times_are_few_and_again_if_they_are_many():
     assert assign.passes == 1
 
 
-def test_datetime_holds_a_bounded_census():
+def test_datetime_census_is_bounded():
     times = np.random.default_rng(0).integers(0, 2**50, 200_000)
     census = DatetimeSplit("x").census(pa.table({"x": pa.array(times).cast(pa.timestamp("us"))}))
     assert len(pickle.dumps(census)) < 2 * 8 * classes.MAX_BUCKETS + 2_000
@@ -536,13 +536,13 @@ def test_datetime_holds_a_bounded_census():
 
 
 @pytest.mark.parametrize("rows", [9, 11])
-def test_datetime_loses_no_row_where_the_reference_does(rows):
+def test_datetime_assigns_every_row(rows):
     assigned = assign(DatetimeSplit("x"), [pa.table({"x": pa.array(np.arange(rows).astype("datetime64[D]"))})])
     assert counts(assigned) == {9: [6, 1, 2], 11: [8, 1, 2]}[rows]
     assert np.array_equal(assigned, np.sort(assigned))
 
 
-def test_datetime_reads_every_type_alike():
+def test_datetime_is_the_same_for_every_type():
     days = np.random.default_rng(0).permutation(400)
     expected = sorted_split(days, (0.7, 0.1, 0.2))
     dates = pa.array(days.astype("datetime64[D]"))
@@ -581,24 +581,24 @@ def test_datetime_orders_mixed_iso_strings():
     assert order_of(ordered[::-1]) == ordered
 
 
-def test_datetime_goes_by_its_format_where_that_looks_like_iso():
+def test_datetime_format_applies_to_iso_like_strings():
     ordered = ["2020-12-01", "2020-01-02", "2020-11-02"]
     assert order_of(ordered[::-1], "%Y-%d-%m") == ordered
 
 
-def test_datetime_takes_digits_beyond_microseconds_in_a_format():
+def test_datetime_format_accepts_more_digits_than_microseconds():
     late = ["01/02/2020 10:00:00.5", "01/02/2020 10:00:00.500001999", "01/02/2020 10:00:00.500002"]
     ordered = ["01/02/1066 10:00:00.5", *late]  # nanoseconds do not reach back so far
     assert order_of(ordered[::-1], "%d/%m/%Y %H:%M:%S.%f") == ordered
 
 
-def test_datetime_takes_another_unit_in_each_partition():
+def test_datetime_accepts_a_different_unit_per_partition():
     column = pa.array([dt.datetime(2020, 1, day) for day in range(1, 11)], pa.timestamp("s"))
     tables = [pa.table({"x": part.cast(pa.timestamp(unit))}) for part, unit in ((column[5:], "s"), (column[:5], "ms"))]
     assert assign(DatetimeSplit("x", (0.5, 0.5)), tables).tolist() == [TEST] * 5 + [TRAIN] * 5
 
 
-def test_datetime_counts_nanoseconds_of_timestamps():
+def test_datetime_orders_by_nanoseconds():
     column = pa.array([3, 1, 2], pa.timestamp("ns"))
     assert assign(DatetimeSplit("x", (1 / 3, 1 / 3, 1 / 3)), [pa.table({"x": column})]).tolist() == [2, 0, 1]
 
@@ -620,7 +620,7 @@ def test_datetime_counts_nanoseconds_of_timestamps():
         (None, "%d/%m/%Y"),
     ],
 )
-def test_datetime_names_values_and_rows_that_it_cannot_read(value, datetime_format):
+def test_datetime_error_lists_unreadable_values_and_rows(value, datetime_format):
     good = "2020-03-04" if datetime_format is None else "04/03/2020"
     tables = [pa.table({"when": [good] * 5}), pa.table({"when": pa.array([good, value, good])})]
     shown = r"\(missing\)" if value is None else f'"{value}"'
@@ -630,7 +630,7 @@ def test_datetime_names_values_and_rows_that_it_cannot_read(value, datetime_form
     assert counts(assign(DatetimeSplit("when", datetime_format=datetime_format), tables, kept)) == [5, 1, 1]
 
 
-def test_datetime_counts_all_that_it_cannot_read():
+def test_datetime_counts_all_unreadable_values():
     tables = [pa.table({"x": ["?", "2020-01-01"]}), pa.table({"x": ["??", "!", "!!"]})]
     with pytest.raises(RejectedValueError, match=r'4 row.*"\?" in row 0, "\?\?" in row 2, "!" in row 3, \.\.\.'):
         assign(DatetimeSplit("x"), tables)
@@ -638,7 +638,7 @@ def test_datetime_counts_all_that_it_cannot_read():
 
 @settings(max_examples=30)
 @given(seconds=st.lists(st.integers(0, 4 * 10**9), min_size=3, max_size=30), borders=borders_of)
-def test_datetime_takes_numbers_and_columns_of_parts_as_timestamps(seconds, borders):
+def test_datetime_accepts_numbers_and_columns_of_parts(seconds, borders):
     times = pd.to_datetime(pd.Series(seconds), unit="s")
     parts = {name: getattr(times.dt, name) for name in ("year", "month", "day", "hour", "minute", "second")}
     table = pa.table({"t": times, "s": seconds, "ms": pa.array(seconds, pa.float64()), **parts})
@@ -647,7 +647,7 @@ def test_datetime_takes_numbers_and_columns_of_parts_as_timestamps(seconds, bord
         assert np.array_equal(assign(DatetimeSplit(column), pieces(table, borders)), expected)
 
 
-def test_datetime_takes_years_as_numbers_with_a_gap_and_their_format():
+def test_datetime_accepts_numeric_years_and_requires_format_for_a_gap():
     table = pa.table({"year": [2020, 2024, 2021, 2022]})
     assert assign(DatetimeSplit("year", (0.5, 0.5)), [table]).tolist() == [0, 2, 0, 2]
     split = DatetimeSplit("year", (0.5, 0.5), datetime_format="%Y", gap="400 days")
@@ -656,7 +656,7 @@ def test_datetime_takes_years_as_numbers_with_a_gap_and_their_format():
         assign(DatetimeSplit("year", gap="400 days"), [table])
 
 
-def test_datetime_names_the_parts_that_are_no_time():
+def test_datetime_error_shows_invalid_parts():
     table = pa.table({"year": [2021, 2021], "month": ["2", "2"], "day": [28, 30]})
     with pytest.raises(RejectedValueError, match=r'"year, month, day".*"2021", "2", "30" in row 1'):
         assign(DatetimeSplit(["year", "month", "day"]), [table])
@@ -664,7 +664,7 @@ def test_datetime_names_the_parts_that_are_no_time():
         DatetimeSplit(["year"]).validate()
 
 
-def test_datetime_refuses_columns_that_are_no_times():
+def test_datetime_raises_for_other_column_types():
     with pytest.raises(ColumnError, match=r'column "x" has type bool, which is not a time'):
         assign(DatetimeSplit("x"), [pa.table({"x": [True]})])
     remedy = r'Use the codes of strptime, such as "%d/%m/%Y %H:%M"\.$'
@@ -683,7 +683,7 @@ def test_datetime_refuses_columns_that_are_no_times():
     unit=st.sampled_from(["s", "us", "ns"]),
     gap=st.integers(0, 9),
 )
-def test_datetime_leaves_out_rows_within_the_gap(days, borders, limit, unit, gap):
+def test_datetime_excludes_rows_within_the_gap(days, borders, limit, unit, gap):
     column = pa.array(np.array(days).astype("datetime64[D]")).cast(pa.timestamp(unit))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classes, "MAX_BUCKETS", limit)
@@ -696,7 +696,7 @@ def test_datetime_leaves_out_rows_within_the_gap(days, borders, limit, unit, gap
         assert assigned[row] == (DROPPED if left_out else split)
 
 
-def test_datetime_takes_gaps_in_every_form():
+def test_datetime_accepts_gaps_in_every_form():
     table = pa.table({"x": pa.array(np.arange(8).astype("datetime64[D]"))})
     for gap in ("2 days", "48h", "2 days 00:00:00", dt.timedelta(days=2), np.timedelta64(2, "D")):
         split = DatetimeSplit("x", (0.5, 0.5), gap=gap)
@@ -711,7 +711,7 @@ def test_datetime_takes_gaps_in_every_form():
     assert assign(DatetimeSplit("x", (0.5, 0.5), gap="1001ns"), [instant]).tolist() == [TRAIN, TRAIN, DROPPED]
 
 
-def test_datetime_takes_partitions_without_times():
+def test_datetime_accepts_dropped_partitions_without_times():
     column = pa.array([dt.datetime(2020, 1, day) for day in range(1, 11)], pa.timestamp("ns"))
     tables = [
         pa.table({"x": pa.nulls(2)}),
@@ -722,13 +722,13 @@ def test_datetime_takes_partitions_without_times():
     assert assign(DatetimeSplit("x"), tables, kept).tolist() == [DROPPED] * 2 + [0] * 7 + [1] + [2] * 2
 
 
-def test_datetime_refuses_rows_of_a_partition_without_times():
+def test_datetime_raises_for_missing_times_of_a_null_partition():
     tables = [pa.table({"x": ["2020-01-01"]}), pa.table({"x": pa.nulls(1)})]
     with pytest.raises(RejectedValueError, match=r"1 row\(s\) .*: \(missing\) in row 1\."):
         assign(DatetimeSplit("x"), tables)
 
 
-def test_datetime_reports_times_that_changed():
+def test_datetime_raises_if_times_changed_between_reads():
     split, table = DatetimeSplit("x"), pa.table({"x": ["2020-01-01"] * 3})
     [plan] = split.plan([split.census(table)])
     with pytest.raises(ColumnError, match='"x" changed between two reads'):
@@ -738,14 +738,14 @@ def test_datetime_reports_times_that_changed():
 
 
 @pytest.mark.parametrize(("split", "good"), [(DatetimeSplit("x"), "2020-01-01"), (FixedSplit("x"), "0")])
-def test_rejected_rows_are_counted_with_the_dropped_ones(split, good):
+def test_rejected_row_numbers_count_dropped_rows(split, good):
     tables = [pa.table({"x": [good] * 3}), pa.table({"x": ["!", good, "?"]})]
     kept = [np.array([True, False, True]), np.array([False, True, True])]
     with pytest.raises(RejectedValueError, match=r'1 row.*: "\?" in row 5\.'):
         assign(split, tables, kept)
 
 
-def test_a_split_of_ones_own_names_the_closest_parameter():
+def test_custom_split_error_suggests_closest_parameter():
     class HalfSplit(RandomSplit):
         def __init__(self, *, share=0.5):
             self.share = share
@@ -758,7 +758,7 @@ def test_a_split_of_ones_own_names_the_closest_parameter():
         HalfSplit(shaer=0.1)
 
 
-def test_what_parameters_describe_is_equal_to_itself_alone_and_suggests_names():
+def test_parametrized_objects_compare_by_identity_and_suggest_names():
     made = with_parameters(type("Made", (Parametrized,), {"__annotations__": {"size": int}, "size": 1, "type": "made"}))
     assert made(2) != made(2)
     assert [repr(made(size=size)) for size in (1, 2)] == ["Made()", "Made(size=2)"]
@@ -767,7 +767,7 @@ def test_what_parameters_describe_is_equal_to_itself_alone_and_suggests_names():
         made(sizes=1)
 
 
-def test_numbers_of_numpy_become_those_of_python():
+def test_to_json_value_converts_numpy_numbers():
     assert [type(to_json_value(given)) for given in (np.int8(1), np.float32(0.5), 2, None, "a")] == [
         int, float, int, type(None), str,
     ]  # fmt: skip
@@ -783,14 +783,14 @@ def test_numbers_of_numpy_become_those_of_python():
         pa.array([2**62, *range(29)]).view(pa.date64()),
     ],
 )
-def test_times_beyond_microseconds_are_refused(times):
+def test_times_out_of_range_raise(times):
     table = pa.table({"t": times, "y": range(30)})
     for split in (dp.DatetimeSplit("t"), dp.KFold(3, time="t", fold=0)):
         with pytest.raises(RejectedValueError, match=r'"t": 1 row\(s\) without a time .* in row 0'):
             dp.Preprocessor({"y": "number"}, split=split).fit(table)
 
 
-def test_a_split_that_groups_leave_without_rows_is_warned_about(tmp_path):
+def test_empty_split_of_groups_warns(tmp_path):
     frame = pd.DataFrame({"shop": ["a", "b"] * 20, "price": range(40)})
     prep = dp.Preprocessor({"price": "number"}, split=dp.GroupSplit("shop"))
     message = r'"shop" has too few values .*"validation" has no rows \(train: 20, validation: 0, test: 20\)'

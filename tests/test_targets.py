@@ -54,7 +54,7 @@ def make(targets: Any = ("sold", "days"), **others: Any) -> dp.Preprocessor:
 # -- who knows of them
 
 
-def test_inputs_alone_are_transformed_and_named(table):
+def test_transform_excludes_targets(table):
     prep = make().fit(table)
     assert prep.targets_ == ("sold", "days")
     assert list(prep.feature_names_in_) == ["price", "city", "review"]
@@ -62,7 +62,7 @@ def test_inputs_alone_are_transformed_and_named(table):
     assert prep.transform(table).shape == (ROWS, len(prep.get_feature_names_out())) == (ROWS, 5)
 
 
-def test_a_column_of_a_target_that_stands_twice_is_an_error(table):
+def test_duplicate_target_column_raises(table):
     prep = make("sold").fit(table)
     twice = pd.concat([table, table[["sold"]]], axis=1)
     for call in (prep.encode, prep.cell_counts, prep.stream):
@@ -70,13 +70,13 @@ def test_a_column_of_a_target_that_stands_twice_is_an_error(table):
             call(twice)
 
 
-def test_a_pipeline_is_given_rows_with_their_label_and_predicts_rows_without(table):
+def test_pipeline_fits_with_labels_and_predicts_without(table):
     pipeline = make_pipeline(make("sold", split=None), LogisticRegression()).fit(table, table["sold"])
     assert len(pipeline.predict(table.drop(columns="sold"))) == ROWS
 
 
 @pytest.mark.parametrize("targets", ["sold", ["sold"], ("sold", "days"), {"sold": 1}, None, ()])
-def test_they_survive_clones_pickles_json_and_files(table, tmp_path, targets):
+def test_targets_survive_clone_pickle_json_and_save(table, tmp_path, targets):
     prep = make(targets).fit(table)
     assert clone(prep).get_params(deep=False)["targets"] == prep.targets
     prep.save(tmp_path / "prep.json")
@@ -89,38 +89,38 @@ def test_they_survive_clones_pickles_json_and_files(table, tmp_path, targets):
 
 
 @pytest.mark.parametrize("targets", ["sald", ["sold", "sald"]])
-def test_a_target_that_is_no_feature_is_refused_with_the_nearest(table, targets):
+def test_unknown_target_error_suggests_closest_name(table, targets):
     with pytest.raises(ConfigError, match=r'targets: no feature "sald"\. Did you mean "sold"\? Targets are'):
         make(targets).fit(table)
 
 
 @pytest.mark.parametrize("targets", [5, [5], [["sold"]], [None]])
-def test_targets_that_are_no_names_are_refused(table, targets):
+def test_targets_that_are_not_names_raise(table, targets):
     with pytest.raises(ConfigError, match="targets must be names of features"):
         make(targets).fit(table)
 
 
 @pytest.mark.parametrize("targets", ["sold", 5, {"sold": 1}, ["sald"], [["sold"]], [5]])
-def test_targets_that_were_altered_are_refused(table, targets):
+def test_altered_targets_in_a_state_raise(table, targets):
     state = make().fit(table).to_dict()
     with pytest.raises(CorruptDatasetError, match="targets"):
         dp.Preprocessor.from_dict(state | {"targets": targets})
 
 
-def test_a_table_without_an_input_cannot_be_transformed(table):
+def test_transform_with_only_targets_raises(table):
     prep = dp.Preprocessor({"sold": "binary"}, targets="sold").fit(table)
     with pytest.raises(ConfigError, match="all features are targets"):
         prep.transform(table)
 
 
-def test_auto_takes_a_target_whatever_its_column_looks_like(table):
+def test_auto_accepts_any_column_as_a_target(table):
     prep = dp.Preprocessor("auto", targets="days").fit(table.assign(days=range(ROWS)))
     assert prep.targets_ == ("days",)
     assert prep.features_["days"].get_params()["normalization"] is None
     assert prep.features_["days"].missing_value_strategy == "drop_row"
 
 
-def test_configurations_know_them_as_output_features(table):
+def test_targets_are_output_features_in_configurations(table):
     config = make().to_config()
     assert [one["name"] for one in config["input_features"]] == ["price", "city", "review"]
     assert config["output_features"] == [{"name": "sold", "type": "binary"}, {"name": "days", "type": "number"}]
@@ -130,14 +130,14 @@ def test_configurations_know_them_as_output_features(table):
     assert again.fit(table).to_dict() == make().fit(table).to_dict()
 
 
-def test_an_output_feature_that_keeps_rows_says_so_in_a_configuration():
+def test_output_feature_with_kept_rows_round_trips_through_config():
     prep = dp.Preprocessor({"x": "number", "y": dp.Number()}, targets="y")
     [entry] = prep.to_config()["output_features"]
     assert entry["preprocessing"] == {"missing_value_strategy": "fill_with_mean", "normalization": "zscore"}
     assert repr(dp.Preprocessor.from_config(prep.to_config()).features["y"]) == repr(dp.Number())
 
 
-def test_descriptions_reports_and_the_command_line_show_them(table, tmp_path):
+def test_descriptions_reports_and_cli_show_targets(table, tmp_path):
     prep = make()
     dataset = prep.fit_write(table, tmp_path / "a.dp")
     assert dataset.targets == dp.open_dataset(tmp_path / "a.dp").targets == ("sold", "days")
@@ -149,7 +149,7 @@ def test_descriptions_reports_and_the_command_line_show_them(table, tmp_path):
     assert told["targets"] == ["sold", "days"]
 
 
-def test_the_command_line_takes_them_for_auto(table, tmp_path):
+def test_cli_target_option_requires_auto(table, tmp_path):
     table.to_csv(tmp_path / "a.csv", index=False)
     command = ["preprocess", "auto", str(tmp_path / "a.csv"), "-o", str(tmp_path / "a.dp"), "-q"]
     assert CliRunner().invoke(program, [*command, "--target", "sold", "--target", "days"]).exit_code == 0
@@ -184,7 +184,7 @@ INPUTS = {"price", "city", "review"}
         (("sold", "days"), {"columns": ["price"], "targets": "sold"}, ({"price"}, "Tensor")),
     ],
 )
-def test_batches_give_them_apart(table, tmp_path, way, of_prep, given, expected):
+def test_batches_return_targets_separately(table, tmp_path, way, of_prep, given, expected):
     prep = make(of_prep).set_params(price="number")
     dataset = prep.fit_write(table, tmp_path / "a.dp")
     batches = dataset["train"].loader(8, **given) if way == "loader" else prep.stream(table, 8, **given)
@@ -193,14 +193,14 @@ def test_batches_give_them_apart(table, tmp_path, way, of_prep, given, expected)
 
 @pytest.mark.parametrize("way", ["loader", "stream"])
 @pytest.mark.parametrize("given", [{"targets": ()}, {"columns": ["price", "city"]}])
-def test_batches_without_targets_are_inputs_alone(table, tmp_path, way, given):
+def test_batches_without_target_columns_are_inputs(table, tmp_path, way, given):
     prep = make().set_params(price="number")
     dataset = prep.fit_write(table, tmp_path / "a.dp")
     batches = dataset["train"].loader(8, **given) if way == "loader" else prep.stream(table, 8, **given)
     assert set(next(iter(batches))) == set(given.get("columns", features()))
 
 
-def test_a_stream_says_how_many_rows_it_leaves_out(table):
+def test_stream_warns_with_the_number_of_dropped_rows(table):
     prep = make().fit(table)
     gaps = table.assign(sold=table["sold"].where(table.index % 4 != 0))
     with pytest.warns(UserWarning, match=r'^1[0-9] of 40 rows are left out, .* of "price", "sold", "days"') as told:
@@ -209,7 +209,7 @@ def test_a_stream_says_how_many_rows_it_leaves_out(table):
     assert sum(len(targets["sold"]) for _, targets in stream) == 40 - int(str(told[0].message)[:2])
 
 
-def test_a_stream_says_that_rows_are_left_out_by_a_gap():
+def test_stream_warns_about_rows_excluded_by_a_gap():
     frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=10), "price": range(10)})
     prep = dp.Preprocessor({"price": "number"}, split=dp.DatetimeSplit("day", (0.5, 0.2, 0.3), gap="2 days")).fit(frame)
     with pytest.warns(
@@ -261,7 +261,7 @@ def test_every_new_row_is_encoded(table, tmp_path, labels):
         assert len(np.asarray(prep.transform(frame))) == ROWS
 
 
-def test_rows_of_one_are_encoded_as_those_of_many(table):
+def test_single_rows_encode_as_in_a_frame(table):
     prep = make().fit(table)
     new = odd(table).drop(columns=["sold", "days"]).assign(city="Rome")
     whole = prep.encode(new)
@@ -270,7 +270,7 @@ def test_rows_of_one_are_encoded_as_those_of_many(table):
             np.testing.assert_array_equal(array, whole[output][row : row + 1])
 
 
-def test_new_rows_are_streamed_and_written_without_targets(table, tmp_path):
+def test_new_rows_without_targets_are_streamed_and_written(table, tmp_path):
     prep = make().set_params(price="number").fit(table)
     new = table.drop(columns="days")
     batches = list(prep.stream(new, 8, shuffle=False))
@@ -283,7 +283,7 @@ def test_new_rows_are_streamed_and_written_without_targets(table, tmp_path):
 
 
 @pytest.mark.parametrize("split", [dp.StratifiedSplit("sold"), dp.HashSplit("sold"), dp.FixedSplit("part")])
-def test_unlabeled_rows_are_written_by_split_if_the_split_reads_the_target(table, tmp_path, split):
+def test_unlabeled_rows_require_a_split_if_the_split_reads_the_target(table, tmp_path, split):
     prep = make().set_params(price="number", split=split).fit(table.assign(part=0))
     new = table.drop(columns=["sold", "days"])
     for method in (prep.stream, lambda rows: prep.write(rows, tmp_path / "new.dp")):
@@ -299,14 +299,14 @@ def test_unlabeled_rows_are_written_by_split_if_the_split_reads_the_target(table
     np.testing.assert_array_equal(batch["city"], dataset["test"].read("city")["city"])
 
 
-def test_an_input_that_is_missing_is_named(table):
+def test_missing_input_column_raises(table):
     prep = make().fit(table)
     for frame in (table.drop(columns="city"), table.drop(columns=["city", "sold", "days"])):
         with pytest.raises(ColumnError, match='"city"'):
             prep.encode(frame)
 
 
-def test_cells_are_counted_however_the_rows_come(table, tmp_path):
+def test_cell_counts_are_the_same_for_every_source(table, tmp_path):
     prep = make().fit(table)
     new = odd(table).drop(columns=["sold", "days"])
     expected = pd.DataFrame(
@@ -344,7 +344,7 @@ def test_cells_are_counted_however_the_rows_come(table, tmp_path):
     ids=lambda value: type(value).__name__ if isinstance(value, dp.Feature) else "",
 )
 @pytest.mark.parametrize("strategy", ["drop_row", "fill_with_mode"])
-def test_cells_are_counted_for_every_type(feature, seen, new, counts, strategy):
+def test_cell_counts_of_every_type(feature, seen, new, counts, strategy):
     feature = clone(feature).set_params(missing_value_strategy=strategy)
     prep = dp.Preprocessor({"x": feature}).fit(pd.DataFrame({"x": pd.Series(seen, dtype=object)}))
     frame = pd.DataFrame({"x": pd.Series(new, dtype=object)})
@@ -352,12 +352,12 @@ def test_cells_are_counted_for_every_type(feature, seen, new, counts, strategy):
     assert all(len(rows) == len(new) for rows in prep.encode(frame).values())
 
 
-def test_labels_that_were_never_seen_are_no_error_even_if_encode_raises(table):
+def test_cell_counts_ignore_invalid_raise(table):
     prep = make().set_params(price__invalid="raise").fit(table)
     assert prep.cell_counts(odd(table)).loc["price", "unreadable"] > 3
 
 
-def test_labels_that_are_missing_are_told_of_unless_their_rows_are_dropped(tmp_path):
+def test_missing_labels_warn_unless_rows_are_dropped(tmp_path):
     frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "sold": ["yes", "no", None, "yes"]})
     features = {"size": "number", "sold": "binary"}
     told = 'target "sold": 1 of 4 labels are missing, and models are trained as if they were True: .*"drop_row"'
@@ -390,7 +390,7 @@ def test_one_row_as_a_dict_of_cells(table):
     assert prep.cell_counts(row)["rows"].eq(1).all()
 
 
-def test_a_target_with_a_horizon_is_warned_about_unless_rows_have_weights():
+def test_target_with_horizon_warns_without_weights():
     frame = pd.DataFrame({"load": range(6), "complete": [1, 1, 1, 1, 0, 0]})
     features = {"past": dp.Timeseries(column="load", window_size=2), "next": dp.Timeseries(column="load", horizon=2)}
     message = '"next": the horizon of the last 2 rows .* learn 0.0 as if it were true: pass weight='

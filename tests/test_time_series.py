@@ -25,7 +25,7 @@ def days(rows):
     rows=st.integers(24, 80), k=st.integers(2, 6), gap=st.integers(0, 3), window=st.none() | st.integers(4, 20),
     seed=st.integers(0, 99), borders=borders_of,
 )  # fmt: skip
-def test_folds_are_those_of_scikit_learn(rows, k, gap, window, seed, borders):
+def test_folds_equal_scikit_learn(rows, k, gap, window, seed, borders):
     order = np.random.default_rng(seed).permutation(rows)
     table = pa.table({"day": days(rows)[order]})
     theirs = sklearn.model_selection.TimeSeriesSplit(
@@ -43,7 +43,7 @@ def test_folds_are_those_of_scikit_learn(rows, k, gap, window, seed, borders):
     "parameters", [{}, {"gap": "3 days"}, {"window": "9 days"}, {"gap": "2 days", "window": "9 days"}]
 )
 @pytest.mark.parametrize("npartitions", [1, 4])
-def test_folds_of_one_pass_are_those_of_each_fold(tmp_path, parameters, npartitions):
+def test_single_pass_folds_equal_separate_folds(tmp_path, parameters, npartitions):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"day": rng.permutation(days(40)), "x": rng.normal(size=40), "c": rng.choice(list("abcde"), 40)}
@@ -70,7 +70,7 @@ def test_folds_of_one_pass_are_those_of_each_fold(tmp_path, parameters, npartiti
         assert frame["day"][splits == TRAIN].max() < frame["day"][splits == VALIDATION].min()
 
 
-def test_a_saved_fold_assigns_the_same_rows(tmp_path):
+def test_saved_fold_assigns_the_same_rows(tmp_path):
     frame = pd.DataFrame({"x": range(20), "day": days(20)})
     prep = dp.Preprocessor({"x": "number"}, split=TimeSeriesSplit("day", 3, gap="2 days")).fit(frame)
     prep.fold(1).save(tmp_path / "p.json")
@@ -78,7 +78,7 @@ def test_a_saved_fold_assigns_the_same_rows(tmp_path):
     assert loaded.assign(frame)["split"].tolist() == prep.fold(1).assign(frame)["split"].tolist()
 
 
-def test_impossible_time_series_folds_are_refused():
+def test_invalid_time_series_splits_raise():
     with pytest.raises(ConfigError, match="k must be an integer from 2 to 80"):
         TimeSeriesSplit("day", 81).validate()
     with pytest.raises(ConfigError, match="window must be longer than `gap`"):

@@ -84,7 +84,7 @@ def check(tokens: pa.ListArray) -> None:
 @example(["don\u2019t \u201cgo\u201d\u2014there\u2026", "dont", "t", "\u2019"])
 @example(["a\0b", "\0", "a\0 \0", "a", "abcdefgh\0"])
 @settings(max_examples=25)
-def test_every_string_is_cut_as_python_does(name, lowercase, rows):
+def test_random_strings_are_split_as_in_python(name, lowercase, rows):
     column = pa.array([None, "not in the slice", *rows, "nor this"], pa.string()).slice(2, len(rows))
     tokens = make(name, lowercase=lowercase)(column)
     check(tokens)
@@ -103,14 +103,14 @@ def plain(tokens: pa.ListArray) -> list[list[str] | None]:
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("name", ["space", "space_punct", "characters"])
-def test_every_character_is_cut_as_python_does(name, lowercase):
+def test_every_character_is_split_as_in_python(name, lowercase):
     rows = [f"A{one}b {one}" for one in ALL_CHARACTERS[:0x3100]]
     rows += ["".join(ALL_CHARACTERS[at : at + 50]) for at in range(0x3100, 0x20000, 50)]
     expected = [IN_PYTHON[name](row.lower() if lowercase else row) for row in rows]
     assert plain(make(name, lowercase=lowercase)(pa.array(rows))) == expected
 
 
-def test_white_space_of_arrow_is_that_of_python():
+def test_arrow_white_space_equals_python():
     rows = [f"{one}a{one}" for one in ALL_CHARACTERS[:0x20000]]
     assert plain(make("stripped")(pa.array(rows))) == [[row.strip()] for row in rows]
 
@@ -124,7 +124,7 @@ def test_columns_without_tokens(name, rows):
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)
-def test_the_tokens_of_a_row_do_not_depend_on_blocks(name, monkeypatch):
+def test_row_tokens_do_not_depend_on_blocks(name, monkeypatch):
     rows = ["A b, c_d \u00c9\u2019s", None, "", "x" * 50, "\u039f\u0394\u039f\u03a3 1,2"] * 20
     whole = make(name, lowercase=True)(pa.array(rows)).to_pylist()
     monkeypatch.setattr(kernels, "BLOCK_BYTES", 32)
@@ -137,7 +137,7 @@ def test_large_strings():
     assert make("space_punct", lowercase=True)(column).to_pylist() == [["\u03bf\u03b4\u03bf\u03c2", "b"], None]
 
 
-def test_a_token_from_outside_ascii_joins_the_same_one_of_ascii():
+def test_lowercased_non_ascii_token_joins_the_ascii_token():
     tokens = make("space_punct", lowercase=True)(pa.array(["k", "\u212a", "don\u2019t", "T", "\u2019"]))
     assert tokens.to_pylist() == [["k"], ["k"], ["don", "\u2019", "t"], ["t"], ["\u2019"]]
     assert sorted(tokens.values.dictionary.to_pylist()) == ["don", "k", "t", "\u2019"]
@@ -149,7 +149,7 @@ def test_ngrams_stay_within_their_rows():
     assert get_tokenizer("ngram", ngram_size=1)(pa.array(["a b"])).to_pylist() == [["a", "b"]]
 
 
-def test_json_lists_and_cells_that_are_none():
+def test_json_lists_and_invalid_cells():
     cells = ['["a", "B c", ""]', "[1, 2.50, -3e2]", "[]", None, '["\\u00c9"]']
     unreadable = ["", "a", '"a"', '{"a": 1}', '["a", null]', "[true]", '[["a"]]', '["\\ud800"]', "[NaN]", "[" * 10_000]
     tokens = get_tokenizer("json", lowercase=True)(pa.array(cells + unreadable))
@@ -158,7 +158,7 @@ def test_json_lists_and_cells_that_are_none():
     assert tokens.to_pylist() == lists + [None] * len(unreadable)
 
 
-def test_a_function_sees_each_distinct_string_once():
+def test_function_is_called_once_per_distinct_string():
     seen = []
 
     def pairs(text: str) -> list[str]:
@@ -171,19 +171,19 @@ def test_a_function_sees_each_distinct_string_once():
     assert sorted(seen) == ["abab", "abab", "c"]
 
 
-def test_a_function_that_fails_names_the_string():
+def test_function_error_names_the_string():
     with pytest.raises(RejectedValueError, match="on 'b': ZeroDivisionError") as caught:
         get_tokenizer(lambda text: [text] if text == "a" else [1 / 0])(pa.array(["a", "b"]))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("result", ["ab", None, [1], ["a", None], ["\ud800"], iter("a")])
-def test_a_function_must_return_strings(result):
+def test_function_must_return_strings(result):
     with pytest.raises(RejectedValueError, match=r"for 'cell'; it must return a list of strings"):
         get_tokenizer(lambda _: result)(pa.array(["cell"]))
 
 
-def test_an_unknown_name_is_answered_by_the_nearest():
+def test_unknown_name_error_suggests_closest_name():
     with pytest.raises(ConfigError, match='no tokenizer "space_punkt". Did you mean "space_punct"?'):
         get_tokenizer("space_punkt")
     with pytest.raises(ConfigError, match="no tokenizer"):
@@ -201,28 +201,28 @@ def test_an_unknown_name_is_answered_by_the_nearest():
         ("hf_tokenizer", {"path": "no/such/tokenizer.json"}, "no file no/such/tokenizer.json"),
     ],
 )
-def test_options_that_make_no_sense(name, options, message):
+def test_invalid_options_raise(name, options, message):
     with pytest.raises(ConfigError, match=message):
         get_tokenizer(name, **options)
 
 
-def test_options_of_other_tokenizers_are_no_fault():
+def test_options_of_other_tokenizers_are_ignored():
     assert get_tokenizer("space", pattern="x", path="y", ngram_size=9) == get_tokenizer("space")
 
 
-def test_a_tokenizer_is_its_own_name():
+def test_get_tokenizer_accepts_a_tokenizer():
     tokenizer = get_tokenizer("comma")
     assert get_tokenizer(tokenizer) is tokenizer
 
 
-def test_a_tokenizer_can_be_added(monkeypatch):
+def test_tokenizer_can_be_registered(monkeypatch):
     monkeypatch.setitem(
         TOKENIZERS, "semicolon", lambda lowercase: get_tokenizer(lambda text: text.split(";"), lowercase=lowercase)
     )
     assert get_tokenizer("semicolon", lowercase=True)(pa.array(["A;b"])).to_pylist() == [["a", "b"]]
 
 
-def test_a_tokenizer_that_cannot_be_hashed_can_be_added(monkeypatch):
+def test_unhashable_tokenizer_can_be_registered(monkeypatch):
     class Semicolons:
         __hash__ = None
 
@@ -234,7 +234,7 @@ def test_a_tokenizer_that_cannot_be_hashed_can_be_added(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [*IN_PYTHON, "json"])
-def test_tokenizers_travel(name):
+def test_tokenizers_can_be_pickled(name):
     tokenizer = make(name, lowercase=True)
     again = pickle.loads(pickle.dumps(tokenizer))
     assert again == tokenizer
@@ -242,7 +242,7 @@ def test_tokenizers_travel(name):
     assert tokenizer.model is None
 
 
-def test_digests_tell_tokenizers_apart():
+def test_digests_distinguish_tokenizers():
     def splitter(separator: str) -> Callable[[str], list[str]]:
         return lambda text: text.split(separator)
 
@@ -281,14 +281,14 @@ def test_hugging_face_keeps_ids(tmp_path):
     assert tokenizer(pa.array([], pa.string())).to_pylist() == []
 
 
-def test_hugging_face_from_a_folder_that_says_how_to_pad(tmp_path):
+def test_hugging_face_folder_with_padding_configuration(tmp_path):
     save_tokenizer(tmp_path / "tokenizer.json", padding=True)
     tokenizer = get_tokenizer("hf_tokenizer", path=str(tmp_path))
     assert tokenizer.model.pad_id == 2
     assert tokenizer(pa.array(["c"])).to_pylist() == [["[CLS]", "c"]]
 
 
-def test_hugging_face_digest_is_that_of_the_content(tmp_path):
+def test_hugging_face_digest_depends_on_the_content(tmp_path):
     one = get_tokenizer("hf_tokenizer", path=save_tokenizer(tmp_path / "one.json"))
     same = get_tokenizer("hf_tokenizer", path=save_tokenizer(tmp_path / "two.json"))
     other = get_tokenizer("hf_tokenizer", path=save_tokenizer(tmp_path / "three.json", padding=True))
@@ -314,7 +314,7 @@ def test_hugging_face_by_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("decoder", ["ByteLevel", "Metaspace", "WordPiece"])
-def test_decode_joins_tokens_as_the_decoder_of_hugging_face(tmp_path, decoder):
+def test_decode_joins_tokens_as_hugging_face(tmp_path, decoder):
     library = pytest.importorskip("tokenizers")
     texts = pd.DataFrame({"x": ["smørbrød is good goodness 日本", "good smør\n"]})
     model, trainer = {
@@ -342,7 +342,7 @@ def test_decode_joins_tokens_as_the_decoder_of_hugging_face(tmp_path, decoder):
     assert "smør" in dp.Preprocessor.from_dict(saved, trusted=True).decode(arrays)["x"][1] or decoder == "ByteLevel"
 
 
-def test_bytes_that_are_not_text_are_decoded_as_replacement_characters():
+def test_invalid_utf8_decodes_as_replacement_characters():
     assert join_tokens(["Ã", "<日>", "a"], "byte_level") == "\ufffd<日>a"
 
 
@@ -364,7 +364,7 @@ def test_hugging_face_without_a_padding_symbol(tmp_path):
     assert dp.Preprocessor({"x": text}).fit(texts).encode(texts)["x"].tolist() == [[0, 1], [1, 3]]
 
 
-def test_padding_with_the_first_token_is_refused_in_a_fit_and_read_from_earlier_states(tmp_path, monkeypatch):
+def test_padding_with_the_first_token_raises_in_fit_but_old_states_load(tmp_path, monkeypatch):
     tokenizers = pytest.importorskip("tokenizers")
     path, texts = str(tmp_path / "unk.json"), pd.DataFrame({"x": ["a b a", "b"]})
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
@@ -381,13 +381,13 @@ def test_padding_with_the_first_token_is_refused_in_a_fit_and_read_from_earlier_
 
 
 @pytest.mark.parametrize("path", ["/no/such/folder", "./tok", "../tok", "~/tok", "models/bert/tok"])
-def test_a_folder_that_does_not_exist(path):
+def test_missing_folder_raises(path):
     pytest.importorskip("tokenizers")
     with pytest.raises(ConfigError, match=f"no tokenizer.json in {path}: there is no such folder"):
         get_tokenizer("hf_tokenizer", path=path)
 
 
-def test_a_name_without_transformers(tmp_path, monkeypatch):
+def test_name_without_transformers_raises(tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingPackageError, match='no folder "some/other".*pip install transformers$'):
@@ -400,14 +400,14 @@ def test_a_name_without_transformers(tmp_path, monkeypatch):
     ("name", "package"),
     [("english_tokenize", "spacy"), ("hf_tokenizer", "tokenizers"), ("sentencepiece", "sentencepiece")],
 )
-def test_a_missing_package_is_named(name, package, monkeypatch):
+def test_missing_package_error_names_the_package(name, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackageError, match=f"pip install {package}$") as caught:
         get_tokenizer(name, **NEED_A_FILE.get(name, {}))
     assert isinstance(caught.value, ImportError)
 
 
-def test_an_import_that_fails_inside_a_package_is_not_disguised(monkeypatch, tmp_path):
+def test_import_error_inside_a_package_is_raised_unchanged(monkeypatch, tmp_path):
     (tmp_path / "spacy.py").write_text("import a_package_that_spacy_would_need")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "spacy", raising=False)
@@ -448,7 +448,7 @@ def fake_spacy() -> types.SimpleNamespace:
         ("english_lemmatize_remove_stopwords", ["300", "cat", "n't", "at", "5.20", "!"]),
     ],
 )
-def test_english(name, expected, monkeypatch):
+def test_english_tokens_with_a_fake_spacy(name, expected, monkeypatch):
     from daskprep import tokenizers
 
     tokenizers._load_english.cache_clear()
@@ -459,7 +459,7 @@ def test_english(name, expected, monkeypatch):
     assert tokens.to_pylist() == [expected, None, []]
 
 
-def test_english_as_spacy_has_it():
+def test_english_tokens_equal_spacy():
     pytest.importorskip("spacy")
     tokens = get_tokenizer("english_tokenize_filter", lowercase=True)(pa.array(["The 3 cats weren't at $5.20!"]))
     assert tokens.to_pylist() == [["the", "cats", "were", "n't"]]

@@ -82,7 +82,7 @@ prep.set_output(transform="pandas").set_params(city__most_common=3).transform(fr
 
 
 @pytest.mark.slow
-def test_mypy_marks_each_typo_and_no_other_line(tmp_path: Path) -> None:
+def test_mypy_reports_each_typo_and_no_other_line(tmp_path: Path) -> None:
     api = pytest.importorskip("mypy.api")
     script = tmp_path / "user.py"
     script.write_text(SCRIPT + TYPOS.lstrip())
@@ -92,7 +92,7 @@ def test_mypy_marks_each_typo_and_no_other_line(tmp_path: Path) -> None:
     assert marked == set(range(first, first + len(TYPOS.strip().splitlines()))), output
 
 
-def test_public_names_are_those_of_the_reference() -> None:
+def test_public_names_equal_dir() -> None:
     import daskprep as dp
 
     assert set(dir(dp)) == {*dp.__all__, "__version__"}

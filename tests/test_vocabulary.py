@@ -92,7 +92,7 @@ def test_categories_have_one_special_symbol() -> None:
         ({"special_symbols": {"padding": "_", "unknown": ""}}, "unknown symbol is ''.*not empty"),
     ],
 )
-def test_special_symbols_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_special_symbols_raise(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SpecialSymbols.for_tokens(**options)
 
@@ -100,7 +100,7 @@ def test_special_symbols_that_make_no_sense_are_refused(options: dict[str, Any],
 # Learning
 
 
-def test_the_documented_example_holds() -> None:
+def test_documented_example() -> None:
     rows = ["token3 token4 token2", "token3 token1"]
     known = Vocabulary.learn(counted(" ".join(rows)), PLAIN)
     assert known.to_dict() == {
@@ -113,7 +113,7 @@ def test_the_documented_example_holds() -> None:
     assert known.ids(pa.array(["token3", "token2", "new"])).tolist() == [2, 4, 1]
 
 
-def test_a_special_symbol_in_the_data_takes_no_place() -> None:
+def test_special_symbol_in_the_data_is_not_counted_as_a_token() -> None:
     text = "<PAD> <PAD> <PAD> <UNK> b b b b c c a a"
     assert learned(text, most_common=2, min_frequency=2)["str2freq"] == {
         "<PAD>": 3,
@@ -123,12 +123,12 @@ def test_a_special_symbol_in_the_data_takes_no_place() -> None:
     }
 
 
-def test_a_rare_special_symbol_keeps_its_frequency() -> None:
+def test_rare_special_symbol_keeps_its_frequency() -> None:
     assert learned("a a <UNK>")["idx2str"] == ["<PAD>", "<UNK>", "a"]
     assert learned("a a b b <UNK>", most_common=1)["str2freq"] == {"<PAD>": 0, "<UNK>": 1, "a": 2}
 
 
-def test_cutting_happens_after_ranking() -> None:
+def test_vocabulary_is_truncated_after_ranking() -> None:
     assert learned("b b a a d c c c", most_common=2)["idx2str"][2:] == ["c", "a"]
     assert learned("b b a a d c c c", min_frequency=2)["idx2str"][2:] == ["c", "a", "b"]
     assert learned("b b a a d c c c", min_frequency=3, most_common=5)["idx2str"][2:] == ["c"]
@@ -136,7 +136,7 @@ def test_cutting_happens_after_ranking() -> None:
 
 
 @given(st.lists(st.text(max_size=3)), st.integers(1, 4), st.none() | st.integers(1, 5))
-def test_a_vocabulary_does_not_depend_on_partitions(tokens: list[str], parts: int, most_common: int | None) -> None:
+def test_vocabulary_does_not_depend_on_partitions(tokens: list[str], parts: int, most_common: int | None) -> None:
     whole = TokenCounts.of(pa.array(tokens, pa.string()), np.ones(len(tokens)))
     cut = TokenCounts(pa.string())
     for part in np.array_split(np.arange(len(tokens)), parts)[::-1]:
@@ -144,7 +144,7 @@ def test_a_vocabulary_does_not_depend_on_partitions(tokens: list[str], parts: in
     assert Vocabulary.learn(cut, PLAIN, most_common) == Vocabulary.learn(whole, PLAIN, most_common)
 
 
-def test_no_tokens_leave_the_special_symbols() -> None:
+def test_vocabulary_without_tokens_has_special_symbols() -> None:
     assert learned("")["idx2str"] == ["<PAD>", "<UNK>"]
     assert learned("", SpecialSymbols.for_category())["idx2str"] == ["<UNK>"]
 
@@ -152,13 +152,13 @@ def test_no_tokens_leave_the_special_symbols() -> None:
 # Ready vocabularies
 
 
-def test_listed_tokens_keep_their_order_behind_the_special_symbols() -> None:
+def test_listed_tokens_keep_their_order_after_special_symbols() -> None:
     known = Vocabulary.from_tokens(["z", "<UNK>", "a"], counted("a a q <UNK>"), PLAIN)
     assert known.to_dict()["idx2str"] == ["<PAD>", "<UNK>", "z", "a"]
     assert known.frequencies.tolist() == [0, 1, 0, 2]
 
 
-def test_special_symbols_of_a_ready_vocabulary_stay_in_place() -> None:
+def test_special_symbols_of_a_ready_vocabulary_keep_their_ids() -> None:
     specials = SpecialSymbols.locate_in(READY, {"unknown": "[UNK]", "padding": "[PAD]", "stop": "[PAD]"})
     assert (specials.padding_id, specials.stop_id, specials.unknown_id, specials.start_id) == (0, 0, 2, None)
     assert specials == SpecialSymbols(("padding", "stop", "unknown"), ("[PAD]", "[PAD]", "[UNK]"), (0, 0, 2))
@@ -167,13 +167,13 @@ def test_special_symbols_of_a_ready_vocabulary_stay_in_place() -> None:
     assert known.ids(pa.array(["world", "new"])).tolist() == [3, 2]
 
 
-def test_a_ready_vocabulary_needs_no_special_symbols() -> None:
+def test_ready_vocabulary_can_omit_special_symbols() -> None:
     known = Vocabulary.from_tokens(READY, None, SpecialSymbols.locate_in(READY, {}))
     assert known.tokens.to_pylist() == READY
     assert known.to_dict()["special_symbols"] == {}
 
 
-def test_special_symbols_must_be_found() -> None:
+def test_special_symbols_missing_from_the_vocabulary_raise() -> None:
     with pytest.raises(ConfigError, match=r"stop symbol '\[SEP\]' is not in the vocabulary of 4 tokens"):
         SpecialSymbols.locate_in(READY, {"stop": "[SEP]"})
     specials = SpecialSymbols.locate_in(READY, {"unknown": "[UNK]"})
@@ -181,7 +181,7 @@ def test_special_symbols_must_be_found() -> None:
         Vocabulary.from_tokens(["a", "b", "c"], None, specials)
 
 
-def test_a_token_listed_twice_is_refused() -> None:
+def test_duplicate_listed_token_raises() -> None:
     with pytest.raises(ConfigError, match="lists 'b' more than once"):
         Vocabulary.from_tokens(["a", "b", "c", "b"], None, PLAIN)
 
@@ -191,7 +191,7 @@ def test_a_token_listed_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("indexed", [0, 10**9])
 @given(known=st.sets(st.text(max_size=4)), asked=st.lists(st.text(max_size=4)), skipped=st.integers(0, 2))
-def test_ids_are_places_in_the_vocabulary(indexed: int, known: set[str], asked: list[str], skipped: int) -> None:
+def test_ids_are_positions_in_the_vocabulary(indexed: int, known: set[str], asked: list[str], skipped: int) -> None:
     words = Vocabulary.from_tokens(sorted(known), None, PLAIN)
     expected = [words.to_dict()["str2idx"].get(token, 1) for token in asked]
     with pytest.MonkeyPatch.context() as patch:
@@ -199,7 +199,7 @@ def test_ids_are_places_in_the_vocabulary(indexed: int, known: set[str], asked: 
         assert words.ids(pa.array(asked, pa.string()).slice(skipped)).tolist() == expected[skipped:]
 
 
-def test_an_index_tells_tokens_of_equal_hash_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_distinguishes_tokens_of_equal_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "token_hashes", lambda tokens: np.arange(len(tokens), dtype=np.uint64) << 63)
     index = vocabulary.TokenIndex(pa.array(list("abcdefgh")))
     monkeypatch.setattr(vocabulary, "token_hashes", lambda tokens: np.array([0, 1, 1, 0, 0], np.uint64) << 63)
@@ -207,7 +207,7 @@ def test_an_index_tells_tokens_of_equal_hash_apart(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("hashes", [[0, 0, 0, 1, 2], [0, 1, 1, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]])
-def test_an_index_looks_as_far_as_hashes_are_equal(hashes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_searches_all_equal_hashes(hashes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "token_hashes", lambda tokens: np.array(hashes, np.uint64) << 60)
     tokens = pa.array(list("abcde"))
     index = vocabulary.TokenIndex(tokens)
@@ -215,7 +215,7 @@ def test_an_index_looks_as_far_as_hashes_are_equal(hashes: list[int], monkeypatc
     assert index.find(tokens).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_digest_tells_tokens_apart() -> None:
+def test_digest_distinguishes_token_lists() -> None:
     lists = [["ab", "c"], ["a", "bc"], ["ab", "d"], ["ab", "c", ""], ["ab"], []]
     arrays = [pa.array(tokens, pa.string()) for tokens in lists]
     arrays += [pa.array(["x", "ab", "c"]).slice(1), pa.array(["ab", "c", "x"]).slice(0, 2)]
@@ -224,14 +224,14 @@ def test_a_digest_tells_tokens_apart() -> None:
 
 
 @pytest.mark.parametrize("indexed", [0, 10**9])
-def test_a_missing_token_counts_as_unknown(indexed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_token_is_unknown(indexed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "MIN_INDEXED_TOKENS", indexed)
     known = Vocabulary.from_tokens(["", "a"], None, PLAIN)
     assert known.ids(pa.array(["a", None, ""])).tolist() == [3, 1, 2]
 
 
 @pytest.mark.usefixtures("index_all")
-def test_one_index_serves_equal_vocabularies_of_a_process() -> None:
+def test_equal_vocabularies_share_a_cached_index() -> None:
     vocabulary.get_cached_index.cache_clear()
     known = Vocabulary.learn(counted("x y z"), PLAIN)
     data = pickle.dumps(known)
@@ -246,13 +246,13 @@ def test_one_index_serves_equal_vocabularies_of_a_process() -> None:
 @pytest.mark.parametrize(
     ("size", "dtype"), [(256, np.uint8), (257, np.uint16), (65_536, np.uint16), (65_537, np.uint32)]
 )
-def test_ids_have_the_smallest_type(size: int, dtype: type[np.unsignedinteger[Any]]) -> None:
+def test_ids_have_the_smallest_dtype(size: int, dtype: type[np.unsignedinteger[Any]]) -> None:
     known = Vocabulary.from_tokens([str(number) for number in range(size - 2)], None, PLAIN)
     last = known.ids(pa.array([str(size - 3)]))
     assert (last.dtype, int(last[0])) == (dtype, size - 1)
 
 
-def test_without_an_unknown_symbol_an_unknown_token_is_an_error() -> None:
+def test_unknown_token_without_unknown_symbol_raises() -> None:
     known = Vocabulary.from_tokens(READY, None, SpecialSymbols.locate_in(READY, {"padding": "[PAD]"}))
     with pytest.raises(RejectedValueError, match="Token 'new' is not in the vocabulary of 4 tokens"):
         known.ids(pa.array(["hello", "new"]))
@@ -288,7 +288,7 @@ ODD_SYMBOLS = {"padding": '"', "unknown": "\\n\n\u2028"}
 
 
 @given(st.lists(st.text(max_size=4) | st.text(st.characters(max_codepoint=0x7F), max_size=4), unique=True, max_size=30))
-def test_json_of_a_vocabulary_is_that_of_its_dict(tokens):
+def test_to_json_equals_json_of_to_dict(tokens):
     counts = TokenCounts.of(pa.array(tokens, pa.string()), np.arange(len(tokens), dtype=np.int64) << 33)
     for specials in (PLAIN, SpecialSymbols.for_tokens(special_symbols=ODD_SYMBOLS)):
         known = Vocabulary.learn(counts, specials)
@@ -297,7 +297,7 @@ def test_json_of_a_vocabulary_is_that_of_its_dict(tokens):
 
 
 @pytest.mark.parametrize("known", STORED)
-def test_json_brings_back_the_same(known: Vocabulary) -> None:
+def test_json_round_trip(known: Vocabulary) -> None:
     text = json.dumps({**known.to_dict(), "other": 1})
     assert Vocabulary.from_dict(json.loads(text)) == known
     assert Vocabulary.from_dict(json.loads(known.to_json())) == known
@@ -305,7 +305,7 @@ def test_json_brings_back_the_same(known: Vocabulary) -> None:
     assert Vocabulary.from_dict(json.loads(text)) == known
 
 
-def test_lists_say_each_token_once_and_how_many_have_a_frequency() -> None:
+def test_to_lists_has_unique_tokens_and_frequency_runs() -> None:
     known = Vocabulary.learn(counted("c c c a a b b d"), PLAIN)
     assert known.to_lists() == {
         "idx2str": ["<PAD>", "<UNK>", "c", "a", "b", "d"],
@@ -315,7 +315,7 @@ def test_lists_say_each_token_once_and_how_many_have_a_frequency() -> None:
 
 
 @pytest.mark.parametrize("known", STORED)
-def test_parquet_brings_back_the_same(known: Vocabulary, tmp_path: Path) -> None:
+def test_parquet_round_trip(known: Vocabulary, tmp_path: Path) -> None:
     path = tmp_path / "city.parquet"
     known.write_parquet(path)
     assert Vocabulary.read_parquet(path) == known
@@ -327,7 +327,7 @@ def test_parquet_brings_back_the_same(known: Vocabulary, tmp_path: Path) -> None
         assert Vocabulary.read_parquet(file) == known
 
 
-def test_parquet_is_read_by_others(tmp_path: Path) -> None:
+def test_parquet_is_readable_without_daskprep(tmp_path: Path) -> None:
     path = tmp_path / "city.parquet"
     READY_VOCABULARY.write_parquet(path)
     rows = pq.read_table(path).to_pylist()
@@ -340,7 +340,7 @@ def test_parquet_is_read_by_others(tmp_path: Path) -> None:
     assert [column["has_dictionary_page"] for column in columns] == [False, False, True]
 
 
-def test_damaged_parquet_is_noticed(tmp_path: Path) -> None:
+def test_damaged_parquet_raises(tmp_path: Path) -> None:
     path = tmp_path / "city.parquet"
     many = Vocabulary.from_tokens([f"word {number}" for number in range(5000)], None, PLAIN)
     many.write_parquet(path)
@@ -354,7 +354,7 @@ def test_damaged_parquet_is_noticed(tmp_path: Path) -> None:
         Vocabulary.read_parquet(path)
 
 
-def test_other_parquet_is_refused(tmp_path: Path) -> None:
+def test_other_parquet_raises(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(CorruptDatasetError, match=r"holds no vocabulary \(its columns are \['a'\], and not"):
@@ -363,7 +363,7 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
         Vocabulary.read_parquet(tmp_path / "none.parquet")
 
 
-def test_a_small_parquet_of_very_many_rows_is_refused(tmp_path: Path) -> None:
+def test_parquet_bomb_of_many_rows_raises(tmp_path: Path) -> None:
     path, rows = tmp_path / "bomb.parquet", 500_000
     table = pa.table([[""] * rows, np.zeros(rows, np.int64), pa.nulls(rows, pa.string())], schema=VOCABULARY_SCHEMA)
     with pq.ParquetWriter(path, VOCABULARY_SCHEMA, compression="zstd") as file:
@@ -375,7 +375,7 @@ def test_a_small_parquet_of_very_many_rows_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("use_dictionary", [True, False])
-def test_a_small_parquet_of_very_long_texts_is_refused(use_dictionary: bool, tmp_path: Path) -> None:
+def test_parquet_bomb_of_long_texts_raises(use_dictionary: bool, tmp_path: Path) -> None:
     path = tmp_path / "bomb.parquet"
     table = pa.table([["x" * 1_000_000] * 400, [1] * 400, pa.nulls(400, pa.string())], schema=VOCABULARY_SCHEMA)
     pq.write_table(table, path, compression="zstd", use_dictionary=use_dictionary)
@@ -394,7 +394,7 @@ def test_a_small_parquet_of_very_long_texts_is_refused(use_dictionary: bool, tmp
         {"special_symbols": None},
     ],
 )
-def test_damaged_json_is_noticed(change: dict[str, Any]) -> None:
+def test_damaged_json_raises(change: dict[str, Any]) -> None:
     with pytest.raises(CorruptDatasetError, match="not a vocabulary as daskprep writes it"):
         Vocabulary.from_dict({**learned("a"), **change})
 
@@ -413,13 +413,13 @@ def test_damaged_json_is_noticed(change: dict[str, Any]) -> None:
         {"values": [0, 2**64], "tokens": [2, 1]},
     ],
 )
-def test_damaged_lists_are_noticed(frequencies: dict[str, list[Any]]) -> None:
+def test_damaged_lists_raise(frequencies: dict[str, list[Any]]) -> None:
     lists = Vocabulary.learn(counted("a"), PLAIN).to_lists()
     with pytest.raises(CorruptDatasetError, match="not a vocabulary as daskprep writes it"):
         Vocabulary.from_dict({**lists, "frequencies": frequencies})
 
 
-def test_tokens_with_an_id_of_their_own_are_held() -> None:
+def test_contains_known_tokens() -> None:
     known = Vocabulary.learn(counted("a a b"), PLAIN, most_common=1)
     assert known.contains(pa.array(["<PAD>", "a", "b", None])).tolist() == [True, True, False, False]
 
@@ -433,7 +433,7 @@ def test_vocabularies_differ_in_tokens_frequencies_or_symbols() -> None:
     assert known != "a b"
 
 
-def test_frequencies_that_are_lists_are_refused():
+def test_frequencies_that_are_lists_raise():
     state = {"idx2str": ["<UNK>"], "str2freq": {"<UNK>": []}, "special_symbols": {"unknown": "<UNK>"}}
     with pytest.raises(CorruptDatasetError, match="frequencies are of shape"):
         Vocabulary.from_dict(state)

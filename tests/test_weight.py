@@ -45,7 +45,7 @@ def repeated(table: pd.DataFrame) -> pd.DataFrame:
 # -- statistics
 
 
-def test_means_and_deviations_are_those_of_scikit_learn_with_weights(table):
+def test_weighted_mean_and_std_equal_scikit_learn(table):
     learned = make().fit(table).learned_["price"]
     theirs = StandardScaler().fit(table[["price"]], sample_weight=table["people"])
     n = (table["people"] > 0).sum()
@@ -59,7 +59,7 @@ def test_means_and_deviations_are_those_of_scikit_learn_with_weights(table):
     "fill",
     [{"missing_value_strategy": "fill_with_const", "fill_value": -5.0}, {"missing_value_strategy": "fill_with_mean"}],
 )
-def test_filled_values_have_the_weights_of_their_rows(table, fill):
+def test_filled_values_use_row_weights(table, fill):
     gaps = table.assign(price=table["price"].mask(np.arange(ROWS) % 7 == 0))
     prep = dp.Preprocessor({"price": dp.Number(**fill)}, weight="people").fit(gaps)
     plain = dp.Preprocessor({"price": dp.Number(**fill)}).fit(repeated(gaps))
@@ -69,7 +69,7 @@ def test_filled_values_have_the_weights_of_their_rows(table, fill):
 
 @pytest.mark.parametrize("smooth", ["auto", 3.0])
 @pytest.mark.parametrize("target", ["price", "sold"])
-def test_target_encodings_are_those_of_rows_that_are_repeated(table, target, smooth):
+def test_target_encodings_equal_repeated_rows(table, target, smooth):
     kind = "class" if target == "sold" else "number"
     feature = dp.TargetEncoding(target=target, target_type=kind, smooth=smooth)
     weighted = dp.Preprocessor({"city": feature}, weight="people").fit(table)
@@ -77,13 +77,13 @@ def test_target_encodings_are_those_of_rows_that_are_repeated(table, target, smo
     np.testing.assert_allclose(weighted.encode(table)["city"], plain.encode(table)["city"], rtol=1e-6)
 
 
-def test_vocabularies_and_ranges_know_no_weights(table):
+def test_vocabularies_and_ranges_ignore_weights(table):
     weighted, plain = make().fit(table), make(weight=None).fit(table)
     assert weighted.learned_["city"] == plain.learned_["city"]
     assert weighted.learned_["price"].max == plain.learned_["price"].max
 
 
-def test_weights_of_one_change_nothing(table):
+def test_unit_weights_equal_no_weights(table):
     ones = make().fit(table.assign(people=1.0)).learned_
     plain = make(weight=None).fit(table).learned_
     assert (ones["price"].mean, ones["price"].std) == (plain["price"].mean, plain["price"].std)
@@ -91,7 +91,7 @@ def test_weights_of_one_change_nothing(table):
 
 
 @pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
-def test_weighted_states_are_the_same_for_every_partitioning(table, tmp_path, npartitions):
+def test_weighted_states_do_not_depend_on_partitions(table, tmp_path, npartitions):
     rows = table.assign(people=table["people"] / 7)
     prep = make(split=dp.RandomSplit())
     dataset = prep.fit_write(dd.from_pandas(rows, npartitions=npartitions), tmp_path / "d", progress=False)
@@ -106,7 +106,7 @@ def test_weighted_states_are_the_same_for_every_partitioning(table, tmp_path, np
 # -- batches
 
 
-def test_batches_give_weights_third(table, tmp_path):
+def test_batches_return_weights_third(table, tmp_path):
     prep = make()
     dataset = prep.fit_write(table, tmp_path / "d", progress=False)
     for batches in (dataset["train"].loader(100, shuffle=False), prep.stream(table, 100, shuffle=False)):
@@ -135,7 +135,7 @@ def test_new_rows_need_no_weights(table, tmp_path):
 # -- kept, and refused
 
 
-def test_json_configurations_and_datasets_know_the_weights(table, tmp_path):
+def test_weights_round_trip_through_json_configurations_and_datasets(table, tmp_path):
     prep = make()
     dataset = prep.fit_write(table, tmp_path / "d", progress=False)
     for again in (dp.Preprocessor.from_dict(prep.to_dict()), dp.Preprocessor.from_dataset(dataset)):
@@ -151,7 +151,7 @@ def test_json_configurations_and_datasets_know_the_weights(table, tmp_path):
     assert auto.features_["people"].kind == "weight"
 
 
-def test_the_command_line_takes_weights(table, tmp_path):
+def test_cli_weight_option(table, tmp_path):
     table.to_csv(tmp_path / "rows.csv", index=False)
     arguments = ["preprocess", "auto", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "d"), "--target", "sold"]
     result = CliRunner().invoke(program, [*arguments, "--weight", "people", "-q"], catch_exceptions=False)
@@ -161,34 +161,34 @@ def test_the_command_line_takes_weights(table, tmp_path):
     assert len(next(iter(dataset["train"].loader(10)))) == 3
 
 
-def test_texts_that_thousands_may_be_have_the_weights_of_their_rows(table):
+def test_texts_with_possible_thousands_separators_use_row_weights(table):
     gaps = table.assign(price=(table["price"].clip(1, 900).round() + 0.125).mask(table.index % 7 == 0))
     texts = gaps.assign(price=gaps["price"].map("{:.3f}".format, na_action="ignore"))
     assert make().fit(texts).learned_["price"] == make().fit(gaps).learned_["price"]
 
 
 @pytest.mark.parametrize("odd", [-1.0, None, np.inf, 1e39, 1e-46, 5e-324])
-def test_what_is_no_weight_is_refused(table, odd):
+def test_invalid_weights_raise(table, odd):
     rows = table.assign(people=table["people"].astype(object))
     rows.loc[7, "people"] = odd
     with pytest.raises(RejectedValueError, match='column "people": .* is not a weight'):
         make().fit(rows)
 
 
-def test_the_smallest_weight_stays_above_0(table):
+def test_smallest_weight_stays_positive(table):
     fitted = dp.Preprocessor({"price": "number"}, weight="people")
     written = fitted.fit(rows := table.assign(people=1e-45)).encode(rows)
     assert (written["people"] > 0).all()
 
 
-def test_far_numbers_have_the_deviation_that_they_have_without_weights(table):
+def test_large_numbers_have_the_same_std_with_unit_weights(table):
     far = table.assign(price=1.7e12 + 50 * np.arange(ROWS), people=1)
     weighted, plain = (dp.Preprocessor({"price": "number"}, weight=one).fit(far) for one in ("people", None))
     assert weighted.learned_["price"].std == plain.learned_["price"].std
     np.testing.assert_array_equal(weighted.transform(far), plain.transform(far))
 
 
-def test_missing_values_of_weight_0_count_for_nothing(table):
+def test_missing_values_of_weight_0_are_ignored(table):
     rows = pd.DataFrame({"price": [1.0, 2.0, 3.0] + [None] * 7, "people": [1.0] * 3 + [0.0] * 7})
     prep = dp.Preprocessor({"price": "number"}, weight="people").fit(rows)
     assert prep.learned_["price"].std == 1.0
@@ -197,7 +197,7 @@ def test_missing_values_of_weight_0_count_for_nothing(table):
         dp.Preprocessor({"price": filling}, weight="people").fit(rows.assign(people=rows["price"].isna().astype(int)))
 
 
-def test_what_weights_cannot_be_is_refused(table):
+def test_invalid_weight_columns_raise(table):
     with pytest.raises(ConfigError, match="that is not a feature: rename the feature"):
         make(weight="price").fit(table)
     with pytest.raises(ColumnError, match="no value with a weight above 0"):
@@ -206,7 +206,7 @@ def test_what_weights_cannot_be_is_refused(table):
         make().fit(table.assign(price="$" + table["price"].round(2).astype(str)))
 
 
-def test_an_error_lists_the_types_that_a_user_may_name():
+def test_unknown_type_error_omits_internal_types():
     with pytest.raises(ConfigError, match='no type "weigh"') as caught:
         dp.Preprocessor({"x": "weigh"}).fit(pd.DataFrame({"x": [1]}))
     assert "weight" not in str(caught.value)

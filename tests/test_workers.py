@@ -36,16 +36,16 @@ def threads() -> Iterator[Client]:
         yield client
 
 
-def test_every_worker_answers(threads):
+def test_run_on_every_worker_returns_all_results(threads):
     assert partitions.run_on_every_worker(int, "7") == [7, 7]
 
 
-def test_a_worker_that_lacks_a_package_is_named(threads):
+def test_worker_without_a_package_raises(threads):
     with pytest.raises(WorkerError, match=r"worker inproc://.*daskprep_of_tomorrow.*same versions"):
         partitions.run_on_every_worker(Elsewhere())
 
 
-def test_a_task_that_lacks_a_package_says_so(threads):
+def test_task_without_a_package_raises(threads):
     with pytest.raises(WorkerError, match=r"a worker cannot import .*of_tomorrow.*same versions"):
         partitions.run_tasks("lacking", _import_it, None, [0])
     with pytest.raises(WorkerError, match=r"a worker cannot import .*of_tomorrow.*same versions"):
@@ -56,14 +56,14 @@ def _import_it(shared: Any, argument: Any) -> None:
     importlib.import_module("daskprep_of_tomorrow")
 
 
-def test_a_worker_of_another_version_is_named(threads, monkeypatch):
+def test_worker_of_another_version_raises(threads, monkeypatch):
     versions = iter(["2.0"])
     monkeypatch.setattr(schedulers, "_version", lambda: next(versions, "1.0"))
     with pytest.raises(WorkerError, match=r"daskprep is 1\.0 on .*, and 2\.0 here: workers need"):
         partitions.run_on_every_worker(int)
 
 
-def test_a_worker_that_is_silent_is_not_waited_for(threads, monkeypatch):
+def test_unresponsive_worker_times_out(threads, monkeypatch):
     monkeypatch.setattr(schedulers, "_TIMEOUT_SECONDS", 0.01)
     monkeypatch.setattr(schedulers, "_call_if_same_version", _think)
     with pytest.raises(WorkerError, match="did not all answer within"):
@@ -74,7 +74,7 @@ async def _think(*_: Any) -> None:
     await asyncio.sleep(1)
 
 
-def test_a_worker_that_ends_during_a_call_has_no_result(threads, monkeypatch):
+def test_worker_that_ends_during_a_call_has_no_result(threads, monkeypatch):
     (here, _) = threads.nthreads()
     monkeypatch.setattr(schedulers, "call_workers", lambda *_, **__: {here: 7, "tcp://gone:1": OSError("closed")})
     assert partitions.run_on_every_worker(int) == [7]
@@ -84,7 +84,7 @@ def test_a_worker_that_ends_during_a_call_has_no_result(threads, monkeypatch):
         partitions.run_on_every_worker(int)
 
 
-def test_errors_of_ours_come_as_they_are(threads):
+def test_package_errors_are_raised_unchanged(threads):
     with pytest.raises(ColumnError, match="city"):
         partitions.run_on_every_worker(_refuse)
 
@@ -109,7 +109,7 @@ def mortals() -> Iterator[Client]:
 
 
 @pytest.mark.cluster
-def test_a_worker_that_dies_during_a_check_is_named(mortals, monkeypatch, tmp_path):
+def test_worker_killed_during_a_check_raises(mortals, monkeypatch, tmp_path):
     monkeypatch.setattr(write, "_check_visible", _die)
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "x.parquet")
@@ -120,6 +120,6 @@ def test_a_worker_that_dies_during_a_check_is_named(mortals, monkeypatch, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_workers_that_are_killed_again_and_again_are_an_error_of_ours(mortals):
+def test_repeatedly_killed_workers_raise_worker_error(mortals):
     with pytest.raises(WorkerError, match=r"killed for lack of memory.*partition_bytes"):
         partitions.run_tasks("dying", _die, None, [0])
