@@ -52,7 +52,7 @@ def learned(feature: dp.Audio, *cells) -> LearnedAudio:
 # -- what is decoded
 
 
-def test_mel_bands_are_those_of_librosa_but_for_corners_at_whole_bins():
+def test_mel_bands_equal_librosa_except_for_rounded_corners():
     librosa = pytest.importorskip("librosa")
     wave = noise(16_000)
     feature = dp.Audio(audio_file_length_limit_in_s=1.0, num_filter_bands=20, num_fft_points=4096)
@@ -77,28 +77,28 @@ def test_mel_bands_are_those_of_librosa_but_for_corners_at_whole_bins():
         ("fbank", (74, 80)),
     ],
 )
-def test_types_have_the_shapes_of_the_reference(type, shape):
+def test_output_shapes_equal_ludwig(type, shape):
     feature = dp.Audio(type=type, audio_file_length_limit_in_s=1.5)
     found = learned(feature, encode_wav(noise(8_000), 16_000))
     assert (found.max_length, found.feature_dim) == shape
     assert empty_arrays(feature, found)[""].shape == (0, *shape)
 
 
-def test_the_default_is_seven_and_a_half_seconds_of_80_bands():
+def test_default_shape_is_7_5_seconds_of_80_bands():
     encoded = encode(dp.Audio(), encode_wav(noise(4_000), 16_000))
     assert (encoded.shape, encoded.dtype) == ((1, 374, 80), np.float32)
 
 
-def test_channels_are_averaged_and_short_sounds_are_padded():
+def test_channels_are_averaged_and_short_audio_is_padded():
     stereo = encode_wav(np.array([[0.5, 0.25], [-0.5, -0.25], [1.0, 0.0]], np.float32), 1_000)
     assert encode(dp.Audio(**RAW, padding_value=9.0), stereo).ravel().tolist() == [0.375, -0.375, 0.5, 9.0]
 
 
-def test_long_sounds_lose_their_end():
+def test_long_audio_is_truncated_at_the_end():
     assert encode(dp.Audio(**RAW), sound(*(np.arange(10) / 10))).ravel().tolist() == pytest.approx([0, 0.1, 0.2, 0.3])
 
 
-def test_recordings_that_the_default_length_cuts_are_warned_about():
+def test_recordings_longer_than_the_default_length_warn():
     cells = [sound(*np.zeros(seconds * 1_000)) for seconds in (1, 7, 8)]
     with pytest.warns(UserWarning, match='column "x" has recordings longer than 7.5 s, 33% of those in the sample'):
         cut = learned(dp.Audio(), *cells)
@@ -107,7 +107,7 @@ def test_recordings_that_the_default_length_cuts_are_warned_about():
     learned(dp.Audio(audio_file_length_limit_in_s=2), *cells)
 
 
-def test_norm_standardizes_each_sound():
+def test_per_file_norm_standardizes_each_recording():
     encoded = encode(dp.Audio(**RAW, norm="per_file"), sound(1, 2, 3, 4), sound(0.1, 0.2, 0.3, 0.4))
     wanted = (np.arange(4) - 1.5) / np.std(np.arange(4), ddof=1)
     np.testing.assert_allclose(encoded[:, :, 0], [wanted, wanted], atol=1e-5)
@@ -134,7 +134,7 @@ def test_files_of_other_formats_are_decoded(format, tmp_path):
         ({"window_type": "hann"}, (14, 80)),
     ],
 )
-def test_each_parameter_of_spectra_has_its_effect(params, changed):
+def test_each_spectrum_parameter_changes_the_output(params, changed):
     cell = encode_wav(noise(3_000), 8_000)
     plain = encode(dp.Audio(audio_file_length_limit_in_s=0.3), cell)
     other = encode(dp.Audio(audio_file_length_limit_in_s=0.3, **params), cell)
@@ -143,19 +143,19 @@ def test_each_parameter_of_spectra_has_its_effect(params, changed):
     assert not np.array_equal(plain, other)
 
 
-def test_max_seconds_is_a_limit():
+def test_max_seconds_limits_the_duration():
     with pytest.raises(MediaError, match="max_seconds is 2"):
         encode(dp.Audio(**RAW, max_seconds=2), encode_wav(noise(3_000), 1_000))
 
 
-def test_the_face_of_scikit_learn_gives_rows_of_numbers():
+def test_fit_transform_returns_rows_of_numbers():
     frame = column(sound(1, 2, 3, 4), None)
     feature = dp.Audio(**RAW, missing_value_strategy="ffill")
     assert feature.fit_transform(frame).tolist() == [[1, 2, 3, 4]] * 2
     assert clone(feature).get_params() == feature.get_params()
 
 
-def test_decode_gives_sounds_or_lists_of_frames():
+def test_decode_returns_audio_or_lists_of_frames():
     cell = sound(0.5, -0.5, 0.25, 0)
     prep = fit(dp.Audio(**RAW), cell)
     [data] = prep.decode(prep.encode(column(cell)))["x"]
@@ -168,7 +168,7 @@ def test_decode_gives_sounds_or_lists_of_frames():
     assert np.array_equal(frames.to_pylist(), encoded)
 
 
-def test_batches_hold_what_is_stored():
+def test_expand_returns_the_batch_unchanged():
     batch = torch.zeros(1, 4, 1)
     assert dp.Audio().expand(batch, LearnedAudio()) is batch
 
@@ -176,14 +176,14 @@ def test_batches_hold_what_is_stored():
 # -- the sampling rate
 
 
-def test_the_rate_is_the_most_frequent_one_and_of_several_the_largest():
+def test_sampling_rate_is_the_mode_and_the_largest_of_a_tie():
     slow, fast = sound(1, 1, rate=1_000), sound(1, 2, rate=2_000)
     assert learned(dp.Audio(**RAW), slow, fast, sound(2, 2, rate=1_000)).sampling_rate == 1_000
     assert learned(dp.Audio(**RAW), slow, fast).sampling_rate == 2_000
     assert learned(dp.Audio(**RAW, sampling_rate=3_000), slow).sampling_rate == 3_000
 
 
-def test_other_rates_are_resampled():
+def test_other_sampling_rates_are_resampled():
     time = np.arange(4_000)
     cells = [encode_wav(np.sin(2 * np.pi * 100 * time / rate).astype(np.float32), rate) for rate in (8_000, 4_000)]
     encoded = encode(dp.Audio(type="raw", audio_file_length_limit_in_s=0.4), *cells)[:, :, 0]
@@ -192,7 +192,7 @@ def test_other_rates_are_resampled():
 
 @pytest.mark.parametrize("npartitions", [1, 3, 16])
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_what_is_learned_does_not_depend_on_partitions(npartitions, in_memory, tmp_path):
+def test_learned_state_does_not_depend_on_partitions(npartitions, in_memory, tmp_path):
     cells = [encode_wav(noise(10 + k, seed=k), 1_000 * (1 + k % 3)) for k in range(20)]
     if not in_memory:
         paths = [tmp_path / f"{k}.wav" for k in range(20)]
@@ -208,11 +208,11 @@ def test_what_is_learned_does_not_depend_on_partitions(npartitions, in_memory, t
     assert LearnedAudio.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
-def test_files_are_not_opened_where_the_rate_is_given():
+def test_files_are_not_opened_with_a_given_sampling_rate():
     assert learned(dp.Audio(**RAW, sampling_rate=1_000), "/no/such.wav").max_length == 4
 
 
-def test_a_sample_without_a_readable_file_is_an_error():
+def test_sample_without_readable_files_raises():
     with pytest.raises(MediaError, match=r'column "x": none of 1 files.*pass sampling_rate'):
         fit(dp.Audio(), b"no sound")
 
@@ -235,7 +235,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"mode": "eager", "pack": True}, "pack=True is for lazy modes"),
     ],
 )
-def test_parameters_that_contradict_each_other_are_refused(params, message):
+def test_contradictory_parameters_raise(params, message):
     with pytest.raises(ConfigError, match=message):
         fit(dp.Audio(**params), sound(1, 2))
 
@@ -245,24 +245,24 @@ def test_parameters_that_contradict_each_other_are_refused(params, message):
 
 @pytest.mark.parametrize(("strategy", "firsts"), [("bfill", [1, 1, 2, 2]), ("ffill", [1, 1, 1, 2])])
 @pytest.mark.parametrize("npartitions", [1, 4])
-def test_neighbours_fill_gaps_across_partitions(strategy, firsts, npartitions):
+def test_ffill_and_bfill_work_across_partitions(strategy, firsts, npartitions):
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(column(None, sound(1, 1), None, sound(2, 2)), npartitions=npartitions, sort=False)
     prep = dp.Preprocessor({"x": dp.Audio(**RAW, missing_value_strategy=strategy)}, split=None).fit(frame)
     assert np.asarray(prep.encode(frame)["x"])[:, 0, 0].tolist() == firsts
 
 
-def test_a_number_fills_gaps_everywhere():
+def test_fill_with_const_fills_all_samples():
     feature = dp.Audio(**RAW, missing_value_strategy="fill_with_const", fill_value=-3)
     assert encode(feature, sound(1), None)[1].ravel().tolist() == [-3] * 4
 
 
-def test_rows_with_gaps_that_a_write_drops_are_padded_when_they_are_encoded():
+def test_dropped_rows_are_encoded_as_padding():
     feature = dp.Audio(**RAW, missing_value_strategy="drop_row", padding_value=0.5)
     assert encode(feature, sound(1), None)[1].ravel().tolist() == [0.5] * 4
 
 
-def test_a_broken_sound_is_an_error_that_names_it_or_padding():
+def test_broken_audio_raises_with_its_path_or_becomes_padding():
     cells = [sound(1, 2, 3, 4), "/no/such.wav"]
     with pytest.raises(MediaError, match=r'column "x": row 1 of this partition, /no/such.wav: no such file'):
         encode(dp.Audio(**RAW), *cells)
@@ -272,7 +272,7 @@ def test_a_broken_sound_is_an_error_that_names_it_or_padding():
 
 @pytest.mark.parametrize("options", [{}, {"type": "mfcc"}, {"type": "mel"}, {"type": "stft"}, {"type": "raw"}], ids=str)
 @pytest.mark.parametrize("strategy", ["ffill", "drop_row"])
-def test_padding_and_what_stands_for_no_sound_are_silence(tmp_path, options, strategy):
+def test_padding_missing_and_broken_audio_are_silence(tmp_path, options, strategy):
     if options.get("type") in ("mfcc", "mel"):
         pytest.importorskip("librosa")
     limit = {"audio_file_length_limit_in_s": 0.2, "sampling_rate": 16_000, **options}
@@ -292,13 +292,13 @@ def test_padding_and_what_stands_for_no_sound_are_silence(tmp_path, options, str
     np.testing.assert_array_equal(batch.numpy(), [short, broken])
 
 
-def test_padding_of_standardized_recordings_is_their_mean():
+def test_padding_of_standardized_audio_is_0():
     feature = dp.Audio(norm="per_file", audio_file_length_limit_in_s=0.2)
     assert not encode(feature, encode_wav(noise(800), 16_000))[0, -3:].any()
 
 
 @pytest.mark.parametrize("npartitions", [1, 4])
-def test_broken_sounds_that_a_write_drops_are_padding_and_fill_no_gap(npartitions):
+def test_broken_audio_to_drop_is_padding_and_fills_no_gap(npartitions):
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(column(None, b"broken", sound(3), sound(4)), npartitions=npartitions, sort=False)
     for strategy, first in (("bfill", 3), ("fill_with_const", 0)):
@@ -313,19 +313,19 @@ def test_missing_audio_is_padding_by_default():
     assert encode(dp.Audio(**padded, fill_value=0.5), None, sound(3))[0].ravel().tolist() == [0.5] * 4
 
 
-def test_samples_in_structs_are_sounds():
+def test_structs_of_samples_are_audio():
     cells = pa.array([{"array": [0.5, 0.25], "sampling_rate": 1_000}, {"array": [0.1], "sampling_rate": 1_000}])
     frame = pd.DataFrame({"x": pd.arrays.ArrowExtensionArray(cells)})
     encoded = dp.Preprocessor({"x": dp.Audio(**RAW)}, split=None).fit(frame).encode(frame)["x"]
     assert encoded[0].ravel().tolist() == [0.5, 0.25, 0, 0]
 
 
-def test_columns_that_hold_no_sounds_are_refused():
+def test_columns_without_audio_raise():
     with pytest.raises(ColumnError, match='column "x".*holds no audio'):
         fit(dp.Audio(), 1, 2)
 
 
-def test_sounds_in_memory_are_written_once(tmp_path):
+def test_audio_in_memory_is_written_to_the_cache_once(tmp_path):
     feature = dp.Audio(**RAW, lazy_cache_dir=str(tmp_path))
     cells = [sound(1), sound(2), sound(1)]
     first = encode(feature, *cells)
@@ -335,7 +335,7 @@ def test_sounds_in_memory_are_written_once(tmp_path):
     assert len(files) == 2
 
 
-def test_arrays_of_any_partition_are_sounds_of_the_rate_of_the_feature():
+def test_arrays_use_the_sampling_rate_of_the_feature():
     cells = [noise(4), noise(4)[None], np.stack([noise(4), noise(4)]), torch.from_numpy(noise(4))]
     frame = pd.DataFrame({"x": cells})
     feature = dp.Audio(**RAW, sampling_rate=1_000)
@@ -348,7 +348,7 @@ def test_arrays_of_any_partition_are_sounds_of_the_rate_of_the_feature():
         fit(dp.Audio(**RAW), *cells)
 
 
-def test_librosas_features_arrive_and_survive_json(tmp_path):
+def test_librosa_options_are_applied_and_saved(tmp_path):
     librosa = pytest.importorskip("librosa")
     wave = noise(8_000)
     feature = dp.Audio(type="mel", librosa_options={"n_mels": 40}, audio_file_length_limit_in_s=1.0, resampling="soxr")

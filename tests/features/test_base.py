@@ -25,12 +25,12 @@ def made(base, name, **attributes):
 
 
 @pytest.mark.parametrize("name", ["cells", "decode", "learn", "outputs", "kind", "fit", "get_params"])
-def test_a_parameter_hides_nothing_that_the_package_uses(name):
+def test_parameter_hiding_a_feature_attribute_raises(name):
     with pytest.raises(TypeError, match=rf'Mine: the parameter "{name}" of __init__ hides \w+\.{name},'):
         made(dp.Feature, name)
 
 
-def test_a_parameter_hides_nothing_of_its_family_or_itself():
+def test_parameter_hiding_a_base_or_own_attribute_raises():
     with pytest.raises(TypeError, match='"decoder" of __init__ hides MediaFeature.decoder'):
         made(MediaFeature, "decoder")
     for hook in (property, cached_property, staticmethod):
@@ -38,13 +38,13 @@ def test_a_parameter_hides_nothing_of_its_family_or_itself():
             made(dp.Feature, "shift", shift=hook(lambda self: 0))
 
 
-def test_other_names_are_free_and_so_are_defaults_of_a_family():
+def test_other_parameter_names_are_allowed():
     assert made(dp.Feature, "mode")(mode=3).mode == 3
     family = made(dp.Feature, "other", shift=2)
     assert made(family, "shift")(shift=3).shift == 3
 
 
-def test_the_contract_is_small():
+def test_feature_has_at_most_20_public_attributes():
     mixins = {name for base in (TransformerMixin, BaseEstimator) for name in dir(base)}
     estimator = {"fit", "transform", "inverse_transform", "get_feature_names_out"}
     names = {name for name in dir(dp.Feature) if not name.startswith("_")} - mixins - estimator
@@ -52,7 +52,7 @@ def test_the_contract_is_small():
     assert len(names) <= 20
 
 
-def test_what_a_type_learns_follows_from_its_parameters():
+def test_learned_type_is_inferred_from_type_arguments():
     @dataclass(frozen=True, kw_only=True)
     class LearnedLength(Learned):
         longest: int = 0
@@ -75,7 +75,7 @@ class Shouted(dp.Text):
 
 
 @pytest.mark.parametrize(("given", "named"), [({"most_common": 0}, "at least 1"), ({"loud": 1}, "True or False")])
-def test_parameters_of_a_dataclass_are_checked_with_those_of_its_bases(given, named):
+def test_dataclass_parameters_are_validated_with_those_of_bases(given, named):
     with pytest.raises(ConfigError, match=named):
         Shouted(**given).fit(pd.DataFrame({"a": ["b c"]}))
 
@@ -88,13 +88,13 @@ def test_parameters_of_a_dataclass_are_checked_with_those_of_its_bases(given, na
         (dp.Category, "\ud800", "has half of a surrogate pair"),
     ],
 )
-def test_a_fill_value_that_is_no_cell_is_refused(feature, fill_value, why):
+def test_invalid_fill_value_raises(feature, fill_value, why):
     frame = pd.DataFrame({"a": ["1", "2", None]})
     with pytest.raises(ConfigError, match=f"fill_value.{{,200}}{why}"):
         feature(fill_value=fill_value).fit(frame)
 
 
-def test_a_learned_fill_value_that_somebody_altered_is_named(tmp_path):
+def test_altered_learned_fill_value_raises(tmp_path):
     frame = pd.DataFrame({"a": [1.0, 2.0, None]})
     state = dp.Preprocessor({"a": dp.Number(missing_value_strategy="fill_with_mean")}).fit(frame).to_dict()
     state["features"]["a"]["learned"]["fill_value"] = 10**400
@@ -103,7 +103,7 @@ def test_a_learned_fill_value_that_somebody_altered_is_named(tmp_path):
         dp.Preprocessor.load(tmp_path / "saved.json").encode(frame)
 
 
-def test_a_learned_fill_value_of_both_levels_that_somebody_altered_is_named(tmp_path):
+def test_altered_learned_fill_value_of_both_levels_raises(tmp_path):
     frame = pd.DataFrame({"a": ["b c", None]})
     state = dp.Preprocessor({"a": dp.Text(level="both", missing_value_strategy="fill_with_mode")}).fit(frame).to_dict()
     state["features"]["a"]["learned"]["fill_value"] = {"char": "a"}

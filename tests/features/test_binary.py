@@ -34,7 +34,7 @@ def column(*cells) -> pd.DataFrame:
         (["1.0", "-1"], [1, 0]),
     ],
 )
-def test_conventional_labels_are_known(as_frame, cells, expected):
+def test_conventional_labels_are_recognized(as_frame, cells, expected):
     frame = as_frame(column(*cells))
     binary = dp.Binary().fit(frame)
     assert np.asarray(binary.transform(frame)).ravel().tolist() == expected
@@ -52,7 +52,7 @@ def test_conventional_labels_are_known(as_frame, cells, expected):
         (["F", "M"], "F", "M"),
     ],
 )
-def test_of_two_other_labels_one_is_chosen_with_one_warning(as_frame, cells, false, true):
+def test_one_of_two_other_labels_is_chosen_with_one_warning(as_frame, cells, false, true):
     frame = as_frame(column(*cells))
     with pytest.warns(UserWarning, match="do not show which one is True") as caught:
         binary = dp.Binary().fit(frame)
@@ -80,7 +80,7 @@ NOON = datetime(2020, 7, 1, 12, tzinfo=UTC)
     ],
 )
 @pytest.mark.filterwarnings("ignore:column .x. has labels that do not show")
-def test_labels_mean_the_same_whatever_holds_them(tmp_path, cells, kinds):
+def test_labels_do_not_depend_on_the_type(tmp_path, cells, kinds):
     frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
     prep = dp.Preprocessor({"x": "binary"}).fit(frame)
     expected = prep.encode(frame)["x"].tolist()
@@ -98,23 +98,23 @@ def test_labels_mean_the_same_whatever_holds_them(tmp_path, cells, kinds):
         assert np.asarray(prep.encode(str(tmp_path / "x.csv"))["x"]).tolist() == expected
 
 
-def test_decode_gives_the_labels_back():
+def test_decode_returns_labels():
     binary = dp.Binary(positive="human").fit(column("human", "bot"))
     assert binary.decode(np.array([0, 1, 1]), binary.learned_["x"]).to_pylist() == ["bot", "human", "human"]
 
 
-def test_the_fallback_label_is_true():
+def test_positive_label_is_true():
     binary = dp.Binary(positive="human").fit(column("bot", "human"))
     assert binary.transform(column("bot", "human")).ravel().tolist() == [0, 1]
     assert binary.learned_["x"].str2bool == {"bot": False, "human": True}
 
 
-def test_integers_and_floats_with_gaps_mean_the_same():
+def test_integers_and_floats_with_missing_cells_are_equal():
     binary = dp.Binary().fit(column(0, 1, 1))
     assert binary.transform(column(1.0, None, 0.0)).ravel().tolist() == [1, 1, 0]
 
 
-def test_the_other_conventional_label_is_known_though_it_was_not_seen():
+def test_unseen_conventional_label_is_recognized():
     binary = dp.Binary().fit(column("Yes", "Yes"))
     assert binary.learned_["x"].bool2str == ("No", "Yes")
     assert binary.transform(column("no", "YES")).ravel().tolist() == [0, 1]
@@ -137,18 +137,18 @@ def test_strategies_fill_missing_cells(as_frame, strategy, expected):
 
 
 @pytest.mark.parametrize("value", ["cat", True, 1])
-def test_a_constant_fills_missing_cells(value):
+def test_constant_fills_missing_cells(value):
     binary = dp.Binary(positive="cat", missing_value_strategy="fill_with_const", fill_value=value)
     assert binary.fit_transform(column("cat", None, "bat")).ravel().tolist() == [1, 1, 0]
 
 
-def test_a_constant_that_is_no_label_is_refused():
+def test_constant_that_is_not_a_label_raises():
     binary = dp.Binary(positive="cat", missing_value_strategy="fill_with_const", fill_value="dog")
     with pytest.raises(ConfigError, match="'dog' is neither 'bat' nor 'cat'"):
         binary.fit(column("cat", None, "bat"))
 
 
-def test_a_third_label_beside_conventional_ones_counts_as_missing(as_frame):
+def test_third_label_with_conventional_labels_is_missing(as_frame):
     frame = as_frame(column("yes", "no", "?", "yes", "?"))
     with pytest.warns(UserWarning, match=r"2 of 5 cells.*'\?'"):
         binary = dp.Binary(missing_value_strategy="fill_with_true").fit(frame)
@@ -157,18 +157,18 @@ def test_a_third_label_beside_conventional_ones_counts_as_missing(as_frame):
         dp.Binary(invalid="raise").fit(frame)
 
 
-def test_a_huge_label_that_is_unknown_is_shown_in_part():
+def test_long_unknown_label_is_truncated():
     with pytest.warns(UserWarning, match="1 of 3 cells"):
         binary = dp.Binary().fit(column("yes", "no", "x" * 1_000))
     assert binary.learned_["x"].invalid_samples == ("x" * 200,)
 
 
-def test_three_arbitrary_labels_are_refused(as_frame):
+def test_three_arbitrary_labels_raise(as_frame):
     with pytest.raises(ColumnError, match="'a', 'b', 'c'.*Category.*positive"):
         dp.Binary().fit(as_frame(column("a", "b", "c")))
 
 
-def test_three_labels_are_fine_when_one_is_said_to_be_true():
+def test_three_labels_are_accepted_with_positive():
     encoded = dp.Binary(positive="b").fit_transform(column("a", "b", "c"))
     assert encoded.ravel().tolist() == [0, 1, 0]
 
@@ -179,18 +179,18 @@ def test_many_numbers_are_true_above_zero_with_a_warning():
     assert encoded.ravel().tolist() == [0, 0, 1, 1]
 
 
-def test_a_fallback_label_that_never_occurs_is_refused():
+def test_positive_label_that_never_occurs_raises():
     with pytest.raises(ColumnError, match='no label "humans".*Did you mean "human"'):
         dp.Binary(positive="humans").fit(column("human", "bot"))
 
 
-def test_an_unknown_label_can_be_an_error_in_transform():
+def test_unknown_label_raises_with_invalid_raise():
     binary = dp.Binary(invalid="raise").fit(column("yes", "no"))
     with pytest.raises(RejectedValueError, match="\"x\": 'maybe'"):
         binary.transform(column("maybe"))
 
 
-def test_texts_that_are_named_are_missing_beside_two_labels(as_frame):
+def test_null_values_are_missing(as_frame):
     frame = as_frame(column("cat", "dog", "?", "dog", None, " -"))
     given = {"positive": "cat", "null_values": ["?", "-"], "invalid": "raise"}
     binary = dp.Binary(missing_value_strategy="fill_with_true", **given).fit(frame)
@@ -205,7 +205,7 @@ def test_texts_that_are_named_are_missing_beside_two_labels(as_frame):
     check_feature(dp.Binary(**given | {"positive": None}))
 
 
-def test_missing_flags_are_the_most_frequent_label_but_not_where_true_alone_occurs():
+def test_missing_flags_are_the_mode_unless_only_true_occurs():
     for cells, expected in (
         (["yes", "yes", "no", None], True),
         (["no", "no", "yes", None], False),

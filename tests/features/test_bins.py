@@ -49,7 +49,7 @@ def binned(target: str, bins: int = 16, **parameters) -> dp.Preprocessor:
 
 @pytest.mark.parametrize("target", ["number", "class"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_bins_are_the_leaves_of_a_tree_of_scikit_learn(name, target):
+def test_target_bins_equal_decision_tree_leaves(name, target):
     frame = table(name)
     x = frame["x"].to_numpy()
     prep = binned(target).fit(frame)
@@ -73,7 +73,7 @@ def test_bins_are_the_leaves_of_a_tree_of_scikit_learn(name, target):
     assert explained(ids) > 0.999 * explained(theirs.apply(x[:, None]))
 
 
-def test_bins_follow_training_rows_alone_and_new_rows_need_no_target():
+def test_bins_use_training_rows_and_new_rows_need_no_target():
     frame = table("normal").iloc[:5_000]
     split = dp.RandomSplit(seed=1)
     number = dp.Number(encoding="piecewise_linear", bins=8, bin_strategy="target", target="number")
@@ -86,7 +86,7 @@ def test_bins_follow_training_rows_alone_and_new_rows_need_no_target():
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 16, 64])
-def test_bins_are_the_same_for_every_partitioning(partitions, tmp_path):
+def test_bins_do_not_depend_on_partitions(partitions, tmp_path):
     frame = table("lognormal").iloc[:20_000]
     pieces = dd.from_pandas(frame, npartitions=partitions)
     for target in ("number", "class"):
@@ -96,7 +96,7 @@ def test_bins_are_the_same_for_every_partitioning(partitions, tmp_path):
     assert dataset["train"].num_embeddings("x") == 16
 
 
-def test_texts_that_thousands_may_be_have_the_targets_of_what_they_are():
+def test_bins_of_possible_thousands_use_the_parsed_numbers():
     frame = table("few").iloc[:2_000]
     frame = frame.assign(x=np.floor(frame["x"]) + 1.125)
     texts = frame.assign(x=frame["x"].map("{:.3f}".format))
@@ -108,7 +108,7 @@ def test_texts_that_thousands_may_be_have_the_targets_of_what_they_are():
         assert (thousands.written, thousands.edges) == ("1.234,5", tuple(1000 * edge for edge in edges))
 
 
-def test_rows_without_a_number_or_a_target_are_left_out():
+def test_rows_without_number_or_target_are_ignored():
     frame = table("few").iloc[:2_000].copy()
     gaps = pd.concat([frame, pd.DataFrame({"x": [5.0, None], "number": [None, 1e6], "class": [None, "a"]})])
     for target in ("number", "class"):
@@ -116,7 +116,7 @@ def test_rows_without_a_number_or_a_target_are_left_out():
 
 
 @given(st.lists(st.tuples(*[st.sampled_from([None, 0.0, 1.0, -3e-200, 7e9, 1e300])] * 2), min_size=1), st.data())
-def test_targets_of_all_rows_give_the_sums_of_those_with_a_number(rows, data):
+def test_target_sums_ignore_rows_without_a_number(rows, data):
     numbers, column = (pa.array(one, pa.float64()) for one in zip(*rows, strict=True))
     cut = data.draw(st.integers(0, len(rows)))
     parts = [
@@ -129,25 +129,25 @@ def test_targets_of_all_rows_give_the_sums_of_those_with_a_number(rows, data):
     np.testing.assert_array_equal(found.targets(), whole.targets())
 
 
-def test_a_target_far_from_zero_is_followed_as_one_near_it():
+def test_bins_of_a_shifted_target_are_equal():
     frame = table("few").iloc[:2_000].round()
     far = frame.assign(number=frame["number"] + 2**20)
     assert binned("number").fit(far).learned_["x"].edges == binned("number").fit(frame).learned_["x"].edges
 
 
-def test_a_bin_has_so_many_rows_at_least():
+def test_bins_have_a_minimum_number_of_rows():
     for rows, edges in ((127, (0.0, 126.0)), (128, (0.0, 63.5, 127.0))):
         frame = pd.DataFrame({"x": np.arange(float(rows)), "number": np.arange(rows) > 63})
         assert binned("number").fit(frame).learned_["x"].edges == edges
 
 
-def test_a_target_that_says_nothing_leaves_one_bin():
+def test_constant_target_has_one_bin():
     frame = pd.DataFrame({"x": np.arange(1000.0), "number": 0.1})
     assert binned("number").fit(frame).learned_["x"].edges == (0.0, 999.0)
 
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.floats(-60_000, 60_000, width=16)), max_size=40), st.integers(1, 5))
-def test_sums_of_targets_are_exact_in_any_order(rows, limit):
+def test_target_sums_are_exact_in_any_order(rows, limit):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantiles, "MAX_BUCKETS", 2 + limit)
         values, target = np.array(rows, np.float64).reshape(-1, 2).T
@@ -178,7 +178,7 @@ def saved_by(rows: list[tuple[float, list[int]]], threshold: float) -> Fraction:
     leaf_rows=st.integers(1, 4),
     by_class=st.booleans(),
 )
-def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
+def test_next_bin_is_split_at_the_largest_gain(rows, leaf_rows, by_class):
     values, target = np.array(rows, float).T
     sums = TargetSums.of(values, *split_into_digits(target))
     if by_class:
@@ -210,7 +210,7 @@ def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
         assert inside == [2.5, *(cut for cut in cuts if 2.5 < cut < 6), 6.0]
 
 
-def test_what_no_bins_can_follow_is_refused():
+def test_invalid_bins_and_targets_raise():
     frame = pd.DataFrame({"x": ["1", "2"], "number": ["a", "b"], "class": ["a", "b"]})
     with pytest.raises(ColumnError, match="no plain numbers in rows with a target"):
         binned("number").fit(frame)

@@ -31,43 +31,43 @@ def vocabulary(feature) -> list[str]:
     return feature.learned_["x"].vocabulary.to_dict()["idx2str"]
 
 
-def test_ids_go_by_frequency_then_by_utf8_bytes(as_frame):
+def test_ids_are_ordered_by_frequency_then_utf8_bytes(as_frame):
     frame = as_frame(column("b", "a", "é", "z", "a", "c"))
     assert vocabulary(dp.Category().fit(frame)) == ["<UNK>", "a", "b", "c", "z", "é"]
 
 
-def test_surrounding_white_space_does_not_count():
+def test_surrounding_white_space_is_stripped():
     category = dp.Category().fit(column(" a", "a ", "b", "b", "c"))
     assert vocabulary(category) == ["<UNK>", "a", "b", "c"]
     assert category.transform(column("b  ")).tolist() == [[2]]
 
 
-def test_the_rarer_values_become_unknown(as_frame):
+def test_rare_values_are_unknown(as_frame):
     frame = as_frame(column("a", "a", "b", "b", "c"))
     assert vocabulary(dp.Category(most_common=1).fit(frame)) == ["<UNK>", "a"]
     assert vocabulary(dp.Category(min_frequency=2).fit(frame)) == ["<UNK>", "a", "b"]
 
 
-def test_lowercase_means_it_in_fit_and_in_transform():
+def test_lowercase_applies_to_fit_and_transform():
     category = dp.Category(lowercase=True).fit(column("A", "a", "B"))
     assert vocabulary(category) == ["<UNK>", "a", "b"]
     assert category.transform(column("a", "b", "A")).ravel().tolist() == [1, 2, 1]
 
 
-def test_a_missing_cell_is_unknown_or_a_value_of_its_own():
+def test_missing_cell_is_unknown_or_the_fill_value():
     assert vocabulary(dp.Category().fit(column("a", None))) == ["<UNK>", "a"]
     own = dp.Category(fill_value="none").fit(column("a", None, None))
     assert vocabulary(own) == ["<UNK>", "none", "a"]
     assert own.transform(column(None, "zzz", "a")).ravel().tolist() == [1, 0, 2]
 
 
-def test_the_literal_unknown_symbol_is_that_symbol():
+def test_literal_unknown_symbol_is_the_unknown_symbol():
     category = dp.Category().fit(column("<UNK>", "a"))
     assert vocabulary(category) == ["<UNK>", "a"]
     assert category.learned_["x"].vocabulary.to_dict()["str2freq"] == {"<UNK>": 1, "a": 1}
 
 
-def test_numbers_and_dictionaries_read_as_their_text():
+def test_numbers_and_dictionaries_equal_their_text():
     category = dp.Category().fit(column(1.0, 2.0, None, 2.0))
     assert vocabulary(category) == ["<UNK>", "2", "1"]
     assert category.transform(column(1, 2)).ravel().tolist() == [2, 1]
@@ -75,7 +75,7 @@ def test_numbers_and_dictionaries_read_as_their_text():
 
 
 @pytest.mark.parametrize("size", [255, 256, 65_535, 65_536])
-def test_ids_have_the_smallest_type_that_holds_them(size):
+def test_ids_have_the_smallest_dtype(size):
     frame = pd.DataFrame({"x": np.arange(size).astype(str)})
     encoded = dp.Category(most_common=None).fit_transform(frame)
     expected = np.uint8 if size < 256 else np.uint16 if size < 65_536 else np.uint32
@@ -83,12 +83,12 @@ def test_ids_have_the_smallest_type_that_holds_them(size):
     assert encoded.max() == size
 
 
-def test_decode_gives_the_values_back():
+def test_decode_returns_values():
     category = dp.Category().fit(column("a", "b", "b"))
     assert category.decode(np.array([1, 2, 0]), category.learned_["x"]).to_pylist() == ["b", "a", "<UNK>"]
 
 
-def test_the_text_of_a_cell_does_not_depend_on_how_it_is_stored():
+def test_cell_text_does_not_depend_on_storage_type():
     times = pd.to_datetime(["2020-01-01", "2020-01-01 10:00:00.5"], format="ISO8601")
     narrow = pd.DataFrame({"x": np.array([0.1, 2.0], np.float32)})
     assert vocabulary(dp.Category().fit(narrow)) == ["<UNK>", "0.1", "2"]
@@ -144,7 +144,7 @@ HOLDERS = {
 
 
 @pytest.mark.parametrize("kind", HOLDERS)
-def test_a_value_is_one_category_whatever_holds_it(tmp_path, kind):
+def test_category_of_a_value_does_not_depend_on_its_type(tmp_path, kind):
     cells, columns = HOLDERS[kind]
     prep = dp.Preprocessor({"x": "category"})
     prep.fit(pd.DataFrame({"x": pd.Series([*cells, cells[1]], dtype=object)}))
@@ -160,7 +160,7 @@ def test_a_value_is_one_category_whatever_holds_it(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", HOLDERS)
-def test_categories_of_objects_do_not_depend_on_partitions(kind):
+def test_object_categories_do_not_depend_on_partitions(kind):
     cells, _ = HOLDERS[kind]
     frame = pd.DataFrame({"x": pd.Series([*cells, "x", cells[0], NOON, NOON.replace(tzinfo=dt.UTC)], dtype=object)})
     whole = dp.Category().fit(frame)
@@ -180,7 +180,7 @@ def scikit_learn(encoder, training: pd.DataFrame, rows: pd.DataFrame) -> tuple[n
 
 
 @pytest.mark.parametrize("cells", [["b", "a", "é", "Z", "a", "zz"], [10, 2, 33, 2, -1], [2.5, 10.0, 1e-3], ["a"]])
-def test_tables_are_those_of_scikit_learn(cells, as_frame):
+def test_transform_equals_scikit_learn_encoders(cells, as_frame):
     training, rows = column(*cells), column(*cells, "new" if isinstance(cells[0], str) else 77)
     ordinal = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
@@ -192,7 +192,7 @@ def test_tables_are_those_of_scikit_learn(cells, as_frame):
         assert category.get_feature_names_out().tolist() == [name.removesuffix(".0") for name in names]
 
 
-def test_values_are_in_one_order_however_many_there_are():
+def test_ordinal_values_are_sorted_for_many_values():
     cells = [f"{i:x}" * (1 + i % 3) for i in range(3_000)]
     category = dp.Category(transform_to="ordinal").fit(column(*cells))
     places = category.transform(column(*sorted(set(cells), key=str.encode), None)).ravel()
@@ -200,7 +200,7 @@ def test_values_are_in_one_order_however_many_there_are():
     assert places.dtype == np.int16
 
 
-def test_what_is_unknown_in_tables_is_minus_one_or_zeros():
+def test_unknown_values_are_minus_one_or_zeros():
     training, rows = column("b", "b", "a", None), column(None, "a", "<UNK>")
     ordinal = dp.Category(transform_to="ordinal", most_common=1).fit(training)
     assert ordinal.transform(rows).ravel().tolist() == [-1, -1, -1]
@@ -212,7 +212,7 @@ def test_what_is_unknown_in_tables_is_minus_one_or_zeros():
     assert empty.transform(rows).shape == (3, 0)
 
 
-def test_too_many_values_for_a_column_each_are_refused():
+def test_one_hot_with_too_many_values_raises():
     many = column(*range(1_001))
     with pytest.raises(ColumnError, match='column "x": has 1,001 values.*at most 1,000.*most_common'):
         dp.Category(transform_to="one_hot").fit_transform(many)
@@ -221,14 +221,14 @@ def test_too_many_values_for_a_column_each_are_refused():
         dp.Category().fit(many).set_params(transform_to="one_hot").transform(many)
 
 
-def test_encode_gives_ids_whatever_transform_gives():
+def test_encode_returns_ids_for_every_transform_to():
     frame = column("b", "a", "b")
     arrays = [dp.Preprocessor({"x": dp.Category(transform_to=way)}).fit(frame).encode(frame)["x"] for way in WAYS]
     assert [array.tolist() for array in arrays] == [[1, 2, 1]] * 3
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_state_keeps_what_transform_gives(way):
+def test_state_keeps_transform_to(way):
     frame = column("b", "a", "b")
     prep = dp.Preprocessor({"x": dp.Category(transform_to=way)}).fit(frame)
     state = prep.to_dict()
@@ -238,7 +238,7 @@ def test_a_state_keeps_what_transform_gives(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_table_keeps_the_contract(way):
+def test_every_transform_to_passes_check_feature(way):
     check_feature(dp.Category(transform_to=way))
 
 
@@ -250,7 +250,7 @@ def test_scikit_learn_contract(estimator, check):
 # -- what is missing, and what comes first
 
 
-def test_texts_that_are_named_are_missing_and_nothing_is_said_of_them(as_frame):
+def test_null_values_are_missing_without_a_warning(as_frame):
     frame = as_frame(column("a", " ?", "?", "b", "a", None, "N/A"))
     category = dp.Category(null_values=["?", "n/a "], invalid="raise").fit(frame)
     learned = category.learned_["x"]
@@ -265,7 +265,7 @@ def test_texts_that_are_named_are_missing_and_nothing_is_said_of_them(as_frame):
 
 @pytest.mark.parametrize("strategy", ["fill_with_mode", "fill_with_const", "ffill"])
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_services_know_which_texts_are_missing(strategy, lowercase):
+def test_serving_encoder_applies_null_values(strategy, lowercase):
     given = {"null_values": ["?"], "missing_value_strategy": strategy, "invalid": "raise", "lowercase": lowercase}
     prep = dp.Preprocessor({"x": dp.Category(**given)}).fit(column("a", "?", "B", "B", None))
     rows = column("B", " ?", "a", None, "new")
@@ -274,7 +274,7 @@ def test_services_know_which_texts_are_missing(strategy, lowercase):
 
 
 @pytest.mark.filterwarnings("ignore:column .* values that order lacks")
-def test_ids_rise_in_the_order_that_is_given(as_frame):
+def test_ids_follow_the_given_order(as_frame):
     frame = as_frame(column("high", "low", "high", "odd", None))
     category = dp.Category(order=["low", "mid", "high"]).fit(frame)
     assert vocabulary(category) == ["<UNK>", "low", "mid", "high"]
@@ -288,7 +288,7 @@ def test_ids_rise_in_the_order_that_is_given(as_frame):
     assert vocabulary(dp.Category(order=["LOW", "High"], lowercase=True).fit(frame)) == ["<UNK>", "low", "high"]
 
 
-def test_values_that_an_order_lacks_are_warned_about():
+def test_values_missing_from_order_warn():
     frame = column("Good", "Very Good", "Very Good", None)
     message = r"has 2 of 4 rows with values that order lacks, which become <UNK>; no training row has 'Very good': cor"
     with pytest.warns(UserWarning, match=message):
@@ -308,7 +308,7 @@ def test_values_that_an_order_lacks_are_warned_about():
         (["Very Good", "Good"], {"missing_value_strategy": "fill_with_mode"}),
     ],
 )
-def test_orders_with_all_values_and_values_meant_to_be_unknown_are_not_warned_about(order, options):
+def test_complete_orders_and_intended_unknowns_do_not_warn(order, options):
     dp.Category(order=order, **options).fit(column("Good", None, "Very Good", None))
 
 
@@ -321,12 +321,12 @@ def test_orders_with_all_values_and_values_meant_to_be_unknown_are_not_warned_ab
         ({"null_values": "?"}, "null_values must be a list of strings or None"),
     ],
 )
-def test_orders_and_missing_texts_that_make_no_sense_are_refused(given, message):
+def test_invalid_order_and_null_values_raise(given, message):
     with pytest.raises(ConfigError, match=message):
         dp.Category(**given).fit(column("a", "b", None))
 
 
-def test_parameters_that_came_later_change_no_state():
+def test_unset_new_parameters_are_not_saved():
     frame = column("b", "a", "?")
     params = dp.Preprocessor({"x": "category"}).fit(frame).to_dict()["features"]["x"]["params"]
     assert not {"order", "null_values"} & params.keys()
@@ -336,7 +336,7 @@ def test_parameters_that_came_later_change_no_state():
 
 
 @pytest.mark.parametrize("given", [{"order": ["b", "a"]}, {"null_values": ["?"]}])
-def test_orders_and_missing_texts_keep_the_contract(given):
+def test_order_and_null_values_pass_check_feature(given):
     check_feature(dp.Category(**given))
 
 
@@ -345,7 +345,7 @@ def test_orders_and_missing_texts_keep_the_contract(given):
 GOLDEN = {"Rome": 224, "Oslo": 66, "7": 343}
 
 
-def test_hashed_ids_follow_from_the_value_alone(as_frame):
+def test_hashed_ids_depend_only_on_the_value(as_frame):
     cells = column("Rome", " Oslo", "Rome ", 7, None)
     few = dp.Category(hash_buckets=1_000).fit(as_frame(column("x")))
     many = dp.Category(hash_buckets=1_000).fit(as_frame(cells))
@@ -357,7 +357,7 @@ def test_hashed_ids_follow_from_the_value_alone(as_frame):
     assert many.transform(cells).dtype == np.uint16
 
 
-def test_values_outside_the_vocabulary_share_the_buckets_behind_it():
+def test_values_outside_the_vocabulary_share_oov_buckets():
     category = dp.Category(oov_buckets=4, most_common=2).fit(column("a", "a", "b", "b", "c", None))
     ids = category.transform(column("a", "b", "c", None, "<UNK>", "z")).ravel().tolist()
     assert ids[:2] + ids[3:5] == [1, 2, 0, 0]
@@ -365,7 +365,7 @@ def test_values_outside_the_vocabulary_share_the_buckets_behind_it():
     assert category.learned_["x"].num_embeddings == 7
 
 
-def test_buckets_are_named_by_those_that_occur():
+def test_buckets_decode_to_bucket_names():
     category = dp.Category(hash_buckets=2**24).fit(column("x"))
     rows = category.transform(column("Rome", "Oslo", None, "Rome"))
     rome, oslo, *others = dp.Preprocessor({"x": category}).fit(column("x")).decode({"x": rows.ravel()})["x"]
@@ -374,19 +374,19 @@ def test_buckets_are_named_by_those_that_occur():
 
 
 @pytest.mark.parametrize("name", ["hash_buckets", "oov_buckets"])
-def test_too_many_buckets_are_refused(name):
+def test_too_many_buckets_raise(name):
     with pytest.raises(ConfigError, match="16,777,217 buckets are too many: use at most 16,777,216"):
         dp.Category(**{name: 2**24 + 1}).fit(column("x"))
 
 
-def test_buckets_fill_evenly():
+def test_buckets_are_filled_evenly():
     ids = dp.Category(hash_buckets=64).fit_transform(pd.DataFrame({"x": np.arange(64_000)})).ravel()
     counts = np.bincount(ids, minlength=65)
     assert counts[0] == 0
     assert 800 < counts[1:].min() < counts.max() < 1_200  # of 1,000, deviation 31
 
 
-def test_one_hot_has_a_column_for_each_bucket():
+def test_one_hot_has_a_column_per_bucket():
     category = dp.Category(hash_buckets=3, transform_to="one_hot").fit(column("a", "b"))
     assert category.get_feature_names_out().tolist() == ["x_<BUCKET 0>", "x_<BUCKET 1>", "x_<BUCKET 2>"]
     hot = category.transform(column("a", None))
@@ -395,7 +395,7 @@ def test_one_hot_has_a_column_for_each_bucket():
     assert hot[0].argmax() == ids[0, 0] - 1
 
 
-def test_hashed_classes_are_predicted_by_their_bucket():
+def test_hashed_classes_are_predicted_by_bucket():
     frame = pd.DataFrame({"n": [1.0, 2.0], "x": ["a", "b"]})
     prep = dp.Preprocessor({"n": "number", "x": dp.Category(oov_buckets=1)}, targets="x").fit(frame)
     found = prep.predictions(np.eye(4))
@@ -406,7 +406,7 @@ def test_hashed_classes_are_predicted_by_their_bucket():
 @pytest.mark.parametrize(
     "params", [{"order": ["a"]}, {"oov_buckets": 2}, {"min_frequency": 2}, {"transform_to": "ordinal"}]
 )
-def test_hashing_refuses_what_has_no_meaning_without_a_vocabulary(params):
+def test_hashing_with_vocabulary_parameters_raises(params):
     with pytest.raises(ConfigError, match="hash"):
         dp.Category(hash_buckets=3, **params).fit(column("a"))
 
@@ -441,7 +441,7 @@ def test_combinations_are_ranked_by_frequency():
     assert prep.learned_["x"].missing == 1
 
 
-def test_parts_are_cleaned_one_by_one():
+def test_crossed_cells_are_cleaned_separately():
     frame = pd.DataFrame({"a": [" X ", "?"], "b": ["?", " ?"]})
     prep = cross(frame, lowercase=True, null_values=["?"])
     assert prep.learned_["x"].vocabulary.tokens.to_pylist() == ["<UNK>", "x|\\-"]
@@ -449,7 +449,7 @@ def test_parts_are_cleaned_one_by_one():
     assert encoded.tolist() == encode_columns(prep, frame)["x"].tolist() == [1, 0]
 
 
-def test_a_cross_of_three_columns_is_hashed_alike_in_serving():
+def test_cross_of_three_columns_is_hashed_equally_in_serving():
     rng = np.random.default_rng(3)
     frame = pd.DataFrame({name: rng.choice(["p", "q", "r|", None], 300) for name in "abc"})
     prep = dp.Preprocessor({"x": dp.Category(columns=["a", "b", "c"], hash_buckets=50)}).fit(frame)
@@ -458,7 +458,7 @@ def test_a_cross_of_three_columns_is_hashed_alike_in_serving():
     np.testing.assert_array_equal(Encoder(prep.to_dict()).encode(frame.to_dict("records"))["x"], ids)
 
 
-def test_a_cross_names_its_columns_once_and_is_for_preprocessors():
+def test_invalid_crosses_raise():
     with pytest.raises(ConfigError, match="two different ones"):
         cross(pd.DataFrame({"a": ["x"]}), column="a")
     with pytest.raises(ConfigError, match="features of a Preprocessor"):

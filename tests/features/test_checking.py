@@ -95,7 +95,7 @@ ENCODED = [
 
 
 @pytest.mark.parametrize(("wrong", "words"), ENCODED)
-def test_what_encode_gives_is_held_to_rows_type_and_shape(given, tmp_path, wrong, words):
+def test_encode_with_wrong_rows_dtype_or_shape_raises(given, tmp_path, wrong, words):
     prep = given(encode=wrong)
     for use in (lambda: prep.fit(FRAME).encode(FRAME), lambda: prep.fit_write(FRAME, tmp_path / "d")):
         with pytest.raises(ColumnError, match=f'column "x": encode of a given.*{words}'):
@@ -103,7 +103,7 @@ def test_what_encode_gives_is_held_to_rows_type_and_shape(given, tmp_path, wrong
     assert not (tmp_path / "d" / "manifest.json").exists()
 
 
-def test_what_stands_for_missing_cells_is_held_to_type_and_shape(given):
+def test_encode_of_missing_cells_with_wrong_dtype_raises(given):
     frame = FRAME.assign(x=[1.0, None, 3.0])
     prep = given(encode=lambda x: x if len(x) == 3 else x.astype(np.int8)).fit(frame)
     with pytest.raises(ColumnError, match='column "x": encode of a given returned int8'):
@@ -120,7 +120,7 @@ def test_what_stands_for_missing_cells_is_held_to_type_and_shape(given):
         ({"_x": (0, 3)}, r"limits of a given names the output '_x': expected one of \[''\]"),
     ],
 )
-def test_what_encode_gives_is_held_to_the_limits_that_are_declared(given, tmp_path, monkeypatch, limits, words):
+def test_encode_outside_declared_limits_raises(given, tmp_path, monkeypatch, limits, words):
     monkeypatch.setattr(Given, "limits", lambda self, learned: limits)
     prep = given()
     for use in (
@@ -131,7 +131,7 @@ def test_what_encode_gives_is_held_to_the_limits_that_are_declared(given, tmp_pa
             use()
 
 
-def test_outputs_that_encode_does_not_give_are_named_with_the_column(given, tmp_path, monkeypatch):
+def test_missing_outputs_of_encode_raise(given, tmp_path, monkeypatch):
     monkeypatch.setattr(Given, "outputs", ("_a", "_b"))
     for use in (
         lambda: given().fit_write(FRAME, tmp_path / "d"),
@@ -142,7 +142,7 @@ def test_outputs_that_encode_does_not_give_are_named_with_the_column(given, tmp_
 
 
 @pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.to_numpy(), lambda x: pa.concat_arrays([x, x])])
-def test_parse_gives_one_cell_for_each(given, tmp_path, wrong):
+def test_parse_with_wrong_result_raises(given, tmp_path, wrong):
     for use in (lambda: given(parse=wrong).fit(FRAME), lambda: given(parse=wrong).fit_write(FRAME, tmp_path / "d")):
         with pytest.raises(
             ColumnError, match='column "x": parse of a given returned .*expected an Arrow array of 3 rows'
@@ -151,7 +151,7 @@ def test_parse_gives_one_cell_for_each(given, tmp_path, wrong):
 
 
 @pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.numpy(), lambda x: x.sum()])
-def test_expand_gives_one_row_for_each(given, tmp_path, wrong):
+def test_expand_with_wrong_rows_raises(given, tmp_path, wrong):
     train = given(expand=wrong).fit_write(FRAME, tmp_path / "d")["train"]
     with pytest.raises(ColumnError, match='column "x": expand of a given returned .* for 3 rows'):
         next(iter(train.loader(3)))
@@ -159,7 +159,7 @@ def test_expand_gives_one_row_for_each(given, tmp_path, wrong):
 
 
 @pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.to_pylist()])
-def test_decode_gives_one_value_for_each(given, wrong):
+def test_decode_with_wrong_result_raises(given, wrong):
     prep = given(decode=wrong).fit(FRAME)
     with pytest.raises(ColumnError, match='column "x": decode of a given returned .*expected an Arrow array of 3 rows'):
         prep.decode(prep.encode(FRAME))
@@ -205,7 +205,7 @@ def dataset(tmp_path_factory):
     return dp.Preprocessor(FEATURES_BY_NAME).fit_write(frame, tmp_path_factory.mktemp("checking") / "d")
 
 
-def test_batches_of_a_loader_decode_to_the_rows_or_not_at_all(dataset):
+def test_loader_batches_decode_to_the_rows_or_raise(dataset):
     train = dataset["train"]
     rows = train.head(16)
     for options, refused in (({}, {"tags", "words", "photo"}), ({"expand": False}, set())):
@@ -253,7 +253,7 @@ def test_batches_of_a_loader_decode_to_the_rows_or_not_at_all(dataset):
         ("photo", np.full((1, 3, 2, 2), 256), "256 in row 0"),
     ],
 )
-def test_what_encode_cannot_have_given_is_not_decoded(dataset, name, given, words):
+def test_decode_of_invalid_arrays_raises(dataset, name, given, words):
     with pytest.raises(ColumnError, match=f'column "{name}": cannot decode .*{words}'):
         dataset.decode({name: given})
 
@@ -271,11 +271,11 @@ def test_what_encode_cannot_have_given_is_not_decoded(dataset, name, given, word
         ("photo", np.full((1, 3, 2, 2), 255), 1),
     ],
 )
-def test_what_says_the_same_in_another_type_is_decoded(dataset, name, given, expected):
+def test_decode_accepts_equivalent_dtypes(dataset, name, given, expected):
     assert len(dataset.decode({name: given})) == expected
 
 
-def test_arrays_to_decode_come_by_name_with_as_many_rows(dataset):
+def test_decode_requires_a_dict_with_equal_rows(dataset):
     with pytest.raises(ConfigError, match=r"different numbers of rows: \{'price': 1, 'city': 2\}"):
         dataset.decode({"city": [1, 2], "price": [1.0]})
     with pytest.raises(ColumnError, match=r"different numbers of rows: \{'_word': 1, '_char': 2\}"):
@@ -284,7 +284,7 @@ def test_arrays_to_decode_come_by_name_with_as_many_rows(dataset):
         dataset.decode(({"city": [1]}, [1]))
 
 
-def test_whole_numbers_below_0_are_learned_saved_and_loaded(given, monkeypatch, tmp_path):
+def test_negative_learned_integers_are_saved_and_loaded(given, monkeypatch, tmp_path):
     @dataclass(frozen=True, kw_only=True)
     class Shifted(Learned):
         shift: int = 0
@@ -298,7 +298,7 @@ def test_whole_numbers_below_0_are_learned_saved_and_loaded(given, monkeypatch, 
 # What is kept between calls
 
 
-def test_what_is_kept_follows_parameters_and_what_was_learned():
+def test_cached_values_follow_parameters_and_learned_state():
     frame = pd.DataFrame({"x": ["b", "b", "b", None]})
     feature = dp.Category(fill_value="B").fit(frame)
     assert feature.transform(frame).ravel().tolist() == [1, 1, 1, 2]
@@ -309,7 +309,7 @@ def test_what_is_kept_follows_parameters_and_what_was_learned():
     assert series.set_params(sequence_length=3).fit(frame).transform(frame).shape == (4, 3)
 
 
-def test_what_is_kept_does_not_travel_and_is_no_part_of_what_was_learned():
+def test_cached_values_are_not_pickled_or_saved():
     frame = pd.DataFrame({"x": ["a b", None]})
     prep = dp.Preprocessor({"x": dp.Text(tokenizer=lambda text: text.split())}).fit(frame)
     before, state = pickle.dumps(prep.learned_), prep.learned_["x"].to_dict()
@@ -319,7 +319,7 @@ def test_what_is_kept_does_not_travel_and_is_no_part_of_what_was_learned():
     assert pickle.loads(before) == prep.learned_
 
 
-def test_what_is_kept_is_made_once(given, monkeypatch):
+def test_fill_value_is_encoded_once(given, monkeypatch):
     prep = dp.Preprocessor({"x": Given()}).fit(FRAME)
     rows = []
     monkeypatch.setattr(
@@ -336,7 +336,7 @@ def test_what_is_kept_is_made_once(given, monkeypatch):
     st.sampled_from([None, "zscore", "minmax", "iq"]),
 )
 @hypothesis.settings(max_examples=60, deadline=None)
-def test_decoded_numbers_have_few_digits_and_are_encoded_alike(decimals, unit, normalization):
+def test_decoded_numbers_have_few_digits_and_encode_equally(decimals, unit, normalization):
     frame = pd.DataFrame({"x": [float(one) * unit for one in decimals]})
     prep = dp.Preprocessor({"x": dp.Number(normalization=normalization)}).fit(frame)
     encoded = prep.encode(frame)
@@ -348,7 +348,7 @@ def test_decoded_numbers_have_few_digits_and_are_encoded_alike(decimals, unit, n
 
 
 @pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "log1p", "robust"])
-def test_prices_and_years_are_decoded_as_they_came(normalization):
+def test_prices_and_years_round_trip_through_decode(normalization):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"price": rng.lognormal(4, 0.5, 500).round(2), "year": rng.integers(1950, 2024, 500)})
     frame["tiny"] = (frame["price"] * 1e-9).round(11)
@@ -357,7 +357,7 @@ def test_prices_and_years_are_decoded_as_they_came(normalization):
     pd.testing.assert_frame_equal(decoded, frame.astype(float), check_exact=True)
 
 
-def test_what_is_not_finite_is_decoded_as_it_is():
+def test_non_finite_numbers_decode_unchanged():
     prep = dp.Preprocessor({"x": dp.Number(normalization="zscore")}).fit(pd.DataFrame({"x": [0.1, 0.2, 0.4]}))
     found = prep.decode({"x": np.array([np.nan, np.inf, 0], np.float32)})["x"].tolist()
     assert np.isnan(found[0])

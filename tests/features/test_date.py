@@ -54,7 +54,7 @@ def fields(moment: datetime) -> list[int]:
 
 
 @pytest.mark.parametrize("text", GOLDEN)
-def test_dates_become_the_golden_numbers(text):
+def test_dates_encode_as_expected(text):
     encoded = Date().encode(Date().parse(pa.array([text])), LEARNED)
     assert encoded.tolist() == [GOLDEN[text]]
     assert encoded.dtype == np.int32
@@ -84,7 +84,7 @@ def test_dates_become_the_golden_numbers(text):
         "9 August 2023 5:09:13 pm",
     ],
 )
-def test_common_forms_are_read_and_offsets_are_dropped(text):
+def test_common_formats_are_read_without_offsets(text):
     assert read(text) == [MOMENT]
 
 
@@ -108,7 +108,7 @@ def test_common_forms_are_read_and_offsets_are_dropped(text):
         ("2000-02-29", datetime(2000, 2, 29)),
     ],
 )
-def test_missing_parts_are_not_those_of_today(text, expected):
+def test_missing_parts_do_not_default_to_today(text, expected):
     assert read(text) == [expected]
 
 
@@ -133,11 +133,11 @@ def test_missing_parts_are_not_those_of_today(text, expected):
         "2021-01-01" + "0" * 60,
     ],
 )
-def test_what_is_no_date_is_missing_and_never_now(text):
+def test_invalid_dates_are_missing(text):
     assert read(text) == [None]
 
 
-def test_what_is_no_date_is_missing_beside_cells_of_many_shapes():
+def test_invalid_date_is_missing_among_many_cell_shapes():
     shapes = [f"{number:010b}".replace("1", "x") for number in range(200)]
     assert read(*shapes, "13/05/2021", "05/13/2021")[-2:] == [None, datetime(2021, 5, 13)]
 
@@ -159,14 +159,14 @@ FORMS = st.sampled_from(
 
 
 @given(st.lists(st.tuples(st.datetimes(), FORMS), max_size=12))
-def test_a_cell_is_read_the_same_whatever_its_neighbours_are(cells):
+def test_cells_are_parsed_independently_of_neighbors(cells):
     texts = [moment.strftime(form) for moment, form in cells]
     together = Date().parse(pa.array(texts, pa.string()))
     assert together.to_pylist() == [one for text in texts for one in read(text)]
 
 
 @given(st.lists(st.datetimes(), min_size=1))
-def test_iso_text_is_read_as_it_was_written(moments):
+def test_iso_text_round_trips(moments):
     for separator in (" ", "T"):
         assert read(*[moment.isoformat(separator) for moment in moments]) == moments
 
@@ -198,7 +198,7 @@ def test_many_shapes_and_lengths_in_one_column():
         ("1230809", "1%y%m%d", datetime(2023, 8, 9)),
     ],
 )
-def test_a_format_and_iso_are_read_and_nothing_else(text, datetime_format, expected):
+def test_format_accepts_only_the_format_and_iso(text, datetime_format, expected):
     assert read(text, datetime_format=datetime_format) == [expected]
 
 
@@ -206,7 +206,7 @@ def test_a_format_and_iso_are_read_and_nothing_else(text, datetime_format, expec
     st.datetimes(min_value=datetime(1000, 1, 1)),
     st.sampled_from(["%d.%m.%Y %H:%M:%S", "%Y%m%d%H%M%S", "%f/%m/%d/%Y"]),
 )
-def test_a_format_reads_what_strptime_reads(moment, datetime_format):
+def test_format_equals_strptime(moment, datetime_format):
     text = moment.strftime(datetime_format)
     assert read(text, datetime_format=datetime_format) == [datetime.strptime(text, datetime_format)]
 
@@ -224,7 +224,7 @@ CODES = [
 
 
 @given(st.datetimes(datetime(1970, 1, 1), datetime(2068, 1, 1)), st.sampled_from(CODES), st.booleans())
-def test_a_format_with_names_reads_what_strptime_reads_under_the_c_locale(moment, datetime_format, upper):
+def test_format_with_names_equals_strptime_in_the_c_locale(moment, datetime_format, upper):
     text = moment.replace(tzinfo=UTC).strftime(datetime_format)
     text = text.upper() if upper else text
     expected = datetime.strptime(text, datetime_format).replace(tzinfo=None)
@@ -233,7 +233,7 @@ def test_a_format_with_names_reads_what_strptime_reads_under_the_c_locale(moment
 
 
 @pytest.mark.parametrize("text", ["Feb 30, 2021", "Mrz 05, 2021", "March 05, 2021", "Mar 05, 2021 x", "Mar  5, 21"])
-def test_text_in_another_form_than_a_format_with_names_is_unreadable(text):
+def test_text_that_does_not_match_a_format_with_names_is_unreadable(text):
     assert read(text, datetime_format="%b %d, %Y") == [None]
 
 
@@ -256,7 +256,7 @@ print(prep.encode(frame)["d"].tolist(), served, prep.assign(frame)["split"].toli
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("localedef") is None, reason="localedef makes the locale")
-def test_names_of_months_are_english_in_a_process_of_another_locale(tmp_path):
+def test_month_names_are_english_in_another_locale(tmp_path):
     made = subprocess.run(
         ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")], check=False, capture_output=True
     )
@@ -270,7 +270,7 @@ def test_names_of_months_are_english_in_a_process_of_another_locale(tmp_path):
     assert b"[2021, 3, 5, 4, 64, 13, 30, 0, 48600]" in english
 
 
-def test_names_of_months_are_english_whatever_strptime_takes_for_a_name(monkeypatch):
+def test_month_names_are_english_with_patched_strptime(monkeypatch):
     names = _strptime.LocaleTime()
     names.a_month = ["", *(f"m{month}" for month in range(1, 13))]
     monkeypatch.setattr(_strptime, "_TimeRE_cache", _strptime.TimeRE(names))
@@ -280,22 +280,22 @@ def test_names_of_months_are_english_whatever_strptime_takes_for_a_name(monkeypa
     assert read("Mar 05, 2021", datetime_format="%b %d, %Y") == [datetime(2021, 3, 5)]
 
 
-def test_a_zone_of_any_name_is_dropped_by_a_format():
+def test_format_ignores_time_zone_names():
     assert read("2021-03-05 EST", "2021-03-05 NZDT", datetime_format="%Y-%m-%d %Z") == [datetime(2021, 3, 5)] * 2
 
 
 @pytest.mark.parametrize("datetime_format", ["%Y%Y-%m-%d", "%b %b %Y"])
-def test_a_format_that_has_a_field_twice_is_refused(datetime_format):
+def test_format_with_a_repeated_field_raises(datetime_format):
     with pytest.raises(ConfigError, match=r"not a format of datetime\.strptime"):
         validate(Date(datetime_format=datetime_format))
 
 
 @pytest.mark.parametrize("cells", [[20230809, None], [20230809.0, None], ["20230809", None]])
-def test_a_format_takes_numbers_as_text(cells):
+def test_format_accepts_numbers_as_text(cells):
     assert read(*cells, datetime_format="%Y%m%d") == [datetime(2023, 8, 9), None]
 
 
-def test_a_format_that_is_none_is_refused():
+def test_invalid_format_raises():
     with pytest.raises(ConfigError, match="%Q"):
         validate(Date(datetime_format="%Q"))
 
@@ -305,12 +305,12 @@ def test_a_format_that_is_none_is_refused():
 
 @pytest.mark.parametrize("unit", EPOCHS)
 @pytest.mark.parametrize("turn", [int, float, str, Decimal, np.uint64], ids=lambda turn: turn.__name__)
-def test_numbers_count_from_1970_in_the_unit_that_their_size_tells(unit, turn):
+def test_unit_of_epoch_numbers_follows_their_magnitude(unit, turn):
     assert read(turn(EPOCHS[unit]), None) == [MOMENT, None]
 
 
 @pytest.mark.parametrize(("digits", "seconds"), [(10, 1), (13, 1000), (16, 1_000_000)])
-def test_one_digit_more_is_the_next_unit(digits, seconds):
+def test_one_more_digit_is_the_next_epoch_unit(digits, seconds):
     expected = datetime(1970, 1, 1) + timedelta(seconds=(10**digits - 1) // seconds)
     smaller, larger = read(10**digits - 1, 10**digits)
     assert smaller.replace(microsecond=0) == expected
@@ -344,12 +344,12 @@ def test_timestamps_of_any_unit_are_read(unit, moment):
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "+05:30", "-08:00"])
-def test_timestamps_keep_the_clock_of_their_zone(zone):
+def test_timestamps_keep_local_time(zone):
     column = pa.array(pd.Series(pd.to_datetime([MOMENT, None])).dt.tz_localize(zone))
     assert Date().parse(column).to_pylist() == [MOMENT, None]
 
 
-def test_dates_are_read():
+def test_arrow_dates_are_read():
     day = date(2023, 8, 9)
     for kind in (pa.date32(), pa.date64()):
         assert Date().parse(pa.array([day, None], kind)).to_pylist() == [datetime(2023, 8, 9), None]
@@ -362,7 +362,7 @@ def test_timestamps_outside_the_calendar_are_missing():
     assert Date().parse(pa.array([253_402_300_799], pa.timestamp("s", "Asia/Tokyo"))).to_pylist() == [None]
 
 
-def test_dictionaries_slices_and_nothing_are_read():
+def test_dictionaries_slices_and_nulls_are_read():
     column = pa.array(["2021", "2022", None, "2021"])
     expected = [datetime(2022, 1, 1), None, datetime(2021, 1, 1)]
     assert Date().parse(column[1:]).to_pylist() == expected
@@ -372,7 +372,7 @@ def test_dictionaries_slices_and_nothing_are_read():
 
 
 @pytest.mark.parametrize("column", [pa.array([True]), pa.array([[1]]), pa.array([timedelta(1)])])
-def test_other_cells_are_an_error(column):
+def test_other_types_raise(column):
     with pytest.raises(ColumnError, match=r"bool|list|duration"):
         Date().parse(column)
 
@@ -381,7 +381,7 @@ def test_other_cells_are_an_error(column):
 
 
 @given(st.lists(st.datetimes(), min_size=1))
-def test_encoding_gives_the_fields_of_the_calendar(moments):
+def test_encode_returns_calendar_fields(moments):
     encoded = Date().encode(pa.array(moments, pa.timestamp("us")), LEARNED)
     assert encoded.tolist() == [fields(moment) for moment in moments]
     decoded = Date().decode(encoded, LEARNED)
@@ -397,7 +397,7 @@ def test_every_day_of_four_centuries_is_encoded():
     assert Date().decode(encoded, LEARNED).cast(pa.date32()).equals(pa.array(days))
 
 
-def test_a_batch_is_expanded_to_int64():
+def test_batch_is_expanded_to_int64():
     class Tensor:
         def long(self) -> str:
             return "int64"
@@ -408,7 +408,7 @@ def test_a_batch_is_expanded_to_int64():
 # -- with frames
 
 
-def test_dates_are_learned_and_named(as_frame):
+def test_fit_transform_and_feature_names(as_frame):
     frame = as_frame(pd.DataFrame({"seen": ["2022-06-25 09:30:59", None, "2012-02-26"]}))
     feature = Date(missing_value_strategy="ffill").fit(frame)
     assert np.asarray(feature.transform(frame))[:, 0].tolist() == [2022, 2022, 2012]
@@ -440,12 +440,12 @@ def test_missing_dates_are_filled(as_frame, parameters, expected):
     assert encoded[2, :3].tolist() == expected
 
 
-def test_a_fill_value_that_is_no_date_is_refused():
+def test_invalid_fill_value_raises():
     with pytest.raises(ConfigError, match="tomorrow"):
         validate(Date(fill_value="tomorrow"))
 
 
-def test_dates_that_begin_with_the_day_get_advice(as_frame):
+def test_day_first_dates_warn_with_a_format(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["13/05/2021", "01/05/2021"]}))
     with (
         pytest.warns(UserWarning, match="1 of 2 cells cannot be read.* set datetime_format"),
@@ -454,7 +454,7 @@ def test_dates_that_begin_with_the_day_get_advice(as_frame):
         Date().fit(frame)
 
 
-def test_years_as_numbers_get_advice(as_frame):
+def test_years_as_numbers_warn_with_a_format(as_frame):
     frame = as_frame(pd.DataFrame({"x": [2020, 2021]}))
     with pytest.warns(UserWarning, match='1970-01-01.*"%Y"'):
         Date().fit(frame)
@@ -466,7 +466,7 @@ def test_python_datetimes_with_zones_are_read(as_frame):
     assert np.asarray(Date().fit(frame).transform(frame))[0].tolist() == fields(MOMENT)
 
 
-def test_clocks_of_objects_do_not_depend_on_partitions():
+def test_local_times_of_objects_do_not_depend_on_partitions():
     zones = [UTC, UTC, zoneinfo.ZoneInfo("Europe/Rome"), timezone(timedelta(hours=-3))]
     frame = pd.DataFrame({"x": pd.Series([datetime(2020, 7, 1, 12, tzinfo=zone) for zone in zones], dtype=object)})
     date = Date().fit(frame)
@@ -476,7 +476,7 @@ def test_clocks_of_objects_do_not_depend_on_partitions():
             assert np.asarray(date.transform(dd.from_pandas(frame, npartitions=npartitions)))[:, 5].tolist() == [12] * 4
 
 
-def test_summer_times_do_not_end_with_the_tables_of_the_system():
+def test_daylight_saving_time_is_applied_after_2037():
     zone = zoneinfo.ZoneInfo("Europe/Rome")
     moments = [datetime(year, 7, 1, 12, tzinfo=zone) for year in (2036, 2037, 2038, 2100, 9999)]
     column = pa.array(moments, pa.timestamp("us", "Europe/Rome"))
@@ -516,7 +516,7 @@ def prepared(frame=PAIRS, **parameters):
 
 
 @given(st.lists(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), min_size=1, max_size=20))
-def test_parts_and_circles_are_those_of_the_calendar(moments):
+def test_parts_and_cyclic_parts_equal_the_calendar(moments):
     frame = pd.DataFrame({"x": pd.Series([moment.isoformat() for moment in moments])})
     numbers = prepared(frame, parts=[*PARTS, "weekend"]).transform(frame)
     expected = [[*fields(moment), moment.weekday() > 4] for moment in moments]
@@ -534,7 +534,7 @@ def test_parts_and_circles_are_those_of_the_calendar(moments):
     ("unit", "seconds"),
     [("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86400), ("weeks", 604800), ("years", 31556952)],
 )
-def test_time_is_counted_since_a_date_or_a_column(unit, seconds):
+def test_since_accepts_a_date_or_a_column(unit, seconds):
     frame = pd.DataFrame({"x": ["2024-03-01 06:00", "2019-12-31"], "start": ["2024-02-28", "2020-01-01 00:00:01"]})
     passed = [((2 * 24 + 6) * 3600) / seconds, -86401 / seconds]
     counted = prepared(frame, since="start", since_unit=unit).transform(frame)[:, 0]
@@ -544,7 +544,7 @@ def test_time_is_counted_since_a_date_or_a_column(unit, seconds):
 
 
 @pytest.mark.parametrize("parameters", CHOICES)
-def test_services_and_batches_compute_the_same_columns(parameters, tmp_path):
+def test_serving_and_batches_compute_the_same_columns(parameters, tmp_path):
     prep = prepared(**parameters)
     encoded = prep.encode(PAIRS)["x"]
     assert encoded.dtype == np.int32
@@ -563,7 +563,7 @@ def test_services_and_batches_compute_the_same_columns(parameters, tmp_path):
     assert prepared(dd.from_pandas(PAIRS, npartitions=3), **parameters).to_dict() == prep.to_dict()
 
 
-def test_columns_are_named_and_dates_decoded():
+def test_output_columns_are_named_and_dates_decode():
     prep = prepared(**CHOICES[0])
     assert prep.get_feature_names_out().tolist() == [
         *["x_year", "x_weekend", "x_second_of_day", "x_month_sin", "x_month_cos", "x_day_sin", "x_day_cos"],
@@ -580,7 +580,7 @@ def test_columns_are_named_and_dates_decoded():
     assert Date(cyclic=["hour"]).limits(LEARNED) == {"": ((-719162, 0), (2932896, 86399))}
 
 
-def test_time_since_a_missing_date_is_0_and_an_unreadable_one_may_be_an_error():
+def test_since_a_missing_date_is_0_and_an_unreadable_one_can_raise():
     assert prepared(since="start").transform(PAIRS)[1:4, 0].tolist() == [0, 0, 0]
     with pytest.raises(RejectedValueError, match=r"column \"x\": '\?' of column \"start\" cannot be read as a date"):
         prepared(since="start", invalid="raise")
@@ -601,12 +601,12 @@ def test_time_since_a_missing_date_is_0_and_an_unreadable_one_may_be_an_error():
         ({"since_unit": "months"}, "since_unit must be one of"),
     ],
 )
-def test_impossible_columns_are_refused(parameters, message):
+def test_invalid_column_parameters_raise(parameters, message):
     with pytest.raises(ConfigError, match=message):
         validate(Date(**parameters))
 
 
-def test_parameters_of_before_are_not_saved():
+def test_unset_new_parameters_are_not_saved():
     params = prepared(datetime_format="%Y").to_dict()["features"]["x"]["params"]
     assert not {"parts", "cyclic", "since", "since_unit"} & params.keys()
 
@@ -658,7 +658,7 @@ def read_by_dateutil(text: str) -> datetime | None:
 
 
 @given(written_dates())
-def test_forms_with_names_are_the_dates_that_dateutil_reads(text):
+def test_formats_with_names_equal_dateutil(text):
     fields = parse_words(text)
     assert fields is not None
     assert dates._datetime_from_fields(fields) == read_by_dateutil(text)
@@ -666,7 +666,7 @@ def test_forms_with_names_are_the_dates_that_dateutil_reads(text):
 
 @given(st.text("0123456789 ,.:/-aMprJunT+Z", max_size=14))
 @settings(max_examples=500)
-def test_text_is_never_another_date_than_dateutil_reads(text):
+def test_text_is_never_read_differently_than_dateutil(text):
     fields = parse_words(text)
     if fields is not None:
         assert read_by_dateutil(text) in (None, dates._datetime_from_fields(fields))
@@ -675,13 +675,13 @@ def test_text_is_never_another_date_than_dateutil_reads(text):
 @pytest.mark.parametrize(
     "text", ["1,2", "1.2.3", "1 2 3", "12/99", "105/74", "Friday March 2021", "March 21", "10:30", "2021 3"]
 )
-def test_numbers_that_are_no_date_are_unreadable(text):
+def test_numbers_that_are_not_dates_are_unreadable(text):
     assert read(text) == [None]
 
 
 @pytest.mark.parametrize("npartitions", [1, 8])
 @pytest.mark.parametrize("split", [dp.RandomSplit(), dp.StratifiedSplit("y")])
-def test_a_random_split_of_rows_in_order_of_time_is_told(tmp_path, split, npartitions):
+def test_random_split_of_time_ordered_rows_warns(tmp_path, split, npartitions):
     frame = pd.DataFrame({"at": pd.date_range("2024-01-01", periods=400, freq="3h"), "y": [0, 1] * 200})
     frame.loc[[100, 200], "at"] = pd.Timestamp("2024-01-02")  # nearly
     frame["day"] = frame["at"].dt.strftime("%Y-%m-%d")
@@ -702,7 +702,7 @@ def test_a_random_split_of_rows_in_order_of_time_is_told(tmp_path, split, nparti
 
 
 @pytest.mark.parametrize("number", [-(2**63) - 1025, -(2**63) - 1024, -(2**63) - 1, -(2**63)])
-def test_integers_below_64_bits_are_dates_of_a_row_as_in_a_column(number, tmp_path):
+def test_narrow_integers_encode_in_rows_as_in_columns(number, tmp_path):
     prep = dp.Preprocessor({"x": dp.Date(missing_value_strategy="fill_with_const", fill_value="2000-01-01")})
     prep.fit(pd.DataFrame({"x": ["2001-02-03"]}))
     prep.save(tmp_path / "prep.json")

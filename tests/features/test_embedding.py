@@ -71,7 +71,7 @@ def test_each_distinct_value_is_embedded_once(model):
     assert model() == ["'new'"]
 
 
-def test_another_write_split_or_fold_embeds_nothing(model, tmp_path):
+def test_other_writes_splits_and_folds_reuse_embeddings(model, tmp_path):
     frame = pd.DataFrame({"text": TEXTS, "y": range(30)})
     features = {"text": embedding(cache_dir=str(tmp_path / "vectors")), "y": "number"}
     first = dp.Preprocessor(features, split=dp.RandomSplit(seed=1)).fit_write(frame, tmp_path / "a.dp")
@@ -85,7 +85,7 @@ def test_another_write_split_or_fold_embeds_nothing(model, tmp_path):
     assert model() == []
 
 
-def test_values_embedded_before_a_stop_are_kept(model, monkeypatch):
+def test_embeddings_before_an_interruption_are_kept(model, monkeypatch):
     texts = [f"text {number}" for number in range(1_200)]
     feature = embedding(version="1")
     prep = dp.Preprocessor({"text": feature}).fit(pd.DataFrame({"text": texts}))
@@ -118,7 +118,7 @@ def test_bytes_and_text_are_different_values(model):
     assert model() == ["'a'", "b'\\xff'", "b'a'"]
 
 
-def test_version_or_source_renews_the_vectors(model, tmp_path):
+def test_version_or_source_change_recomputes_vectors(model, tmp_path):
     frame = pd.DataFrame({"text": ["a"]})
     for version, called in (("1", 1), ("1", 0), ("2", 1), (None, 1), (None, 0)):
         embedding(version=version).fit_transform(frame)
@@ -137,7 +137,7 @@ def test_missing_values_are_imputed(model):
     assert embedding(missing_value_strategy="bfill").fit_transform(column)[0].tolist() == VECTORS["a"]
 
 
-def test_type_keeps_the_contract(model, tmp_path):
+def test_embedding_passes_check_feature(model, tmp_path):
     check_feature(embedding(), ["x", "y", "x", "z", "long"] * 4)
     frame = pd.DataFrame({"text": TEXTS})
     prep = dp.Preprocessor({"text": embedding()}).fit(frame)
@@ -158,12 +158,12 @@ def test_type_keeps_the_contract(model, tmp_path):
         ({"fill_value": 1.5}, "must be 0"),
     ],
 )
-def test_wrong_parameters_are_refused(model, parameters, message):
+def test_invalid_parameters_raise(model, parameters, message):
     with pytest.raises(ConfigError, match=message):
         embedding(**parameters).fit(pd.DataFrame({"text": ["a"]}))
 
 
-def test_wrong_results_name_function_and_value(model):
+def test_invalid_results_raise_with_function_and_value(model):
     frame = pd.DataFrame({"text": ["a", "b"]})
     with pytest.raises(ColumnError, match=r"text.*some_model.short returned an array of shape \(2, 2\).*'a'"):
         embedding(function="some_model.short").fit_transform(frame)
@@ -171,7 +171,7 @@ def test_wrong_results_name_function_and_value(model):
         embedding(function="some_model.broken").fit_transform(frame)
 
 
-def test_damaged_cache_is_refused(model, tmp_path):
+def test_damaged_cache_raises(model, tmp_path):
     feature, frame = embedding(cache_dir=str(tmp_path / "vectors")), pd.DataFrame({"text": ["a"]})
     feature.fit_transform(frame)
     [file] = (tmp_path / "vectors").iterdir()
@@ -209,7 +209,7 @@ def test_function_is_never_imported_without_trust(model, tmp_path):
     assert trusted.encode(frame)["text"].tolist() == [VECTORS["a"], VECTORS["b"]]
 
 
-def test_a_stored_vector_of_another_size_is_refused(tmp_path):
+def test_cached_vector_of_another_size_raises(tmp_path):
     path = tmp_path / "vectors.sqlite"
     cached_vectors(path, ["a", "b"], 2, lambda values: np.zeros((len(values), 2)))
     with closing(sqlite3.connect(path)) as database, database:

@@ -49,7 +49,7 @@ def one(cell: Any, dtype: Any = object) -> pd.DataFrame:
     return FRAME.iloc[:1].assign(city=pd.Series([cell], dtype=dtype))
 
 
-def test_a_few_rows_are_encoded_row_by_row(prep):
+def test_few_rows_are_encoded_row_by_row(prep):
     for rows in (FRAME, FRAME.iloc[:1], FRAME.iloc[1:], FRAME.iloc[::-1], FRAME.assign(seen="1/2/20").to_dict("list")):
         assert few(prep, rows)
     for rows in (FRAME.iloc[:0], pd.concat([FRAME] * arrays.MAX_ROWS)):
@@ -85,11 +85,11 @@ def test_plain_cells_are_encoded_row_by_row(prep, frame):
     ],
     ids=lambda frame: f"{frame['city'].dtype} {frame['city'][0]!r}",
 )
-def test_other_cells_are_left_to_columns(prep, frame):
+def test_other_cells_are_encoded_by_column(prep, frame):
     assert few(prep, frame) is None
 
 
-def test_lists_are_plain_where_their_items_are():
+def test_lists_of_plain_items_are_encoded_row_by_row():
     prep = dp.Preprocessor({"x": "set"}).fit(pd.DataFrame({"x": [["a", "1"], ["b"]]}))
     for cells in ([["a", "new"], []], [[1, 2], None], [["a", None]]):
         assert few(prep, pd.DataFrame({"x": pd.Series(cells, dtype=object)}))
@@ -99,7 +99,7 @@ def test_lists_are_plain_where_their_items_are():
     assert arrays.encode_small_frame(prep.features_, prep.learned_, as_source(nested)) is None
 
 
-def test_what_has_no_row_encoder_is_left_to_columns(monkeypatch, prep):
+def test_features_without_row_encoder_are_encoded_by_column(monkeypatch, prep):
     class Shouted(dp.Category):
         def encode(self, parsed, learned):
             return super().encode(parsed, learned) + np.uint8(1)
@@ -114,7 +114,7 @@ def test_what_has_no_row_encoder_is_left_to_columns(monkeypatch, prep):
     assert few(prep, FRAME)  # made before
 
 
-def test_errors_are_those_of_columns():
+def test_errors_equal_those_of_columns():
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     prep = dp.Preprocessor({"x": dp.Number(invalid="raise")}).fit(frame)
     with pytest.raises(RejectedValueError, match=r"column \"x\": '\$3' cannot be read as a number \(1 such cells in"):
@@ -125,7 +125,7 @@ def test_errors_are_those_of_columns():
         prep.encode(pd.DataFrame({"y": [1.0]}))
 
 
-def test_parameters_that_are_set_later_count():
+def test_later_set_params_applies():
     frame = pd.DataFrame({"x": ["A", "a", "a"]})
     prep = dp.Preprocessor({"x": dp.Category()}).fit(frame)
     assert few(prep, frame)["x"].tolist() == [2, 1, 1]
@@ -133,7 +133,7 @@ def test_parameters_that_are_set_later_count():
     assert few(prep, frame)["x"].tolist() == [1, 1, 1]
 
 
-def test_one_fitted_state_may_belong_to_several_columns():
+def test_learned_state_can_be_shared_by_several_columns():
     prep = dp.Preprocessor({"x": "category", "y": "category"}).fit(pd.DataFrame({"x": ["a", "b"], "y": ["a", "b"]}))
     prep.learned_["y"] = prep.learned_["x"]
     rows = pd.DataFrame({"x": ["a"], "y": ["b"]})
@@ -141,7 +141,7 @@ def test_one_fitted_state_may_belong_to_several_columns():
         assert {name: array.tolist() for name, array in few(prep, rows).items()} == {"x": [1], "y": [2]}
 
 
-def test_targets_and_tables_of_a_few_rows(prep):
+def test_targets_and_transform_of_few_rows(prep):
     predicting = dp.Preprocessor(FEATURES, targets="sold").fit(FRAME)
     assert list(few(predicting, FRAME)) == list(FEATURES)
     assert "sold" not in predicting.encode(FRAME.drop(columns="sold"))
@@ -149,7 +149,7 @@ def test_targets_and_tables_of_a_few_rows(prep):
     np.testing.assert_array_equal(prep.transform(FRAME), prep.transform(many)[: len(FRAME)], strict=True)
 
 
-def test_row_encoders_do_not_travel_and_warn_of_nothing(prep):
+def test_row_encoders_are_not_pickled_and_do_not_warn(prep):
     assert few(prep, FRAME)
     copied = pickle.dumps(prep)
     assert b"serving" not in copied

@@ -38,7 +38,7 @@ def read(*values, kind: pa.DataType | None = None) -> list[int | None]:
 
 
 @pytest.mark.parametrize("cell", GOLDEN)
-def test_cells_become_the_golden_numbers(cell):
+def test_cells_encode_as_expected(cell):
     for column in (pa.array([cell]), pa.array([str(cell)]), pa.array([f"{cell:x}x"[:-1]])):
         encoded = H3().encode(H3().parse(column), LEARNED)
         assert encoded.tolist() == [GOLDEN[cell]]
@@ -61,12 +61,12 @@ def test_hexadecimal_and_decimal_text_are_read_exactly(text):
     "text",
     ["", "0x", "x", "-1", "+1", "1.0", "1e3", "8a2a1072b59ffffff", "9223372036854775808", "ffffffffffffffff"],
 )
-def test_text_that_is_no_cell_is_missing(text):
+def test_text_that_is_not_a_cell_is_missing(text):
     assert read(text) == [None]
 
 
 @given(st.lists(cells(), min_size=1))
-def test_every_way_to_write_a_cell_is_read_the_same(drawn):
+def test_every_notation_of_a_cell_is_read_equally(drawn):
     assert read(*drawn, kind=pa.uint64()) == drawn
     assert read(*drawn, kind=pa.int64()) == drawn
     assert read(*map(str, drawn)) == drawn
@@ -75,7 +75,7 @@ def test_every_way_to_write_a_cell_is_read_the_same(drawn):
 
 
 @given(st.lists(cells(), min_size=1))
-def test_decode_gives_the_cells_back(drawn):
+def test_decode_returns_cells(drawn):
     encoded = H3().encode(pa.array(drawn, pa.uint64()), LEARNED)
     assert H3().decode(encoded, LEARNED).to_pylist() == drawn
     assert H3().decode(encoded.astype(np.int64), LEARNED).type == pa.uint64()
@@ -86,7 +86,7 @@ def test_integers_outside_63_bits_are_missing():
     assert read(2**63, 2**64 - 1, 5, kind=pa.uint64()) == [None, None, 5]
 
 
-def test_floats_are_only_read_where_they_are_exact():
+def test_floats_are_read_only_if_exact():
     assert read(5.0, 5.5, -1.0, float(2**53 - 1), float(2**53), float(CELL), np.nan, np.inf) == [
         *(5, None, None),
         2**53 - 1,
@@ -94,7 +94,7 @@ def test_floats_are_only_read_where_they_are_exact():
     ]
 
 
-def test_dictionaries_slices_and_nothing_are_read():
+def test_dictionaries_slices_and_nulls_are_read():
     column = pa.array(["junk", "8a2a1072b59ffff", None, "8a2a1072b59ffff"])
     assert H3().parse(column[1:]).to_pylist() == [CELL, None, CELL]
     assert H3().parse(column.dictionary_encode()[1:]).to_pylist() == [CELL, None, CELL]
@@ -109,12 +109,12 @@ def test_more_rows_than_a_block_are_encoded():
 
 
 @pytest.mark.parametrize("column", [pa.array([True]), pa.array([[1]]), pa.array([0], pa.timestamp("s"))])
-def test_other_cells_are_an_error(column):
+def test_other_types_raise(column):
     with pytest.raises(ColumnError, match=r"bool|list|timestamp"):
         H3().parse(column)
 
 
-def test_a_batch_is_expanded_to_int64():
+def test_batch_is_expanded_to_int64():
     class Tensor:
         def long(self) -> str:
             return "int64"
@@ -140,13 +140,13 @@ def test_missing_cells_are_filled(as_frame, parameters, expected):
     assert Learned.from_dict(json.loads(json.dumps(learned.to_dict()))) == learned
 
 
-def test_columns_are_named():
+def test_output_columns_are_named():
     feature = H3().fit(pd.DataFrame({"x": [CELL]}))
     names = [*("mode", "edge", "resolution", "base_cell"), *(f"digit_{i}" for i in range(1, 16))]
     assert feature.get_feature_names_out().tolist() == [f"x_{name}" for name in names]
 
 
-def test_integers_that_became_floats_get_advice(as_frame):
+def test_integers_converted_to_floats_warn(as_frame):
     frame = as_frame(pd.DataFrame({"x": [CELL, None]}))
     with (
         pytest.warns(UserWarning, match="cannot be read"),
@@ -155,18 +155,18 @@ def test_integers_that_became_floats_get_advice(as_frame):
         H3().fit(frame)
 
 
-def test_a_fill_value_that_is_no_cell_is_refused():
+def test_invalid_fill_value_raises():
     with pytest.raises(ConfigError, match="nowhere"):
         validate(H3(fill_value="nowhere"))
 
 
 @pytest.mark.parametrize("kind", [pa.decimal128(19, 0), pa.decimal128(38, 4), pa.decimal256(50, 0)])
-def test_cells_as_decimals_lose_no_digits(kind):
+def test_decimal_cells_keep_all_digits(kind):
     cells = [0x8928308280FFFFF, 576495936675512319]
     assert H3().parse(pa.array(cells).cast(kind)).to_pylist() == cells
 
 
-def test_white_space_around_a_cell_does_not_matter_whatever_its_neighbours_are():
+def test_white_space_is_stripped_independently_of_neighbors():
     for cell in (" 123 ", "\u2003123\n", " 0x7b"):
         assert H3().parse(pa.array([cell])).to_pylist() == [123]
         assert H3().parse(pa.array([cell, "no cell at all"])).to_pylist() == [123, None]

@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
 # -- what is decoded
 
 
-def test_a_resized_image_is_that_of_pillow():
+def test_resized_image_equals_pillow():
     pixels = noise(40, 30)
     wanted = np.asarray(PILImage.fromarray(pixels).resize((16, 12), PILImage.Resampling.BILINEAR))
     ours = encode(dp.Image(height=12, width=16), encode_png(pixels))
@@ -100,7 +100,7 @@ def test_paths_bytes_and_structs_are_the_same_image(folder):
     assert np.array_equal(prep.encode(pd.DataFrame({"x": structs}))["x"], np.concatenate([one, one]))
 
 
-def test_the_face_of_scikit_learn_gives_rows_of_pixels(folder):
+def test_fit_transform_returns_rows_of_pixels(folder):
     frame = pd.DataFrame({"photo": [str(folder / "1.png"), str(folder / "2.png")]})
     feature = dp.Image(**SMALL)
     table = feature.fit_transform(frame)
@@ -110,7 +110,7 @@ def test_the_face_of_scikit_learn_gives_rows_of_pixels(folder):
     assert np.array_equal(np.asarray(lazy), table)
 
 
-def test_decode_gives_images_of_the_same_pixels():
+def test_decode_returns_images_of_the_same_pixels():
     pixels = noise(4, 5)
     prep = fit(dp.Image(), encode_png(pixels))
     [data] = prep.decode(prep.encode(column(encode_png(pixels))))["x"]
@@ -120,24 +120,24 @@ def test_decode_gives_images_of_the_same_pixels():
 # -- sizes
 
 
-def test_sizes_are_means_of_the_sample():
+def test_size_is_the_mean_of_the_sample():
     found = learned(dp.Image(), flat(1, 10, 20), flat(2, 13, 40))
     assert (found.height, found.width, found.num_channels) == (12, 30, 1)
 
 
-def test_sizes_are_bounded():
+def test_inferred_size_is_bounded():
     found = learned(dp.Image(), flat(0, 300, 20))
     assert (found.height, found.width) == (256, 20)
 
 
-def test_given_sizes_win_and_the_rest_is_learned():
+def test_given_sizes_override_inferred_ones():
     found = learned(dp.Image(height=2, width=3), encode_png(noise()))
     assert (found.height, found.width, found.num_channels) == (2, 3, 3)
     found = learned(dp.Image(num_channels=4), encode_png(noise(5, 7)))
     assert (found.height, found.width, found.num_channels) == (5, 7, 4)
 
 
-def test_files_are_not_opened_where_nothing_is_to_be_learned():
+def test_files_are_not_opened_with_all_sizes_given():
     found = learned(dp.Image(**SMALL), "/no/such/file.png", "/nor/this.png")
     assert (found.height, found.width, found.num_channels, found.file_bytes) == (2, 3, 1, 15)
 
@@ -145,7 +145,7 @@ def test_files_are_not_opened_where_nothing_is_to_be_learned():
 @pytest.mark.parametrize("npartitions", [1, 3, 16])
 @pytest.mark.parametrize("in_memory", [False, True])
 @pytest.mark.parametrize("params", [{"on_error": "fill", "pack": True}, {"num_classes": 2, "num_channels": 1}])
-def test_what_is_learned_does_not_depend_on_partitions(folder, npartitions, in_memory, params):
+def test_learned_state_does_not_depend_on_partitions(folder, npartitions, in_memory, params):
     paths = [str(folder / f"{k}.png") for k in range(24)]
     cells = [Path(path).read_bytes() for path in paths] if in_memory else paths
     feature = dp.Image(sample_size=5, **params)
@@ -157,7 +157,7 @@ def test_what_is_learned_does_not_depend_on_partitions(folder, npartitions, in_m
     assert LearnedImage.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
-def test_the_sample_is_no_larger_than_asked_for(folder, monkeypatch):
+def test_sample_size_limits_opened_files(folder, monkeypatch):
     opened = []
     monkeypatch.setattr(
         dp.Image, "read_facts", lambda self, data, real=dp.Image.read_facts: opened.append(1) or real(self, data)
@@ -170,7 +170,7 @@ def test_unreadable_files_of_the_sample_are_skipped():
     assert learned(dp.Image(), flat(0, 3, 5), b"nothing", "/no/such.png").width == 5
 
 
-def test_a_sample_without_a_readable_file_is_an_error():
+def test_sample_without_readable_files_raises():
     with pytest.raises(MediaError, match=r'column "x": none of 2 files.*pass height, width and num_channels'):
         fit(dp.Image(), "/no/such.png", b"nothing")
     with pytest.raises(MediaError, match="has no image to learn from"):
@@ -198,7 +198,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"max_pixels": 0}, "max_pixels must be an integer of at least 1"),
     ],
 )
-def test_parameters_that_contradict_each_other_are_refused(params, message):
+def test_contradictory_parameters_raise(params, message):
     with pytest.raises(ConfigError, match=message):
         fit(dp.Image(**params), flat(0))
 
@@ -208,7 +208,7 @@ def test_parameters_that_contradict_each_other_are_refused(params, message):
 
 @pytest.mark.parametrize(("strategy", "levels"), [("bfill", [5, 5, 5, 9, 9, 9]), ("ffill", [5, 5, 5, 5, 9, 9])])
 @pytest.mark.parametrize("npartitions", [1, 3, 6])
-def test_neighbours_fill_gaps_across_partitions(strategy, levels, npartitions):
+def test_ffill_and_bfill_work_across_partitions(strategy, levels, npartitions):
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(column(None, None, flat(5), None, flat(9), None), npartitions=npartitions, sort=False)
     prep = dp.Preprocessor({"x": dp.Image(**SMALL, missing_value_strategy=strategy)}, split=None).fit(frame)
@@ -216,37 +216,37 @@ def test_neighbours_fill_gaps_across_partitions(strategy, levels, npartitions):
     assert prep.learned_["x"].missing == 4
 
 
-def test_a_constant_brightness_fills_gaps():
+def test_fill_with_const_fills_a_constant_brightness():
     params = {"height": 1, "width": 1, "missing_value_strategy": "fill_with_const", "fill_value": 0.5}
     assert encode(dp.Image(num_channels=2, **params), None, flat(9)).ravel().tolist() == [128, 255, 9, 255]
     assert encode(dp.Image(num_channels=3, **params), None).ravel().tolist() == [128] * 3
 
 
-def test_rows_with_gaps_that_a_write_drops_are_black_when_they_are_encoded():
+def test_dropped_rows_are_encoded_as_black():
     encoded = encode(dp.Image(**SMALL, missing_value_strategy="drop_row"), None, flat(1), "")
     assert encoded[:, 0, 0, 0].tolist() == [0, 1, 0]
 
 
-def test_an_empty_cell_is_missing_or_an_error():
+def test_empty_cell_is_missing_or_raises():
     assert encode(dp.Image(**SMALL), b"", flat(4))[:, 0, 0, 0].tolist() == [0, 4]
     with pytest.raises(RejectedValueError, match='column "x"'):
         fit(dp.Image(**SMALL, invalid="raise"), b"", flat(4))
 
 
-def test_a_column_without_any_image_has_nothing_to_fill_with():
+def test_column_without_images_is_black_or_raises():
     assert encode(dp.Image(**SMALL), None, None)[:, 0, 0, 0].tolist() == [0, 0]
     prep = fit(dp.Image(**SMALL, missing_value_strategy="bfill"), None, None)
     with pytest.raises(RejectedValueError, match='column "x": 2 cells are missing'):
         prep.encode(column(None, None))
 
 
-def test_a_broken_image_is_an_error_that_names_it():
+def test_broken_image_raises_with_its_path():
     cells = [flat(0), "/no/such.png"]
     with pytest.raises(MediaError, match=r'column "x": row 1 of this partition, /no/such.png: no such file'):
         encode(dp.Image(**SMALL), *cells)
 
 
-def test_a_broken_image_gets_the_mean_colour_of_the_sample():
+def test_broken_image_is_filled_with_the_mean_color():
     red, blue = (np.zeros((8, 8, 3), np.uint8) for _ in range(2))
     red[..., 0], blue[..., 2] = 200, 100
     cells = [encode_png(red), b"broken", encode_png(blue)]
@@ -259,7 +259,7 @@ def test_a_broken_image_gets_the_mean_colour_of_the_sample():
 
 
 @pytest.mark.parametrize("npartitions", [1, 2, 5])
-def test_broken_images_that_a_write_drops_are_black_and_fill_no_gap(npartitions):
+def test_broken_images_to_drop_are_black_and_fill_no_gap(npartitions):
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(
             column(None, b"broken", flat(3), flat(4)[:-30], None), npartitions=npartitions, sort=False
@@ -270,7 +270,7 @@ def test_broken_images_that_a_write_drops_are_black_and_fill_no_gap(npartitions)
         assert np.asarray(prep.encode(frame)["x"])[:, 0, 0, 0].tolist() == [ends, 0, 3, 0, ends]
 
 
-def test_dropped_rows_say_why():
+def test_dropped_rows_have_a_reason():
     feature = dp.Image(on_error="drop")
     cells = feature.parse(pa.array(["/no/such.png"]))
     assert cells.type == PARSED_TYPE
@@ -279,7 +279,7 @@ def test_dropped_rows_say_why():
     assert feature.explain_drop(cells[0].as_py()) == "/no/such.png: no such file"
 
 
-def test_nothing_is_learned_from_broken_images():
+def test_broken_images_are_excluded_from_the_learned_state():
     feature = dp.Image(**SMALL, on_error="drop")
     assert learned(feature, flat(1), b"broken" * 1_000).file_bytes == len(flat(1))
 
@@ -294,7 +294,7 @@ def test_max_pixels_and_formats_are_limits():
 # -- masks
 
 
-def test_masks_become_numbers_of_classes():
+def test_masks_become_class_ids():
     mask = np.array([[[0, 0, 0], [255, 0, 0]], [[0, 255, 0], [255, 0, 0]]], np.uint8)
     feature = dp.Image(num_classes="auto")
     prep = fit(feature, encode_png(mask))
@@ -307,14 +307,14 @@ def test_masks_become_numbers_of_classes():
     assert (expanded.dtype, expanded.tolist()) == (torch.int64, encoded.tolist())
 
 
-def test_two_classes_of_grey_are_black_and_white():
+def test_two_classes_of_gray_are_black_and_white():
     mask = encode_png(np.array([[3, 250, 130, 90]], np.uint8))
     feature = dp.Image(num_classes=2)
     assert learned(feature, mask).class_map == [[0], [255]]
     assert encode(feature, mask).tolist() == [[[0, 1, 1, 0]]]
 
 
-def test_more_colours_than_classes_are_an_error_and_fewer_a_warning():
+def test_more_colors_than_classes_raise_and_fewer_warn():
     mask = encode_png(np.array([[0, 1, 2]], np.uint8))
     with pytest.raises(MediaError, match=r'column "x": has masks of 3 colors, and num_classes is 2'):
         fit(dp.Image(num_classes=2, num_channels=3), mask)
@@ -324,7 +324,7 @@ def test_more_colours_than_classes_are_an_error_and_fewer_a_warning():
         fit(dp.Image(num_classes="auto"), encode_png(np.arange(200, dtype=np.uint8)[None]))
 
 
-def test_a_palette_of_grey_is_the_same_classes_for_any_number_of_channels():
+def test_gray_palette_has_the_same_classes_for_any_number_of_channels():
     picture = PILImage.new("P", (4, 1))
     picture.putpalette([10, 200, 30, 99, 7, 250, 3, 3, 3])
     picture.putdata([0, 1, 2, 1])
@@ -337,7 +337,7 @@ def test_a_palette_of_grey_is_the_same_classes_for_any_number_of_channels():
         assert len(set(classes.tolist())) == 3
 
 
-def test_missing_masks_are_a_class():
+def test_missing_masks_are_filled_with_a_class():
     mask = encode_png(np.array([[0, 5]], np.uint8))
     params = {"num_classes": 2, "num_channels": 3, "missing_value_strategy": "fill_with_const"}
     assert encode(dp.Image(fill_value=1, **params), None, mask).tolist() == [[[1, 1]], [[0, 1]]]
@@ -372,7 +372,7 @@ def test_images_without_three_channels_are_not_standardized():
 # -- where files are, and what is stored
 
 
-def test_relative_paths_begin_in_the_current_folder_or_in_base_dir(folder, monkeypatch):
+def test_relative_paths_start_in_the_current_folder_or_base_dir(folder, monkeypatch):
     monkeypatch.chdir(folder)
     here = dp.Image().parse(pa.array(["0.png", "/a.png", "s3://b/c.png", None]))
     assert pa.compute.struct_field(here, "path").to_pylist() == [f"{folder}/0.png", "/a.png", "s3://b/c.png", None]
@@ -382,7 +382,7 @@ def test_relative_paths_begin_in_the_current_folder_or_in_base_dir(folder, monke
     assert encode(feature, "0.png").shape == (1, 3, 4, 6)
 
 
-def test_no_path_leaves_base_dir(folder, tmp_path_factory):
+def test_paths_outside_base_dir_raise(folder, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside") / "a.png"
     outside.write_bytes(flat(0))
     feature = dp.Image(**SMALL, base_dir=str(folder))
@@ -392,7 +392,7 @@ def test_no_path_leaves_base_dir(folder, tmp_path_factory):
     assert decoder.reader.read("a.png") == flat(0)
 
 
-def test_images_in_memory_are_written_once_also_outside_base_dir(folder, tmp_path_factory):
+def test_images_in_memory_are_written_to_the_cache_once(folder, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     feature = dp.Image(**SMALL, lazy_cache_dir=str(cache), base_dir=str(folder))
     cells = [flat(1), flat(2), flat(1), "0.png"]
@@ -405,7 +405,7 @@ def test_images_in_memory_are_written_once_also_outside_base_dir(folder, tmp_pat
     assert pa.compute.struct_field(parsed, "bytes").null_count == 3
 
 
-def test_folders_of_columns_stay_inside_lazy_cache_dir(tmp_path):
+def test_column_folders_stay_inside_lazy_cache_dir(tmp_path):
     feature = dp.Image(lazy_cache_dir=str(tmp_path / "cache"))
     for name in ("..", "a/b", "."):
         parse_columns({name: feature}, pa.table({name: pa.array([flat(1)])}))
@@ -413,12 +413,12 @@ def test_folders_of_columns_stay_inside_lazy_cache_dir(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "cache"]
 
 
-def test_eager_images_in_memory_are_not_written(tmp_path):
+def test_eager_images_in_memory_are_not_cached(tmp_path):
     encode(dp.Image(**SMALL, mode="eager", lazy_cache_dir=str(tmp_path)), flat(1))
     assert not list(tmp_path.iterdir())
 
 
-def test_stored_cells_are_as_large_as_their_paths_or_files(folder):
+def test_cell_bytes_is_the_size_of_paths_or_files(folder):
     paths = [str(folder / f"{k}.png") for k in range(24)]
     sizes = [Path(path).stat().st_size for path in paths]
     feature = dp.Image(**SMALL)
@@ -429,7 +429,7 @@ def test_stored_cells_are_as_large_as_their_paths_or_files(folder):
     assert eager.cell_bytes(learned(eager, *paths)) is None
 
 
-def test_a_write_carries_cells():
+def test_stored_cells_have_filled_images():
     feature = dp.Image(**SMALL, missing_value_strategy="fill_with_const", fill_value=0)
     prep = fit(feature, flat(1))
     carried = feature.to_stored_cells(feature.parse(pa.array([flat(1), None])), prep.learned_["x"])
@@ -439,7 +439,7 @@ def test_a_write_carries_cells():
         strict.to_stored_cells(strict.parse(pa.array([None], pa.binary())), Learned())
 
 
-def test_a_saved_preprocessor_encodes_alike(tmp_path):
+def test_saved_preprocessor_encodes_equally(tmp_path):
     cells = [encode_png(noise(seed=k)) for k in range(3)]
     prep = fit(dp.Image(on_error="fill", formats=("PNG",)), *cells)
     prep.save(tmp_path / "prep.json")
@@ -448,18 +448,18 @@ def test_a_saved_preprocessor_encodes_alike(tmp_path):
     assert np.array_equal(again.encode(column(*cells))["x"], prep.encode(column(*cells))["x"])
 
 
-def test_columns_that_hold_no_images_are_refused():
+def test_columns_without_images_raise():
     with pytest.raises(ColumnError, match='column "x".*holds no image'):
         fit(dp.Image(), 1, 2)
 
 
 @pytest.mark.parametrize("place", ["base_dir", "lazy_cache_dir"])
-def test_passwords_in_urls_are_refused(place):
+def test_passwords_in_urls_raise(place):
     with pytest.raises(ConfigError, match=f"{place} contains a password"):
         fit(dp.Image(**SMALL, **{place: "https://user:hunter2@host/images"}), flat(1))
 
 
-def test_a_relative_base_is_kept_as_the_folder_that_it_was(tmp_path, monkeypatch):
+def test_relative_base_dir_is_saved_as_absolute(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "a.png").write_bytes(flat(7))
     monkeypatch.chdir(tmp_path)
@@ -468,7 +468,7 @@ def test_a_relative_base_is_kept_as_the_folder_that_it_was(tmp_path, monkeypatch
     assert dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].read("x")["x"].max() == 7
 
 
-def test_the_same_names_in_another_folder_are_another_version(tmp_path, monkeypatch):
+def test_same_file_names_in_another_folder_are_written_again(tmp_path, monkeypatch):
     found = []
     for level in (1, 2):
         folder = tmp_path / f"{level}"
@@ -485,7 +485,7 @@ def test_the_same_names_in_another_folder_are_another_version(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("statistics", ["channels", "image"])
-def test_pixel_statistics_are_those_of_numpy_whatever_the_partitions(statistics):
+def test_pixel_statistics_equal_numpy_for_every_partitioning(statistics):
     images = [noise(seed=seed) for seed in range(70)]
     feature = dp.Image(height=6, width=9, num_channels=3, pixel_statistics=statistics)
     frame = pd.DataFrame({"x": [encode_png(image) for image in images]})
@@ -502,7 +502,7 @@ def test_pixel_statistics_are_those_of_numpy_whatever_the_partitions(statistics)
         np.testing.assert_allclose(mean_image(found.mean_image), pixels.mean(axis=0).transpose(2, 0, 1), atol=1e-7)
 
 
-def test_pixel_statistics_leave_out_what_is_missing_or_broken():
+def test_pixel_statistics_exclude_missing_and_broken_images():
     feature = dp.Image(**SMALL, pixel_statistics="image", on_error="fill")
     found = learned(feature, flat(51), None, b"no image", flat(153))
     assert found.mean == [0.4]
@@ -516,7 +516,7 @@ def test_pixel_statistics_leave_out_what_is_missing_or_broken():
             learned(dp.Image(**wrong, pixel_statistics="channels"), flat(1))
 
 
-def test_a_loader_subtracts_the_mean_image(tmp_path):
+def test_loader_subtracts_the_mean_image(tmp_path):
     cells = [encode_png(noise(seed=seed)) for seed in range(20)]
     feature = dp.Image(height=6, width=9, num_channels=3, pixel_statistics="image")
     dataset = dp.Preprocessor({"x": feature}, split=None).fit_write(column(*cells), tmp_path / "a.dp")

@@ -63,7 +63,7 @@ def test_every_type_marks_missing_and_unreadable_cells(frame, prep):
         assert encoded[f"{name}_missing"].tolist() == GAPS, name
 
 
-def test_the_other_output_is_as_it_is_without_an_indicator(frame, readable, prep):
+def test_indicator_does_not_change_other_outputs(frame, readable, prep):
     plain = {name: type(one)(**{**one.get_params(), "missing_indicator": False}) for name, one in FEATURES.items()}
     others = dp.Preprocessor(plain).fit(readable).encode(frame)
     encoded = prep.encode(frame)
@@ -72,7 +72,7 @@ def test_the_other_output_is_as_it_is_without_an_indicator(frame, readable, prep
         np.testing.assert_array_equal(encoded[name], array)
 
 
-def test_an_indicator_equals_that_of_scikit_learn():
+def test_indicator_equals_scikit_learn():
     values = np.random.default_rng(0).normal(size=(1000, 1))
     values[::7] = np.nan
     ours = dp.Number(normalization=None, missing_value_strategy="fill_with_mean", missing_indicator=True)
@@ -83,14 +83,14 @@ def test_an_indicator_equals_that_of_scikit_learn():
     assert ours.get_feature_names_out(["x0"]).tolist() == ["x0", "x0_missing"]
 
 
-def test_one_hot_columns_come_before_the_indicator(frame):
+def test_one_hot_columns_precede_the_indicator(frame):
     city = dp.Category(transform_to="one_hot", missing_indicator=True).set_output(transform="pandas")
     table = city.fit(frame[["city"]]).transform(frame[["city"]])
     assert list(table) == ["city_Lima", "city_Oslo", "city_Rome", "city_missing"]
     assert table["city_missing"].tolist() == GAPS
 
 
-def test_decoding_makes_marked_cells_missing_again(frame, prep):
+def test_decode_restores_missing_cells(frame, prep):
     encoded = prep.encode(frame)
     decoded = prep.decode(encoded)
     assert list(decoded) == list(FEATURES)
@@ -111,7 +111,7 @@ def test_single_rows_have_the_same_indicators(frame, prep):
     assert encoder.encode(rows[1], expand=True)["price_missing"].dtype == np.bool_
 
 
-def test_rows_of_one_group_are_marked_one_by_one():
+def test_rows_of_a_group_are_marked_separately():
     frame = pd.DataFrame({"x": [1.0, None, 3, 4], "shop": list("abab")})
     window = dp.Timeseries(window_size=2, group_by="shop", missing_indicator=True)
     prep = dp.Preprocessor({"x": window}).fit(frame)
@@ -120,7 +120,7 @@ def test_rows_of_one_group_are_marked_one_by_one():
     assert Encoder(prep.to_dict()).encode(rows)["x_missing"].tolist() == [0, 1, 0, 0]
 
 
-def test_datasets_batches_and_reports_hold_the_indicator(readable, prep, tmp_path):
+def test_datasets_batches_and_reports_have_the_indicator(readable, prep, tmp_path):
     dataset = prep.fit_write(readable, tmp_path / "data")
     train = dataset["train"]
     assert train.read()["price_missing"].tolist() == GAPS
@@ -135,7 +135,7 @@ def test_datasets_batches_and_reports_hold_the_indicator(readable, prep, tmp_pat
         train.num_embeddings("city_missing")
 
 
-def test_an_indicator_is_saved_and_changes_no_state_without_one(frame, prep, tmp_path):
+def test_indicator_is_saved_only_if_enabled(frame, prep, tmp_path):
     prep.save(tmp_path / "prep.json")
     again = dp.Preprocessor.load(tmp_path / "prep.json")
     assert again.encode(frame)["tags_missing"].tolist() == GAPS
@@ -143,11 +143,11 @@ def test_an_indicator_is_saved_and_changes_no_state_without_one(frame, prep, tmp
     assert "missing_indicator" not in params
 
 
-def test_an_output_of_that_name_cannot_be_another_feature():
+def test_indicator_name_equal_to_another_feature_raises():
     with pytest.raises(ConfigError, match='both return "x_missing"'):
         dp.Preprocessor({"x": dp.Number(missing_indicator=True), "x_missing": "binary"}).fit(pd.DataFrame({"x": [1]}))
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_types_with_an_indicator_keep_the_contract(name):
+def test_types_with_an_indicator_pass_check_feature(name):
     check_feature(FEATURES[name], [f"{one} 2" for one in range(12)] if name == "point" else None)

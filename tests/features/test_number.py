@@ -29,7 +29,7 @@ def column(*cells) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("normalization", GOLDEN)
-def test_normalizations_give_the_golden_values(as_frame, normalization):
+def test_normalizations_encode_as_expected(as_frame, normalization):
     frame = as_frame(column(2.0, 4.0, 6.0, 8.0, 10.0))
     encoded = np.asarray(dp.Number(normalization=normalization).fit(frame).transform(frame))
     np.testing.assert_allclose(encoded.ravel(), GOLDEN[normalization], rtol=1e-6)
@@ -37,7 +37,7 @@ def test_normalizations_give_the_golden_values(as_frame, normalization):
 
 
 @pytest.mark.parametrize("normalization", GOLDEN)
-def test_decode_gives_the_numbers_back(normalization):
+def test_decode_returns_numbers(normalization):
     number, values = dp.Number(normalization=normalization), column(2.0, 4.0, 6.0, 8.0, 11.5)
     encoded = number.fit_transform(values).ravel()
     np.testing.assert_allclose(number.decode(encoded, number.learned_["x"]), values["x"], rtol=1e-6)
@@ -47,7 +47,7 @@ def test_decode_gives_the_numbers_back(normalization):
     ("normalization", "scaler"),
     [("zscore", StandardScaler()), ("minmax", MinMaxScaler()), ("iq", RobustScaler())],
 )
-def test_normalizations_equal_those_of_scikit_learn(normalization, scaler):
+def test_normalizations_equal_scikit_learn(normalization, scaler):
     values = pd.DataFrame({"x": np.random.default_rng(0).lognormal(size=1000)})
     ours = dp.Number(normalization=normalization).fit_transform(values)
     theirs = scaler.fit_transform(values)
@@ -56,7 +56,7 @@ def test_normalizations_equal_those_of_scikit_learn(normalization, scaler):
     np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=1e-7)
 
 
-def test_the_mean_fills_gaps_and_the_filled_cells_count():
+def test_fill_with_mean_counts_filled_cells():
     number = dp.Number(missing_value_strategy="fill_with_mean")
     encoded = number.fit_transform(column(1.0, None, 3.0)).ravel()
     learned = number.learned_["x"]
@@ -64,7 +64,7 @@ def test_the_mean_fills_gaps_and_the_filled_cells_count():
     assert encoded.tolist() == [-1, 0, 1]
 
 
-def test_a_constant_that_fills_gaps_takes_part_in_the_statistics():
+def test_fill_with_const_is_included_in_statistics():
     learned = (
         dp.Number(missing_value_strategy="fill_with_const", fill_value=10.0).fit(column(0.0, None, 2.0)).learned_["x"]
     )
@@ -88,7 +88,7 @@ def test_strategies_fill_missing_cells(as_frame, strategy, expected):
     np.testing.assert_allclose(np.asarray(number.fit(frame).transform(frame)).ravel(), expected, rtol=1e-6)
 
 
-def test_rows_that_a_write_drops_hold_the_mean_when_they_are_encoded(as_frame, tmp_path):
+def test_dropped_rows_are_encoded_as_the_mean(as_frame, tmp_path):
     values = column(1.0, None, 4.0)
     number = dp.Number(normalization=None, missing_value_strategy="drop_row")
     assert number.fit(values).transform(values).ravel().tolist() == [1, 2.5, 4]
@@ -97,7 +97,7 @@ def test_rows_that_a_write_drops_hold_the_mean_when_they_are_encoded(as_frame, t
     assert prep.write(as_frame(values), tmp_path / "a.dp")["train"].read("x")["x"].tolist() == [1, 4]
 
 
-def test_outliers_give_the_golden_values():
+def test_outliers_encode_as_expected():
     number = dp.Number(normalization=None, outlier_strategy="fill_with_const", outlier_threshold=2.0, fill_value=42.0)
     learned = LearnedNumber(mean=50.0, std=30.0, outlier_fill_value=42.0)
     encoded = number.encode(pa.array([10.0, 20.0, 1000.0, -500.0, 80.0]), learned)
@@ -115,7 +115,7 @@ def test_outliers_give_the_golden_values():
         ("drop_row", [5, 1, 2, 1211, 4, 2]),
     ],
 )
-def test_strategies_replace_outliers_across_partition_borders(as_frame, strategy, expected):
+def test_strategies_replace_outliers_across_partitions(as_frame, strategy, expected):
     frame = as_frame(column(None, 1.0, 2.0, 1211.0, 4.0, 2.0))
     options = {"normalization": None, "outlier_strategy": strategy, "outlier_threshold": 1.5, "fill_value": 5.0}
     number = dp.Number(missing_value_strategy="fill_with_const", **options)
@@ -123,7 +123,7 @@ def test_strategies_replace_outliers_across_partition_borders(as_frame, strategy
     np.testing.assert_allclose(np.asarray(prep.encode(frame)["x"]), expected, rtol=1e-6)
 
 
-def test_gaps_and_outliers_are_filled_from_different_sides(as_frame):
+def test_missing_cells_and_outliers_fill_from_different_directions(as_frame):
     number = dp.Number(
         normalization=None, missing_value_strategy="ffill", outlier_strategy="bfill", outlier_threshold=1.5
     )
@@ -132,12 +132,12 @@ def test_gaps_and_outliers_are_filled_from_different_sides(as_frame):
     assert np.asarray(prep.encode(frame)["x"]).tolist() == [1, 1, 3, 3, 3, 5]
 
 
-def test_a_negative_outlier_threshold_is_refused():
+def test_negative_outlier_threshold_raises():
     with pytest.raises(ConfigError, match="outlier_threshold must be a number of at least 0, not -1"):
         dp.Number(outlier_threshold=-1).fit(column(1.0))
 
 
-def test_one_row_has_no_spread():
+def test_single_row_is_constant():
     with pytest.warns(UserWarning, match="is constant"):
         assert dp.Number().fit_transform(column(3.0)).tolist() == [[0.0]]
 
@@ -149,22 +149,22 @@ def test_integers_booleans_decimals_and_text_are_numbers():
     assert encoded.tolist() == [[1, 1, 10, 2.0**60], [2, 0, 2, 1]]
 
 
-def test_columns_of_lists_are_refused():
+def test_columns_of_lists_raise():
     with pytest.raises(ColumnError, match='column "x".*not numbers'):
         dp.Number().fit(column([1], [2]))
 
 
 @pytest.mark.filterwarnings("ignore:column .x. is constant")
-def test_a_spread_without_inverse_counts_as_none():
+def test_spread_without_inverse_counts_as_0():
     assert not dp.Number(normalization="minmax").fit_transform(column(0.0, 5e-324)).any()
 
 
-def test_a_column_to_read_is_for_preprocessors():
+def test_column_parameter_outside_a_preprocessor_raises():
     with pytest.raises(ConfigError, match="column='a' is for features of a Preprocessor"):
         dp.Number(column="a").fit(column(1.0))
 
 
-def test_a_fill_value_that_is_no_number_is_refused_in_fit():
+def test_invalid_fill_value_raises_in_fit():
     with pytest.raises(ConfigError, match="fill_value nan"):
         dp.Number(missing_value_strategy="fill_with_const", fill_value=float("nan")).fit(column(1.0))
 
@@ -186,13 +186,13 @@ def test_decimals_of_many_digits_are_the_nearest_doubles(digits):
     assert dp.Number().parse(pa.array([value], pa.decimal128(38, 2))).to_pylist() == [float(value)]
 
 
-def test_numbers_too_far_from_a_tiny_spread_for_a_double_are_bounded():
+def test_results_beyond_float32_are_clipped():
     number = dp.Number().fit(column(0.0, 4e-164))
     assert number.transform(column(6e144, -6e144)).ravel().tolist() == [np.finfo("f4").max, np.finfo("f4").min]
 
 
 @pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "iq", "robust", "quantile_normal", "yeo_johnson"])
-def test_missing_numbers_that_are_kept_are_nan_everywhere(as_frame, normalization, tmp_path):
+def test_kept_missing_numbers_are_nan_in_every_array(as_frame, normalization, tmp_path):
     values = column(1.0, None, 2.0, 7.0, None, 3.0)
     kept = dp.Number(normalization=normalization, missing_value_strategy="keep")
     prep = dp.Preprocessor({"x": kept, "present": dp.Number(normalization=None, column="x")})
@@ -207,7 +207,7 @@ def test_missing_numbers_that_are_kept_are_nan_everywhere(as_frame, normalizatio
     assert prep.decode(prep.encode(values))["x"].isna().tolist() == values["x"].isna().tolist()
 
 
-def test_kept_numbers_are_nan_in_datasets_batches_and_reports(tmp_path):
+def test_kept_missing_numbers_are_nan_in_datasets_batches_and_reports(tmp_path):
     values = pd.DataFrame(
         {"x": [1.0, None, 2.0, 7.0] * 10, "y": [1.0, None, 2.0, 7.0] * 10, "label": list("abab") * 10}
     )
@@ -220,18 +220,18 @@ def test_kept_numbers_are_nan_in_datasets_batches_and_reports(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["bins", "piecewise_linear"])
-def test_numbers_of_bins_cannot_be_kept_missing(encoding):
+def test_bins_with_kept_missing_numbers_raise(encoding):
     with pytest.raises(ConfigError, match='has no NaN for missing values.*"fill_with_median" with missing_indicator'):
         dp.Number(encoding=encoding, missing_value_strategy="keep").fit(column(1.0, 2.0))
 
 
-def test_missing_labels_cannot_be_kept():
+def test_kept_missing_labels_raise():
     prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="keep")}, targets="x")
     with pytest.raises(ConfigError, match='target "x": .*would train on missing labels: use "drop_row"'):
         prep.fit(column(1.0, None))
 
 
-def test_gaps_leave_mean_and_deviation_where_they_are():
+def test_missing_cells_do_not_change_mean_and_std():
     rng = np.random.default_rng(0)
     values = pd.Series(rng.normal(38, 0.6, 10_000)).where(rng.random(10_000) > 0.2)
     learned = dp.Number().fit(pd.DataFrame({"x": values})).learned_["x"]
@@ -240,7 +240,7 @@ def test_gaps_leave_mean_and_deviation_where_they_are():
 
 
 @pytest.mark.parametrize("kind", [dp.Number, dp.Date, dp.Binary])
-def test_a_column_without_values_and_a_fill_value_that_is_not_used_are_warned_about(kind):
+def test_column_without_values_and_unused_fill_value_warn(kind):
     with pytest.warns(UserWarning, match="has no values: all become"):
         kind().fit(pd.DataFrame({"x": [None, None]}))
     constant = {dp.Number: 5.0, dp.Date: "2001-01-01", dp.Binary: True}[kind]
@@ -248,7 +248,7 @@ def test_a_column_without_values_and_a_fill_value_that_is_not_used_are_warned_ab
         kind(fill_value=constant).fit(pd.DataFrame({"x": ["1", "0"]}))
 
 
-def test_numbers_beyond_float32_are_told_with_how_many_they_are(tmp_path):
+def test_numbers_beyond_float32_warn_with_their_count(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2.0, -1e300, 1e200]})
     plain, normal = dp.Number(normalization=None), dp.Number(normalization="yeo_johnson")
     message = 'column "x" holds 2 numbers beyond float32, such as -1e\\+300, stored as 3.4e.38 .*"yeo_johnson"'
@@ -262,7 +262,7 @@ def test_numbers_beyond_float32_are_told_with_how_many_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("cells", [["1", " ?", "-999", "3", None, "odd"], [1, "?", -999.0, 3.0, None, "odd"]])
-def test_texts_that_mark_missing_numbers_are_not_unreadable(cells):
+def test_null_values_are_missing_and_not_unreadable(cells):
     frame = pd.DataFrame({"x": cells})
     number = dp.Number(null_values=["?", "-999"], normalization=None, missing_value_strategy="fill_with_const")
     with pytest.warns(UserWarning, match='column "x": 1 of 6 cells cannot be read as a number, such as .odd.'):
@@ -275,13 +275,13 @@ def test_texts_that_mark_missing_numbers_are_not_unreadable(cells):
 
 
 @pytest.mark.parametrize("kind", ["int64", "float32", "Int16", pd.ArrowDtype(pa.decimal128(9, 2))])
-def test_numbers_that_mark_missing_ones_do_not_depend_on_the_type(kind):
+def test_numeric_null_values_do_not_depend_on_the_type(kind):
     frame = pd.DataFrame({"x": pd.array([7, -999, 3], kind)})
     assert dp.Number(null_values=["-999"]).fit(frame).learned_["x"].missing == 1
     assert dp.Number(null_values=["?"]).fit(frame).learned_["x"].missing == 0
 
 
-def test_inferred_numbers_name_their_markers_and_fit_in_silence(recwarn):
+def test_inferred_numbers_set_null_values_and_fit_without_warning(recwarn):
     numbers = [str(i % 7 + i % 11 / 8) for i in range(60)] * 2
     frame = pd.DataFrame({"x": [*numbers, "?", "n/a"], "y": [*numbers, "-", "-"]})
     inferred = dp.infer_features(frame)
@@ -290,7 +290,7 @@ def test_inferred_numbers_name_their_markers_and_fit_in_silence(recwarn):
     assert not [one for one in recwarn if "cannot be read" in str(one.message)]
 
 
-def test_columns_beyond_float32_are_told_in_one_warning():
+def test_columns_beyond_float32_share_one_warning():
     frame = pd.DataFrame({name: [1.0, 2.0, size] for name, size in [("a", 1e300), ("b", 1e300), ("c", -2e200)]})
     with pytest.warns(UserWarning, match="beyond float32") as told:
         dp.Preprocessor({name: dp.Number(normalization=None) for name in frame}).fit(frame)
@@ -300,7 +300,7 @@ def test_columns_beyond_float32_are_told_in_one_warning():
 
 
 @pytest.mark.parametrize("cells", [[3, -123_456_789], ["3", "-123456789"]])
-def test_large_integers_without_normalization_are_warned_about(cells):
+def test_large_integers_without_normalization_warn(cells):
     frame = pd.DataFrame({"x": cells})
     message = 'column "x" holds integers up to -123,456,789, and float32 rounds integers beyond 16,777,216: use a norm'
     with pytest.warns(UserWarning, match=message):

@@ -29,7 +29,7 @@ def cities() -> pd.DataFrame:
 
 @pytest.mark.filterwarnings("ignore:.*no_silent_downcasting")
 @pytest.mark.parametrize("m", [0.5, 10.0])
-def test_a_target_encoding_smoothed_by_a_number_is_the_m_estimate(cities, m):
+def test_smoothed_target_encoding_equals_m_estimate(cities, m):
     theirs = ce.MEstimateEncoder(cols=["city"], m=m).fit(cities[["city"]], cities["price"])
     new = pd.DataFrame({"city": [*cities["city"].unique(), "unseen"], "price": 0.0})
     prep = fit(cities, dp.TargetEncoding(column="city", target="price", smooth=m))
@@ -38,7 +38,7 @@ def test_a_target_encoding_smoothed_by_a_number_is_the_m_estimate(cities, m):
 
 @pytest.mark.filterwarnings("ignore:.*no_silent_downcasting")
 @pytest.mark.parametrize("encoding", ["count", "frequency"])
-def test_counts_and_frequencies_are_those_of_a_count_encoder(cities, encoding):
+def test_count_and_frequency_equal_count_encoder(cities, encoding):
     theirs = ce.CountEncoder(cols=["city"], normalize=encoding == "frequency").fit(cities[["city"]])
     new = pd.DataFrame({"city": [*cities["city"].unique(), "unseen"]})
     found = fit(cities, dp.TargetEncoding(column="city", encoding=encoding)).encode(new)["x"]
@@ -46,7 +46,7 @@ def test_counts_and_frequencies_are_those_of_a_count_encoder(cities, encoding):
 
 
 @pytest.mark.parametrize("shape", ["normal", "lognormal", "few"])
-def test_robust_scaling_is_that_of_the_squashing_scaler(shape):
+def test_robust_scaling_equals_squashing_scaler(shape):
     rng = np.random.default_rng(1)
     draw = {"normal": rng.normal(3, 2, ROWS), "lognormal": rng.lognormal(1, 1, ROWS), "few": rng.integers(1, 50, ROWS)}
     table = pd.DataFrame({"x": draw[shape].astype(float)})
@@ -55,7 +55,7 @@ def test_robust_scaling_is_that_of_the_squashing_scaler(shape):
 
 
 @pytest.mark.parametrize(("part", "turn"), [("month", 1 / 12), ("hour", 0), ("weekday", 1 / 7)])
-def test_cyclic_parts_are_those_of_a_datetime_encoder_but_begin_at_the_first(part, turn):
+def test_cyclic_parts_equal_datetime_encoder_with_first_at_0(part, turn):
     seconds = np.random.default_rng(2).integers(0, 10**8, ROWS)
     table = pd.DataFrame({"x": pd.Timestamp("2021-01-01") + pd.to_timedelta(seconds, unit="s")})
     theirs = skrub.DatetimeEncoder(periodic_encoding="circular", add_weekday=True).fit_transform(table["x"])
@@ -65,7 +65,7 @@ def test_cyclic_parts_are_those_of_a_datetime_encoder_but_begin_at_the_first(par
     np.testing.assert_allclose(found, np.stack([np.sin(angle), np.cos(angle)], axis=1), atol=1e-6)
 
 
-def test_pieces_of_the_same_edges_are_those_of_rtdl():
+def test_piecewise_linear_with_equal_edges_equals_rtdl():
     numbers = torch.from_numpy(np.random.default_rng(3).normal(3, 2, (ROWS, 1)).astype(np.float32))
     (edges,) = rtdl.compute_bins(numbers, n_bins=16)
     theirs = rtdl.PiecewiseLinearEncoding([edges])(numbers)

@@ -32,7 +32,7 @@ def fitted() -> dp.Preprocessor:
     return dp.Preprocessor(features, targets="sold").fit(FRAME)
 
 
-def test_a_preprocessor_gives_the_frame_that_is_asked_for():
+def test_preprocessor_set_output_returns_frames():
     prep = fitted()
     array = prep.transform(FRAME)
     frame = prep.set_output(transform="pandas").transform(FRAME)
@@ -48,7 +48,7 @@ def test_a_preprocessor_gives_the_frame_that_is_asked_for():
     assert isinstance(prep.set_output(transform="default").transform(FRAME), np.ndarray)
 
 
-def test_a_feature_gives_the_frame_that_is_asked_for():
+def test_feature_set_output_returns_frames():
     date = dp.Date().set_output(transform="pandas")
     frame = pd.DataFrame({"seen": ["2024-05-06"], "left": ["2024-05-07"]}, index=["a"])
     table = date.fit_transform(frame)
@@ -59,7 +59,7 @@ def test_a_feature_gives_the_frame_that_is_asked_for():
     assert arrays.index.tolist() == [0, 1]
 
 
-def test_dask_frames_become_lazy_frames(tmp_path):
+def test_dask_frames_are_transformed_to_lazy_frames(tmp_path):
     prep = fitted().set_output(transform="pandas")
     expected = prep.transform(FRAME)
     lazy = prep.transform(dd.from_pandas(FRAME, npartitions=2, sort=False))
@@ -72,7 +72,7 @@ def test_dask_frames_become_lazy_frames(tmp_path):
         prep.set_output(transform="polars").transform(str(tmp_path / "rows.parquet"))
 
 
-def test_clones_and_copies_give_the_same_frame():
+def test_clones_and_pickles_keep_the_output_setting():
     for one in (fitted(), dp.Number().fit(FRAME[["price"]])):
         one.set_output(transform="pandas")
         again = clone(one).fit(FRAME if isinstance(one, dp.Preprocessor) else FRAME[["price"]])
@@ -81,14 +81,14 @@ def test_clones_and_copies_give_the_same_frame():
     assert isinstance(clone(fitted()).fit(FRAME).transform(FRAME), np.ndarray)
 
 
-def test_the_settings_of_scikit_learn_count_until_an_output_is_set():
+def test_scikit_learn_config_applies_unless_set_output():
     prep = fitted()
     with sklearn.config_context(transform_output="pandas"):
         assert isinstance(prep.transform(FRAME), pd.DataFrame)
         assert isinstance(prep.set_output(transform="default").transform(FRAME), np.ndarray)
 
 
-def test_other_outputs_are_refused_and_polars_may_be_missing(monkeypatch):
+def test_invalid_output_and_missing_polars_raise(monkeypatch):
     with pytest.raises(ConfigError, match='Did you mean "pandas"'):
         dp.Number().set_output(transform="panda")
     monkeypatch.setitem(sys.modules, "polars", None)
@@ -96,7 +96,7 @@ def test_other_outputs_are_refused_and_polars_may_be_missing(monkeypatch):
         fitted().set_output(transform="polars").transform(FRAME)
 
 
-def test_pipelines_and_column_transformers_pass_frames_on():
+def test_set_output_works_in_pipelines_and_column_transformers():
     features = {"city": dp.Category(transform_to="one_hot"), "price": "number"}
     pipeline = make_pipeline(dp.Preprocessor(features), StandardScaler()).set_output(transform="pandas")
     assert pipeline.fit_transform(FRAME).columns.tolist() == ["city_Oslo", "city_Rome", "price"]

@@ -47,7 +47,7 @@ def encode(prep: dp.Preprocessor, values) -> np.ndarray:
     return prep.encode(pd.DataFrame({"x": values}))["x"]
 
 
-def test_a_quantile_transform_is_that_of_scikit_learn(column):
+def test_quantile_transform_equals_scikit_learn(column):
     theirs = QuantileTransformer(subsample=None, n_quantiles=1000).fit_transform(column[:, None])[:, 0]
     shares = encode(fit(column, normalization="quantile_uniform"), column)
     assert np.abs(shares - theirs).max() < 2e-3
@@ -62,7 +62,7 @@ def test_a_quantile_transform_is_that_of_scikit_learn(column):
     np.testing.assert_allclose(beyond, theirs.transform([[column.min() - 1], [column.max() + 1]])[:, 0], rtol=1e-6)
 
 
-def test_a_power_transform_is_that_of_scikit_learn(column):
+def test_power_transform_equals_scikit_learn(column):
     theirs = PowerTransformer().fit(column[:, None])
     prep = fit(column, normalization="yeo_johnson")
     assert abs(prep.learned_["x"].power - theirs.lambdas_[0]) < 1e-4
@@ -77,24 +77,24 @@ def test_a_power_transform_is_that_of_scikit_learn(column):
     np.testing.assert_allclose(encode(prep, column), theirs.transform(column[:, None])[:, 0], atol=1e-3)
 
 
-def test_robust_scaling_is_that_of_scikit_learn_smoothly_clipped(column):
+def test_robust_scaling_equals_clipped_scikit_learn(column):
     scaled = RobustScaler().fit_transform(column[:, None])[:, 0]
     expected = scaled / np.sqrt(1 + (scaled / 3) ** 2)
     np.testing.assert_allclose(encode(fit(column, normalization="robust"), column), expected, atol=1e-3)
 
 
-def test_robust_scaling_of_quartiles_that_are_equal_takes_half_of_the_range():
+def test_robust_scaling_with_equal_quartiles_uses_half_the_range():
     prep = fit([0.0] * 10 + [8.0], normalization="robust")
     np.testing.assert_allclose(encode(prep, [0.0, 4.0]), [0.0, 1 / np.sqrt(1 + 1 / 9)], rtol=1e-6)
 
 
-def test_numbers_that_are_all_beyond_a_power_are_refused_with_outliers_too():
+def test_box_cox_of_zeros_with_outlier_strategy_raises():
     options = {"clip_quantiles": (0, 0.9), "outlier_strategy": "fill_with_mean"}
     with pytest.raises(RejectedValueError, match="0 has no Box-Cox"):
         fit([0.0] * 19 + [5.0], normalization="box_cox", **options)
 
 
-def test_quartiles_that_are_equal_are_told(recwarn):
+def test_equal_quartiles_warn(recwarn):
     fit([0.0] * 7 + [5.0, 9.0], normalization="iq")
     assert 'has equal quartiles, so "iq" makes it 0 everywhere: "robust" then' in str(recwarn[0].message)
 
@@ -107,7 +107,7 @@ def test_quantiles_of_few_rows_are_their_values(values):
 
 
 @pytest.mark.parametrize("strategy", ["quantile", "uniform"])
-def test_bins_are_those_of_scikit_learn(column, strategy):
+def test_bins_equal_scikit_learn(column, strategy):
     kind = {"quantile_method": "linear"} if strategy == "quantile" else {}
     theirs = KBinsDiscretizer(20, encode="ordinal", strategy=strategy, subsample=None, **kind).fit(column[:, None])
     prep = fit(column, encoding="bins", bins=20, bin_strategy=strategy)
@@ -119,7 +119,7 @@ def test_bins_are_those_of_scikit_learn(column, strategy):
 
 
 @pytest.mark.parametrize("bins", [1, 2, 16])
-def test_pieces_are_those_of_gorishniy_et_al(column, bins):
+def test_piecewise_linear_equals_gorishniy_et_al(column, bins):
     prep = fit(column, encoding="piecewise_linear", bins=bins)
     stored = encode(prep, column)
     assert stored.dtype == np.float32
@@ -138,13 +138,13 @@ def test_pieces_are_those_of_gorishniy_et_al(column, bins):
     np.testing.assert_allclose(expanded.numpy(), expected, atol=2e-4)
 
 
-def test_numbers_beyond_the_bins_go_on_in_the_first_and_the_last_piece():
+def test_piecewise_linear_extrapolates_in_first_and_last_bin():
     prep = fit([0.0, 1, 2, 4], encoding="piecewise_linear", bins=[0, 1, 4], normalization=None)
     expanded = prep.features_["x"].expand(torch.tensor([-1.0, 0.5, 1.0, 2.5, 7.0]), prep.learned_["x"])
     assert expanded.tolist() == [[-1, 0], [0.5, 0], [1, 0], [1, 0.5], [1, 2]]
 
 
-def test_bins_may_be_given_and_decode_to_their_middles():
+def test_given_bins_decode_to_their_midpoints():
     prep = fit([5.0, 60.0, 20.0], encoding="bins", bins=[0, 18, 65, 100])
     ids = encode(prep, [-3, 17.9, 18, 64, 65, 200])
     assert ids.tolist() == [0, 0, 1, 1, 2, 2]
@@ -152,7 +152,7 @@ def test_bins_may_be_given_and_decode_to_their_middles():
     assert prep.features_["x"].expand(torch.from_numpy(ids), prep.learned_["x"]).dtype == torch.int64
 
 
-def test_bins_are_fewer_where_quantiles_are_equal():
+def test_equal_quantiles_reduce_the_number_of_bins():
     prep = fit([0.0] * 90 + list(range(1, 11)), encoding="bins", bins=10)
     assert prep.learned_["x"].edges[::2] == (0.0, 10.0)
     one = fit([3.0, 3.0], encoding="piecewise_linear")
@@ -160,7 +160,7 @@ def test_bins_are_fewer_where_quantiles_are_equal():
     assert expanded.tolist() == [[0.0], [0.0]]
 
 
-def test_an_embedding_of_bins_has_a_row_for_each(tmp_path):
+def test_embedding_of_bins_has_one_row_per_bin(tmp_path):
     prep = dp.Preprocessor({"x": dp.Number(encoding="bins", bins=4), "y": "number"}, targets="x")
     dataset = prep.fit_write(pd.DataFrame({"x": np.arange(100.0), "y": 0.0 + np.arange(100)}), tmp_path / "data")
     assert dataset["train"].num_embeddings("x") == 4
@@ -174,7 +174,7 @@ def test_an_embedding_of_bins_has_a_row_for_each(tmp_path):
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_normalized_numbers_decode_to_what_they_were(column, normalization):
+def test_normalized_numbers_round_trip_through_decode(column, normalization):
     values = np.abs(column) + 0.1
     prep = fit(values, normalization=normalization)
     middle = (values > np.quantile(values, 0.01)) & (values < np.quantile(values, 0.99))
@@ -188,7 +188,7 @@ def test_normalized_numbers_decode_to_what_they_were(column, normalization):
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("values", [[2.0, 2.0], [1.0], [1e-300, 1e300], [5e-324, 1.0, 1e308, 1.7e308]])
-def test_odd_columns_become_finite_numbers(normalization, values):
+def test_unusual_columns_encode_as_finite_numbers(normalization, values):
     if len(set(values)) > 1:
         prep = fit(values, normalization=normalization)
     else:
@@ -200,7 +200,7 @@ def test_odd_columns_become_finite_numbers(normalization, values):
     json.dumps(prep.to_dict(), allow_nan=False)
 
 
-def test_too_many_bins_are_refused():
+def test_too_many_bins_raise():
     with pytest.raises(ConfigError, match="bins=1000000000000 are too many: use at most 65,536"):
         fit([1.0, 2.0], encoding="bins", bins=10**12)
 
@@ -214,7 +214,7 @@ def test_numbers_are_clipped_at_quantiles():
     assert bins.learned_["x"].edges == (5.0, 47.5, 90.0)
 
 
-def test_missing_cells_become_the_median():
+def test_fill_with_median_fills_missing_cells():
     prep = fit([1.0, 2.0, None, 30.0], missing_value_strategy="fill_with_median", normalization=None)
     assert prep.learned_["x"].fill_value == 2.0
     assert encode(prep, [None, 7.0]).tolist() == [2.0, 7.0]
@@ -234,7 +234,7 @@ def test_missing_cells_become_the_median():
         ({"normalization": "quantile"}, "normalization must be one of"),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(parameters, message):
+def test_invalid_parameters_raise(parameters, message):
     with pytest.raises(ConfigError, match=message):
         fit([1.0, 2.0], **parameters)
 
@@ -251,7 +251,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("parameters", VARIANTS, ids=str)
-def test_single_rows_are_encoded_to_the_same_bits(parameters, tmp_path):
+def test_single_rows_encode_to_the_same_bits(parameters, tmp_path):
     values = np.random.default_rng(3).lognormal(size=5_000)
     prep = fit(values, **{"missing_value_strategy": "fill_with_const", "fill_value": 1.0, **parameters})
     cells = [*values[:200].tolist(), 1e9, "2.5", None]
@@ -268,7 +268,7 @@ def test_single_rows_are_encoded_to_the_same_bits(parameters, tmp_path):
 
 
 @pytest.mark.parametrize("parameters", VARIANTS, ids=str)
-def test_numbers_keep_the_contract(parameters):
+def test_numbers_pass_check_feature(parameters):
     column = [0.7, 1.5, 2.25, 3.0, 4.5, 6.0, 8.0, 11.0, 30.0, 31.0, 32.0, 50.0]
     check_feature(
         dp.Number(**{"missing_value_strategy": "fill_with_const", "fill_value": 1.0, **parameters}),
@@ -277,17 +277,17 @@ def test_numbers_keep_the_contract(parameters):
 
 
 @given(st.floats(1e-10, 1 - 1e-10))
-def test_normal_scores_are_those_of_scipy(share):
+def test_normal_ppf_equals_scipy(share):
     assert abs(normal_ppf(np.array([share]))[0] - ndtri(share)) < 1e-13 * max(1, abs(ndtri(share)))
 
 
 @given(st.floats(-6, 6))
-def test_normal_shares_are_those_of_scipy(score):
+def test_normal_cdf_equals_scipy(score):
     # Near 1, doubles are 2e-16 apart.
     assert abs(normal_cdf(np.array([score]))[0] - ndtr(score)) < max(1.2e-7 * ndtr(-abs(score)), 3e-16)
 
 
-def test_a_column_without_numbers_has_the_one_piece_that_its_names_say():
+def test_piecewise_linear_column_without_numbers_has_one_column():
     frame = pd.DataFrame({"a": [None, None], "b": [1.0, 2.0]})
     pieces = dp.Number(encoding="piecewise_linear", missing_value_strategy="ffill")
     prep = dp.Preprocessor({"a": pieces, "b": "number"}).fit(frame)
@@ -301,7 +301,7 @@ EXTREME = st.sampled_from([0.0, 5e-324, -1e-310, 1.0, 3.5e38, -1e200, 2e292, np.
 @pytest.mark.parametrize("encoding", [None, "bins", "piecewise_linear"])
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_numbers_up_to_the_largest_double_stay_finite_and_in_order(normalization, encoding, data):
+def test_extreme_numbers_stay_finite_and_ordered(normalization, encoding, data):
     least = {"log1p": -0.5, "box_cox": 5e-324}.get(normalization)
     finite = st.floats(allow_nan=False, allow_infinity=False)
     numbers = st.one_of(EXTREME, finite).map(lambda one: max(one, least or one))
@@ -321,7 +321,7 @@ def test_numbers_up_to_the_largest_double_stay_finite_and_in_order(normalization
         assert (np.diff(one, axis=0) >= -1e-6 * np.abs(one[1:]) - 1e-7).all()
 
 
-def test_a_range_beyond_the_doubles_is_no_constant():
+def test_range_beyond_float64_is_not_constant():
     most = np.finfo(float).max
     cells = [-most, 0.0, most / 2, most]
     assert encode(fit(cells, normalization="minmax"), cells).tolist() == [0.0, 0.5, 0.75, 1.0]
@@ -335,6 +335,6 @@ def test_a_range_beyond_the_doubles_is_no_constant():
 
 @pytest.mark.parametrize("normalization", ["quantile_normal", "quantile_uniform"])
 @pytest.mark.filterwarnings("ignore:column .* is constant")
-def test_a_missing_cell_stays_missing_in_a_constant_column(normalization):
+def test_missing_cell_of_a_constant_column_stays_missing(normalization):
     prep = fit([2.0, 2.0, 2.0], normalization=normalization, missing_value_strategy="keep")
     np.testing.assert_array_equal(encode(prep, [2.0, None, 3.0]), [0.0, np.nan, 0.0])

@@ -19,7 +19,7 @@ def encoded(feature, *cells) -> list[list[int]]:
     return feature.transform(column(*cells)).tolist()
 
 
-def test_the_worked_example_holds(as_frame):
+def test_documented_example(as_frame):
     sequence = dp.Sequence().fit(as_frame(column("token3 token4 token2", "token3 token1")))
     learned = sequence.learned_["x"].to_dict()
     assert learned["idx2str"] == ["<PAD>", "<UNK>", "token3", "token1", "token2", "token4"]
@@ -28,18 +28,18 @@ def test_the_worked_example_holds(as_frame):
     assert encoded(sequence, "token3 token4 token2", "token3 token1") == [[2, 5, 4], [2, 3, 0]]
 
 
-def test_ludwig_symbols_give_the_golden_values():
+def test_ludwig_symbols_encode_as_expected():
     sequence = dp.Sequence(special_symbols="ludwig").fit(column("a b c", "a b", "a"))
     assert encoded(sequence, "a b c", "a b", "a") == [[1, 4, 5, 6, 0], [1, 4, 5, 0, 2], [1, 4, 0, 2, 2]]
     assert encoded(sequence, "", None) == [[1, 0, 2, 2, 2], [1, 3, 0, 2, 2]]
 
 
-def test_start_and_stop_come_before_unknown():
+def test_start_and_stop_precede_unknown():
     sequence = dp.Sequence(add_start_stop=True).fit(column("a b", "a"))
     assert encoded(sequence, "a b", "z") == [[1, 4, 5, 2], [1, 3, 2, 0]]
 
 
-def test_a_row_that_is_cut_still_ends_with_stop():
+def test_truncated_row_ends_with_stop():
     sequence = dp.Sequence(add_start_stop=True, max_sequence_length=3).fit(column("a b c d"))
     assert encoded(sequence, "a b c d") == [[1, 4, 2]]
 
@@ -48,20 +48,20 @@ def test_a_row_that_is_cut_still_ends_with_stop():
     ("sequence_length", "max_sequence_length", "expected"),
     [(None, 15, 12), (None, 8, 8), (None, None, 12), (15, 20, 15), (8, 20, 8)],
 )
-def test_lengths_follow_the_reference(sequence_length, max_sequence_length, expected):
+def test_lengths_equal_ludwig(sequence_length, max_sequence_length, expected):
     sequence = dp.Sequence(
         sequence_length=sequence_length, max_sequence_length=max_sequence_length, special_symbols="ludwig"
     ).fit(column(" ".join("abcdefghij")))
     assert sequence.learned_["x"].max_sequence_length == expected
 
 
-def test_padding_on_the_left_keeps_the_head():
+def test_left_padding_keeps_the_start_of_a_row():
     sequence = dp.Sequence(padding="left", max_sequence_length=2).fit(column("a b c", "a"))
     assert encoded(sequence, "a b c", "a") == [[2, 3], [0, 2]]
 
 
 @pytest.mark.parametrize("padding", ["right", "left"])
-def test_truncation_keeps_the_end_with_start_and_stop(padding):
+def test_truncation_keep_end_keeps_start_and_stop(padding):
     rows = column("a b c d e", "a", None)
     given = {"truncation": "keep_end", "padding": padding, "max_sequence_length": 4, "column": "x"}
     plain, marked = dp.Sequence(**given), dp.Sequence(**given, add_start_stop=True)
@@ -75,19 +75,19 @@ def test_truncation_keeps_the_end_with_start_and_stop(padding):
         assert np.array_equal(saved[name], array)
 
 
-def test_own_symbols_have_the_ids_of_their_order():
+def test_custom_symbols_have_ids_in_their_order():
     symbols = {"unknown": "?", "padding": "_"}
     sequence = dp.Sequence(special_symbols=symbols).fit(column("a b", "a"))
     assert sequence.learned_["x"].to_dict()["idx2str"] == ["?", "_", "a", "b"]
     assert encoded(sequence, "a", "z a") == [[2, 1], [0, 2]]
 
 
-def test_a_special_symbol_in_the_data_is_that_symbol():
+def test_special_symbol_in_the_data_is_that_symbol():
     sequence = dp.Sequence().fit(column("a <UNK>", "a"))
     assert sequence.learned_["x"].to_dict()["str2freq"] == {"<PAD>": 0, "<UNK>": 1, "a": 2}
 
 
-def test_a_vocabulary_file_gives_the_ids(tmp_path):
+def test_vocabulary_file_sets_the_ids(tmp_path):
     path = tmp_path / "vocabulary.txt"
     path.write_text("b extra\nc\na\nb\n")
     sequence = dp.Sequence(vocab_file=str(path)).fit(column("a b", "a z"))
@@ -95,41 +95,41 @@ def test_a_vocabulary_file_gives_the_ids(tmp_path):
     assert encoded(sequence, "a b z") == [[4, 2]]
 
 
-def test_a_vocabulary_file_that_is_not_there_is_named():
+def test_missing_vocabulary_file_raises():
     with pytest.raises(ConfigError, match="nowhere.txt"):
         dp.Sequence(vocab_file="nowhere.txt").fit(column("a"))
 
 
-def test_an_unknown_tokenizer_is_named_with_the_closest_one():
+def test_unknown_tokenizer_error_suggests_closest_name():
     with pytest.raises(ConfigError, match='Did you mean "space_punct"'):
         dp.Sequence(tokenizer="space_punkt").fit(column("a"))
 
 
-def test_a_python_function_tokenizes_and_is_not_saved(tmp_path):
+def test_function_tokenizes_but_cannot_be_saved(tmp_path):
     prep = dp.Preprocessor({"x": dp.Sequence(tokenizer=lambda text: text.split("/"))}).fit(column("a/b", "b"))
     assert prep.encode(column("b/a"))["x"].tolist() == [[2, 3]]
     with pytest.raises(ConfigError, match='"x".*tokenizer'):
         prep.save(tmp_path / "prep.json")
 
 
-def test_decode_gives_the_tokens_back():
+def test_decode_returns_tokens():
     sequence = dp.Sequence(add_start_stop=True).fit(column("a b", "c"))
     ids = sequence.transform(column("c a", "", "z"))
     assert sequence.decode(ids, sequence.learned_["x"]).to_pylist() == ["c a", "", "<UNK>"]
 
 
-def test_ids_and_lengths_have_the_smallest_type():
+def test_ids_have_the_smallest_dtype():
     assert dp.Sequence().fit_transform(column("a b")).dtype == np.uint8
 
 
 @pytest.mark.parametrize("name", ["sequence_length", "max_sequence_length"])
-def test_a_length_without_room_for_tokens_is_refused(name):
+def test_length_without_room_for_tokens_raises(name):
     with pytest.raises(ConfigError, match=f"{name}=2 leaves no room.*at least 3"):
         dp.Sequence(add_start_stop=True, **{name: 2}).fit(column("a"))
 
 
 @pytest.mark.parametrize("own", [0, 1])  # words are in many rows, or in one each
-def test_cuts_are_summarized_as_their_rows_are(own):
+def test_summaries_of_cuts_equal_summaries_of_their_rows(own):
     cells = [None if i % 7 == 3 else " ".join(f"{word + 9 * i * own}" for word in range(i % 4)) for i in range(20)]
     parsed = dp.Sequence(missing_value_strategy="bfill").parse(pa.array(cells)).slice(1)
     cuts = [np.array([0, 4, 9]), np.array([1, 2, 3, 15]), np.zeros(0, np.intp), np.array([18])]
@@ -139,7 +139,7 @@ def test_cuts_are_summarized_as_their_rows_are(own):
         assert [part.tolist() for part in found.counts.rank()] == [part.tolist() for part in wanted.counts.rank()]
 
 
-def test_a_subclass_that_summarizes_in_its_own_way_does_so_in_folds():
+def test_overridden_summarize_is_used_in_folds():
     class Twice(dp.Sequence):
         def summarize(self, parsed):
             return super().summarize(parsed) * 2
@@ -153,7 +153,7 @@ def test_a_subclass_that_summarizes_in_its_own_way_does_so_in_folds():
 @pytest.mark.parametrize(
     ("name", "tokenizer"), [("pretrained_model_name_or_path", "hf_tokenizer"), ("pattern", "regex")]
 )
-def test_a_parameter_that_the_tokenizer_does_not_read_is_warned_about(kind, name, tokenizer):
+def test_parameter_unused_by_the_tokenizer_warns(kind, name, tokenizer):
     message = f'has {name}=\'abc\', which tokenizer="space.*" does not use: set tokenizer="{tokenizer}"'
     with pytest.warns(UserWarning, match=message):
         kind(**{name: "abc"}).fit(pd.DataFrame({"x": ["a b", "c"]}))

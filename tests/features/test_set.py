@@ -13,7 +13,7 @@ def column(*cells) -> pd.DataFrame:
     return pd.DataFrame({"x": list(cells)})
 
 
-def test_sets_hold_each_token_once_in_order_of_appearance(as_frame):
+def test_sets_have_unique_tokens_in_order_of_appearance(as_frame):
     frame = as_frame(column("b a b", "a", "", None, "c c c"))
     prep = dp.Preprocessor({"x": "set"}).fit(frame)
     learned = prep.learned_["x"]
@@ -32,7 +32,7 @@ def test_transform_is_multi_hot_or_ids():
     assert ids.get_feature_names_out().tolist() == ["x_0", "x_1"]
 
 
-def test_expanding_a_batch_gives_what_transform_gives():
+def test_expanded_batch_equals_transform():
     frame = column("b a b", "a zzz", "")
     for feature in (dp.Set(), dp.Bag()):
         feature.fit(frame[:1])
@@ -42,7 +42,7 @@ def test_expanding_a_batch_gives_what_transform_gives():
         np.testing.assert_array_equal(batch.numpy(), feature.transform(frame))
 
 
-def test_a_large_set_keeps_its_first_tokens():
+def test_max_size_keeps_the_first_tokens():
     fitted = dp.Set(max_size=2, expand_to="ids").fit(column("a b c", "a b", "a"))
     assert fitted.learned_["x"].max_set_size == 3
     assert fitted.transform(column("c b a")).tolist() == [[4, 3]]
@@ -64,14 +64,14 @@ def test_lists_of_tokens_need_no_tokenizer(as_object_frame):
     assert np.asarray(fitted.transform(frame)).tolist() == [[3, 2], [2, 0], [1, 0]]
 
 
-def test_a_list_with_a_missing_token_cannot_be_read(as_object_frame):
+def test_list_with_a_missing_token_is_unreadable(as_object_frame):
     frame = as_object_frame(column(["A", "b"], ["b", None], None, []))
     with pytest.warns(UserWarning, match="1 of 4 cells cannot be read as a set"):
         fitted = dp.Set(expand_to="ids", lowercase=True).fit(frame)
     assert np.asarray(fitted.transform(frame)).tolist() == [[2, 3], [1, 0], [1, 0], [0, 0]]
 
 
-def test_a_list_that_cannot_be_read_is_told_alike_whatever_holds_it():
+def test_unreadable_lists_warn_equally_for_every_type():
     cells, learned = [[None, np.nan], [1.5]], []
     for held in (pd.Series(cells, dtype=object), pd.Series(cells, dtype=pd.ArrowDtype(pa.list_(pa.float64())))):
         with pytest.warns(UserWarning, match=r"\[None, None\]"):
@@ -79,7 +79,7 @@ def test_a_list_that_cannot_be_read_is_told_alike_whatever_holds_it():
     assert learned[0] == learned[1]
 
 
-def test_decode_gives_the_tokens_back():
+def test_decode_returns_tokens():
     frame = column("b a b", "", "a")
     prep = dp.Preprocessor({"x": "set", "y": dp.Bag(column="x")}).fit(frame)
     decoded = prep.decode(prep.encode(frame))
@@ -87,7 +87,7 @@ def test_decode_gives_the_tokens_back():
     assert [list(row) for row in decoded["y"]] == [["b", "b", "a"], [], ["a"]]
 
 
-def test_the_most_frequent_set_fills_gaps():
+def test_most_frequent_set_fills_missing_cells():
     frame = column("b a", None, "b  a", "a b c")
     fitted = dp.Set(missing_value_strategy="fill_with_mode", expand_to="ids").fit(frame)
     assert fitted.learned_["x"].fill_value == ["b", "a"]

@@ -39,7 +39,7 @@ def fitted(kind: str, frame=None, **given) -> dp.Preprocessor:
 
 @pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_rows_give_the_same_bytes_for_any_partitioning_and_process(kind, processes, tmp_path):
+def test_state_does_not_depend_on_partitions_and_processes(kind, processes, tmp_path):
     titles().to_parquet(tmp_path / "rows.parquet", row_group_size=7)
     states = [json.dumps(fitted(kind).to_dict())]
     for size in (100, 2_000):
@@ -56,7 +56,7 @@ def test_the_same_rows_give_the_same_bytes_for_any_partitioning_and_process(kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ids_are_those_of_the_library_for_whole_words(kind):
+def test_ids_of_words_equal_the_library(kind):
     prep = fitted(kind, add_start_stop=True, max_sequence_length=64)
     learned = prep.learned_["x"]
     ids = {token: number for number, token in enumerate(learned.vocabulary.tokens.to_pylist())}
@@ -79,14 +79,14 @@ def test_ids_are_those_of_the_library_for_whole_words(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_decoded_to_their_words(kind):
+def test_rows_decode_to_their_words(kind):
     prep = fitted(kind)
     decoded = prep.decode(prep.encode(titles().head(4)))["x"].tolist()
     assert decoded == [cell.replace("!", " !") for cell in titles()["x"].head(4)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_frequencies_are_those_of_parts_and_words_beyond_are_counted_unseen(kind):
+def test_frequencies_count_subwords_and_unknown_words_are_unseen(kind):
     prep = fitted(kind)
     vocabulary = prep.learned_["x"].vocabulary
     encoded = prep.encode(titles().dropna())["x"]
@@ -100,7 +100,7 @@ def test_frequencies_are_those_of_parts_and_words_beyond_are_counted_unseen(kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_preprocessor_and_a_service_encode_alike(kind, tmp_path):
+def test_saved_preprocessor_and_serving_encode_equally(kind, tmp_path):
     prep = fitted(kind, truncation="keep_end", max_sequence_length=5)
     prep.save(tmp_path / "prep.json")
     rows = titles()
@@ -114,14 +114,14 @@ def test_a_saved_preprocessor_and_a_service_encode_alike(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_lists_hold_words_and_special_symbols_stay_whole(kind):
+def test_lists_of_words_keep_special_symbols_whole(kind):
     frame = pd.DataFrame({"x": [["New York", "tide"], ["<UNK>", "<PAD>"]] * 3})
     prep = dp.Preprocessor({"x": dp.Sequence(tokenizer=kind, most_common=40, max_sequence_length=16)}).fit(frame)
     assert prep.encode(frame)["x"][1].tolist()[:3] == [1, 0, 0]
     assert prep.decode(prep.encode(frame))["x"][0] == "New York tide"
 
 
-def test_special_symbols_within_words_are_cut_as_text():
+def test_special_symbols_inside_words_are_text():
     frame = pd.DataFrame({"x": [["x<PAD>"], ["<UNK>y"]] * 9})
     prep = dp.Preprocessor({"x": dp.Sequence(tokenizer="unigram", most_common=40)}).fit(frame)
     encoded = prep.encode(frame)["x"]
@@ -130,7 +130,7 @@ def test_special_symbols_within_words_are_cut_as_text():
     assert prep.cell_counts(frame)["unseen"].tolist() == [0]
 
 
-def test_unigrams_are_the_pieces_that_sentencepiece_trains_and_cut_as_it_cuts(tmp_path):
+def test_unigrams_equal_sentencepiece(tmp_path):
     words = [word for cell in titles()["x"].dropna() for word in cell.replace("!", " !").split()]
     counts = pd.Series(words).value_counts()
     (tmp_path / "words.tsv").write_text("".join(f"\u2581{word}\t{count}\n" for word, count in counts.items()))
@@ -153,7 +153,7 @@ def test_unigrams_are_the_pieces_that_sentencepiece_trains_and_cut_as_it_cuts(tm
     ("cells", "most_common"),
     [([["\u2585"], ["\0\t"]], 9), ([["a\tb\x1fc", "\ufffe\n"]], 20), ([["ab"]], 1), ([["x" * 2_000]], 9)],
 )
-def test_unigrams_of_odd_words_are_learned(cells, most_common):
+def test_unigrams_of_unusual_words_are_learned(cells, most_common):
     frame = pd.DataFrame({"x": cells})
     prep = dp.Preprocessor({"x": dp.Sequence(tokenizer="unigram", most_common=most_common)}).fit(frame)
     assert len(prep.learned_["x"].vocabulary) <= most_common + 2
@@ -161,7 +161,7 @@ def test_unigrams_of_odd_words_are_learned(cells, most_common):
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("bpe", "_MAX_TRAINING_WORDS"), ("unigram", "_MAX_TRAINING_CHARACTERS")])
-def test_more_words_than_are_fed_count_in_proportion(kind, limit, monkeypatch):
+def test_word_limit_scales_frequencies(kind, limit, monkeypatch):
     whole = fitted(kind).learned_["x"]
     monkeypatch.setattr(subwords, limit, 300)
     some = fitted(kind).learned_["x"]
@@ -188,7 +188,7 @@ def test_predictions_are_texts():
 
 
 @pytest.mark.parametrize("merges", [[[1, 2, 3]], [[0, 10**9]], [["a", "b"]], [[-1, 3]], [[2, 2]], "ab", [1, 2], 7])
-def test_altered_merges_are_refused(merges):
+def test_altered_merges_raise(merges):
     learned = fitted("bpe").learned_["x"]
     with pytest.raises(CorruptDatasetError, match="merges"):
         type(learned).from_dict({**learned.to_dict(), "merges": merges})
@@ -197,7 +197,7 @@ def test_altered_merges_are_refused(merges):
 @pytest.mark.parametrize(
     "scores", [[-1.0], [float("nan")] * 48, ["a"] * 48, [[-1.0, -2.0]] * 48, [10**400] * 48, "a" * 48, 7]
 )
-def test_altered_scores_are_refused(scores):
+def test_altered_scores_raise(scores):
     learned = fitted("unigram").learned_["x"]
     assert len(learned.scores) == len(learned.vocabulary) - 2
     with pytest.raises(CorruptDatasetError, match="scores"):
@@ -205,7 +205,7 @@ def test_altered_scores_are_refused(scores):
 
 
 @pytest.mark.parametrize("key", ["scores", "special_symbols"])
-def test_scores_and_symbols_that_were_taken_away_are_missed(key):
+def test_missing_scores_and_symbols_raise(key):
     state = fitted("unigram").to_dict()
     without = {"scores": [], "special_symbols": {"padding": "<PAD>", "start": "<UNK>"}}
     state["features"]["x"]["learned"][key] = without[key]
@@ -213,7 +213,7 @@ def test_scores_and_symbols_that_were_taken_away_are_missed(key):
         dp.Preprocessor.from_dict(state).encode(titles())
 
 
-def test_scores_come_back_exactly_from_json():
+def test_scores_round_trip_exactly_through_json():
     learned = fitted("unigram").learned_["x"]
     assert type(learned).from_dict(json.loads(json.dumps(learned.to_dict()))).scores == learned.scores
 
@@ -227,23 +227,23 @@ def test_scores_come_back_exactly_from_json():
         ("unigram", {"min_frequency": 3}),
     ],
 )
-def test_what_has_no_meaning_for_parts_is_refused(kind, given):
+def test_vocabulary_parameters_with_subwords_raise(kind, given):
     with pytest.raises(ConfigError, match="trains a vocabulary of most_common subwords"):
         fitted(kind, **given)
 
 
-def test_a_trainer_that_is_not_installed_is_named_at_the_first_rows(monkeypatch):
+def test_missing_trainer_package_raises_at_the_first_rows(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(MissingPackageError, match="pip install sentencepiece"):
         dp.Text(tokenizer="unigram").summarize(dp.Text().parse(pa.array(["low"])))
 
 
-def test_sets_have_no_parts():
+def test_sets_with_subwords_raise():
     with pytest.raises((ConfigError, ColumnError), match="is for Sequence and Text"):
         dp.Preprocessor({"x": dp.Set(tokenizer="bpe")}).fit(titles())
 
 
-def test_no_words_make_no_parts():
+def test_rows_without_words_have_no_subwords():
     frame = pd.DataFrame({"x": pd.array([None, ""], "string")})
     assert fitted("bpe", frame).encode(frame)["x"].tolist() == [[1], [0]]
     for kind in ("wordpiece", "unigram"):

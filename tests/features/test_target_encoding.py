@@ -65,7 +65,7 @@ def written(prep, table, path) -> dict[str, dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("smooth", ["auto", 0.0, 7.5])
 @pytest.mark.parametrize("target", TYPES)
-def test_values_are_those_of_scikit_learn_with_the_same_folds(table, tmp_path, target, smooth):
+def test_values_equal_scikit_learn_with_the_same_folds(table, tmp_path, target, smooth):
     prep = dp.Preprocessor({"x": encoding(target, smooth=smooth)})
     cross_fitted = written(prep, table, tmp_path / "d")["train"]["x"]
     theirs = TargetEncoder(smooth=smooth, cv=PredefinedSplit(folds_of(KFold(5), table)), target_type=TYPES[target])
@@ -76,7 +76,7 @@ def test_values_are_those_of_scikit_learn_with_the_same_folds(table, tmp_path, t
     np.testing.assert_allclose(prep.encode(table)["x"].reshape(expected.shape), theirs.transform(cities), rtol=2e-7)
 
 
-def test_counts_and_frequencies_are_of_all_training_rows(table, tmp_path):
+def test_counts_and_frequencies_use_all_training_rows(table, tmp_path):
     prep = dp.Preprocessor({one: dp.TargetEncoding(encoding=one, column="city") for one in ("count", "frequency")})
     train = written(prep, table, tmp_path / "d")["train"]
     counts = table["city"].fillna("").map(table["city"].fillna("").value_counts())
@@ -88,7 +88,7 @@ def test_counts_and_frequencies_are_of_all_training_rows(table, tmp_path):
     assert dp.Preprocessor({"x": unused}).fit(table).encode(table)["x"].tolist() == counts.tolist()
 
 
-def test_unknown_values_become_the_mean_and_missing_ones_are_a_value():
+def test_unknown_values_are_the_mean_and_missing_is_a_value():
     frame = pd.DataFrame({"city": ["a", "a", "b", None], "y": [1.0, 3.0, 5.0, 9.0]})
     prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", smooth=0.0, folds=2)}).fit(frame)
     new = pd.DataFrame({"city": ["a", "b", None, "z", "<MISSING>", "<UNK>"]})
@@ -97,7 +97,7 @@ def test_unknown_values_become_the_mean_and_missing_ones_are_a_value():
     assert prep.cell_counts(new).loc["city"].tolist() == [6, 1, 0, 1]
 
 
-def test_rows_without_a_target_count_for_nothing():
+def test_rows_without_target_are_ignored():
     frame = pd.DataFrame({"city": list("aabbc"), "y": [1.0, None, 2.0, 4.0, None]})
     prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", smooth=0.0, folds=2)}).fit(frame)
     mean = np.float32(7 / 3)
@@ -120,7 +120,7 @@ def encoded(prep: dp.Preprocessor, cities: Iterable[str | None]) -> list:
 @pytest.mark.parametrize(("target", "kind"), [
     ([5.0, 1.0, None, 2.0, 8.0, 3.0], "number"), (list("xyxzyx"), "class"), ([*"xy", None, *"xyx"], "class"),
 ])  # fmt: skip
-def test_a_weight_counts_a_row_so_many_times(target, kind, smooth):
+def test_weights_equal_repeated_rows(target, kind, smooth):
     cities, weight = list("aababc"), [1, 3, 2, 2, 0, 1]
     weighted = fitted(cities, target, weight, target_type=kind, smooth=smooth)
     repeated = [np.repeat(np.array(column, object), weight).tolist() for column in (cities, target)]
@@ -129,7 +129,7 @@ def test_a_weight_counts_a_row_so_many_times(target, kind, smooth):
 
 
 @pytest.mark.parametrize("smooth", ["auto", 0.0, 2.0])
-def test_the_largest_targets_have_means_and_larger_ones_are_refused(smooth):
+def test_largest_targets_have_means_and_larger_ones_raise(smooth):
     largest = np.finfo(np.float32).max
     found = fitted(["a", "b", "a", "c"], [1e150, -1e150, 1e150, None], smooth=smooth)
     assert encoded(found, "ab") == [largest, -largest]
@@ -140,7 +140,7 @@ def test_the_largest_targets_have_means_and_larger_ones_are_refused(smooth):
             fitted(["a", "b"], target, smooth=smooth)
 
 
-def test_targets_of_any_size_have_means_and_deviations_alike():
+def test_means_and_deviations_scale_with_the_target():
     cities, target, weight = list("aababbc"), np.array([5.0, 1.0, 4.0, 2.0, 8.0, 3.0, 7.0]), [1, 3, 2, 2, 1, 5, 1]
     near = encoded(fitted(cities, target, weight), "abcd")
     assert encoded(fitted(cities, target * 2.0**60, weight), "abcd") == [one * 2.0**60 for one in near]
@@ -148,7 +148,7 @@ def test_targets_of_any_size_have_means_and_deviations_alike():
     assert encoded(fitted(list("abab"), [1e100, -1e100] * 2, [1e38] * 4), "ab") == [largest, -largest]
 
 
-def test_missing_values_that_drop_their_rows_are_encoded_as_unknown_ones():
+def test_missing_values_with_drop_row_encode_as_unknown():
     prep = fitted(["a", "b", None, "a"], [1.0, 2.0, 3.0, 6.0], smooth=0.0, missing_value_strategy="drop_row")
     assert encoded(prep, ["a", "b", None, "c"]) == [3.5, 2.0, 3.0, 3.0]
     feature = prep.features["city"]
@@ -156,12 +156,12 @@ def test_missing_values_that_drop_their_rows_are_encoded_as_unknown_ones():
     assert alone.tolist() == [2.0, 3.0]
 
 
-def test_case_may_be_ignored():
+def test_lowercase_ignores_case():
     assert encoded(fitted(["a", "A", "b"], [1.0, 3.0, 5.0], smooth=0.0, lowercase=True), "aAB") == [2.0, 2.0, 5.0]
     assert encoded(fitted(["a", "A", "b"], [1.0, 3.0, 5.0], smooth=0.0), "aAB") == [1.0, 3.0, 3.0]
 
 
-def test_targets_may_be_missing_or_of_one_class():
+def test_targets_can_be_missing_or_of_one_class():
     none, nan = pa.nulls(3, pa.string()), pa.array([math.nan, 1.0, 3.0])
     for smooth in ("auto", 0.0, 2.0):
         assert encoded(fitted(["a", "b", "a"], none, smooth=smooth), "abc") == [0.0] * 3
@@ -173,7 +173,7 @@ def test_targets_may_be_missing_or_of_one_class():
 @pytest.mark.parametrize(
     ("target", "names"), [("xx", ["city"]), ("yx", ["city"]), ("zxy", ["city_x", "city_y", "city_z"])]
 )
-def test_more_than_two_classes_make_a_column_each(target, names):
+def test_more_than_two_classes_have_a_column_each(target, names):
     prep = fitted(list("abc"[: len(target)]), list(target), target_type="class", smooth=0.0)
     assert prep.get_feature_names_out().tolist() == names
     found = prep.encode(pd.DataFrame({"city": list("abc")}))["city"]
@@ -184,11 +184,11 @@ def test_more_than_two_classes_make_a_column_each(target, names):
         assert encoded(prep, "ab") == ([[0, 0, 1], [1, 0, 0]] if len(names) > 1 else [1.0, 0.0])
 
 
-def test_classes_are_in_order_of_numbers_if_they_are_numbers():
+def test_numeric_classes_are_ordered_as_numbers():
     assert fitted(list("abc"), [10, 9, 100], target_type="class").learned_["city"].classes == ("9", "10", "100")
 
 
-def test_so_many_classes_are_told_apart(monkeypatch):
+def test_max_classes_is_enforced_across_partitions(monkeypatch):
     monkeypatch.setattr(target_encoding, "MAX_CLASSES", 3)
     frame = pd.DataFrame({"city": list("abcd"), "y": list("wxyz")})
     prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", target_type="class", folds=2)})
@@ -201,7 +201,7 @@ def test_so_many_classes_are_told_apart(monkeypatch):
 # -- folds
 
 
-def test_no_training_row_is_encoded_by_its_own_target(tmp_path):
+def test_training_rows_exclude_their_own_target(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"city": rng.integers(0, 5_000, 20_000).astype(str), "y": rng.integers(0, 2, 20_000)})
     prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y")})
@@ -217,7 +217,7 @@ def test_no_training_row_is_encoded_by_its_own_target(tmp_path):
     assert found["naive"] > 0.7
 
 
-def test_rows_of_other_splits_are_encoded_by_all_training_rows(table, tmp_path):
+def test_other_splits_are_encoded_with_all_training_rows(table, tmp_path):
     prep = dp.Preprocessor({"x": encoding(), "day": "date"}, split=dp.RandomSplit(seed=1))
     splits = written(prep, table, tmp_path / "d")
     assigned = prep.assign(table)["split"]
@@ -227,7 +227,7 @@ def test_rows_of_other_splits_are_encoded_by_all_training_rows(table, tmp_path):
 
 
 @pytest.mark.parametrize("by", [{"fold_group": "shop"}, {"fold_time": "day"}])
-def test_folds_may_follow_groups_or_time(table, tmp_path, by):
+def test_folds_by_group_or_time(table, tmp_path, by):
     prep = dp.Preprocessor({"x": encoding(smooth=2.0, folds=4, **by)})
     folds = folds_of(KFold(4, group=by.get("fold_group"), time=by.get("fold_time")), table)
     theirs = TargetEncoder(smooth=2.0, cv=PredefinedSplit(folds), target_type="continuous")
@@ -242,7 +242,7 @@ def test_folds_may_follow_groups_or_time(table, tmp_path, by):
     (dp.KFold(3, time="day", fold=0), "fold_time"), (dp.GroupSplit("shop"), "fold_group"),
     (dp.KFold(3, group="shop", fold=0), "fold_group"),
 ])  # fmt: skip
-def test_folds_are_like_a_split_by_time_or_group_unless_told_otherwise(table, tmp_path, split, parameter):
+def test_folds_follow_a_split_by_time_or_group_by_default(table, tmp_path, split, parameter):
     column = "day" if parameter == "fold_time" else "shop"
 
     def train(place, **by):
@@ -266,7 +266,7 @@ def test_folds_are_like_a_split_by_time_or_group_unless_told_otherwise(table, tm
 @pytest.mark.parametrize(
     "split", [dp.DatetimeSplit(["year", "month"]), dp.DatetimeSplit("text", datetime_format="%d.%m.%Y %H")]
 )
-def test_random_folds_beside_times_that_are_not_timestamps_are_told(table, split):
+def test_random_folds_with_a_time_split_warn(table, split):
     day = table["day"]
     frame = table.assign(year=day.dt.year, month=day.dt.month, text=day.dt.strftime("%d.%m.%Y %H"))
     with pytest.warns(UserWarning, match="at random, although the split is in order of time: set fold_time"):
@@ -279,7 +279,7 @@ def test_random_folds_beside_times_that_are_not_timestamps_are_told(table, split
     dp.Preprocessor({"x": encoding(fold_time="day")}, split=split).fit(frame)
 
 
-def test_fit_transform_cross_fits_training_rows_and_transform_none(table, tmp_path):
+def test_fit_transform_cross_fits_and_transform_does_not(table, tmp_path):
     features = {"x": encoding("kind"), "price": dp.Number(outlier_strategy="drop_row", outlier_threshold=2.0)}
     prep = dp.Preprocessor(features, targets="price", split=dp.RandomSplit())
     splits = written(prep, table, tmp_path / "d")
@@ -294,7 +294,7 @@ def test_fit_transform_cross_fits_training_rows_and_transform_none(table, tmp_pa
     np.testing.assert_array_equal(prep.transform(table), prep.encode(table)["x"])
 
 
-def test_fit_transform_cross_fits_the_rows_of_all_folds(table):
+def test_fit_transform_cross_fits_rows_of_all_folds(table):
     def fitted(split):
         return dp.Preprocessor(
             {"x": encoding(fold_group=False), "sold": "binary"}, targets="sold", split=split
@@ -303,7 +303,7 @@ def test_fit_transform_cross_fits_the_rows_of_all_folds(table):
     np.testing.assert_array_equal(fitted(dp.KFold(4, group="shop")), fitted(None))
 
 
-def test_other_rows_than_those_of_the_fit_are_not_cross_fitted_silently(table, tmp_path):
+def test_writing_rows_outside_the_fit_warns(table, tmp_path):
     dropping = dp.Number(outlier_strategy="drop_row", outlier_threshold=2.0)
     prep = dp.Preprocessor({"x": encoding("kind"), "price": dropping}, targets="price", split=dp.RandomSplit())
     prep.fit(table).write(table, tmp_path / "same", progress=False)
@@ -313,7 +313,7 @@ def test_other_rows_than_those_of_the_fit_are_not_cross_fitted_silently(table, t
             prep.write(rows, tmp_path / "others", overwrite=True, progress=False)
 
 
-def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_alike(table, tmp_path):
+def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_equally(table, tmp_path):
     prep = dp.Preprocessor({"x": encoding(fold_group="shop"), "sold": "binary"}, targets="sold", split=dp.RandomSplit())
     expected = written(prep, table, tmp_path / "d")
     frame = dd.from_pandas(table, npartitions=5)
@@ -329,7 +329,7 @@ def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_alike(table, tmp_
 
 @pytest.mark.parametrize("spill_bytes", [1 << 26, 1 << 10])
 @pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
-def test_partitions_and_spilling_change_no_byte(table, tmp_path, monkeypatch, npartitions, spill_bytes):
+def test_partitions_and_spilling_do_not_change_bytes(table, tmp_path, monkeypatch, npartitions, spill_bytes):
     monkeypatch.setattr(target_sums, "SPILL_BYTES", spill_bytes)
     monkeypatch.setattr(target_sums, "GROUP_BYTES", 64 * spill_bytes)
 
@@ -346,7 +346,7 @@ def test_partitions_and_spilling_change_no_byte(table, tmp_path, monkeypatch, np
             np.testing.assert_array_equal(rows[split][name], array)
 
 
-def test_rows_of_csv_files_are_counted_before_they_are_put_in_folds(table, tmp_path):
+def test_csv_rows_are_counted_before_fold_assignment(table, tmp_path):
     table.to_csv(tmp_path / "rows.csv", index=False)
     source = dp.read_files(str(tmp_path / "rows.csv"), partition_bytes=20_000)
     prep = dp.Preprocessor({"x": encoding()})
@@ -361,7 +361,7 @@ def test_rows_of_csv_files_are_counted_before_they_are_put_in_folds(table, tmp_p
 
 
 @pytest.mark.filterwarnings("ignore:target")
-def test_a_target_that_cross_fits_by_group_is_written_and_streamed(table, tmp_path):
+def test_target_cross_fitted_by_group_is_written_and_streamed(table, tmp_path):
     by_shop = encoding(fold_group="shop")
     prep = dp.Preprocessor({"city": "category", "y": by_shop}, targets="y").fit(table)
     assert len(prep.write(table, tmp_path / "a.dp")["train"]) == ROWS
@@ -369,7 +369,7 @@ def test_a_target_that_cross_fits_by_group_is_written_and_streamed(table, tmp_pa
 
 
 @pytest.mark.parametrize("target", TYPES)
-def test_services_encode_new_rows_alike(table, tmp_path, target):
+def test_serving_encodes_new_rows_equally(table, tmp_path, target):
     prep = dp.Preprocessor({"x": encoding(target, lowercase=True, null_values=["7"])}).fit(table)
     prep.save(tmp_path / "prep.json")
     new = pd.DataFrame({"city": ["3", " 7", None, "never", 12, "<MISSING>"]}, dtype=object)
@@ -380,14 +380,14 @@ def test_services_encode_new_rows_alike(table, tmp_path, target):
     assert found.dtype == expected.dtype == np.float32
 
 
-def test_a_target_that_is_no_number_is_refused(table):
+def test_invalid_targets_raise(table):
     with pytest.raises(ColumnError, match=r'target "kind" holds .*target_type="class"'):
         dp.Preprocessor({"x": dp.TargetEncoding(target="kind", column="city")}).fit(table)
     with pytest.raises(ColumnError, match="more than 256 classes"):
         dp.Preprocessor({"x": dp.TargetEncoding(target="price", target_type="class", column="city")}).fit(table)
 
 
-def test_what_cannot_cross_fit_is_refused(table):
+def test_invalid_cross_fitting_parameters_raise(table):
     with pytest.raises(ConfigError, match='"city" requires y to be passed, .* set target= .*target_type="class"'):
         dp.Preprocessor({"city": "target_encoding"}).fit(table)
     with pytest.raises(ConfigError, match='use fit_on="train"'):
@@ -404,7 +404,7 @@ def test_what_cannot_cross_fit_is_refused(table):
     {"target": "price"}, {"target": "two", "target_type": "class"}, {"target": "three", "target_type": "class"},
     {"encoding": "count"},
 ])  # fmt: skip
-def test_what_json_holds_is_what_was_learned(parameters):
+def test_learned_state_round_trips_through_json(parameters):
     frame = pd.DataFrame({"city": list("abcabdabca"), "price": np.arange(10.0), "two": list("xy") * 5})
     frame["three"] = list("xyzxyzxyzx")
     prep = dp.Preprocessor({"city": dp.TargetEncoding(folds=2, **parameters)}).fit(frame)
@@ -419,7 +419,7 @@ def test_what_json_holds_is_what_was_learned(parameters):
     assert found != dataclasses.replace(found, encodings=table + 1)
 
 
-def test_altered_encodings_are_refused():
+def test_altered_encodings_raise():
     state = fitted(list("aab"), [1.0, 2.0, 3.0]).to_dict()
     learned = state["features"]["city"]["learned"]
     good = learned["encodings"]

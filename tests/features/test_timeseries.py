@@ -41,7 +41,7 @@ def encoded(feature: Timeseries, frame) -> list[list[float]]:
 # -- a series in every cell
 
 
-def test_series_become_the_golden_numbers(as_frame):
+def test_series_encode_as_expected(as_frame):
     assert encoded(Timeseries(), as_frame(column("1 2 3", None, "6"))) == [[1, 2, 3], [0, 0, 0], [6, 0, 0]]
 
 
@@ -62,7 +62,7 @@ def test_nan_becomes_the_padding_value(as_frame):
         ({"timeseries_length_limit": 9}, [[1, 2, 0], [3, 4, 5]]),
     ],
 )
-def test_series_are_cut_and_padded(as_frame, parameters, expected):
+def test_series_are_truncated_and_padded(as_frame, parameters, expected):
     assert encoded(Timeseries(**parameters), as_frame(column("1 2", "3 4 5"))) == expected
 
 
@@ -85,12 +85,12 @@ def test_series_are_cut_and_padded(as_frame, parameters, expected):
         ("comma", " ", []),
     ],
 )
-def test_text_is_cut_by_its_tokenizer(tokenizer, text, expected):
+def test_text_is_split_by_the_tokenizer(tokenizer, text, expected):
     assert read(text, None, tokenizer=tokenizer) == [expected, None]
     assert read("7", text, tokenizer=tokenizer) == [[7], expected]
 
 
-def test_an_empty_place_in_a_list_is_the_same_beside_numbers_of_any_size():
+def test_null_in_a_list_does_not_depend_on_neighboring_cells():
     prep = dp.Preprocessor({"x": dp.Timeseries()}).fit(pd.DataFrame({"x": [[1.0, 2.0], [3.0]]}))
     alone = prep.encode(pd.DataFrame({"x": [[1, None]]}))["x"]
     assert alone.tolist() == [[1.0, 0.0]]
@@ -107,13 +107,13 @@ def test_lists_and_numbers_are_read():
     ]
 
 
-def test_padding_that_is_no_finite_number_is_refused():
+def test_non_finite_padding_value_raises():
     for value in (1e300, float("inf")):
         with pytest.raises(ConfigError, match="is not a finite float32"):
             Timeseries(padding_value=value).fit(pd.DataFrame({"x": ["1 2"]}))
 
 
-def test_series_of_nothing_still_have_one_place(as_object_frame):
+def test_missing_series_have_length_one(as_object_frame):
     frame = as_object_frame(pd.DataFrame({"x": [None, None]}, dtype=object))
     assert encoded(Timeseries(padding_value=5), frame) == [[5], [5]]
 
@@ -137,7 +137,7 @@ def test_missing_series_are_filled(as_frame, parameters, expected):
     assert encoded(Timeseries(**parameters), frame)[1] == expected
 
 
-def test_what_is_learned_is_json(as_frame):
+def test_learned_state_round_trips_through_json(as_frame):
     frame = as_frame(column("1 2", None, "3 4 5", "junk"))
     feature = Timeseries(fill_value="1 2 3 4")
     with pytest.warns(UserWarning, match="'junk'"):
@@ -147,7 +147,7 @@ def test_what_is_learned_is_json(as_frame):
     assert feature.get_feature_names_out().tolist() == ["x_0", "x_1", "x_2", "x_3"]
 
 
-def test_decode_gives_the_rows_back():
+def test_decode_returns_rows():
     feature, learned = Timeseries(), LearnedTimeseries(max_timeseries_length=3)
     rows = feature.encode(feature.parse(pa.array(["1 2", "3 4 5"])), learned)
     assert feature.decode(rows, learned).to_pylist() == [[1, 2, 0], [3, 4, 5]]
@@ -156,14 +156,14 @@ def test_decode_gives_the_rows_back():
 # -- windows
 
 
-def test_windows_become_the_golden_numbers(as_frame):
+def test_windows_encode_as_expected(as_frame):
     frame = as_frame(column(1, 2, 3, 4, 5))
     windows = [[0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
     assert encoded(Timeseries(window_size=3), frame) == windows
     assert encoded(Timeseries(horizon=2), frame) == [[2, 3], [3, 4], [4, 5], [5, 0], [0, 0]]
 
 
-def test_windows_reach_over_many_partitions():
+def test_windows_span_many_partitions():
     frame = column(*range(1, 8))
     for cut in range(8):
         feature = Timeseries(window_size=7)
@@ -171,11 +171,11 @@ def test_windows_reach_over_many_partitions():
         assert across(feature, pieces)[-1] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_window_of_one_is_the_number(as_frame):
+def test_window_of_one_is_the_number(as_frame):
     assert encoded(Timeseries(window_size=1), as_frame(column("1", "2", "3"))) == [[1], [2], [3]]
 
 
-def test_windows_pad_what_is_missing(as_frame):
+def test_windows_pad_missing_numbers(as_frame):
     frame = as_frame(column(1.0, nan, 3.0))
     assert encoded(Timeseries(window_size=2, padding_value=-1), frame) == [[-1, 1], [1, -1], [-1, 3]]
     assert encoded(Timeseries(window_size=2, padding_value=-1, fill_value="9"), frame) == [
@@ -193,7 +193,7 @@ def test_windows_stay_in_their_group(as_frame):
     assert with_group(Timeseries(horizon=1, group_by="who"), frame) == [[3], [5], [0], [0], [0]]
 
 
-def test_groups_are_the_same_whatever_type_they_arrive_in():
+def test_groups_do_not_depend_on_the_type():
     first = pd.DataFrame({"x": [1.0, 2.0], "who": [1, 2]})
     second = pd.DataFrame({"x": [3.0, 4.0], "who": [2.0, nan]})
     assert across(Timeseries(window_size=2, group_by="who"), [first, second]) == [
@@ -213,7 +213,7 @@ def test_rows_without_a_number_are_dropped():
     assert feature.encode(windows, learned)[[0, 2]].tolist() == [[0, 1], [0, 3]]
 
 
-def test_nothing_is_learned_from_windows(as_frame):
+def test_windows_do_not_change_the_learned_state(as_frame):
     learned = Timeseries(window_size=4).fit(as_frame(column(1.0, nan, 3.0))).learned_["x"]
     assert (learned.rows, learned.missing, learned.max_timeseries_length) == (3, 1, 4)
 
@@ -230,12 +230,12 @@ def test_nothing_is_learned_from_windows(as_frame):
         ({"tokenizer": "spaces"}, 'Did you mean "space"'),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(parameters, message):
+def test_invalid_parameters_raise(parameters, message):
     with pytest.raises(ConfigError, match=message):
         validate(Timeseries(**parameters))
 
 
-def test_windows_take_numbers_alone():
+def test_windows_accept_only_numbers():
     with pytest.raises(ColumnError, match="list"):
         Timeseries(window_size=2).parse(pa.array([[1.0]]))
 
@@ -304,7 +304,7 @@ def test_windows_do_not_depend_on_partitions(rows, cuts, look, group_by, strateg
 @pytest.mark.parametrize("look", [{"window_size": 4}, {"horizon": 3}])
 @pytest.mark.parametrize("strategy", ["fill_with_const", "ffill", "drop_row"])
 @pytest.mark.parametrize("partitions", [1, 7])
-def test_windows_hold_nothing_of_other_splits(tmp_path, look, strategy, partitions):
+def test_windows_do_not_cross_splits(tmp_path, look, strategy, partitions):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"x": np.arange(1.0, 61), "split": rng.choice(["train", "validation", "test"], 60), "g": rng.integers(0, 2, 60)}
@@ -329,7 +329,7 @@ def test_windows_hold_nothing_of_other_splits(tmp_path, look, strategy, partitio
         np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in batches]), found)
 
 
-def test_windows_may_cross_splits_and_do_in_states_from_before(tmp_path):
+def test_windows_cross_splits_with_across_splits_and_in_old_states(tmp_path):
     frame = pd.DataFrame({"x": np.arange(20.0)})
     prep = dp.Preprocessor({"x": Timeseries(window_size=3, across_splits=True)}, split=dp.RandomSplit())
     dataset = prep.fit_write(frame, tmp_path / "a.dp", progress=False)

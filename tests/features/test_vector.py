@@ -45,7 +45,7 @@ def test_text_is_read_as_numbers(text):
     "text",
     ["", " ", "[]", "a b", "1 b", "1,,2", "[1, 2,]", ",1", "1 2, 3", "nan 1", "1 inf", "1 1e39", "1;2"],
 )
-def test_text_with_anything_else_is_missing(text):
+def test_invalid_text_is_missing(text):
     assert read(text) == [None]
     assert read("[1, 2]", text) == [[1.0, 2.0], None]
 
@@ -59,30 +59,30 @@ def test_lists_of_any_type_are_read(kind):
     assert Vector().parse(column[1:]).to_pylist() == [[1.0, 2.0], None, [3.0, 4.0]]
 
 
-def test_lists_with_anything_that_is_no_finite_number_are_missing():
+def test_lists_with_non_finite_numbers_are_missing():
     assert read([1.0, None], [np.nan, 1.0], [np.inf], [], None, [1.0]) == [None] * 5 + [[1.0]]
     assert read(["1", "2"], ["1", "b"], None) == [[1.0, 2.0], None, None]
     assert read([True, False]) == [[1.0, 0.0]]
 
 
-def test_numbers_are_vectors_of_one():
+def test_numbers_are_vectors_of_size_one():
     assert read(1.5, None, np.nan, np.inf, -2.0) == [[1.5], None, None, None, [-2.0]]
     assert read(1, None) == [[1.0], None]
 
 
-def test_dictionaries_and_nothing_are_read():
+def test_dictionaries_and_nulls_are_read():
     column = pa.array(["junk", "[1, 2]", None, "[1, 2]"])
     assert Vector().parse(column.dictionary_encode()[1:]).to_pylist() == [[1.0, 2.0], None, [1.0, 2.0]]
     assert Vector().parse(pa.nulls(2)).to_pylist() == [None, None]
 
 
-def test_nested_lists_are_an_error():
+def test_nested_lists_raise():
     with pytest.raises(ColumnError, match=r"list.*flatten"):
         Vector().parse(pa.array([[[1.0]]]))
 
 
 @given(arrays(np.float32, array_shapes(min_dims=2, max_dims=2), elements=FINITE))
-def test_vectors_come_back_from_every_way_to_write_them(matrix):
+def test_vectors_round_trip_through_every_notation(matrix):
     rows, learned = matrix.tolist(), LearnedVector(vector_size=matrix.shape[1])
     texts = [" ".join(map(repr, row)) for row in rows]
     for column in (pa.array(rows), pa.array(texts), pa.array([str(row) for row in rows])):
@@ -92,7 +92,7 @@ def test_vectors_come_back_from_every_way_to_write_them(matrix):
         assert Vector().decode(encoded, learned).to_pylist() == rows
 
 
-def test_encoding_leaves_its_input_alone():
+def test_encode_does_not_modify_its_input():
     parsed = Vector().parse(pa.array([[1.0, 2.0]], pa.list_(pa.float32())))
     Vector().encode(parsed, LearnedVector(vector_size=2))[:] = 5
     assert parsed.to_pylist() == [[1.0, 2.0]]
@@ -101,7 +101,7 @@ def test_encoding_leaves_its_input_alone():
 # -- sizes
 
 
-def test_the_size_is_learned(as_frame):
+def test_vector_size_is_learned(as_frame):
     feature = Vector().fit(as_frame(pd.DataFrame({"x": ["1 2 3", None, "4 5 6"]})))
     learned = feature.learned_["x"]
     assert (learned.vector_size, learned.missing, list(learned.fill_value)) == (3, 1, [0.0, 0.0, 0.0])
@@ -109,13 +109,13 @@ def test_the_size_is_learned(as_frame):
     assert feature.get_feature_names_out().tolist() == ["x_0", "x_1", "x_2"]
 
 
-def test_different_lengths_are_named_with_how_many_have_them(as_frame):
+def test_different_lengths_raise_with_their_counts(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["1 2 3", "1 2", "4 5 6", "1", "7 8"] + ["1 2 3"] * 5}))
     with pytest.raises(RejectedValueError, match=r'column "x".* 7 have 3 numbers, 2 have 2.* 1 other .* vector_size=3'):
         Vector().fit(frame)
 
 
-def test_with_a_given_size_other_lengths_are_missing(as_frame):
+def test_other_lengths_are_missing_with_a_given_size(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["1 2 3", "1 2", "4 5 6"]}))
     feature = Vector(vector_size=3, fill_value=7)
     with pytest.warns(UserWarning, match=r"1 .*cannot be read as a vector.*'1 2'"):
@@ -123,7 +123,7 @@ def test_with_a_given_size_other_lengths_are_missing(as_frame):
     assert np.asarray(feature.transform(frame)).tolist() == [[1, 2, 3], [7, 7, 7], [4, 5, 6]]
 
 
-def test_another_length_than_learned_names_row_and_lengths(as_frame):
+def test_unexpected_length_in_transform_raises(as_frame):
     feature = Vector().fit(pd.DataFrame({"x": ["1 2"]}))
     with pytest.raises(RejectedValueError, match=r'column "x".* 3 numbers, not 2.*vector_size=2'):
         np.asarray(feature.transform(as_frame(pd.DataFrame({"x": ["1 2", "1 2 3"]}))))
@@ -151,7 +151,7 @@ def test_missing_vectors_are_filled(as_frame, parameters, expected):
     np.testing.assert_array_equal(encoded[1], np.float32(expected))
 
 
-def test_a_column_of_missing_vectors_takes_the_size_of_what_fills_them(as_object_frame):
+def test_column_of_missing_vectors_has_the_size_of_the_fill_value(as_object_frame):
     frame = as_object_frame(pd.DataFrame({"x": [None, None]}, dtype=object))
     assert np.asarray(Vector().fit(frame).transform(frame)).tolist() == [[0], [0]]
     assert np.asarray(Vector(vector_size=2).fit(frame).transform(frame)).tolist() == [[0, 0]] * 2
@@ -165,12 +165,12 @@ def test_rows_are_dropped(as_frame):
 
 
 @pytest.mark.parametrize("fill_value", ["x", "nan", "1,,2"])
-def test_a_fill_value_that_is_no_vector_is_refused(fill_value):
+def test_invalid_fill_value_raises(fill_value):
     with pytest.raises(ConfigError, match="fill_value"):
         validate(Vector(fill_value=fill_value))
 
 
-def test_a_fill_value_of_another_size_is_refused(as_frame):
+def test_fill_value_of_another_size_raises(as_frame):
     with pytest.raises(ConfigError, match="2 numbers, but a vector has 3"):
         validate(Vector(vector_size=3, fill_value="1 2"))
     with pytest.raises(ConfigError, match=r'column "x".*2 numbers, but a vector has 3'):
@@ -183,7 +183,7 @@ def test_arrays_in_cells_are_read(as_object_frame):
 
 
 @given(st.lists(st.decimals(-(10**9), 10**9, places=4), min_size=1, max_size=5))
-def test_decimals_in_lists_become_the_nearest_singles(cells):
+def test_decimals_in_lists_become_the_nearest_float32(cells):
     column = pa.array([cells], pa.list_(pa.decimal128(20, 4)))
     written = pa.array([" ".join(map(str, cells))])
     assert Vector().parse(column).to_pylist() == Vector().parse(written).to_pylist()

@@ -86,7 +86,7 @@ def written(prep: dp.Preprocessor) -> str | None:
         (["45 min", "50 min"], "1,234.5 min", [45, 50]),
     ],
 )
-def test_numbers_are_read_in_the_style_of_their_column(cells, style, numbers):
+def test_numbers_are_read_in_the_notation_of_their_column(cells, style, numbers):
     prep = fit(*cells)
     assert written(prep) == style
     assert encode(prep, *cells) == [FILL if number is None else number for number in numbers]
@@ -125,7 +125,7 @@ def test_numbers_are_read_in_the_style_of_their_column(cells, style, numbers):
         (["1½", "½", "2"], None, [None, None, 2]),
     ],
 )
-def test_doubt_is_settled_by_the_whole_column_or_the_cells_stay_unreadable(cells, style, numbers):
+def test_ambiguity_is_resolved_by_the_column_or_cells_stay_unreadable(cells, style, numbers):
     prep = fit(*cells)
     assert written(prep) == style
     assert encode(prep, *cells) == np.array([FILL if one is None else one for one in numbers], np.float32).tolist()
@@ -134,14 +134,14 @@ def test_doubt_is_settled_by_the_whole_column_or_the_cells_stay_unreadable(cells
 @pytest.mark.parametrize(
     "cell", ["€5", "5 lb", "$5 kg", "1,23", "$", "5 $ $", "1h 30m", "3:45", "1_000", "0x10", "5-7"]
 )
-def test_new_cells_of_another_style_are_unreadable(cell):
+def test_new_cells_in_another_notation_are_unreadable(cell):
     prep = fit("$1,299.00", "$5")
     assert encode(prep, cell, "$7", "8") == [FILL, 7, 8]
     counts = prep.cell_counts(frame_of(cell, "$7"))
     assert counts.loc["x"].tolist() == [2, 1, 1, 0]
 
 
-def test_a_point_before_three_digits_is_of_thousands_beside_a_decimal_comma(tmp_path):
+def test_point_is_a_thousands_separator_with_a_decimal_comma(tmp_path):
     prep = fit("1.234,50 EUR", "2.500,00 EUR", "12 EUR", "7")
     assert encode(prep, "1.234", " -1.500\n", "5.000", "1.234 EUR") == [1234, -1500, 5000, 1234]
     assert encode(prep, "1.234", "0.5") == [1234, 0.5]  # whatever else is in the partition
@@ -161,7 +161,7 @@ SPACED = st.builds(
 
 @settings(max_examples=300)
 @given(st.lists(PLAIN | SPACED | st.none() | st.sampled_from(["", "n/a", "a.234", "é.123"]), max_size=20))
-def test_a_few_bytes_tell_which_numbers_are_in_doubt(cells):
+def test_mask_ambiguous_equals_a_regular_expression(cells):
     cells = [None if cell is None else "".join(c for c in cell if c.isascii() or c in "\u00a0é") for cell in cells]
     numbers, texts = parse_numbers_and_strip(pa.array(["x.234", *cells, "1.234"], pa.string())[1:-1])
     assert mask_ambiguous(texts, numbers).tolist() == [
@@ -169,7 +169,7 @@ def test_a_few_bytes_tell_which_numbers_are_in_doubt(cells):
     ]
 
 
-def test_all_numbers_in_doubt_are_read_as_thousands_exactly():
+def test_all_ambiguous_numbers_are_read_as_exact_thousands():
     thousands = np.arange(1_000, 1_000_000)
     texts = pa.array([f"{one // 1000}.{one % 1000:03}" for one in thousands.tolist()])
     numbers, _ = parse_numbers_and_strip(texts)
@@ -178,14 +178,14 @@ def test_all_numbers_in_doubt_are_read_as_thousands_exactly():
     assert as_thousands(pa.array(-numbers.to_numpy())).to_numpy().tolist() == (-thousands).tolist()
 
 
-def test_plain_columns_are_saved_as_before_and_read_nothing_else():
+def test_plain_columns_save_no_notation_and_read_no_other():
     prep = fit("1", "2.5")
     assert "written" not in prep.to_dict()["features"]["x"]["learned"]
     assert "written" not in prep.to_dict()["features"]["x"]["params"]
     assert encode(prep, "$5", "\u22125", "1,234") == [FILL, FILL, FILL]
 
 
-def test_a_style_that_is_given_leaves_no_doubt(tmp_path):
+def test_given_notation_resolves_ambiguity(tmp_path):
     prep = fit("1.234", "12", "2,5", "1.5", written="1.234,5 €")
     assert encode(prep, "1.234", "12", "2,5", "1.5", "7 €", "7 $") == [1234, 12, 2.5, FILL, 7, FILL]
     assert encode(prep, 1.5, 1234.0) == [1.5, 1234]  # what is a number is no text
@@ -196,14 +196,14 @@ def test_a_style_that_is_given_leaves_no_doubt(tmp_path):
         fit("1", written="a lot")
 
 
-def test_cells_of_another_style_can_be_an_error():
+def test_cells_in_another_notation_raise_with_invalid_raise():
     with pytest.raises(RejectedValueError, match=r"'5 lb' cannot be read as a number \(2 such cells\)"):
         fit("5 kg", "6 kg", "7 kg", "5 lb", "5 lb", invalid="raise")
     with pytest.raises(RejectedValueError, match="'5 lb' cannot be read"):
         fit("5 kg", "6 kg", invalid="raise").encode(frame_of("5 lb"))
 
 
-def test_statistics_are_those_of_the_numbers():
+def test_statistics_equal_those_of_numbers():
     cells = [f"${i:,}.50" for i in (1, 2, 2, 2000, 3)]
     params = {"missing_value_strategy": "fill_with_mode", "outlier_strategy": "fill_with_mean"}
     for normalization in ("zscore", "iq"):
@@ -214,7 +214,7 @@ def test_statistics_are_those_of_the_numbers():
         assert as_text == dp.Preprocessor({"x": number}).fit(values).learned_["x"].to_dict()
 
 
-def test_what_the_style_does_not_fit_is_dropped_and_listed(tmp_path):
+def test_cells_in_another_notation_are_dropped_and_listed(tmp_path):
     frame = frame_of("5 kg", "6 kg", "5 lb", None, "7 kg")
     number = dp.Number(normalization=None, missing_value_strategy="drop_row")
     with pytest.warns(UserWarning, match="1 of 5 cells cannot be read as a number, such as '5 lb', .*write all"):
@@ -228,7 +228,7 @@ def test_what_the_style_does_not_fit_is_dropped_and_listed(tmp_path):
     ]
 
 
-def test_outliers_that_are_dropped_are_listed_as_they_are_written(tmp_path):
+def test_dropped_outliers_are_listed_in_their_notation(tmp_path):
     cells = ["$5"] * 20 + ["$9,000", "7"]
     number = dp.Number(normalization=None, outlier_strategy="drop_row")
     dataset = dp.Preprocessor({"x": number}).fit_write(frame_of(*cells), tmp_path / "data")
@@ -245,14 +245,14 @@ def test_outliers_that_are_dropped_are_listed_as_they_are_written(tmp_path):
 )
 @pytest.mark.parametrize("npartitions", [1, 5, 20])
 @pytest.mark.filterwarnings("ignore:column .* (cannot be read|is constant)")
-def test_a_notation_is_learned_from_counts_of_numbers_whatever_the_partitions(cells, notation, mean, npartitions):
+def test_notation_does_not_depend_on_partitions(cells, notation, mean, npartitions):
     frame = dask.dataframe.from_pandas(frame_of(*cells), npartitions=npartitions)
     learned = dp.Preprocessor({"x": dp.Number()}).fit(frame).learned_["x"]
     assert (learned.written, learned.mean) == (notation, pytest.approx(mean))
 
 
 @pytest.mark.parametrize("strategy", ["ffill", "bfill"])
-def test_gaps_are_filled_across_partitions_of_plain_and_other_numbers(strategy, tmp_path):
+def test_fills_span_partitions_of_plain_and_other_notations(strategy, tmp_path):
     cells = ["1", None, "$2,000", None, None, "3.125", None, "(4)", None]
     number = dp.Number(normalization=None, missing_value_strategy=strategy, outlier_strategy=strategy)
     written = []
@@ -288,7 +288,7 @@ CELLS = st.lists(AMOUNTS | OTHERS, min_size=1, max_size=12) | st.lists(SPANS | S
     st.sampled_from(["fill_with_const", "fill_with_mean", "ffill", "bfill", "drop_row"]),
     st.sampled_from([None, None, None, "1.234,5 €", "$1,234.5k", "1:30"]),
 )
-def test_results_do_not_depend_on_partitions_and_are_those_of_single_rows(cells, new, data, strategy, style):
+def test_results_do_not_depend_on_partitions_and_equal_single_rows(cells, new, data, strategy, style):
     number = dp.Number(normalization="minmax", missing_value_strategy=strategy, written=style)
 
     def pieces(column):
@@ -318,7 +318,7 @@ def test_results_do_not_depend_on_partitions_and_are_those_of_single_rows(cells,
 
 
 @given(st.text(st.sampled_from("0123456789.,' -+()$€%kMBhmsdPT:\u00a0\u2212²²a/"), max_size=14), CELLS)
-def test_columns_and_rows_read_the_same_numbers(text, cells):
+def test_columns_and_rows_parse_the_same_numbers(text, cells):
     for example in ("$1,234.5", "1.234,5 €", "1 234,5k", "1'234.5 kg", "1:30", "1:30:00", "-1,234.5 %"):
         number = dp.Number(normalization=None, written=example)
         parsed = number.parse(pa.array([text, *cells], pa.string())).to_pylist()
@@ -344,7 +344,7 @@ DURATIONS = st.builds(
 
 @settings(max_examples=300)
 @given(st.lists(DURATIONS | SPANS | AMOUNTS, min_size=1, max_size=30), st.sampled_from(["1:30", "1:30:00"]))
-def test_columns_of_durations_are_bit_for_bit_those_of_single_texts(texts, example):
+def test_duration_columns_equal_single_texts_bit_for_bit(texts, example):
     texts += SUMS
     column = parse_strict_notation(pa.array([*texts, None], pa.string()), derive_notation(example)).to_pylist()
     alone = [parse_number(text, derive_notation(example)) for text in texts]
@@ -352,7 +352,7 @@ def test_columns_of_durations_are_bit_for_bit_those_of_single_texts(texts, examp
 
 
 @given(st.lists(AMOUNTS | DURATIONS, min_size=1, max_size=30))
-def test_columns_of_amounts_are_bit_for_bit_those_of_single_texts(texts):
+def test_amount_columns_equal_single_texts_bit_for_bit(texts):
     for example in (
         "$1,234.5",
         "1.234,5 \u20ac",
@@ -379,7 +379,7 @@ ALONE = st.one_of(
 
 
 @given(st.lists(ALONE, min_size=1, max_size=9), st.lists(MARKED, min_size=1, max_size=9), st.booleans())
-def test_a_number_is_the_same_beside_text(numbers, texts, is_given):
+def test_numbers_do_not_depend_on_text_in_the_column(numbers, texts, is_given):
     frame = pd.DataFrame({"price": ["1.299,50 \u20ac", "12,5 \u20ac", "7 \u20ac"]})
     feature = dp.Number(normalization=None, written="1.234,5 \u20ac" if is_given else None)
     prep = dp.Preprocessor({"price": feature}).fit(frame)
@@ -389,7 +389,7 @@ def test_a_number_is_the_same_beside_text(numbers, texts, is_given):
     assert together.tobytes() == alone.tobytes()
 
 
-def test_a_style_is_learned_from_texts_beside_numbers():
+def test_notation_is_learned_from_texts_among_numbers():
     texts = ["1.299,50 \u20ac", "12,5 \u20ac", "7 \u20ac"] * 20
     cells = [*texts, 1.234, 7]
     with warnings.catch_warnings():
@@ -399,7 +399,7 @@ def test_a_style_is_learned_from_texts_beside_numbers():
     assert encoded.tolist() == np.float32([1299.5, 12.5, 7] * 20 + [1.234, 7]).tolist()
 
 
-def test_numbers_beside_text_in_json_stay_numbers(tmp_path):
+def test_numbers_among_text_in_json_stay_numbers(tmp_path):
     cells = [1.234, "1.299,5 \u20ac", True, [1]]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"price": cell}) + "\n" for cell in cells))
     feature = dp.Number(normalization=None, written="1.234,5 \u20ac")
@@ -430,7 +430,7 @@ CODES = [
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_letters_of_codes_are_no_unit(code):
+def test_letters_of_codes_are_not_units(code):
     frame = pd.DataFrame({"x": [code.format(number) for number in range(11, 36)] * 2})
     with pytest.warns(UserWarning, match="50 of 50 cells cannot be read as a number, such as .*another type"):
         prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="fill_with_const")}).fit(frame)
@@ -455,12 +455,12 @@ def test_known_units_are_learned(unit, numbers, blank):
 
 
 @pytest.mark.parametrize("sign", ["$", "€", "US$", "R$", "CHF ", "Rs. ", "kr "])
-def test_currencies_are_learned_before_numbers(sign):
+def test_currencies_before_numbers_are_learned(sign):
     prep = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(pd.DataFrame({"x": [f"{sign}5", f"{sign}7.5"]}))
     assert prep.encode(pd.DataFrame({"x": [f"{sign}9"]}))["x"].tolist() == [9]
 
 
-def test_a_unit_of_a_code_is_read_if_it_is_specified_or_was_learned_before():
+def test_unit_of_a_code_is_read_if_specified_or_previously_learned():
     frame = pd.DataFrame({"x": ["A11", "A410"]})
     prep = dp.Preprocessor({"x": dp.Number(normalization=None, written="A11")}).fit(frame)
     assert prep.encode(frame)["x"].tolist() == [11, 410]
