@@ -28,7 +28,7 @@ def as_read(files, rows) -> Callable[[str], pd.DataFrame]:
     return read
 
 
-def test_decode_gives_the_values_of_the_source_as_csv(call, files, as_read):
+def test_decode_writes_source_values_as_csv(call, files, as_read):
     said = call("decode", files / "rows.dp", "--split", "validation").out
     found = pd.read_csv(io.StringIO(said), parse_dates=["listed"])
     source = as_read("validation")
@@ -39,7 +39,7 @@ def test_decode_gives_the_values_of_the_source_as_csv(call, files, as_read):
     assert [json.loads(cell) for cell in found["demand"]] == [list(map(float, r.split())) for r in source["demand"]]
 
 
-def test_decode_gives_an_array_of_rows_as_json(call, files, as_read):
+def test_decode_writes_an_array_of_rows_as_json(call, files, as_read):
     said = call("decode", files / "rows.dp", "--rows", 7, "--column", "city", "--column", "demand", "--format", "json")
     source = as_read()[:7]
     demand = [list(map(float, row.split())) for row in source["demand"]]
@@ -48,7 +48,7 @@ def test_decode_gives_an_array_of_rows_as_json(call, files, as_read):
     assert len(said.out.splitlines()) == 9
 
 
-def test_decode_writes_parquet_by_the_name_of_the_file(call, files, tmp_path, as_read):
+def test_decode_writes_parquet_by_file_name(call, files, tmp_path, as_read):
     assert call("decode", files / "rows.dp", "-o", tmp_path / "a.parquet") == (0, "", "")
     table = pq.read_table(tmp_path / "a.parquet")
     assert table["city"].to_pylist() == as_read()["city"].tolist()
@@ -73,7 +73,7 @@ def test_decode_of_no_rows_is_empty(call, files, rows):
     assert list(csv.reader(io.StringIO(call("decode", files / "rows.dp", "--rows", 0).out))) == [list(rows())]
 
 
-def test_decode_goes_from_block_to_block(call, files, tmp_path, config):
+def test_decode_does_not_depend_on_block_size(call, files, tmp_path, config):
     prep = dp.Preprocessor.from_config(config)
     prep.fit_write(files / "rows.csv", tmp_path / "a.dp", block_rows=16)
     for kind in ("csv", "json"):
@@ -81,12 +81,12 @@ def test_decode_goes_from_block_to_block(call, files, tmp_path, config):
         assert call("decode", tmp_path / "a.dp", "--rows", 100, "--format", kind).out == whole
 
 
-def test_decode_names_what_is_not_there(call, files):
+def test_decode_suggests_names_of_splits_and_columns(call, files):
     call("decode", files / "rows.dp", "--split", "trian").check_line('Did you mean "train"?')
     call("decode", files / "rows.dp", "--column", "citty").check_line('Did you mean "city"?')
 
 
-def test_decode_gives_numbers_without_the_noise_of_float32(call, tmp_path):
+def test_decode_writes_numbers_without_float32_rounding(call, tmp_path):
     numbers = [0, 0.9, 12.1, 3.25, 99_999, 1_033_222, 16_777_216]
     scaled = dp.Number(normalization="log1p", column="raw")
     prep = dp.Preprocessor({"raw": dp.Number(normalization=None), "scaled": scaled})
@@ -98,14 +98,14 @@ def test_decode_gives_numbers_without_the_noise_of_float32(call, tmp_path):
     assert found["scaled"].tolist()[:3] == [0, 0.9, 12.1]
 
 
-def test_decode_gives_the_zeros_of_a_scaled_column(call, tmp_path):
+def test_decode_writes_zeros_of_a_scaled_column(call, tmp_path):
     gains = [0] * 50 + [99_999, 2_174]
     pd.DataFrame({"gain": gains}).to_parquet(tmp_path / "a.parquet")
     dp.Preprocessor({"gain": dp.Number(normalization="zscore")}).fit_write(tmp_path / "a.parquet", tmp_path / "a.dp")
     assert pd.read_csv(io.StringIO(call("decode", tmp_path / "a.dp").out))["gain"].tolist() == gains
 
 
-def test_a_fold_is_opened_by_its_number(call, files, tmp_path):
+def test_fold_option_opens_the_fold(call, files, tmp_path):
     frame = pd.DataFrame({"price": range(30)})
     folded = dp.Preprocessor({"price": "number"}, split=dp.KFold(3)).fit_write(frame, tmp_path / "folds.dp")
     held = folded.fold(1)["validation"].read("row_id")["row_id"].tolist()

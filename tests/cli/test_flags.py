@@ -64,7 +64,7 @@ OPTIONS = {name for command in program.commands.values() for one in command.para
         ('use Number(null_values=["?"]) or written=', 'use Number(null_values=["?"]) or written='),
     ],
 )
-def test_remedies_are_options_on_the_command_line(message, line):
+def test_remedies_name_command_line_options(message, line):
     assert format_line(ValueError(message)) == line
     assert set(re.findall(r"--[a-z-]+", line)) <= OPTIONS
 
@@ -81,16 +81,16 @@ VALUES = {"overwrite": "True", "trusted": "True", "progress": "False"}
 
 
 @pytest.mark.parametrize("name", sorted(SHARED.keys() - OTHERS))
-def test_a_parameter_that_is_an_option_is_called_by_its_name(name):
+def test_parameter_is_named_as_its_option(name):
     assert re.match(f"use {SHARED[name]}[ ,]", format_line(f"use {name}={VALUES.get(name, '1')}, or another"))
 
 
-def test_the_formats_of_the_command_line_are_those_of_read_files():
+def test_formats_equal_those_of_read_files():
     assert list(get_args(Format)) == options._FORMATS
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_header_that_looks_like_a_row_is_shown_in_whole_cells(call, tmp_path):
+def test_header_that_resembles_a_row_is_shown_in_whole_cells(call, tmp_path):
     cells = [f"{number}.123456789012" for number in range(12)]
     rows = [cells, *([str(float(cell) + row) for cell in cells] for row in range(1, 40))]
     (tmp_path / "rows.csv").write_text("\n".join(map(",".join, rows)))
@@ -100,14 +100,14 @@ def test_a_header_that_looks_like_a_row_is_shown_in_whole_cells(call, tmp_path):
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_row_with_too_many_cells_is_shown_in_whole_cells(call, tmp_path):
+def test_row_with_too_many_cells_is_shown_in_whole_cells(call, tmp_path):
     cells = [f"{number}.123456789012" for number in range(12)]
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n" + ",".join(cells) + "\n")
     error = call("infer", str(tmp_path / "rows.csv")).error
     assert f"12 cells for 2 columns: '{','.join(cells[:5])},...'" in error
 
 
-def test_names_and_a_tab_are_read_as_typed_in_a_shell(call, tmp_path):
+def test_names_and_tab_delimiter_are_read_as_typed_in_a_shell(call, tmp_path):
     (tmp_path / "rows.tsv.txt").write_text("1\tx\n2\ty\n")
     typed = ("--format", "csv", "--delimiter", r"\t", "--names", "size, sort", "--no-header")
     ended = call("infer", tmp_path / "rows.tsv.txt", *typed)

@@ -15,7 +15,7 @@ import daskprep as dp
 # -- looking at a dataset
 
 
-def test_inspect_tells_splits_vocabularies_and_missing_rates(call, files):
+def test_inspect_shows_splits_vocabularies_and_missing_rates(call, files):
     ended = call("inspect", files / "rows.dp")
     dataset = dp.open_dataset(files / "rows.dp")
     assert re.search(r"^train +210 ", ended.out, re.MULTILINE)
@@ -24,7 +24,7 @@ def test_inspect_tells_splits_vocabularies_and_missing_rates(call, files):
     assert f"{learned.missing} ({100 * learned.missing / learned.rows:.1f} %)" in ended.out
 
 
-def test_inspect_as_json_is_json(call, files):
+def test_inspect_json_is_valid(call, files):
     told = json.loads(call("inspect", files / "rows.dp", "--json").out)
     dataset = dp.open_dataset(files / "rows.dp")
     price, city = dataset.learned["price"], dataset.vocabulary("city")
@@ -36,13 +36,13 @@ def test_inspect_as_json_is_json(call, files):
     assert told["outputs"]["demand"] == {"dtype": "float32", "shape": [4]}
 
 
-def test_inspect_writes_the_report_as_a_page(call, files, tmp_path):
+def test_inspect_html_writes_the_report(call, files, tmp_path):
     ended = call("inspect", files / "rows.dp", "--html", tmp_path / "a.html")
     assert ended == (0, "", f"wrote {tmp_path}/a.html\n")
     assert (tmp_path / "a.html").read_text() == dp.open_dataset(files / "rows.dp").report().html
 
 
-def test_verify_lists_damage_that_repair_mends(call, files, tmp_path, tree):
+def test_verify_lists_damage_that_repair_fixes(call, files, tmp_path, tree):
     path = tmp_path / "a.dp"
     shutil.copytree(files / "rows.dp", path)
     assert call("verify", path).status == 0
@@ -61,7 +61,7 @@ def test_verify_lists_damage_that_repair_mends(call, files, tmp_path, tree):
     assert call("repair", path, "--trusted").out.startswith("nothing repaired: ")
 
 
-def test_files_beside_the_manifest_are_neither_damage_nor_removed(call, files, tmp_path):
+def test_extra_files_are_neither_damage_nor_removed(call, files, tmp_path):
     path = tmp_path / "my rows.dp"
     shutil.copytree(files / "rows.dp", path)
     (path / "README.md").touch()
@@ -74,7 +74,7 @@ def test_files_beside_the_manifest_are_neither_damage_nor_removed(call, files, t
 
 
 @pytest.mark.parametrize("width", [60, 100])
-def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(call, files, monkeypatch, width):
+def test_tables_fit_the_terminal_and_are_complete_in_a_pipe(call, files, monkeypatch, width):
     whole = call("inspect", files / "rows.dp").out
     assert max(map(len, whole.splitlines())) > 100
     monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=(80, 24): os.terminal_size((width, fallback[1])))
@@ -87,7 +87,7 @@ def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(call, files, monkeypatc
 # -- images
 
 
-def test_cache_decodes_what_a_loader_then_finds(call, photos):
+def test_cache_decodes_the_media_of_loaders(call, photos):
     cache = dp.open_dataset(photos, trusted=True)["train"].cache("photo")
     assert not cache.complete
     assert call("cache", photos, "-q", "--trusted") == (0, "", "")
@@ -96,13 +96,13 @@ def test_cache_decodes_what_a_loader_then_finds(call, photos):
     assert cache.present() == []
 
 
-def test_cache_of_a_dataset_without_media_says_so(call, files):
+def test_cache_of_a_dataset_without_media_fails(call, files):
     ended = call("cache", files / "rows.dp")
     assert ended.status == 1
     ended.check_line("no images or audio")
 
 
-def test_decode_gives_the_paths_of_photos(call, photos):
+def test_decode_writes_paths_of_images(call, photos):
     rows = json.loads(call("decode", photos, "--format", "json", "--rows", 2).out)
     assert [row["photo"] for row in rows] == ["0.png", "1.png"]
 
@@ -110,7 +110,7 @@ def test_decode_gives_the_paths_of_photos(call, photos):
 # -- demo
 
 
-def test_demo_shows_a_batch_and_keeps_what_can_be_given_again(call, tmp_path, tree):
+def test_demo_prints_a_batch_and_reproducible_commands(call, tmp_path, tree):
     ended = call("demo", tmp_path / "demo")
     assert ended.status == 0, ended.error
     assert re.search(r"^price +float32 +\(64,\)$", ended.out, re.MULTILINE)
@@ -123,7 +123,7 @@ def test_demo_shows_a_batch_and_keeps_what_can_be_given_again(call, tmp_path, tr
     call("demo", tmp_path / "demo").check_line("is not empty")
 
 
-def test_demo_leaves_nothing_behind(call, tmp_path, monkeypatch):
+def test_demo_removes_its_temporary_files(call, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert call("demo").status == 0
     assert list(tmp_path.iterdir()) == []
@@ -142,7 +142,7 @@ def test_check_prints_findings_and_exits_with_1(call, files, tmp_path, rows):
     assert call("check", tmp_path / "prep.json", tmp_path / "none.csv").status == 2
 
 
-def test_report_writes_the_page_beside_the_dataset(call, files, tmp_path, monkeypatch):
+def test_report_writes_the_page_next_to_the_dataset(call, files, tmp_path, monkeypatch):
     page = dp.open_dataset(files / "rows.dp").report().html
     assert call("report", files / "rows.dp", "-o", tmp_path / "a.html") == (0, "", f"wrote {tmp_path}/a.html\n")
     monkeypatch.chdir(files)
@@ -163,12 +163,12 @@ def test_decode_prints_ten_rows_on_a_terminal(call, files, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["val", "Valid", "dev", "validation"])
-def test_decode_knows_other_names_of_the_splits(call, files, name):
+def test_decode_accepts_split_aliases(call, files, name):
     ended = call("decode", files / "rows.dp", "--split", name, "--column", "sold")
     assert len(ended.out.splitlines()) == 1 + len(dp.open_dataset(files / "rows.dp")["validation"])
 
 
-def test_files_that_are_no_datasets_and_formats_that_are_not_written(call, files, tmp_path):
+def test_other_files_and_unsupported_formats_fail(call, files, tmp_path):
     for command in ("inspect", "decode", "report", "verify"):
         ended = call(command, files / "rows.csv")
         assert ended.status == 1

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import daskprep as dp
 
 
-def test_predict_prints_labels_of_an_array_or_of_arrays_by_target(call, files, tmp_path):
+def test_predict_accepts_one_array_or_arrays_by_target(call, files, tmp_path):
     scores = np.array([-2.0, 2.0])
     np.save(tmp_path / "a.npy", scores)
     np.savez(tmp_path / "a.npz", sold=scores)
@@ -26,7 +26,7 @@ def test_predict_prints_labels_of_an_array_or_of_arrays_by_target(call, files, t
     call("predict", files / "rows.dp", tmp_path / "a.npy", *options).check_line("threshold")
 
 
-def test_predict_names_files_without_arrays(call, files, tmp_path):
+def test_predict_error_names_invalid_files(call, files, tmp_path):
     (tmp_path / "a.npy").write_text("1,2")
     call("predict", files / "rows.dp", tmp_path / "a.npy").check_line("a.npy has no arrays of numpy.save")
     call("predict", files / "rows.dp", tmp_path / "none.npy").check_line("check the path")
@@ -38,7 +38,7 @@ def test_predict_prints_with_a_dash(call, files, tmp_path, monkeypatch):
     assert call("predict", files / "rows.dp", "a.npy", "-o", "-") == call("predict", files / "rows.dp", "a.npy")
 
 
-def test_predict_reads_a_single_array_without_a_name(call, files, tmp_path):
+def test_predict_accepts_a_single_unnamed_array(call, files, tmp_path):
     np.save(tmp_path / "a.npy", np.array([-2.0, 2.0]))
     np.savez(tmp_path / "a.npz", np.array([-2.0, 2.0]))
     said = call("predict", files / "rows.dp", tmp_path / "a.npz")

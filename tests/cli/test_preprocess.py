@@ -21,7 +21,7 @@ import daskprep as dp
 # -- wrong data
 
 
-def test_a_wrong_path_is_one_line_and_status_1_for_every_command(run_process, files, tmp_path):
+def test_missing_path_prints_one_line_and_exits_with_1(run_process, files, tmp_path):
     config, data = files / "rows.yaml", files / "rows.csv"
     commands = [
         f"{name} none.dp" for name in ("inspect", "inspect --html a.html", "decode", "verify", "repair", "cache")
@@ -36,41 +36,41 @@ def test_a_wrong_path_is_one_line_and_status_1_for_every_command(run_process, fi
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_key_of_a_configuration_is_named_with_the_right_one(call, files, tmp_path, config):
+def test_unknown_configuration_key_suggests_the_closest_one(call, files, tmp_path, config):
     (tmp_path / "a.yaml").write_text(config.replace("normalization:", "normalisation:"))
     ended = call("preprocess", tmp_path / "a.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
     assert ended.status == 1
     ended.check_line("input_features[0].preprocessing.normalisation", 'Did you mean "normalization"?')
 
 
-def test_rows_that_are_left_out_are_counted(call, tmp_path):
+def test_dropped_rows_are_counted(call, tmp_path):
     pd.DataFrame({"x": ["a", "b"] * 20, "sold": ["yes", "no", "?", None] * 10}).to_csv(tmp_path / "a.csv", index=False)
     written = call("preprocess", "auto", tmp_path / "a.csv", "--target", "sold", "-o", tmp_path / "a.dp")
     assert "\n20 rows left out; Dataset.rejects() in Python lists them" in written.out
 
 
-def test_a_configuration_in_json_after_the_data_is_named(call, files, tmp_path, config):
+def test_json_configuration_after_the_data_suggests_the_order(call, files, tmp_path, config):
     (tmp_path / "config.json").write_text(json.dumps(yaml.safe_load(config)))
     command = ["preprocess", files / "rows.csv", tmp_path / "config.json", "--skip-save"]
     call(*command).check_line(f"as in daskprep preprocess {tmp_path}/config.json {files}/rows.csv")
     assert call("preprocess", tmp_path / "config.json", files / "rows.csv", "--skip-save", "-q").status == 0
 
 
-def test_a_configuration_needs_no_ending_of_its_name(call, files, tmp_path, config):
+def test_configuration_file_needs_no_suffix(call, files, tmp_path, config):
     (tmp_path / "config").write_text(config)
     assert call("preprocess", tmp_path / "config", files / "rows.csv", "--skip-save").status == 0
     ended = call("preprocess", tmp_path / "nowhere", files / "rows.csv", "--skip-save")
     ended.check_line("nowhere")
 
 
-def test_a_column_that_is_not_there_is_named(call, files, tmp_path, config):
+def test_missing_column_suggests_the_closest_name(call, files, tmp_path, config):
     (tmp_path / "a.yaml").write_text(config.replace("name: city", "name: cities"))
     ended = call("preprocess", tmp_path / "a.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
     assert ended.status == 1
     ended.check_line('"cities"', 'Did you mean "city"?')
 
 
-def test_what_a_message_quotes_cannot_command_the_terminal(call, files, tmp_path):
+def test_control_characters_in_messages_are_escaped(call, files, tmp_path):
     (tmp_path / "a.yaml").write_text('input_features: [{name: "x\\n\\e[2Jy", type: number}]')
     ended = call("preprocess", tmp_path / "a.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
     assert ended.status == 1
@@ -78,7 +78,7 @@ def test_what_a_message_quotes_cannot_command_the_terminal(call, files, tmp_path
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_warning_is_one_line_without_a_place_in_the_code(call, tmp_path):
+def test_warning_is_one_line_without_a_code_location(call, tmp_path):
     (tmp_path / "a.csv").write_text("price\n1\n2\ncheap\n")
     (tmp_path / "a.yaml").write_text("input_features: [{name: price, type: number}]\npreprocessing: {split: null}")
     ended = call("preprocess", tmp_path / "a.yaml", tmp_path / "a.csv", "--skip-save")
@@ -87,7 +87,7 @@ def test_a_warning_is_one_line_without_a_place_in_the_code(call, tmp_path):
     assert ".py" not in ended.error
 
 
-def test_a_scheduler_that_does_not_answer_is_one_line(call, files, monkeypatch):
+def test_unreachable_scheduler_prints_one_line(call, files, monkeypatch):
     monkeypatch.setattr("daskprep.cli.options._CONNECT_SECONDS", 0.5)
     where = "tcp://127.0.0.1:9"
     ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "--skip-save", "--scheduler", where)
@@ -106,7 +106,7 @@ def test_a_scheduler_that_does_not_answer_is_one_line(call, files, monkeypatch):
         (["preprocess", "auto", "rows.csv", "--skip-save"], ["guessing types", "learning"]),
     ],
 )
-def test_progress_is_for_terminals_unless_quiet(call, files, tmp_path, monkeypatch, command, stages):
+def test_progress_is_shown_on_terminals_unless_quiet(call, files, tmp_path, monkeypatch, command, stages):
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     quiet = call(*command, "-q")
@@ -132,7 +132,7 @@ def make_adult(path: Path) -> None:
             file.write(f"{numbers[0]}, {work}, {numbers[1]}, {numbers[2]}, {place}, {income}\n")
 
 
-def test_an_inferred_configuration_is_valid_as_it_is(call, tmp_path):
+def test_inferred_configuration_is_valid(call, tmp_path):
     make_adult(tmp_path / "adult.csv")
     inferred = call("infer", tmp_path / "adult.csv", "--target", "income")
     assert inferred.status == 0, inferred.error
@@ -146,21 +146,21 @@ def test_an_inferred_configuration_is_valid_as_it_is(call, tmp_path):
     assert len(dataset["train"]) == 280
 
 
-def test_an_inferred_configuration_says_why_for_each_column(call, files):
+def test_inferred_configuration_has_a_reason_per_column(call, files):
     lines = call("infer", files / "rows.csv").out.splitlines()
     names = [number for number, line in enumerate(lines) if line.startswith("  - name:")]
     assert len(names) == len(yaml.safe_load("\n".join(lines))["input_features"]) >= 5
     assert all(lines[number - 1].startswith("  # ") for number in names)
 
 
-def test_an_inferred_configuration_holds_any_name(call, tmp_path):
+def test_inferred_configuration_accepts_any_name(call, tmp_path):
     names = ["yes", "12", "a: #b", "line\u2028break", "tab\there", "é"]
     pd.DataFrame({name: np.arange(50) * 1.5 + i for i, name in enumerate(names)}).to_parquet(tmp_path / "a.parquet")
     (tmp_path / "a.yaml").write_text(call("infer", tmp_path / "a.parquet").out)
     assert list(dp.Preprocessor.from_config(tmp_path / "a.yaml").features) == names
 
 
-def test_auto_and_a_configuration_on_standard_input_are_the_inferred_one(call, files, tmp_path, monkeypatch, tree):
+def test_auto_and_standard_input_equal_the_inferred_configuration(call, files, tmp_path, monkeypatch, tree):
     inferred = call("infer", files / "rows.csv").out
     monkeypatch.setattr("sys.stdin", io.StringIO(inferred))
     assert call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp").status == 0
@@ -168,7 +168,7 @@ def test_auto_and_a_configuration_on_standard_input_are_the_inferred_one(call, f
     assert tree(tmp_path / "a.dp") == tree(tmp_path / "b.dp")
 
 
-def test_preprocess_prints_what_was_written_and_nothing_when_quiet(call, files, tmp_path):
+def test_preprocess_prints_the_dataset_unless_quiet(call, files, tmp_path):
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp"]
     assert call(*command).out == f"{dp.open_dataset(tmp_path / 'a.dp')!r}\n"
     assert call(*command).out.startswith("unchanged: ")
@@ -176,7 +176,7 @@ def test_preprocess_prints_what_was_written_and_nothing_when_quiet(call, files, 
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.v2.csv.gz", "rows.CSV"])
-def test_without_an_output_the_dataset_lies_beside_its_file(call, files, tmp_path, rows, name):
+def test_default_output_is_next_to_the_file(call, files, tmp_path, rows, name):
     rows().to_csv(tmp_path / name, index=False)
     ended = call("preprocess", files / "rows.yaml", tmp_path / name)
     path = tmp_path / f"{name[:-7] if name.endswith('.gz') else name[:-4]}.dp"
@@ -185,7 +185,7 @@ def test_without_an_output_the_dataset_lies_beside_its_file(call, files, tmp_pat
     assert f"writes   {path}" in call("preprocess", files / "rows.yaml", tmp_path / name, "--dry-run").out
 
 
-def test_without_an_output_a_folder_has_its_dataset_beside_it(call, files, tmp_path):
+def test_default_output_of_a_folder_is_next_to_it(call, files, tmp_path):
     (tmp_path / "sales.2024").mkdir()
     shutil.copy(files / "rows.csv", tmp_path / "sales.2024")
     assert call("preprocess", files / "rows.yaml", f"{tmp_path}/sales.2024/").status == 0
@@ -193,7 +193,7 @@ def test_without_an_output_a_folder_has_its_dataset_beside_it(call, files, tmp_p
 
 
 @pytest.mark.parametrize("output", [[], ["-o", "a.dp"]])
-def test_no_dataset_of_another_file_is_replaced(call, files, tmp_path, rows, output, monkeypatch):
+def test_dataset_of_another_file_is_not_replaced_without_overwrite(call, files, tmp_path, rows, output, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows().to_csv("a.csv", index=False)
     rows().to_parquet("a.parquet")
@@ -213,7 +213,7 @@ def test_no_dataset_of_another_file_is_replaced(call, files, tmp_path, rows, out
 
 
 @pytest.mark.parametrize("data", [("a.csv", "b.csv"), ("*.csv",), ("..",)])
-def test_without_an_output_what_is_not_one_file_needs_one(call, files, data, tmp_path, monkeypatch):
+def test_several_inputs_require_an_output(call, files, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.csv", "b.csv"):
         Path(name).touch()
@@ -222,7 +222,7 @@ def test_without_an_output_what_is_not_one_file_needs_one(call, files, data, tmp
     assert "use -o DATASET, since DATA" in ended.error
 
 
-def test_overwrite_writes_what_is_there_anew(call, files, tmp_path):
+def test_overwrite_writes_a_new_version(call, files, tmp_path):
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "-q"]
     versions = []
     for more in ([], [], ["--overwrite"]):
@@ -231,7 +231,7 @@ def test_overwrite_writes_what_is_there_anew(call, files, tmp_path):
     assert versions[0] == versions[1] != versions[2]
 
 
-def test_shuffle_writes_rows_in_an_order_of_their_own(call, files, tmp_path):
+def test_shuffle_permutes_rows(call, files, tmp_path):
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--shuffle"]
     call(*command, "--seed", 3)
     numbers = dp.open_dataset(tmp_path / "a.dp")["train"].read("row_id")["row_id"].tolist()
@@ -245,14 +245,14 @@ def test_several_files_are_one_dataset(call, files, tmp_path):
     assert sum(map(len, dp.open_dataset(tmp_path / "a.dp").splits.values())) == 600
 
 
-def test_skip_save_prints_what_was_learned_and_writes_nothing(call, files, tmp_path):
+def test_skip_save_prints_the_learned_state_and_writes_nothing(call, files, tmp_path):
     ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--skip-save")
     learned = dp.open_dataset(files / "rows.dp").learned["price"]
     assert f"mean {learned.mean:.6g}" in ended.out
     assert list(tmp_path.iterdir()) == []
 
 
-def test_columns_that_only_learning_reads_are_read(call, tmp_path):
+def test_columns_read_only_in_fit_are_accepted(call, tmp_path):
     frame = pd.DataFrame({"city": list("abcab") * 8, "price": range(40), "user": range(40)})
     frame.to_csv(tmp_path / "a.csv", index=False)
     feature = dp.TargetEncoding(target="price", fold_group="user")
@@ -264,7 +264,7 @@ def test_columns_that_only_learning_reads_are_read(call, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_dry_run_tells_rows_bytes_and_memory(call, files, tmp_path, kind, rows):
+def test_dry_run_shows_rows_bytes_and_memory(call, files, tmp_path, kind, rows):
     data = files / "rows.csv"
     if kind == "parquet":
         data = tmp_path / "rows.parquet"
@@ -278,7 +278,7 @@ def test_a_dry_run_tells_rows_bytes_and_memory(call, files, tmp_path, kind, rows
     assert not (tmp_path / "a.dp").exists()
 
 
-def test_files_as_they_come_are_read_by_options(call, files, tmp_path, tree, rows):
+def test_file_options_describe_unusual_files(call, files, tmp_path, tree, rows):
     text = rows().to_csv(index=False, header=False, sep=";", decimal=",", na_rep="-")
     (tmp_path / "odd.txt").write_text(f"a title\n# more\n{text}", encoding="utf-16")
     how = [
@@ -304,7 +304,7 @@ def test_files_as_they_come_are_read_by_options(call, files, tmp_path, tree, row
     assert yaml.safe_load(call("infer", tmp_path / "odd.txt", *how).out)["input_features"][0]["name"] == "price"
 
 
-def test_options_of_files_are_for_all_columns_or_for_some(call, tmp_path):
+def test_file_options_apply_to_all_or_single_columns(call, tmp_path):
     (tmp_path / "a.csv").write_text("a;b\n" + "".join(f"{i},5;-\n{i},25;x\n" for i in range(20)))
     ended = call("infer", tmp_path / "a.csv", "--decimal", ",", "--null-value", "-", "--quote", "")
     assert yaml.safe_load(ended.out)["input_features"][0]["type"] == "number"
@@ -313,20 +313,20 @@ def test_options_of_files_are_for_all_columns_or_for_some(call, tmp_path):
     ended.check_line("use it for all columns, or as COLUMN=TEXT")
 
 
-def test_partitions_change_no_byte(call, files, tmp_path, tree):
+def test_partitions_do_not_change_bytes(call, files, tmp_path, tree):
     for number in (1, 5):
         command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / f"{number}.dp", "-q"]
         assert call(*command, "--partitions", number, "--partition-bytes", "1MB").status == 0
         assert tree(tmp_path / f"{number}.dp") == tree(files / "rows.dp")
 
 
-def test_memory_that_is_not_enough_is_refused(call, files, tmp_path):
+def test_insufficient_memory_fails(call, files, tmp_path):
     ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--memory", "50MB")
     assert ended.status == 1
     ended.check_line("is not enough")
 
 
-def test_storage_options_open_data_and_dataset(call, files, tmp_path, s3, rows):
+def test_storage_options_apply_to_data_and_dataset(call, files, tmp_path, s3, rows):
     options = []
     for key, value in s3.storage_options.items():
         options += ["--storage-option", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
@@ -363,7 +363,7 @@ def apart(files, tmp_path):
     return ["--train", tmp_path / "train.csv", "--test", tmp_path / "test.parquet"]
 
 
-def test_files_of_each_split_are_written_and_repaired(call, files, apart, tmp_path):
+def test_files_of_separate_splits_are_written_and_repaired(call, files, apart, tmp_path):
     ended = call("preprocess", files / "rows.yaml", *apart, "-o", tmp_path / "a.dp", "-q")
     assert ended.status == 0, ended.error
     dataset = dp.open_dataset(tmp_path / "a.dp")
@@ -373,7 +373,7 @@ def test_files_of_each_split_are_written_and_repaired(call, files, apart, tmp_pa
     assert dataset.damaged() == []
 
 
-def test_auto_takes_files_of_each_split_and_a_sample(call, apart, tmp_path):
+def test_auto_accepts_separate_splits_and_a_sample(call, apart, tmp_path):
     options = ["--target", "sold", "--sample-ratio", 0.5, "-o", tmp_path / "a.dp", "-q"]
     assert call("preprocess", "auto", *apart, *options).status == 0
     dataset = dp.open_dataset(tmp_path / "a.dp")
@@ -381,7 +381,7 @@ def test_auto_takes_files_of_each_split_and_a_sample(call, apart, tmp_path):
     assert "split" not in dataset.features
 
 
-def test_a_dry_run_counts_the_sample(call, files, apart):
+def test_dry_run_counts_the_sample(call, files, apart):
     ended = call("preprocess", files / "rows.yaml", *apart, "--dry-run", "--sample-size", 120)
     assert ended.status == 0, ended.error
     assert re.search("rows     120;", ended.out)
@@ -396,13 +396,13 @@ def test_a_dry_run_counts_the_sample(call, files, apart):
         (["rows.csv", "--sample-size", "5", "--sample-ratio", "0.5"], "use either --sample-ratio or --sample-size"),
     ],
 )
-def test_rows_that_are_given_twice_or_never_are_a_misuse(call, files, more, message):
+def test_conflicting_or_missing_data_is_a_usage_error(call, files, more, message):
     ended = call("preprocess", files / "rows.yaml", *more, "--skip-save")
     assert ended.status == 2
     ended.check_line(message)
 
 
-def test_a_style_proposes_encodings_in_the_configuration(call, files):
+def test_infer_style_sets_encodings(call, files):
     told = call("infer", files / "rows.csv", "--style", "trees").out
     plain = call("infer", files / "rows.csv").out
     assert "for trees: " in told
@@ -410,14 +410,14 @@ def test_a_style_proposes_encodings_in_the_configuration(call, files):
     assert yaml.safe_load(told)["input_features"] != yaml.safe_load(plain)["input_features"]
 
 
-def test_auto_takes_a_style(call, files):
+def test_auto_accepts_a_style(call, files):
     done = call("preprocess", "auto", files / "rows.csv", "--target", "sold", "--style", "trees", "--skip-save")
     assert not done.status
     assert "transform_to='ordinal'" in done.out
     call("preprocess", files / "rows.yaml", files / "rows.csv", "--style", "trees", "--skip-save").check_line("--style")
 
 
-def test_the_positive_label_that_is_guessed_is_said(call, tmp_path):
+def test_inferred_positive_label_is_printed(call, tmp_path):
     labels = ["fraud"] * 3 + ["ok"] * 37
     pd.DataFrame({"x": range(40), "z": labels}).to_csv(tmp_path / "rows.csv", index=False)
     ended = call("preprocess", "auto", str(tmp_path / "rows.csv"), "--target", "z", "--skip-save", "-q")
@@ -428,7 +428,7 @@ def test_the_positive_label_that_is_guessed_is_said(call, tmp_path):
     assert "positive: fraud" in config
 
 
-def test_data_without_a_configuration_is_preprocessed_as_auto(call, files, tmp_path):
+def test_data_without_a_configuration_uses_auto(call, files, tmp_path):
     line = "types are inferred, as with auto"
     for first in ([], ["auto"]):
         ended = call("preprocess", *first, files / "rows.csv", "-o", tmp_path / f"{len(first)}.dp")
@@ -448,12 +448,12 @@ def test_data_without_a_configuration_is_preprocessed_as_auto(call, files, tmp_p
     assert not (tmp_path / "both.dp").exists()
 
 
-def test_a_pipe_without_a_configuration_is_named(call, files, tmp_path, monkeypatch):
+def test_empty_standard_input_fails(call, files, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp").check_line("standard input is empty")
 
 
-def test_a_summary_that_nobody_reads_is_no_failure(run_process, files, tmp_path):
+def test_closed_standard_output_is_not_an_error(run_process, files, tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     code = "import os, sys; from daskprep.cli import main; os.dup2(int(sys.argv[1]), 1); sys.exit(main(sys.argv[2:]))"

@@ -16,7 +16,7 @@ from daskprep.cli.console import messages_as_lines, paths_as_typed
 
 
 @pytest.mark.parametrize("command", program.commands)
-def test_help_of_every_command_teaches_by_example(call, command):
+def test_help_of_every_command_has_examples(call, command):
     ended = call(command, "--help")
     assert ended.status == 0
     assert len(re.findall(rf"daskprep {command} ", ended.out.split("Options:")[0])) >= 2
@@ -32,7 +32,7 @@ def test_help_and_completion_import_nothing_heavy(run_process):
     assert run_process(code=code).out.endswith("\nset()\n")
 
 
-def test_a_wrong_command_is_answered_by_the_closest_one(call):
+def test_unknown_command_suggests_the_closest_one(call):
     call("inferr", "a.csv").check_line("No such command 'inferr'. Did you mean 'infer'? See: daskprep --help")
     call("write", "a.dp").check_line("No such command 'write'. Did you mean 'preprocess'? See: daskprep --help")
     call("inspect", "a.dp", "--htm", "x").check_line("Did you mean '--html'? See: daskprep inspect --help")
@@ -53,7 +53,7 @@ def test_a_wrong_command_is_answered_by_the_closest_one(call):
         (["preprocess", "auto", "--train", "a.csv", "-o", "x"], 'no file or folder "a.csv"'),
     ],
 )
-def test_a_wrong_path_is_told_before_anything_heavy_is_imported(run_process, tmp_path, arguments, said):
+def test_missing_path_fails_before_heavy_imports(run_process, tmp_path, arguments, said):
     (tmp_path / "listings.dp").mkdir()
     code = (
         "import sys; from daskprep.cli import main\n"
@@ -68,7 +68,7 @@ def test_a_wrong_path_is_told_before_anything_heavy_is_imported(run_process, tmp
 @pytest.mark.parametrize(
     ("is_terminal", "plain", "coloured"), [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False)]
 )
-def test_errors_are_coloured_on_terminals_alone(call, monkeypatch, is_terminal, plain, coloured):
+def test_errors_are_colored_only_on_terminals(call, monkeypatch, is_terminal, plain, coloured):
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in plain.items():
         monkeypatch.setenv(name, value)
@@ -76,11 +76,11 @@ def test_errors_are_coloured_on_terminals_alone(call, monkeypatch, is_terminal, 
     assert ("\x1b[31m" in call("inspect", "x").error) == coloured
 
 
-def test_the_module_runs_as_the_command_does(run_process):
+def test_python_m_equals_the_command(run_process):
     assert run_process("--version") == (0, f"daskprep {dp.__version__}\n", "")
 
 
-def test_no_arguments_give_the_help(call):
+def test_no_arguments_print_the_help(call):
     assert call() == call("--help")
 
 
@@ -89,7 +89,7 @@ def test_completion_is_printed_for_a_shell(call, shell):
     assert "_DASKPREP_COMPLETE" in call("--completion", shell).out
 
 
-def test_completion_knows_commands_and_options(run_process):
+def test_completion_lists_commands_and_options(run_process):
     told = {"_DASKPREP_COMPLETE": "zsh_complete", "COMP_WORDS": "daskprep preprocess --dr", "COMP_CWORD": "2"}
     assert "--dry-run" in run_process(env=told).out
 
@@ -127,7 +127,7 @@ def test_completion_knows_commands_and_options(run_process):
         (["infer", "a.csv", "--delimiter", "ab"], "--delimiter"),
     ],
 )
-def test_wrong_use_is_one_line_and_status_2(call, arguments, said, tmp_path, monkeypatch):
+def test_usage_error_prints_one_line_and_exits_with_2(call, arguments, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.yaml", "a.csv", "b.csv"):
         Path(name).touch()
@@ -137,7 +137,7 @@ def test_wrong_use_is_one_line_and_status_2(call, arguments, said, tmp_path, mon
     assert not ended.out
 
 
-def test_a_storage_option_that_is_no_json_is_not_repeated(call):
+def test_invalid_storage_option_is_not_printed(call):
     ended = call("inspect", "x", "--storage-option", "client_kwargs={secret")
     assert ended.status == 2
     ended.check_line("client_kwargs")
@@ -147,7 +147,7 @@ def test_a_storage_option_that_is_no_json_is_not_repeated(call):
 # -- paths
 
 
-def test_paths_are_printed_as_they_were_typed(call, files, tmp_path, rows, monkeypatch):
+def test_paths_are_printed_as_typed(call, files, tmp_path, rows, monkeypatch):
     (tmp_path / "sales").mkdir()
     monkeypatch.chdir(tmp_path)
     rows().to_csv("sales/a.csv", index=False)

@@ -68,9 +68,7 @@ def interrupt(path: Path, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("where", [[], pytest.param(["--workers", 2], marks=[pytest.mark.cluster, pytest.mark.slow])])
-def test_ctrl_c_in_a_write_leaves_what_the_same_command_goes_on_from(
-    call, run_process, files, many_files, tree, tmp_path, where
-):
+def test_interrupted_write_is_resumed_by_the_same_command(call, run_process, files, many_files, tree, tmp_path, where):
     command, path = ["preprocess", files / "rows.yaml", many_files], tmp_path / "a.dp"
     assert call(*command, "-o", tmp_path / "undisturbed.dp").status == 0
     ended = run_process(
@@ -84,7 +82,7 @@ def test_ctrl_c_in_a_write_leaves_what_the_same_command_goes_on_from(
     assert tree(path) == tree(tmp_path / "undisturbed.dp")
 
 
-def test_a_full_disk_is_one_line_and_the_write_goes_on_when_there_is_room(run_process, call, files, tree, tmp_path):
+def test_write_on_a_full_disk_fails_and_is_resumed(run_process, call, files, tree, tmp_path):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
 
@@ -126,9 +124,7 @@ def check_clean(before: dict[str, bytes], after: dict[str, bytes]) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,
 )
-def test_ctrl_c_leaves_nothing_half_done_and_the_same_command_ends_well(
-    run_process, call, folder, tree, monkeypatch, moment, command
-):
+def test_interrupted_commands_leave_no_partial_files(run_process, call, folder, tree, monkeypatch, moment, command):
     before = tree(folder)
     ended = run_process(moment, *command, code=INTERRUPTED, cwd=folder)
     assert ended.status == 130, ended.error
@@ -144,7 +140,7 @@ def test_ctrl_c_leaves_nothing_half_done_and_the_same_command_ends_well(
     [DECODE, *(pytest.param(command, marks=pytest.mark.slow) for command in (INSPECT, REPAIR, CACHE, DEMO))],
     ids=lambda command: command[0],
 )
-def test_a_full_disk_is_one_line_and_leaves_nothing_half_done(run_process, call, folder, tree, monkeypatch, command):
+def test_commands_on_a_full_disk_leave_no_partial_files(run_process, call, folder, tree, monkeypatch, command):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 
@@ -157,6 +153,6 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_done(run_process, call,
     assert call(*command).status == 0
 
 
-def test_a_reader_that_goes_away_is_no_error(run_process, files):
+def test_closed_pipe_is_not_an_error(run_process, files):
     ended = run_process("decode", files / "rows.dp", meanwhile=lambda process: process.stdout.close())
     assert "Traceback" not in ended.error

@@ -38,7 +38,7 @@ def test_unrelated_columns_are_kept():
         (PLAIN["age"].astype(float), "age"),
     ],
 )
-def test_a_column_that_repeats_another_is_left_out(column, other):
+def test_column_that_repeats_another_is_skipped(column, other):
     assert skipped(PLAIN | {"more": column}) == {"more": other}
     assert skipped(PLAIN | {"more": column}, redundant="keep") == {}
     one_changed = pd.Series(column)
@@ -72,7 +72,7 @@ def test_few_or_repeated_rows_relate_no_columns():
     assert skipped(pd.DataFrame(rare, columns=["a", "b"])) == {}
 
 
-def test_text_is_kept_rather_than_its_code_and_a_target_in_any_case():
+def test_text_is_kept_before_its_code_and_targets_are_always_kept():
     code = 1 + CITY
     assert skipped({"code": code, **PLAIN}) == {"code": "city"}
     assert skipped({"code": code, **PLAIN}, targets="code") == {"city": "code"}
@@ -82,7 +82,7 @@ def test_text_is_kept_rather_than_its_code_and_a_target_in_any_case():
     assert leak.skipped["label"].startswith('repeats the target "sold": values correspond one to one; to keep it')
 
 
-def test_the_partitioning_does_not_matter():
+def test_redundant_columns_do_not_depend_on_partitions():
     columns = PLAIN | {
         "code": pd.Series(CITY).astype("category"),
         "copy": PLAIN["price"],
@@ -96,14 +96,14 @@ def test_the_partitioning_does_not_matter():
     assert set(whole.skipped) == {"code", "copy"}
 
 
-def test_more_values_than_a_summary_holds_are_compared_by_row():
+def test_values_beyond_a_summary_are_compared_by_row():
     value = RNG.lognormal(0, 1, 40_000)
     swapped = value.copy()
     swapped[[3, 900]] = swapped[[900, 3]]
     assert skipped({"value": value, "swapped": swapped, "copy": value}) == {"copy": "value"}
 
 
-def test_the_option_is_for_auto():
+def test_redundant_option_requires_auto():
     frame = pd.DataFrame(PLAIN | {"code": CITY})
     assert "code" in dp.Preprocessor("auto").fit(frame).inferred_.skipped
     assert "code" in dp.Preprocessor("auto", redundant="keep").fit(frame).features_

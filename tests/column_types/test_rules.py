@@ -55,7 +55,7 @@ def codes(values: int, each: int, first: int = 0) -> list[int]:
         ([["a", None], ["b"]], "1 lists of text have missing items: fill them first"),
     ],
 )
-def test_columns_of_no_use_are_skipped_with_the_reason(cells, reason):
+def test_unusable_columns_are_skipped_with_a_reason(cells, reason):
     assert guess(cells)[:2] == (None, reason)
 
 
@@ -78,7 +78,7 @@ def test_columns_of_no_use_are_skipped_with_the_reason(cells, reason):
         (["a.png", "b.png", None], "paths of images in 100 % of 3 rows, 33.3 % missing"),
     ],
 )
-def test_reasons_say_what_the_column_holds(cells, reason):
+def test_reasons_describe_the_column(cells, reason):
     assert guess(cells).reason == reason
 
 
@@ -93,13 +93,13 @@ def test_reasons_say_what_the_column_holds(cells, reason):
         ([4.733, 1.234, 12.5, 99.999, 7.123, 8.001, 326.0], False),
     ],
 )
-def test_points_that_may_separate_thousands_are_noted(cells, has_note):
+def test_possible_thousands_separators_are_noted(cells, has_note):
     note = '; "99.999" is read as 99.999: if points separate thousands, use Number(written="99.999,5")'
     assert guess(cells * 5).reason.endswith(note) == has_note
     assert ("thousands" in guess(cells * 5).reason) == has_note
 
 
-def test_cells_that_contradict_decimal_commas_are_noted():
+def test_cells_contradicting_decimal_commas_are_noted():
     cells = [f"{i % 25},{i % 4}5" for i in range(200)]
     assert "correct" not in guess(cells).reason
     note = "; for numbers with decimal commas, correct cells such as '1,234.50', and infer again"
@@ -114,7 +114,7 @@ def test_booleans_next_to_numbers_are_noted():
     assert reason.endswith("; true and false are unreadable next to numbers: replace them by 1 and 0")
 
 
-def test_cells_that_no_feature_reads_are_named_by_their_types():
+def test_unsupported_cell_types_are_named():
     facts = ColumnFacts(5, unsupported=Counter({"map": 2, "duration": 3}))
     reason = "holds values of type duration and map, which no feature reads: convert the column first"
     assert guess_feature("column", facts)[:2] == (None, reason)
@@ -148,7 +148,7 @@ def test_cells_that_no_feature_reads_are_named_by_their_types():
         "IDNumber",
     ],
 )
-def test_whole_numbers_named_as_identifiers_are_codes_however_the_name_is_written(name):
+def test_integers_with_an_identifier_name_are_codes(name):
     found = guess([1, 5, 9, 9], name)
     assert kind(found) == "category"
     assert found.reason == "integers named like codes: 3 distinct values in 4 rows"
@@ -156,18 +156,18 @@ def test_whole_numbers_named_as_identifiers_are_codes_however_the_name_is_writte
 
 
 @pytest.mark.parametrize("name", ["paid", "identity", "idea", "video", "valid", "xindex", "narrow", "total_number"])
-def test_names_that_only_contain_the_letters_of_an_identifier_say_nothing(name):
+def test_names_that_only_contain_identifier_letters_are_ignored(name):
     assert kind_of([1, 5, 9, 9], name) == kind_of([1, 5, 9], name) == "number"
 
 
 @pytest.mark.parametrize("name", ["zip", "zipCode", "Postal Code", "plz", "country-code"])
-def test_whole_numbers_named_as_codes_are_categories_unless_they_number_the_rows(name):
+def test_integers_named_as_codes_are_categories_unless_row_numbers(name):
     assert kind_of([1, 5, 9], name) == "category"
     assert kind_of([1.5, 5, 9], name) == "number"
 
 
 @pytest.mark.parametrize("name", ["index", "rowIndex", "key", "Unnamed: 0", "line", "#", "serial"])
-def test_numbering_is_skipped_when_no_number_comes_twice(name):
+def test_unique_row_numbers_are_skipped(name):
     assert guess([1, 5, 9], name)[:2] == (
         None,
         "unique in every row, so this looks like an identifier (integers from 1 to 9, 3 rows)",
@@ -176,13 +176,13 @@ def test_numbering_is_skipped_when_no_number_comes_twice(name):
 
 
 @pytest.mark.parametrize("name", ["price", "sqft_living", "Population", "year", "totalCost"])
-def test_measures_are_numbers_though_no_number_comes_twice(name):
+def test_measures_are_numbers_even_if_unique(name):
     assert kind_of([*range(100_001, 999_999, 1_487)], name) == "number"
     assert kind_of([*range(1_900, 2_000)], name) == "number"
     assert kind_of([*range(100_001, 999_999, 1_487)]) == SKIPPED
 
 
-def test_identifiers_that_hardly_ever_come_twice_are_skipped():
+def test_almost_unique_identifiers_are_skipped():
     numbers = [*range(1_000_025, 1_000_225, 7), 1_000_025]
     reason = "almost unique (29 distinct values in 30 rows), so this looks like an identifier (integers from"
     assert guess(numbers, "sample_id").reason.startswith(reason)
@@ -199,13 +199,13 @@ def test_identifiers_that_hardly_ever_come_twice_are_skipped():
 
 
 @pytest.mark.parametrize(("suffix", "medium"), [("png", "image"), ("wav", "audio")])
-def test_up_to_one_in_twenty_cells_of_media_may_be_odd(suffix, medium):
+def test_up_to_5_percent_of_media_cells_can_differ(suffix, medium):
     paths = [f"{i}.{suffix}" for i in range(19)]
     assert kind_of([*paths, "odd"]) == medium
     assert kind_of([*paths[:18], "odd", "even"]) != medium
 
 
-def test_media_are_said_to_be_paths_when_most_of_them_are():
+def test_media_reason_names_the_majority_form():
     def reason(stored: int, paths: int) -> str:
         text = TextFacts(cells=paths, images=paths)
         return guess_feature("column", ColumnFacts(stored + paths, images=stored, text=text)).reason
@@ -220,7 +220,7 @@ def test_media_are_said_to_be_paths_when_most_of_them_are():
 # -- lists
 
 
-def test_lists_of_text_are_sequences_where_items_repeat_in_more_than_one_of_a_hundred():
+def test_lists_of_text_are_sequences_if_over_1_percent_repeat_items():
     assert kind_of([["a", "a"], *[["a", "b"]] * 99]) == "set"
     assert kind_of([*[["a", "a"]] * 2, *[["a", "b"]] * 98]) == "sequence"
     assert guess([["a", "a"], ["b"]]).reason.endswith("1.5 in a cell, repeated in 50.0 % of them")
@@ -232,7 +232,7 @@ def test_long_lists_of_text_are_sequences(length, found):
 
 
 @pytest.mark.parametrize(("items", "found"), [(10_000, "set"), (10_001, "sequence")])
-def test_lists_of_many_different_items_are_sequences(items, found):
+def test_lists_of_many_distinct_items_are_sequences(items, found):
     assert kind_of([[f"{i}"] for i in range(items)]) == found
 
 
@@ -242,14 +242,14 @@ def test_lists_of_numbers_and_of_text_do_not_mix():
     assert kind(guess_feature("column", facts_of([["a", "b"]], ["cell"], [["b"]]))) == "set"
 
 
-def test_lists_of_numbers_beside_other_cells_are_no_lists():
+def test_lists_of_numbers_among_other_cells_are_not_lists():
     assert kind(guess_feature("column", facts_of([[1, 2]], [True, False] * 19))) == "binary"
     assert kind(guess_feature("column", facts_of([[1, 2]], [encode_png(np.zeros((2, 2), np.uint8))]))) != "vector"
     assert kind(guess_feature("column", facts_of([[1, 2]], [[], []]))) == "timeseries"
     assert kind(guess_feature("column", facts_of([["a"]], [[], []]))) == "set"
 
 
-def test_numbers_beside_media_are_not_read_as_people_write_them():
+def test_numbers_among_media_are_not_parsed_in_notations():
     pixels = encode_png(np.zeros((2, 2), np.uint8))
     assert kind(guess_feature("column", facts_of([i + 0.5 for i in range(40)], [pixels] * 20))) == "category"
 
@@ -269,7 +269,7 @@ def test_lists_of_one_length_are_vectors_unless_numbers_are_missing():
         (["[sauna, new pool]", "[sauna]", "[sauna, lift]"], ["sauna", "lift", "new pool"]),
     ],
 )
-def test_lists_of_text_written_as_text_are_sets_of_their_items(texts, found):
+def test_text_lists_written_as_text_are_sets(texts, found):
     feature, reason, _ = guess(texts * 10)
     assert isinstance(feature, dp.Set)
     assert f"{len(found)} distinct tokens in lists written as text in 30 rows" in reason
@@ -287,13 +287,13 @@ def test_lists_of_text_written_as_text_are_sets_of_their_items(texts, found):
         (["[1.5]", "[2.5]", "[4]"], "vector"),
     ],
 )
-def test_lists_of_numbers_written_as_text_are_read_as_such_lists(texts, found):
+def test_number_lists_written_as_text_are_read_as_lists(texts, found):
     assert kind(guess(texts * 10)) == found
     feature = guess(texts * 10).feature
     assert dp.Preprocessor({"x": feature}).fit({"x": texts}).learned_["x"].invalid == 0
 
 
-def test_numbers_with_both_decimal_marks_are_numbers_and_the_reason_says_so():
+def test_contradictory_decimal_marks_are_numbers_with_a_reason():
     cells = [f"{one}{',.'[one % 2]}{one}" for one in range(10, 60)]
     feature, reason, _ = guess(cells)
     assert isinstance(feature, dp.Number)
@@ -307,7 +307,7 @@ def test_numbers_with_both_decimal_marks_are_numbers_and_the_reason_says_so():
     assert kind_of([*lists, "1.5", "2.5", "3.5"]) == "number"
 
 
-def test_a_few_numbers_with_the_other_decimal_mark_are_odd_ones():
+def test_few_numbers_with_another_decimal_mark_are_unreadable():
     comma = [f"€{i},{i:02d}" for i in range(97)]
     for cells in (comma, [cell.removeprefix("€") for cell in comma]):
         assert guess([*cells, "12.50"]).reason == (
@@ -315,19 +315,19 @@ def test_a_few_numbers_with_the_other_decimal_mark_are_odd_ones():
         )
 
 
-def test_the_sample_of_dates_that_are_day_first_is_day_first():
+def test_example_of_day_first_dates_is_day_first():
     days = [f"{1 + i % 28:02d}/{1 + i % 12:02d}/2021" for i in range(20)]
     assert "day first, such as '" in guess(days).reason
     assert "/2021'" in guess([*days, *(f"2022-09-{1 + i % 28:02d}" for i in range(300))]).reason
 
 
-def test_numbers_beside_a_frequent_label_are_numbers_and_the_reason_says_how_many_are_not():
+def test_numbers_with_a_frequent_label_have_an_unreadable_share():
     feature, reason, _ = guess([*(f"{k}.50" for k in range(90)), *["on request"] * 10])
     assert feature.missing_value_strategy == "fill_with_mean"
     assert reason == "numbers with a decimal point, 10.0 % unreadable: 91 distinct values in 100 rows"
 
 
-def test_a_frequent_value_that_was_not_looked_at_is_said():
+def test_unchecked_frequent_values_are_noted():
     cells = [f"€{1 + i % 3}.{i % 1000:03d},{i * 31 % 100:02d}" if i % 10 >= 3 else "on request" for i in range(2000)]
     feature, reason, _ = guess(cells)
     assert feature.missing_value_strategy == "fill_with_mean"
@@ -338,7 +338,7 @@ def test_a_frequent_value_that_was_not_looked_at_is_said():
 
 
 @pytest.mark.parametrize("mark", [".", "/", "-", " "])
-def test_dates_with_a_month_in_letters_may_have_any_mark(mark):
+def test_dates_with_month_names_can_have_any_separator(mark):
     cells = [mark.join((f"{day:02d}", "Oct", "2018")) for day in range(1, 29)]
     assert kind_of(cells) == "date"
 
@@ -370,13 +370,13 @@ def test_dates_with_a_month_in_letters_may_have_any_mark(mark):
         (["up", "up", "down", "left"], "category", None),
     ],
 )
-def test_two_values_are_true_and_false(cells, found, label):
+def test_two_values_are_binary(cells, found, label):
     feature = guess(cells).feature
     assert ("skipped" if feature is None else feature.kind) == found
     assert getattr(feature, "positive", None) == label
 
 
-def test_two_numbers_are_labels_where_there_are_twenty_rows_of_them():
+def test_two_numbers_are_binary_from_20_rows():
     assert kind_of([3, 8] * 10) == "binary"
     assert kind_of(([3, 8] * 10)[:19]) == "number"
     assert kind_of([3, 8, 9] * 10) == "number"
@@ -387,13 +387,13 @@ def test_two_dates_stay_dates():
     assert kind_of(pa.array([0, 1, 1], pa.timestamp("s"))) == "date"
 
 
-def test_spellings_of_yes_and_no_beside_other_labels_are_labels():
+def test_yes_and_no_with_other_labels_are_a_category():
     assert kind_of(["0", "1", "2", "3+"] * 9) == kind_of(["yes", "no", "perhaps"] * 9) == "category"
     assert kind_of([*["yes", "no"] * 19, "perhaps", "odd"]) == "binary"
     assert kind_of([*["yes", "no"] * 18, "perhaps", "odd"]) == "category"
 
 
-def test_spellings_of_yes_and_no_are_sought_among_twenty_values():
+def test_yes_and_no_are_detected_among_20_distinct_values():
     def spelled(letters: int) -> list[str]:
         forms = [f"{a}{b}{c}{d}{e}" for a in "fF" for b in "aA" for c in "lL" for d in "sS" for e in "eE"]
         return forms[:letters] * 2
@@ -414,14 +414,14 @@ def h3(*, mode: int = 1, resolution: int = 9, base: int = 20, digits: str = "062
     return head | sum(digit << 3 * (14 - place) for place, digit in enumerate(places))
 
 
-def test_h3_cells_are_known_as_text_and_as_numbers():
+def test_h3_cells_are_inferred_from_text_and_numbers():
     found = guess(CELLS)
     assert found.reason == "H3 cells of resolution 9 to 10: 4 distinct values in 4 rows"
     assert kind(found) == kind_of([int(cell, 16) for cell in CELLS]) == "h3"
     assert f"{h3(digits='060405003'):x}" == CELLS[0]
 
 
-def test_up_to_one_in_twenty_cells_of_h3_may_be_odd():
+def test_up_to_5_percent_of_h3_cells_can_differ():
     cells = [f"{h3(base=base):x}" for base in range(19)]
     assert kind_of([*cells, "odd"]) == kind_of([*cells, "?"]) == "h3"
     assert kind_of([*cells[1:], "odd", "even"]) == SKIPPED
@@ -447,14 +447,14 @@ def test_up_to_one_in_twenty_cells_of_h3_may_be_odd():
         ({"resolution": 15, "digits": "012345601234567"}, "number"),
     ],
 )
-def test_numbers_are_h3_cells_when_each_of_their_fields_may_be(fields, found):
+def test_numbers_are_h3_cells_if_every_field_is_valid(fields, found):
     assert kind_of([h3(**fields), h3(**{**fields, "base": 19})]) == found
 
 
 # -- lists of numbers in text
 
 
-def test_numbers_with_commas_of_their_own_are_told_from_lists():
+def test_commas_of_numbers_are_distinguished_from_lists():
     decimal, thousands = [f"{i},5" for i in range(25)], [f"{i},234,567" for i in range(1, 26)]
     for cells, written in ((decimal, "'1.234,5'"), (thousands, "'1,234.5'")):
         assert guess([*cells, "7"]).reason == f"numbers written as {written}: 26 distinct values in 26 rows"
@@ -486,13 +486,13 @@ def test_numbers_with_commas_of_their_own_are_told_from_lists():
         ([f"{i}h {i}m" for i in range(25)], "times or durations, as seconds: 25"),
     ],
 )
-def test_numbers_as_people_write_them_are_numbers(cells, reason):
+def test_numbers_in_notations_are_numbers(cells, reason):
     found = guess(cells)
     assert kind(found) == "number"
     assert found.reason.startswith(reason)
 
 
-def test_numbers_beside_words_are_labels_and_identifiers():
+def test_numbers_with_words_are_labels_or_identifiers():
     for form in ("Room {}", "ID{}", "1.0.{}", "{}/5", "{0}-{0}", "#{}", "89283082{}fffff", "{} Main Street 5"):
         assert kind_of([form.format(i) for i in range(30)]) != "number", form
     assert kind_of(["36 months", "60 months"] * 30) == "binary"
@@ -501,7 +501,7 @@ def test_numbers_beside_words_are_labels_and_identifiers():
     assert kind_of([f"{i} kg" for i in range(9)], "box_id") != "number"
 
 
-def test_at_least_half_of_the_cells_are_lists_in_columns_of_lists():
+def test_columns_of_lists_have_at_least_half_lists():
     assert guess(["1 2", "3"]).reason == "1 to 2 numbers in a cell of 2 rows"
     assert guess(["1 2", "3 4", "5", "6"]).reason == "1 to 2 numbers in a cell of 4 rows"
     assert kind_of(["1 2", "3", "4"]) != "timeseries"
@@ -514,7 +514,7 @@ def test_at_least_half_of_the_cells_are_lists_in_columns_of_lists():
     ("cells", "tokenizer"),
     [(["1 2", "3 4 5"], None), (["1, 2", "3, 4, 5"], "comma"), (["1,2", "3 4 5"], None)],
 )
-def test_lists_of_numbers_are_cut_at_the_mark_that_all_of_them_have(cells, tokenizer):
+def test_lists_of_numbers_use_their_common_separator(cells, tokenizer):
     feature = guess(cells).feature
     assert feature is not None
     assert (feature.kind, feature.tokenizer) == ("timeseries", tokenizer or dp.Timeseries().tokenizer)
@@ -531,7 +531,7 @@ def test_short_lists_of_few_numbers_are_sets_of_codes():
 # -- numbers
 
 
-def test_up_to_one_in_twenty_cells_of_numbers_may_be_odd():
+def test_up_to_5_percent_of_number_cells_can_be_unreadable():
     numbers = [f"{i / 8}" for i in range(38)]
     assert guess([*numbers, "odd", "even"]).reason == (
         "numbers from 0 to 4.625 (read from text, 5.0 % unreadable): 40 distinct values in 40 rows"
@@ -539,7 +539,7 @@ def test_up_to_one_in_twenty_cells_of_numbers_may_be_odd():
     assert kind_of([*numbers[1:], "odd", "even", "queer"]) != "number"
 
 
-def test_numbers_beside_other_labels_are_labels_where_both_are_few():
+def test_few_numbers_with_few_other_labels_are_a_category():
     few = [f"{i / 8}" for i in range(19)] * 2
     found = guess([*few, "odd"])
     assert kind(found) == "category"
@@ -548,7 +548,7 @@ def test_numbers_beside_other_labels_are_labels_where_both_are_few():
     assert kind_of(few) == "number"
 
 
-def test_numbers_led_by_zeros_are_labels():
+def test_numbers_with_leading_zeros_are_labels():
     assert kind_of(["02139", "10001", "94103", "10001"]) == "category"
     assert kind_of(["2139", "10001", "94103", "10001"]) == "number"
 
@@ -575,7 +575,7 @@ def test_numbers_led_by_zeros_are_labels():
         (range(0, 60_000, 61), "number"),
     ],
 )
-def test_whole_numbers_number_the_rows_when_they_look_like_it(numbers, found):
+def test_integers_that_resemble_row_numbers_are_skipped(numbers, found):
     assert kind_of(list(numbers)) == found
 
 
@@ -598,7 +598,7 @@ def test_whole_numbers_number_the_rows_when_they_look_like_it(numbers, found):
         ([*codes(3, 20), -999], "number"),
     ],
 )
-def test_whole_numbers_from_0_or_1_on_are_codes_when_few_and_none_is_rare(numbers, found):
+def test_few_frequent_integers_from_0_or_1_are_codes(numbers, found):
     assert kind_of(numbers) == found
 
 
@@ -631,11 +631,11 @@ def phrases(values: int, words: int, rows: int | None = None) -> list[str]:
         (phrases(1001, 5, rows=11_011), "text"),
     ],
 )
-def test_cells_that_are_long_or_rarely_the_same_are_text(cells, found):
+def test_long_or_rarely_repeated_cells_are_text(cells, found):
     assert kind_of(cells) == found
 
 
-def test_text_that_is_unique_in_every_row_is_an_identifier():
+def test_text_unique_in_every_row_is_an_identifier():
     one_word = phrases(20, 1)
     assert guess(one_word).reason.startswith(
         "unique in every row, so this looks like an identifier (20 rows, such as 'w"
@@ -650,7 +650,7 @@ def test_text_that_is_unique_in_every_row_is_an_identifier():
     assert kind_of([*towns, "east bath", "new york"]) == "category"
 
 
-def test_codes_are_identifiers_also_with_spaces_and_prose_is_none_also_without():
+def test_codes_with_spaces_are_identifiers_but_prose_is_text():
     plates = [f"AB {i} X{i % 7}" for i in range(40)]
     assert kind_of(plates) == SKIPPED
     assert kind_of([f"{i} Main Street" for i in range(40)]) == "text"
@@ -684,7 +684,7 @@ def drawn(rows: int) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("rows", [30, 300, 5_000])
-def test_codes_are_told_from_identifiers_by_how_often_chance_has_them_twice(rows):
+def test_codes_are_distinguished_from_identifiers_by_collisions(rows):
     found = {name: kind_of(cells, name) for name, cells in drawn(rows).items()}
     codes = dict.fromkeys(["diagnosis", "drg", "pressure", "region", "county"], "category")
     others = dict.fromkeys(["uuid", "token", "phone", "parcel", "entry", "shipment"], SKIPPED)
@@ -694,7 +694,7 @@ def test_codes_are_told_from_identifiers_by_how_often_chance_has_them_twice(rows
 
 
 @pytest.mark.parametrize("rows", [30, 300, 5_000])
-def test_times_of_web_servers_are_dates_in_their_format(rows):
+def test_web_server_times_are_dates_with_a_format(rows):
     for zone, cells in ((" %z", drawn(rows)["sent"]), ("", [cell[:-6] for cell in drawn(rows)["sent"]])):
         feature = guess(cells).feature
         assert isinstance(feature, dp.Date)
@@ -702,7 +702,7 @@ def test_times_of_web_servers_are_dates_in_their_format(rows):
         assert not feature.parse(pa.array(cells)).null_count
 
 
-def test_numbers_named_as_codes_of_places_are_categories_though_all_differ():
+def test_unique_numbers_named_as_place_codes_are_categories():
     fips = list(range(1_001, 99_000, 331))
     assert kind_of(fips) == "number"
     assert kind_of(fips, "county_fips") == kind_of(range(10_001, 99_000, 331), "zip") == "category"
@@ -710,12 +710,12 @@ def test_numbers_named_as_codes_of_places_are_categories_though_all_differ():
     assert kind(guess_target("zip", facts_of([f"{n:05}" for n in fips]))) == "category"
 
 
-def test_reasons_say_how_to_keep_an_identifier():
+def test_reasons_explain_how_to_keep_an_identifier():
     assert guess(drawn(30)["token"]).reason.endswith('; to keep it, add it to the features as a "category"')
     assert guess(drawn(30)["diagnosis"]).reason.endswith("distinct values in 30 rows, codes that rarely repeat")
 
 
-def test_words_are_counted_where_there_are_several():
+def test_words_are_counted_if_there_are_several():
     assert guess(["up", "down there", "left", "up"]).reason == "3 distinct values in 4 rows"
     assert guess(["down there", "up", "left", "right or left"]).reason.endswith("in 4 rows, 1.8 words in a cell")
     assert guess(["down there", "up", "x", "x y"]).reason.endswith("in 4 rows, 1.5 words in a cell")
@@ -737,7 +737,7 @@ def test_words_are_counted_where_there_are_several():
         (["1,5", "2,7"] * 10, "number"),
     ],
 )
-def test_few_values_and_odd_cells_beside_written_numbers_make_labels(cells, found):
+def test_few_values_with_other_cells_and_notations_are_labels(cells, found):
     assert kind_of(cells) == found
 
 
@@ -755,14 +755,14 @@ def test_few_values_and_odd_cells_beside_written_numbers_make_labels(cells, foun
         (["yes", "no"], "missing"),
     ],
 )
-def test_what_becomes_of_cells_that_spell_a_missing_value_is_said(cells, remark):
+def test_treatment_of_missing_markers_is_noted(cells, remark):
     said = "; '?' is treated as"
     assert guess([*cells, "?"]).reason.endswith(f"{said} {remark}")
     assert said not in guess(cells).reason
     assert said not in guess([*cells, None]).reason
 
 
-def test_nothing_is_said_of_missing_values_in_media_and_in_columns_that_are_skipped():
+def test_media_and_skipped_columns_have_no_missing_marker_note():
     assert (
         guess([*[f"{i}.png" for i in range(30)], "?"]).reason == "paths of images in 96.8 % of 31 rows, 3.2 % missing"
     )
@@ -800,21 +800,21 @@ def test_symbols_are_missing_and_words_stay_classes():
         (["red", "blue", "green", None], "fill_with_const"),
     ],
 )
-def test_what_fills_gaps_leaves_the_statistics_alone(cells, strategy):
+def test_inferred_strategy_keeps_the_statistics(cells, strategy):
     assert guess(cells).feature.missing_value_strategy == strategy
 
 
-def test_the_reason_of_codes_tells_if_they_have_a_point():
+def test_reason_of_codes_shows_a_decimal_point():
     assert ', written as "' in guess(["1.0", "2.0", "3.0"] * 50).reason
     assert "written" not in guess(["1", "2", "3"] * 50).reason
 
 
-def test_reasons_tell_how_many_values_are_unreadable():
+def test_reasons_have_the_unreadable_share():
     assert ", 5.0 % unreadable: " in guess([*["yes", "no"] * 19, "odd", "even"]).reason
     assert ", 3.2 % unreadable: " in guess([*[f"2021-05-{day:02}" for day in range(1, 31)], "unbekannt"]).reason
 
 
-def test_numbers_that_may_stand_for_missing_ones_are_told_and_stay_numbers():
+def test_possible_missing_sentinels_are_noted_but_stay_numbers():
     note = (
         "; -999 in 5.0 % of rows, far from all others, may mark missing values, but count as numbers: if so, "
         "list them in null_values of read_files"
@@ -849,7 +849,7 @@ def test_declared_orders_are_kept():
     assert guess(in_order("low", "?", "mid", order=(*low_to_high, "?"))).feature.null_values is None
 
 
-def test_orders_that_differ_or_cover_only_some_cells_are_none():
+def test_different_or_incomplete_orders_are_ignored():
     one, other = (in_order("b", "a", "c", order=order) for order in (("a", "b", "c"), ("c", "b", "a")))
     assert guess_feature("column", facts_of(one, one)).feature.order == ["a", "b", "c"]
     assert guess_feature("column", facts_of(one, other)).feature.order is None
@@ -893,11 +893,11 @@ def test_orders_that_differ_or_cover_only_some_cells_are_none():
         ([0, 1, 6] * 9, "number"),
     ],
 )
-def test_targets_are_judged_as_labels_and_measures(cells, found):
+def test_targets_are_inferred_as_labels_and_measures(cells, found):
     assert kind(guess_target("grade", facts_of(list(cells)))) == found
 
 
-def test_targets_are_no_identifiers_whatever_they_are_called():
+def test_targets_are_never_identifiers():
     def kind_of_target(cells: Any) -> str:
         assert kind_of(list(cells), "sample_id") == SKIPPED
         return kind(guess_target("sample_id", facts_of(list(cells))))
@@ -909,20 +909,20 @@ def test_targets_are_no_identifiers_whatever_they_are_called():
     assert kind_of_target([*map(str, range(37)), "a", "b", "c"]) == "category"
 
 
-def test_targets_that_no_feature_reads_stay_skipped():
+def test_unsupported_targets_stay_skipped():
     facts = facts_of([f"u{i:04}" for i in range(30)]) + ColumnFacts(2, unsupported=Counter({"map": 2}))
     reason = "holds values of type map, which no feature reads: convert the column first"
     assert guess_target("sample_id", facts)[:2] == (None, reason)
 
 
-def test_almost_unique_begins_at_twenty_rows_and_nine_tenths():
+def test_almost_unique_requires_20_rows_and_90_percent():
     for rows, distinct, expected in ((20, 18, True), (20, 17, False), (19, 18, False)):
         facts = facts_of([f"k{i % distinct}" for i in range(rows)])
         assert is_identifier_text("id", facts) is expected
         assert is_identifier_text("town", facts) is False
 
 
-def test_codes_without_a_name_tell_rows_apart_from_a_hundred_rows_on():
+def test_codes_without_identifier_name_require_100_rows():
     for rows, cells, expected in ((100, "k{}", True), (99, "k{}", False), (100, "k{} and so on", False)):
         texts = [cells.format(min(i, rows - 5)) for i in range(rows)]
         assert is_identifier_text("town", facts_of(texts)) is expected
@@ -930,7 +930,7 @@ def test_codes_without_a_name_tell_rows_apart_from_a_hundred_rows_on():
         assert is_identifier_text("town", facts_of(words)) is False
 
 
-def test_a_share_of_texts_is_reached_by_exactly_as_many():
+def test_mostly_match_includes_the_exact_share():
     assert mostly_match(facts_of(["a1", "b1", "c", "d"]), r"\d", 0.5)
     assert not mostly_match(facts_of(["a1", "b", "c", "d"]), r"\d", 0.5)
     assert mostly_match(facts_of(["a1"]), r"\d")
@@ -938,5 +938,5 @@ def test_a_share_of_texts_is_reached_by_exactly_as_many():
 
 
 @pytest.mark.parametrize(("name", "plain"), [("CustomerID", "customer_id"), ("_Row No._", "row_no"), ("a--b", "a_b")])
-def test_names_are_told_apart_by_words(name, plain):
+def test_plain_name_splits_words(name, plain):
     assert plain_name(name) == plain

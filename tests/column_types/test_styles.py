@@ -100,7 +100,7 @@ MODE = {"missing_indicator": True}
         ),
     ],
 )
-def test_a_style_proposes_what_its_models_read_best(frame, style, expected):
+def test_style_sets_encodings_for_its_models(frame, style, expected):
     found = inferred(frame, style)
     told = {name: parameters(feature) for name, feature in found.items() if name != "sold"}
     for one in told.values():
@@ -108,14 +108,14 @@ def test_a_style_proposes_what_its_models_read_best(frame, style, expected):
     assert told == expected
 
 
-def test_without_a_style_nothing_of_it_is_proposed_and_targets_stay_as_they_are(frame):
+def test_no_style_sets_no_encodings_and_targets_stay_unchanged(frame):
     plain, styled = inferred(frame, None), inferred(frame, "network")
     assert not any("; for networks" in reason for reason in plain.reasons.values())
     assert all(feature.get_params().get("encoding") is None for feature in plain.values())
     assert repr(styled["sold"]) == repr(plain["sold"])
 
 
-def test_the_reason_says_what_an_encoding_is_for(frame):
+def test_reason_explains_the_encoding(frame):
     found = inferred(frame, "network").reasons
     assert found["income"].endswith(
         "for networks: normalized to a normal shape, since it is skewed, piecewise linear, since it has many values; "
@@ -126,7 +126,7 @@ def test_the_reason_says_what_an_encoding_is_for(frame):
     )
 
 
-def test_without_a_target_many_categories_are_counted_or_cut(frame):
+def test_many_categories_without_target_are_counted_or_truncated(frame):
     trees, linear = (inferred(frame, style, targets=None) for style in ("trees", "linear"))
     assert trees["shop"].encoding == "count"
     assert (linear["shop"].transform_to, linear["shop"].most_common) == ("one_hot", 50)
@@ -134,12 +134,12 @@ def test_without_a_target_many_categories_are_counted_or_cut(frame):
     assert "50 most frequent values, 87.6 %" in linear.reasons["shop"]
 
 
-def test_numbers_to_predict_are_the_target_of_categories_unless_they_are_written_otherwise(frame):
+def test_numeric_target_is_used_for_encoding_unless_in_a_notation(frame):
     assert inferred(frame, "linear", targets="height")["shop"].target_type == "number"
     assert inferred(frame, "linear", targets="written")["shop"].kind == "category"
 
 
-def test_a_style_is_the_same_for_any_partitioning(frame, tmp_path):
+def test_style_does_not_depend_on_partitions(frame, tmp_path):
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
     source = dp.read_files(tmp_path / "rows.parquet", partition_bytes=3_000)
     assert source.npartitions > 5
@@ -148,26 +148,26 @@ def test_a_style_is_the_same_for_any_partitioning(frame, tmp_path):
 
 
 @pytest.mark.parametrize("style", ["network", "linear", "trees"])
-def test_what_a_style_proposes_fits_and_is_a_configuration(frame, style, tmp_path):
+def test_styled_features_fit_and_round_trip_through_config(frame, style, tmp_path):
     prep = dp.Preprocessor(inferred(frame, style), targets="sold", split=dp.RandomSplit())
     again = dp.Preprocessor.from_config(prep.to_config())
     assert again.fit(frame).encode(frame).keys() == prep.fit(frame).encode(frame).keys()
 
 
-def test_numbers_of_which_no_kept_one_can_be_read_are_scaled_as_usual():
+def test_numbers_unreadable_in_the_sample_use_default_scaling():
     odd = ["".join(letters) for letters in itertools.islice(itertools.permutations("pqrstuvw"), 2_900)]
     column = pd.Series(["0.5", "1.5", "3.5"] * 30_000 + odd)
     feature = dp.infer_features(pd.DataFrame({"x": column}), style="network", progress=False)["x"]
     assert feature.normalization == "zscore"
 
 
-def test_an_unknown_style_is_refused(frame):
+def test_unknown_style_raises(frame):
     with pytest.raises(ConfigError, match='Did you mean "network"'):
         dp.infer_features(frame, style="networks")
 
 
 @pytest.mark.parametrize("value", range(12))
-def test_a_frequent_value_counts_whether_or_not_it_is_among_those_kept(value):
+def test_frequent_value_counts_even_if_not_sampled(value):
     rng = np.random.default_rng(value)
     numbers = rng.uniform(1, 1e6, 60_000)
 
@@ -180,13 +180,13 @@ def test_a_frequent_value_counts_whether_or_not_it_is_among_those_kept(value):
 
 
 @pytest.mark.parametrize("style", ["network", "trees"])
-def test_a_preprocessor_that_guesses_takes_a_style(frame, style):
+def test_auto_preprocessor_accepts_a_style(frame, style):
     prep = dp.Preprocessor("auto", targets="sold", style=style).fit(frame)
     assert repr(dict(prep.inferred_)) == repr(dict(inferred(frame, style)))
     assert clone(prep).style == style
 
 
-def test_a_style_of_no_model_or_of_given_features_is_refused(frame):
+def test_unknown_style_and_style_without_auto_raise(frame):
     with pytest.raises(ConfigError, match='Did you mean "trees"'):
         dp.Preprocessor("auto", style="tree").fit(frame)
     with pytest.raises(ConfigError, match="style='trees' is for features=\"auto\""):
@@ -197,7 +197,7 @@ def test_a_style_of_no_model_or_of_given_features_is_refused(frame):
     ("share", "rows", "normalization"),
     [(0.0, 20_000, "quantile_normal"), (0.2, 20_000, "yeo_johnson"), (0.2, 3_000, "quantile_normal")],
 )
-def test_quantiles_are_not_proposed_where_they_would_spread_a_frequent_value(share, rows, normalization):
+def test_frequent_value_prevents_quantile_normalization(share, rows, normalization):
     rng = np.random.default_rng(0)
     prices = np.where(rng.random(rows) < share, 33.0, rng.lognormal(3.5, 1, rows))
     found = dp.infer_features(pd.DataFrame({"price": prices}), style="network")
@@ -205,7 +205,7 @@ def test_quantiles_are_not_proposed_where_they_would_spread_a_frequent_value(sha
     assert ("one value is frequent" in found.reasons["price"]) == (normalization == "yeo_johnson")
 
 
-def test_dates_for_linear_models_are_angles_and_years():
+def test_dates_for_linear_models_are_cyclic_parts_and_years():
     times = pd.Timestamp("2021-03-01") + pd.to_timedelta(np.arange(800) * 86_401, unit="s")
     for column, parts in (
         (pd.Series(times), ["month", "weekday", "hour"]),

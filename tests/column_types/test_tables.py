@@ -340,7 +340,7 @@ def kinds(inferred: InferredFeatures) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_column_of_a_table_gets_the_type_that_a_person_would_choose(table, tmp_path):
+def test_every_column_of_a_table_has_the_expected_type(table, tmp_path):
     frame, expected = made(table)
     frame.to_csv(tmp_path / "table.csv", index=False, sep=";")
     inferred, parts = (

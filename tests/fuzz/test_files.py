@@ -79,7 +79,7 @@ def check_csv(path: Path, file: tuple[str, list[list[str]], dict[str, Any]], par
 
 @QUICK
 @given(csv_files(), st.integers(1, 60))
-def test_csv_files_are_read_as_the_csv_module_reads_them(tmp_path: Path, file: Any, partition_bytes: int) -> None:
+def test_csv_files_equal_the_csv_module(tmp_path: Path, file: Any, partition_bytes: int) -> None:
     check_csv(tmp_path / "a.csv", file, partition_bytes)
 
 
@@ -87,7 +87,7 @@ def test_csv_files_are_read_as_the_csv_module_reads_them(tmp_path: Path, file: A
 @pytest.mark.timeout(3600)
 @LONG
 @given(csv_files(), st.integers(1, 60))
-def test_many_csv_files_are_read_as_the_csv_module_reads_them(tmp_path: Path, file: Any, partition_bytes: int) -> None:
+def test_many_csv_files_equal_the_csv_module(tmp_path: Path, file: Any, partition_bytes: int) -> None:
     check_csv(tmp_path / "a.csv", file, partition_bytes)
 
 
@@ -168,7 +168,7 @@ def check_rows(path: Path, rows: list[dict[str, Any]], partition_bytes: int) -> 
 
 @QUICK
 @given(json_rows(), st.integers(1, 60), st.booleans())
-def test_json_lines_are_read_as_the_json_module_reads_them(
+def test_json_lines_equal_the_json_module(
     tmp_path: Path, rows: list[dict[str, Any]], partition_bytes: int, ascii: bool
 ) -> None:
     check_json(tmp_path / "a.jsonl", rows, partition_bytes, ascii=ascii)
@@ -178,7 +178,7 @@ def test_json_lines_are_read_as_the_json_module_reads_them(
 @pytest.mark.timeout(3600)
 @LONG
 @given(json_rows(), st.integers(1, 60), st.booleans())
-def test_many_json_lines_are_read_as_the_json_module_reads_them(
+def test_many_json_lines_equal_the_json_module(
     tmp_path: Path, rows: list[dict[str, Any]], partition_bytes: int, ascii: bool
 ) -> None:
     check_json(tmp_path / "a.jsonl", rows, partition_bytes, ascii=ascii)
@@ -210,14 +210,14 @@ def check_anything(path: Path, content: bytes, partition_bytes: int) -> None:
         ("a.csv", b"a,b\nx,y\n", {"a": ["x"], "b": ["y"]}), ("a.csv", b"a,b\nx,\xff\n", None),
     ],
 )  # fmt: skip
-def test_what_is_read_and_what_is_refused(tmp_path: Path, name: str, content: bytes, cells: Any) -> None:
+def test_accepted_and_rejected_files(tmp_path: Path, name: str, content: bytes, cells: Any) -> None:
     (tmp_path / name).write_bytes(content)
     assert outcome(tmp_path / name, 4) == cells
 
 
 @settings(QUICK, max_examples=200)
 @given(st.lists(st.dictionaries(texts, anything, max_size=3), min_size=1, max_size=6), st.integers(1, 60))
-def test_json_lines_of_several_kinds_are_read_alike_however_they_are_cut(
+def test_json_lines_of_mixed_types_do_not_depend_on_partitions(
     tmp_path: Path, rows: list[dict[str, Any]], partition_bytes: int
 ) -> None:
     write_lines(tmp_path / "a.jsonl", rows, ascii=True)
@@ -238,7 +238,9 @@ pieces = st.sampled_from((
 
 @settings(QUICK, max_examples=200)
 @given(st.lists(pieces, max_size=12).map(b"".join), st.integers(1, 30))
-def test_what_may_be_json_lines_is_read_alike_or_refused(tmp_path: Path, content: bytes, partition_bytes: int) -> None:
+def test_arbitrary_json_lines_are_read_consistently_or_raise(
+    tmp_path: Path, content: bytes, partition_bytes: int
+) -> None:
     check_anything(tmp_path / "a.jsonl", content, partition_bytes)
 
 
@@ -247,5 +249,5 @@ def test_what_may_be_json_lines_is_read_alike_or_refused(tmp_path: Path, content
 @pytest.mark.filterwarnings("ignore:.*its first line is used as column names:UserWarning")
 @settings(QUICK, max_examples=200)
 @given(st.lists(st.sampled_from(list(b'ab",\n\r\xff\xef\xbb\xbf\0 ')), max_size=40).map(bytes), st.integers(1, 30))
-def test_what_may_be_csv_is_read_alike_or_refused(tmp_path: Path, content: bytes, partition_bytes: int) -> None:
+def test_arbitrary_csv_is_read_consistently_or_raises(tmp_path: Path, content: bytes, partition_bytes: int) -> None:
     check_anything(tmp_path / "a.csv", b"a,b\n" + content, partition_bytes)

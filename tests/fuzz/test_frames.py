@@ -435,19 +435,19 @@ CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 @settings(max_examples=50, derandomize=True, suppress_health_check=CALM)
 @given(cases(), CUTS, st.booleans())
-def test_partitions_and_saving_change_nothing(case: Case, cuts: list[int], as_objects: bool) -> None:
+def test_partitions_and_saving_do_not_change_results(case: Case, cuts: list[int], as_objects: bool) -> None:
     check_partitions(case, cuts, as_objects=as_objects)
 
 
 @settings(max_examples=20, derandomize=True, suppress_health_check=CALM)
 @given(cases(), st.integers(1, ROWS))
-def test_datasets_hold_what_is_encoded(case: Case, row_group_rows: int) -> None:
+def test_datasets_equal_encoded_arrays(case: Case, row_group_rows: int) -> None:
     check_dataset(case, row_group_rows)
 
 
 @settings(max_examples=50, derandomize=True, suppress_health_check=CALM)
 @given(cases(), columns())
-def test_few_rows_are_those_of_columns(case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]) -> None:
+def test_few_rows_equal_columns(case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]) -> None:
     check_few_rows(case, others[1])
 
 
@@ -455,9 +455,7 @@ def test_few_rows_are_those_of_columns(case: Case, others: tuple[str, pd.Series[
 @pytest.mark.timeout(7200)
 @settings(max_examples=1_000 // one_in(4), suppress_health_check=CALM)
 @given(cases(), columns())
-def test_few_rows_are_those_of_columns_in_many_frames(
-    case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]
-) -> None:
+def test_few_rows_equal_columns_in_many_frames(case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]) -> None:
     check_few_rows(case, others[1])
 
 
@@ -465,7 +463,9 @@ def test_few_rows_are_those_of_columns_in_many_frames(
 @pytest.mark.timeout(7200)
 @settings(max_examples=1_000 // one_in(4), suppress_health_check=CALM)
 @given(cases(), CUTS, st.booleans())
-def test_partitions_and_saving_change_nothing_in_many_frames(case: Case, cuts: list[int], as_objects: bool) -> None:
+def test_partitions_and_saving_do_not_change_results_of_many_frames(
+    case: Case, cuts: list[int], as_objects: bool
+) -> None:
     check_partitions(case, cuts, as_objects=as_objects)
 
 
@@ -473,5 +473,5 @@ def test_partitions_and_saving_change_nothing_in_many_frames(case: Case, cuts: l
 @pytest.mark.timeout(7200)
 @settings(max_examples=250 // one_in(2), suppress_health_check=CALM)
 @given(cases(), st.integers(1, ROWS))
-def test_datasets_hold_what_is_encoded_of_many_frames(case: Case, row_group_rows: int) -> None:
+def test_datasets_equal_encoded_arrays_of_many_frames(case: Case, row_group_rows: int) -> None:
     check_dataset(case, row_group_rows)

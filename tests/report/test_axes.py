@@ -19,7 +19,7 @@ def histogram(values):
 
 
 @given(st.lists(st.floats(-1e30, 1e30, allow_subnormal=True), min_size=1, max_size=50))
-def test_every_value_is_in_a_bin_or_said_to_be_outside(values):
+def test_every_value_is_in_a_bin_or_noted_as_outside(values):
     chart = histogram(values)
     inside, total = int(chart.counts["train"].sum()), chart.totals["train"]
     assert total == len(values)
@@ -28,32 +28,32 @@ def test_every_value_is_in_a_bin_or_said_to_be_outside(values):
     assert np.all(np.diff(chart.edges) > 0)
 
 
-def test_whole_numbers_are_in_the_middle_of_their_bins():
+def test_integers_are_centered_in_their_bins():
     chart = histogram([1, 2, 2, 3, 5])
     assert chart.edges.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
     assert chart.counts["train"].tolist() == [1, 2, 1, 0, 1]
 
 
-def test_whole_numbers_with_the_noise_of_float32_have_no_empty_bin_at_the_end():
+def test_integers_with_float32_rounding_have_no_empty_last_bin():
     scaled = (np.arange(1994, 2001) / 7).astype(np.float32)
     chart = histogram(scaled.astype(np.float64) * 7)
     assert chart.edges.tolist() == pytest.approx(np.arange(1993.5, 2001), abs=1e-3)
     assert chart.counts["train"].tolist() == [1] * 7
 
 
-def test_bins_of_many_whole_numbers_hold_equally_many():
+def test_bins_of_many_integers_are_equally_wide():
     chart = histogram(np.repeat(np.arange(1, 121), 3))
     assert set(chart.counts["train"].tolist()) == {9}
 
 
-def test_few_values_far_outside_are_not_drawn_but_told():
+def test_outliers_are_not_drawn_but_noted():
     values = np.concatenate([np.random.default_rng(0).normal(size=10_000), [1e9, 2e9, -1e9]])
     chart = histogram(values)
     assert np.ptp(chart.edges) < 20
     assert chart.note == "Values outside are not drawn: 3 (<0.1 %)."
 
 
-def test_more_distinct_values_than_are_kept_are_counted_in_buckets():
+def test_many_distinct_values_are_counted_in_buckets():
     values = np.random.default_rng(0).normal(size=100_000)
     values[:1000] = 0.0
     quantiles = spread(values)
@@ -78,7 +78,7 @@ def test_ticks_are_few_and_within_the_axis(low, width):
     ("last", "unit", "bins"),
     [("2024-01-20", "day", 20), ("2024-12-31", "month", 12), ("2043-12-31", "year", 20), ("2150-12-31", "year", 43)],
 )
-def test_dates_are_shown_by_what_fits_their_range(last, unit, bins):
+def test_date_unit_follows_the_range(last, unit, bins):
     days = np.arange(np.datetime64("2024-01-01"), np.datetime64(last) + 1).astype(int)
     chart = bin_dates("Dates", {"train": spread(days)})
     assert (chart.title, len(chart.names)) == (f"Dates by {unit}", bins)
@@ -86,27 +86,27 @@ def test_dates_are_shown_by_what_fits_their_range(last, unit, bins):
     assert chart.names[0].startswith("2024")
 
 
-def test_months_hold_their_days():
+def test_month_bins_have_all_their_days():
     days = np.arange(np.datetime64("2024-01-01"), np.datetime64("2024-07-01")).astype(int)
     chart = bin_dates("Dates", {"train": spread(days)})
     assert dict(zip(chart.names, chart.counts["train"].tolist(), strict=True))["2024-02"] == 29
 
 
-def test_a_date_that_stands_for_missing_ones_hides_no_others():
+def test_dates_of_missing_values_do_not_change_the_range():
     days = np.concatenate([[0, 0], np.arange(19_000, 19_300).repeat(10)])
     chart = bin_dates("Dates", {"train": spread(days)})
     assert chart.title == "Dates by month"
     assert chart.note == "Values outside are not drawn: 2 (<0.1 %)."
 
 
-def test_lengths_share_bins_where_there_are_many():
+def test_many_lengths_share_bins():
     chart = bin_lengths("Tokens", {"train": np.arange(101)})
     assert chart.names[:2] == ["0 to 2", "3 to 5"]
     assert chart.counts["train"][:2].tolist() == [3, 12]
     assert chart.counts["train"].sum() == np.arange(101).sum()
 
 
-def test_ticks_of_whole_numbers_are_whole_and_more_than_one():
+def test_integer_ticks_are_integers_and_several():
     assert nice_ticks(0.5, 9.5, integers_only=True) == [2, 4, 6, 8]
     assert nice_ticks(0, 3, integers_only=True) == [0, 1, 2, 3]
 
@@ -123,16 +123,16 @@ def test_ticks_of_whole_numbers_are_whole_and_more_than_one():
         ([], 2.0, "2"),
     ],
 )
-def test_numbers_are_written_as_people_write_them(values, value, text):
+def test_number_format(values, value, text):
     assert make_formatter([np.array(values)])[0](value) == text
 
 
-def test_bins_of_whole_numbers_are_called_by_them():
+def test_integer_bins_are_named_by_their_values():
     assert histogram([1, 2, 2, 3, 5]).names == ["1", "2", "3", "4", "5"]
     assert histogram(np.arange(1, 121)).names[:2] == ["1 to 3", "4 to 6"]
 
 
-def test_the_axis_of_very_skewed_numbers_is_logarithmic():
+def test_axis_of_skewed_numbers_is_logarithmic():
     values = np.random.default_rng(0).lognormal(0, 2, 5_000)
     chart = histogram(np.concatenate([values, np.zeros(500)]))
     shares = chart.counts["train"] / chart.totals["train"]
@@ -145,5 +145,5 @@ def test_the_axis_of_very_skewed_numbers_is_logarithmic():
     assert "logarithmic" not in histogram(values - 1).note
 
 
-def test_as_many_values_are_left_out_at_either_end():
+def test_outliers_are_excluded_symmetrically():
     assert charts._find_quantiles(np.arange(400.0), np.ones(400, np.int64), 0.5) == [2.0, 199.0, 397.0]

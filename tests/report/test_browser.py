@@ -44,7 +44,7 @@ def brightness(browser: Browser, path: Path) -> np.ndarray:
     return np.asarray(Image.open(path).convert("L"))
 
 
-def test_a_report_is_light_or_dark_and_says_nothing_on_the_console(browser, page, tmp_path):
+def test_report_follows_the_color_scheme_without_console_errors(browser, page, tmp_path):
     for dark in (False, True):
         browser.open(page.as_uri(), DESKTOP, dark=dark)
         shown = brightness(browser, tmp_path / "page.png")
@@ -54,7 +54,7 @@ def test_a_report_is_light_or_dark_and_says_nothing_on_the_console(browser, page
 
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
-def test_a_report_fits_the_screen_and_breaks_no_word(browser, page, width):
+def test_report_fits_the_screen_and_breaks_no_word(browser, page, width):
     browser.open(page.as_uri(), width)
     assert browser.evaluate("document.querySelectorAll('section').length") > 10
     assert browser.evaluate(OVERFLOW) <= 0
@@ -62,13 +62,13 @@ def test_a_report_fits_the_screen_and_breaks_no_word(browser, page, width):
     assert {word for word in browser.evaluate(BROKEN) if not word.startswith("long")} == set()
 
 
-def test_rows_of_tables_that_scroll_are_one_line_high_on_a_phone(browser, page):
+def test_scrollable_table_rows_have_one_line_on_a_phone(browser, page):
     browser.open(page.as_uri(), PHONE)
     heights = browser.evaluate("[...document.querySelectorAll('.scroll td')].map(cell => cell.offsetHeight)")
     assert max(heights) < 40
 
 
-def test_the_overview_shows_the_features_that_are_searched_for(browser, page):
+def test_search_filters_the_overview(browser, page):
     browser.open(page.as_uri(), DESKTOP)
     shown = "[...document.querySelectorAll('.overview tr')].filter(row => row.offsetHeight).length - 1"
     every = browser.evaluate(shown)
@@ -79,7 +79,7 @@ def test_the_overview_shows_the_features_that_are_searched_for(browser, page):
     assert browser.errors == []
 
 
-def test_no_other_script_runs_in_a_report(browser, page, tmp_path):
+def test_injected_scripts_do_not_run(browser, page, tmp_path):
     injected = tmp_path / "injected.html"
     hostile = "<script>document.title='ran'</script><img src='data:,' onerror=\"document.title='ran'\">"
     injected.write_text(page.read_text().replace("</main>", f"{hostile}</main>"))
@@ -89,7 +89,7 @@ def test_no_other_script_runs_in_a_report(browser, page, tmp_path):
     assert not browser.evaluate("document.querySelector('.search').hidden")
 
 
-def test_the_search_field_is_hidden_in_print_and_where_no_script_runs(browser, page, tmp_path):
+def test_search_field_is_hidden_in_print_and_without_script(browser, page, tmp_path):
     browser.open(page.as_uri(), media="print")
     height = "document.querySelector('.search').offsetHeight"
     assert browser.evaluate(height) == 0
@@ -99,7 +99,7 @@ def test_the_search_field_is_hidden_in_print_and_where_no_script_runs(browser, p
     assert browser.evaluate(height) == 0
 
 
-def test_words_that_are_broken_are_found(browser, tmp_path):
+def test_broken_words_are_detected(browser, tmp_path):
     broken = tmp_path / "broken.html"
     broken.write_text("<p style='width:30px;overflow-wrap:anywhere'>unbreakable</p>")
     browser.open(broken.as_uri())
@@ -108,7 +108,7 @@ def test_words_that_are_broken_are_found(browser, tmp_path):
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 @pytest.mark.parametrize("dark", [False, True])
-def test_notebook_views_break_no_word_and_scroll_within(browser, path, tmp_path, width, dark):
+def test_notebook_views_break_no_word_and_scroll(browser, path, tmp_path, width, dark):
     dataset = dp.open_dataset(path, trusted=True)
     prep = dp.Preprocessor.from_dataset(dataset)
     file = tmp_path / "cards.html"
@@ -123,7 +123,7 @@ def test_notebook_views_break_no_word_and_scroll_within(browser, path, tmp_path,
     assert set(browser.evaluate(heights)) == {18}
 
 
-def test_all_columns_of_a_card_are_seen_at_the_width_of_a_notebook(browser, tmp_path):
+def test_all_columns_are_visible_at_notebook_width(browser, tmp_path):
     frame = pd.DataFrame({"City Name": [None, "Rome", "Oslo"] * 20, "price": [None, 1.5, 2.25] * 20})
     frame["sold"] = ["yes", "no"] * 30
     features = {

@@ -26,13 +26,13 @@ def histogram():
     )
 
 
-def test_bars_of_a_histogram_are_as_high_as_the_shares(histogram):
+def test_histogram_bar_heights_are_shares(histogram):
     bars = re.findall(r'<rect (?![^>]*hover)[^>]*height="([0-9.]+)"', draw(histogram))
     assert [float(one) for one in bars] == [25.0, 100.0, 0.0]
     assert "highest bar 40.0 %" in draw(histogram)
 
 
-def test_columns_of_a_histogram_are_as_wide_as_the_bins(histogram):
+def test_histogram_hover_widths_are_bin_widths(histogram):
     assert [float(one) for one in re.findall(r'width="([0-9.]+)"[^>]*class="hover"', draw(histogram))] == [
         100,
         200,
@@ -40,20 +40,20 @@ def test_columns_of_a_histogram_are_as_wide_as_the_bins(histogram):
     ]
 
 
-def test_other_splits_are_lines_of_their_own_shares(histogram):
+def test_other_splits_are_drawn_as_lines(histogram):
     assert 'd="M0 100H0V75H100V100H300V75H400V100"' in draw(histogram)
 
 
-def test_a_column_tells_its_rows(histogram):
+def test_hover_text_has_the_rows(histogram):
     assert "1 to 3\ntrain 8 rows (40.0 %)\ntest 0 rows (0 %)" in draw(histogram)
 
 
-def test_what_is_written_below_is_escaped_and_in_its_place(histogram):
+def test_axis_labels_are_escaped_and_positioned(histogram):
     assert '<span class="middle" style="left:50%">&lt;2&gt;</span>' in draw(histogram)
     assert '<span class="start" style="left:0%">0</span>' in draw(histogram)
 
 
-def test_bars_are_as_long_as_the_shares():
+def test_bar_lengths_are_shares():
     chart = Bars(
         title="Classes", labels=["a", "b"], counts={"train": [30, 15], "test": [1, 0]}, totals={"train": 60, "test": 4}
     )
@@ -62,7 +62,7 @@ def test_bars_are_as_long_as_the_shares():
     assert "<b>50.0 %</b><span>30</span>" in html
 
 
-def test_a_band_lies_around_the_mean():
+def test_band_surrounds_the_mean():
     one = np.array([0.0, 2.0])
     html = draw(Band(title="Mean", positions=2, means={"train": one}, low=one - 1, high=one + 1))
     assert 'd="M0 50L400 0L400 50L0 100Z"' in html
@@ -70,7 +70,7 @@ def test_a_band_lies_around_the_mean():
     assert "from -1 to 3" in html
 
 
-def test_pictures_are_within_the_page():
+def test_pictures_are_embedded():
     html = draw(Pictures(title="Samples", pictures=[(b"PNG", "row 7")]))
     assert f'src="data:image/png;base64,{base64.b64encode(b"PNG").decode()}"' in html
     assert 'class="pictures"' in html
@@ -89,5 +89,5 @@ def test_audio_has_axes_and_a_player():
     assert "<audio" not in spectra
 
 
-def test_cells_of_tables_are_escaped():
+def test_table_cells_are_escaped():
     assert "<td>&lt;b&gt;</td>" in draw(TableChart(title="Summary", rows=[["", "train"], ["mean", "<b>"]]))

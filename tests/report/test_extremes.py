@@ -89,7 +89,7 @@ def write(columns: dict[str, Any], features: dict[str, Any], path: Path, **optio
 
 
 @pytest.mark.parametrize("values", NUMBERS)
-def test_numbers_at_the_ends_are_shown(values, tmp_path):
+def test_extreme_numbers_are_shown(values, tmp_path):
     column = pd.Series(NUMBERS[values], dtype=float)
     # There is no mean of no numbers, which is said.
     features = {name: one for name, one in FEATURES.items() if name != "mean" or column.notna().any()}
@@ -107,7 +107,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_words_that_are_none_or_odd_are_shown(words, tmp_path):
+def test_empty_and_unusual_words_are_shown(words, tmp_path):
     features = {kind: kind for kind in ("category", "set", "bag", "sequence", "text")}
     show(write(dict.fromkeys(features, WORDS[words]), features, tmp_path), tmp_path)
 
@@ -132,23 +132,23 @@ OTHERS: dict[str, tuple[Any, list[Any]]] = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_few_and_far_values_of_other_types_are_shown(case, tmp_path):
+def test_few_and_extreme_values_of_other_types_are_shown(case, tmp_path):
     feature, values = OTHERS[case]
     show(write({"x": values}, {"x": feature}, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("values", [[2**63 - 1, -(2**63)] * 3, [2**64 - 1] * 3, [-(2**63)] * 3])
-def test_the_largest_integers_are_shown(values, tmp_path):
+def test_largest_integers_are_shown(values, tmp_path):
     show(write({"x": values}, {"x": "number"}, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("name", [ODD, "\u202eabc", "$x_{", "\n", " ", "a" * 3_000, "<script>", '"', "__"])
-def test_odd_names_are_shown(name, tmp_path):
+def test_unusual_names_are_shown(name, tmp_path):
     show(write({name: [1.0, 2.0], "y": ["a", "b"]}, {name: "number", "y": "category"}, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("values", NUMBERS)
-def test_types_are_guessed_of_numbers_at_the_ends(values):
+def test_types_of_extreme_numbers_are_inferred(values):
     column = pd.Series(NUMBERS[values], dtype=float)
     if len(column) == 1:
         column = pd.concat([column, column])
@@ -162,7 +162,7 @@ def test_types_are_guessed_of_numbers_at_the_ends(values):
 
 
 @pytest.mark.parametrize("values", NUMBERS)
-def test_all_doubles_have_their_place_in_a_histogram(values):
+def test_histogram_covers_all_doubles(values):
     found = np.array([one for one in NUMBERS[values] if one is not None and np.isfinite(one)])
     quantiles = Quantiles.of(found)
     if not len(found):
@@ -178,7 +178,7 @@ def test_all_doubles_have_their_place_in_a_histogram(values):
 
 
 @pytest.mark.parametrize("values", NUMBERS)
-def test_all_doubles_have_their_place_in_a_band(values):
+def test_band_covers_all_doubles(values):
     found = np.array([0.0 if one is None else one for one in NUMBERS[values]])
     rows = np.stack([found, found[::-1]], axis=1)
     charts = list(_show_other(None, {"train": measure_other(None, rows)}))
@@ -187,7 +187,7 @@ def test_all_doubles_have_their_place_in_a_band(values):
         assert np.isfinite(coordinates(draw(chart))).all()
 
 
-def test_dates_of_chosen_parts_are_counted_like_those_of_all(tmp_path: Path) -> None:
+def test_dates_with_selected_parts_are_counted_like_full_dates(tmp_path: Path) -> None:
     frame = pd.DataFrame({"day": pd.date_range("1969-12-30 22:00", periods=50, freq="7h")})
     whole, parts = dp.Date(column="day"), dp.Date(column="day", parts=["weekend"], since="day")
     dataset = dp.Preprocessor({"whole": whole, "parts": parts}).fit_write(frame, tmp_path / "a.dp")

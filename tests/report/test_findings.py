@@ -61,7 +61,7 @@ def alerts_of(told):
     return {(one["kind"], one["feature"]) for one in told.report().to_dict()["alerts"]}
 
 
-def test_each_alert_names_its_feature_and_no_other(told):
+def test_each_alert_names_only_its_feature(told):
     assert alerts_of(told) == {
         ("constant", "same"),
         ("high-cardinality", "ids"),
@@ -85,7 +85,7 @@ def test_labels_that_differ_only_in_case_are_an_alert(tmp_path):
     assert "such as 'Rome' and 'rome'" in alerts[0]["text"]
 
 
-def test_the_json_follows_its_schema_and_is_a_copy(told):
+def test_json_matches_the_schema_and_is_a_copy(told):
     report = told.report()
     answer = report.to_dict()
     Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(json.loads(json.dumps(answer)))
@@ -96,7 +96,7 @@ def test_the_json_follows_its_schema_and_is_a_copy(told):
     assert 0.35 < gaps["missing"] / gaps["rows"] < 0.45
 
 
-def test_the_page_shows_overview_alerts_and_associations(told):
+def test_page_shows_overview_alerts_and_associations(told):
     html = told.report().html
     for heading in ("Alerts", "First rows", "Overview", "Associations"):
         assert f"<h2>{heading}</h2>" in html
@@ -113,13 +113,13 @@ def test_associations_are_strong_for_copies_and_weak_for_noise(told):
     assert all(pairs[frozenset(("noise", other))]["strength"] < 0.15 for other in ("number", "label", "ids", "target"))
 
 
-def test_the_strength_of_ranks_is_that_of_pandas(told):
+def test_rank_correlation_equals_pandas(told):
     rows = sampled(told)
     [pair] = [p for p in associate(rows) if {p["first"], p["second"]} == {"gaps", "skew"}]
     assert pair["strength"] == pytest.approx(abs(rows["gaps"].corr(rows["skew"], method="spearman")))
 
 
-def test_a_sample_is_random_rows_of_all_blocks_however_they_are_read(told, monkeypatch):
+def test_sample_has_random_rows_of_all_blocks_for_any_window(told, monkeypatch):
     monkeypatch.setattr(findings, "SAMPLE_ROWS", 100)
     rows = sampled(told)
     whole = told["train"].read("noise")["noise"].astype(float).tolist()
@@ -145,7 +145,7 @@ def _truth(one, other):
 
 
 @pytest.mark.parametrize("order", ["time", "class", "shuffled"])
-def test_associations_are_those_of_all_rows_in_any_order(tmp_path, order):
+def test_associations_of_a_sample_are_close_to_those_of_all_rows(tmp_path, order):
     rows, rng = 30_000, np.random.default_rng(0)
     time = np.arange(rows)
     frame = pd.DataFrame({"year": 2000 + time // 6_000, "trend": time / 1e3 + rng.normal(0, 5, rows)})
@@ -162,7 +162,7 @@ def test_associations_are_those_of_all_rows_in_any_order(tmp_path, order):
     assert [one["feature"] for one in found["alerts"]] == ["again"]
 
 
-def test_a_number_that_separates_a_rare_target_is_leakage(tmp_path):
+def test_number_that_separates_a_rare_target_is_leakage(tmp_path):
     rng = np.random.default_rng(0)
     target = np.sort(rng.random(4_000) < 0.03)
     frame = pd.DataFrame(
@@ -177,7 +177,7 @@ def test_a_number_that_separates_a_rare_target_is_leakage(tmp_path):
     assert known["y"] is None
 
 
-def test_equal_columns_are_named_but_not_two_features_of_one(tmp_path):
+def test_equal_columns_are_an_alert_but_not_features_of_one_column(tmp_path):
     rng = np.random.default_rng(0)
     number, code = rng.normal(1e6, 1, 1_000), rng.integers(0, 900, 1_000)
     frame = pd.DataFrame({"a": number, "b": number, "c": number + rng.normal(0, 1e-3, 1_000), "d": code.astype(str)})
@@ -200,19 +200,19 @@ def test_equal_columns_are_named_but_not_two_features_of_one(tmp_path):
         (lambda rng: (rng.random(3_000) < 0.05) * 10 + rng.normal(0, 0.1, 3_000), None),
     ],
 )
-def test_the_remedy_of_a_skew_suits_the_numbers(tmp_path, values, text):
+def test_skew_alert_suggests_a_suitable_normalization(tmp_path, values, text):
     frame = pd.DataFrame({"x": values(np.random.default_rng(0))})
     alerts = dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "d").report().to_dict()["alerts"]
     assert [one["text"] for one in alerts] == [text] * (text is not None)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 20, 60])
-def test_of_few_rows_nothing_is_suspected(told, rows):
+def test_few_rows_raise_no_leakage_alert(told, rows):
     few = sampled(told)[:rows][["noise", "gaps", "ids", "target"]]
     assert find_leaks(score_predictors(few, ["target"])) == []
 
 
-def test_duplicates_are_told_unless_rows_were_repeated_on_purpose(tmp_path):
+def test_duplicates_are_an_alert_unless_oversampled(tmp_path):
     frame = pd.DataFrame({"x": np.arange(300.0) % 200, "y": np.where(np.arange(300) % 3, "a", "b")})
     frame["y"] = np.where(np.arange(300) % 200 % 3, "a", "b")
     dataset = dp.Preprocessor({"x": "number", "y": "category"}).fit_write(frame, tmp_path / "a")
@@ -223,7 +223,7 @@ def test_duplicates_are_told_unless_rows_were_repeated_on_purpose(tmp_path):
     assert ("duplicates", None) not in alerts_of(balanced.fit_write(frame, tmp_path / "b"))
 
 
-def test_duplicates_are_those_of_all_rows_also_where_these_are_many(tmp_path):
+def test_duplicates_are_estimated_for_many_rows(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=45_000), "y": rng.integers(0, 2, 45_000)})
     frame = pd.concat([frame, frame[:5_000]], ignore_index=True)
@@ -244,7 +244,7 @@ def test_drift_is_zero_for_equal_shares_and_high_for_others():
     assert found["test"][1]
 
 
-def test_drift_of_numbers_is_by_deciles_of_the_first_split():
+def test_drift_of_numbers_uses_deciles_of_the_first_split():
     rng = np.random.default_rng(0)
     same, moved = (Quantiles.of(rng.normal(shift, 1, 5_000)) for shift in (0, 1))
     first = Quantiles.of(rng.normal(0, 1, 5_000))
@@ -253,7 +253,7 @@ def test_drift_of_numbers_is_by_deciles_of_the_first_split():
     assert found["test"][0] > 0.5
 
 
-def test_a_frequent_value_is_no_drift_however_many_others_there_are():
+def test_frequent_value_is_not_drift():
     rng = np.random.default_rng(0)
     parts = [np.where(rng.random(size) < 0.3, 0.75, rng.normal(0, 1, size)) for size in (14_000, 2_000)]
     train, validation = map(Quantiles.of, parts)
@@ -262,7 +262,7 @@ def test_a_frequent_value_is_no_drift_however_many_others_there_are():
     assert measure_drift({"train": train, "validation": validation})["validation"][0] < 0.02
 
 
-def test_cross_fitted_rows_and_bent_numbers_give_no_alert(tmp_path):
+def test_cross_fitted_rows_and_normalized_numbers_raise_no_alert(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"c": rng.choice(list("abcde"), 4_000), "y": rng.integers(0, 2, 4_000)})
     frame["e"] = np.exp(3 * rng.normal(size=4_000))
@@ -272,7 +272,7 @@ def test_cross_fitted_rows_and_bent_numbers_give_no_alert(tmp_path):
     assert alerts_of(prep.fit_write(frame, tmp_path / "a")) == {("skew", "e")}
 
 
-def test_missing_labels_are_a_share_of_all_rows_though_training_rows_are_few(tmp_path):
+def test_missing_labels_are_a_share_of_all_rows(tmp_path):
     frame = pd.DataFrame({"x": np.arange(300.0), "y": [None if i % 10 == 0 else i % 2 for i in range(300)]})
     features = {"x": "number", "y": dp.Binary(missing_value_strategy="drop_row")}
     dataset = dp.Preprocessor(features, targets="y", split=dp.RandomSplit((0.2, 0.4, 0.4))).fit_write(

@@ -54,7 +54,7 @@ def gaps_of(frame, dataset):
 )
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore:.*(cannot be read|rows of)")
-def test_gaps_of_the_first_rows_are_those_of_the_source(tmp_path_factory, seed, size, shuffle, split, balance):
+def test_missing_cells_of_the_first_rows_equal_the_source(tmp_path_factory, seed, size, shuffle, split, balance):
     path, frame = tmp_path_factory.mktemp("gaps"), make_frame(seed)
     frame.to_parquet(path / "a.parquet", row_group_size=size)
     source = dp.read_files(path / "a.parquet", partition_bytes=1)
@@ -79,13 +79,13 @@ def test_imputed_cells_are_marked(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot be read")
-def test_cells_that_the_missing_indicator_marks_are_named(tmp_path):
+def test_cells_of_the_missing_indicator_are_marked(tmp_path):
     prep = dp.Preprocessor({"price": dp.Number(missing_value_strategy="fill_with_mean", missing_indicator=True)})
     dataset = prep.fit_write(pd.DataFrame({"price": ["10", None, "see text", "14"]}), tmp_path / "a.dp")
     assert read_first_rows(dataset["train"])[1:] == [("10",), ("(missing)",), ("(unreadable)",), ("14",)]
 
 
-def test_a_dataset_that_does_not_say_which_cells_are_imputed_says_which_may_be(tmp_path):
+def test_datasets_without_missing_cells_mark_possibly_imputed_cells(tmp_path):
     frame = pd.DataFrame({"price": [10.0, None, 14.0, 12.0], "whole": [1.0, 2.0, 3.0, 2.0]})
     features = {"price": FEATURES["price"], "whole": dp.Number(missing_value_strategy="fill_with_mean")}
     dataset = dp.Preprocessor(features).fit_write(frame, tmp_path / "a.dp")

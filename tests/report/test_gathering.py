@@ -33,19 +33,19 @@ def columns(dataset, *names):
     return [column for column in list_columns(dataset) if column.output.name in names]
 
 
-def test_every_type_has_a_kind():
+def test_every_type_has_a_reporter():
     # "others" are the places in an image of Boxes and Keypoints.
     assert {feature.semantic_type for feature in FEATURES.values()} == REPORTERS.keys()
 
 
-def test_columns_know_what_each_level_of_a_text_learned(dataset):
+def test_columns_have_the_vocabulary_of_each_text_level(dataset):
     word, char = columns(dataset, "review_word", "review_char")
     assert (word.name, char.name) == ("review", "review")
     assert word.vocabulary == dataset.vocabulary("review_word")
     assert char.vocabulary == dataset.vocabulary("review_char")
 
 
-def test_classes_and_lengths_are_those_of_all_rows(dataset):
+def test_classes_and_lengths_equal_those_of_all_rows(dataset):
     found = gather([dataset["train"], dataset["test"]], columns(dataset, "city", "steps"))
     for split in ("train", "test"):
         rows = dataset[split].read(["city", "steps"])
@@ -56,13 +56,13 @@ def test_classes_and_lengths_are_those_of_all_rows(dataset):
         )
 
 
-def test_padding_is_no_token(dataset):
+def test_padding_is_not_counted_as_a_token(dataset):
     counts = gather([dataset["train"]], columns(dataset, "steps"))["steps"]["train"].counts
     ids = dataset["train"].read("steps")["steps"]
     assert counts.tolist() == np.bincount(ids[ids != 0], minlength=len(counts)).tolist()
 
 
-def test_positions_of_two_pieces_are_those_of_all_rows():
+def test_positions_of_two_pieces_equal_those_of_all_rows():
     rows = np.array([[1.0, -5.0], [2.0, 7.0], [9.0, 0.5]])
     for cut in (1, 2):
         both = measure_positions(None, rows[:cut]) + measure_positions(None, rows[cut:])
@@ -71,7 +71,7 @@ def test_positions_of_two_pieces_are_those_of_all_rows():
         np.testing.assert_allclose(both.deviations, rows.std(axis=0))
 
 
-def test_classes_beyond_the_most_frequent_are_summed_up(tmp_path):
+def test_classes_beyond_the_most_frequent_are_summed(tmp_path):
     frame = pd.DataFrame({"x": [f"c{i}" for i in range(30) for _ in range(30 - i)]})
     dataset = dp.Preprocessor({"x": "category"}).fit_write(frame, tmp_path / "d")
     [column] = list_columns(dataset)
@@ -82,7 +82,7 @@ def test_classes_beyond_the_most_frequent_are_summed_up(tmp_path):
     assert sum(bars.counts["train"]) == bars.totals["train"] == len(frame)
 
 
-def test_repeats_of_tokens_in_a_bag_are_counted(dataset):
+def test_repeated_tokens_of_a_bag_are_counted(dataset):
     [bag] = columns(dataset, "bag")
     counts = gather([dataset["train"]], [bag])["bag"]["train"].counts
     tokens = dataset.decode(dataset["train"].read("bag"))["bag"].explode().value_counts()
@@ -90,14 +90,14 @@ def test_repeats_of_tokens_in_a_bag_are_counted(dataset):
         assert counts[dataset.vocabulary("bag").tokens.index(token).as_py()] == count
 
 
-def test_quantiles_of_numbers_are_those_of_the_source(dataset, frame):
+def test_quantiles_of_numbers_equal_the_source(dataset, frame):
     [rooms] = columns(dataset, "rooms")
     ids = dataset["test"].read("row_id")["row_id"]
     found = gather([dataset["test"]], [rooms])["rooms"]["test"]
     assert found.quantile(0.25) == pytest.approx(frame["rooms"].iloc[ids].quantile(0.25))
 
 
-def test_small_numbers_beside_large_ones_keep_their_digits(tmp_path):
+def test_small_numbers_among_large_ones_keep_their_digits(tmp_path):
     values = np.random.default_rng(0).lognormal(0, 2.5, 20_000)
     dataset = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit_write(
         pd.DataFrame({"x": values}), tmp_path / "d"
@@ -107,7 +107,7 @@ def test_small_numbers_beside_large_ones_keep_their_digits(tmp_path):
         assert found.quantile(fraction) == pytest.approx(np.quantile(values, fraction), rel=0.02)
 
 
-def test_means_by_position_are_those_of_the_rows(dataset):
+def test_means_by_position_equal_the_rows(dataset):
     found = gather([dataset["train"]], columns(dataset, "curve"))["curve"]["train"]
     rows = dataset["train"].read("curve")["curve"]
     np.testing.assert_allclose(found.means, rows.mean(axis=0), atol=1e-6)
@@ -115,7 +115,7 @@ def test_means_by_position_are_those_of_the_rows(dataset):
     assert (found.range.min, found.range.max) == (rows.min(), rows.max())
 
 
-def test_results_do_not_depend_on_how_much_is_read_at_a_time(dataset, monkeypatch):
+def test_results_do_not_depend_on_the_window_size(dataset, monkeypatch):
     measured = columns(dataset, "price", "city", "tags", "listed", "curve")
     whole = gather([dataset["train"]], measured)
     monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
@@ -126,7 +126,7 @@ def test_results_do_not_depend_on_how_much_is_read_at_a_time(dataset, monkeypatc
     np.testing.assert_allclose(pieces["curve"]["train"].sums, whole["curve"]["train"].sums)
 
 
-def test_windows_are_whole_blocks_of_few_bytes(dataset):
+def test_windows_are_whole_blocks_of_limited_bytes(dataset):
     split = dataset["train"]
     for row_bytes in (1, 1_000, 60_000, 10**9):
         pieces = list(split_windows(split, row_bytes))
@@ -137,7 +137,7 @@ def test_windows_are_whole_blocks_of_few_bytes(dataset):
             assert stop - start <= 16 or (stop - start) * row_bytes <= reporters._WINDOW_BYTES
 
 
-def test_never_more_than_a_window_is_read(dataset, monkeypatch):
+def test_reads_do_not_exceed_a_window(dataset, monkeypatch):
     read, seen = Split.read, []
 
     def counting(self, *arguments):
@@ -152,7 +152,7 @@ def test_never_more_than_a_window_is_read(dataset, monkeypatch):
     assert max(seen) <= 500
 
 
-def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
+def test_media_are_read_only_for_samples(dataset, monkeypatch):
     monkeypatch.setattr(Split, "table", None)
     media = columns(dataset, "photo", "noise", "thumb", "bands")
     found = gather(list(dataset.splits.values()), media)
@@ -162,7 +162,7 @@ def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
     assert all(list(one) == ["train"] for one in found.values())
 
 
-def test_rows_are_counted_once_wherever_they_are_repeated(dataset):
+def test_oversampled_rows_are_counted_once(dataset):
     train = dataset["train"]
     distinct, before = count_source_rows(train, columns(dataset, "sold"))
     rows = pd.DataFrame(train.read(["row_id", "sold"]))
@@ -171,7 +171,7 @@ def test_rows_are_counted_once_wherever_they_are_repeated(dataset):
     assert before["sold"].counts.tolist() == [once[0], once[1]]
 
 
-def test_rows_are_counted_once_over_windows(dataset, monkeypatch):
+def test_oversampled_rows_are_counted_once_over_windows(dataset, monkeypatch):
     whole = count_source_rows(dataset["train"], columns(dataset, "sold"))
     monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
     pieces = count_source_rows(dataset["train"], columns(dataset, "sold"))
@@ -179,7 +179,7 @@ def test_rows_are_counted_once_over_windows(dataset, monkeypatch):
     assert pieces[1]["sold"].counts.tolist() == whole[1]["sold"].counts.tolist()
 
 
-def test_a_type_of_ones_own_is_shown_by_its_numbers(frame, tmp_path):
+def test_custom_type_is_shown_by_its_numbers(frame, tmp_path):
     dataset = dp.Preprocessor({"rooms": "number", "point": "vector"}).fit_write(frame, tmp_path / "d")
     for column in list_columns(dataset):
         other = REPORTERS["others"]
@@ -200,11 +200,11 @@ def test_a_type_of_ones_own_is_shown_by_its_numbers(frame, tmp_path):
         (["b", "a", "1"], ["b", "a", "1"]),
     ],
 )
-def test_classes_are_in_their_natural_order_where_they_have_one(names, order):
+def test_classes_are_sorted_naturally(names, order):
     assert [names[place] for place in _sort_naturally(names)] == order
 
 
-def test_a_wave_fills_its_height_and_silence_is_a_line():
+def test_waveform_fills_its_height_and_silence_is_a_line():
     loud, silent = (np.asarray(Image.open(io.BytesIO(_draw_wave(np.array(one))))) for one in ([0.5, -0.25], [0.0, 0.0]))
     assert loud.shape == silent.shape == (101, 2, 4)
     assert [np.flatnonzero(column)[[0, -1]].tolist() for column in loud[..., 3].T] == [[0, 0], [75, 75]]
@@ -214,14 +214,14 @@ def test_a_wave_fills_its_height_and_silence_is_a_line():
     assert many[..., 3].all()
 
 
-def test_padding_and_silence_at_the_end_of_audio_are_not_drawn():
+def test_padding_and_trailing_silence_of_audio_are_not_drawn():
     sound = np.array([[0.0], [0.5], [0.0], [0.1], [0.0], [0.0]])
     assert _strip_padding(sound).ravel().tolist() == [0.0, 0.5, 0.0, 0.1]
     assert len(_strip_padding(np.zeros((3, 2)))) == 3
 
 
 @pytest.mark.parametrize(("rate", "factor"), [(8_000, 1), (16_000, 1), (44_100, 3)])
-def test_embedded_audio_is_short_and_of_a_low_rate(rate, factor):
+def test_embedded_audio_is_short_and_downsampled(rate, factor):
     wave = np.sin(np.arange(10 * rate, dtype=np.float32) * 0.01) * 4
     found, samples = wavfile.read(io.BytesIO(_encode_clip(wave, rate)))
     assert found == rate // factor
@@ -232,7 +232,7 @@ def test_embedded_audio_is_short_and_of_a_low_rate(rate, factor):
     assert np.corrcoef(samples, wave[: 3 * rate : factor])[0, 1] > 0.99
 
 
-def test_axes_of_audio_are_seconds_and_hertz_or_bands(dataset):
+def test_audio_axes_are_seconds_and_hertz_or_bands(dataset):
     noise, bands = columns(dataset, "noise", "bands")
     [raw], [spectra] = (sample_audio(one, {"train": dataset["train"]}) for one in (noise, bands))
     assert raw.seconds == pytest.approx([0.1] * 4, rel=0.01)
@@ -243,7 +243,7 @@ def test_axes_of_audio_are_seconds_and_hertz_or_bands(dataset):
     assert spectra.audio == []
 
 
-def test_the_summary_of_numbers_has_std_and_zeros(tmp_path):
+def test_number_summary_has_std_and_zeros(tmp_path):
     numbers = np.r_[np.zeros(30), np.random.default_rng(0).lognormal(4, 1, 70)]
     for normalization in (None, "zscore"):
         prep = dp.Preprocessor({"x": dp.Number(normalization=normalization)})

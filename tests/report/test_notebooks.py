@@ -16,7 +16,7 @@ def nasty(frame, tmp_path):
     return dp.Preprocessor({"<b>": "number", "city": "category"}).fit_write(renamed, tmp_path / "d")["train"]
 
 
-def test_a_split_is_a_table_of_its_outputs(dataset):
+def test_split_html_is_a_table_of_its_outputs(dataset):
     html = dataset["test"]._repr_html_()
     assert "Split &quot;test&quot; of " in html
     assert f"{len(dataset['test'])} rows in 4 blocks of up to 16 rows" in html
@@ -24,14 +24,14 @@ def test_a_split_is_a_table_of_its_outputs(dataset):
     assert "3 x 6 x 8" in html
 
 
-def test_a_loader_is_a_table_of_its_settings(dataset):
+def test_loader_html_is_a_table_of_its_settings(dataset):
     loader = dataset["train"].loader(batch_size=32, seed=7, columns=["price", "city"], rank=1, world_size=2)
     html = loader._repr_html_()
     for text in ("32 over all ranks", "shuffled, 16 streams, seed 7", "1 of 2", "0, 0 rows yielded", "price, city"):
         assert text in html
 
 
-def test_a_loader_says_how_far_it_is(dataset):
+def test_loader_html_shows_its_progress(dataset):
     loader = dataset["train"].loader(batch_size=32, columns=["price"], shuffle=False)
     next(iter(loader))
     assert "0, 32 rows yielded" in loader._repr_html_()
@@ -44,7 +44,7 @@ def test_names_in_tables_are_escaped(nasty):
         assert "&lt;b&gt;" in html
 
 
-def test_a_dataset_shows_its_first_rows_but_no_media(dataset):
+def test_dataset_html_shows_first_rows_without_media(dataset):
     html = dataset._repr_html_()
     head = dataset["train"].head(5)
     assert all(f">{city}</td>" in html for city in head["city"])
@@ -52,12 +52,12 @@ def test_a_dataset_shows_its_first_rows_but_no_media(dataset):
     assert html.count("photo") == 1  # among the outputs
 
 
-def test_no_class_is_compiled_with_the_names_of_columns(dataset, monkeypatch):
+def test_dataset_html_does_not_compile_namedtuples(dataset, monkeypatch):
     monkeypatch.setattr(collections, "namedtuple", lambda *_, **__: pytest.fail("compiles code"))
     assert f">{dataset['train'].head(1)['city'][0]}</td>" in dataset._repr_html_()
 
 
-def test_rows_that_cannot_be_read_are_told_and_large_blocks_are_not_read(dataset, monkeypatch):
+def test_unreadable_rows_are_reported_and_large_blocks_are_not_read(dataset, monkeypatch):
     whole = len(dataset._repr_html_())
     monkeypatch.setattr(describing, "_MAX_BLOCK_BYTES", -1)
     assert len(dataset._repr_html_()) < whole
@@ -73,13 +73,13 @@ def test_rows_that_cannot_be_read_are_told_and_large_blocks_are_not_read(dataset
 
 
 @pytest.mark.parametrize("one", [dp.Number(fill_value=7.0), dp.RandomSplit(seed=7), dp.Oversample("a", ratio=0.7)])
-def test_features_splits_and_balances_show_their_parameters_and_no_diagram(one):
+def test_html_of_features_splits_and_balances_shows_parameters(one):
     html = one._repr_mimebundle_()["text/html"]
     assert f">{type(one).__name__}</div>" in html
     assert "<script" not in html
     assert any(f">{value}</td>" in html for value in ("7.0", "7", "0.7"))
 
 
-def test_a_fitted_feature_names_its_columns(frame):
+def test_fitted_feature_html_names_its_columns(frame):
     fitted = dp.Number().fit(frame[["rooms", "area"]])
     assert "Number, fitted on rooms, area" in fitted._repr_html_()

@@ -24,14 +24,14 @@ from daskprep.errors import ConfigError
         ("sold", ["sold: classes"]),
     ],
 )
-def test_a_figure_has_a_part_for_each_chart(dataset, tmp_path, name, titles):
+def test_figure_has_a_part_per_chart(dataset, tmp_path, name, titles):
     figure = dataset.plot(name)
     found = [part.get_suptitle() for part in figure.subfigs]
     assert found[: len(titles)] == titles
     figure.savefig(tmp_path / "figure.png", dpi=30)
 
 
-def test_without_a_name_the_figure_has_the_first_chart_of_each_feature(dataset, tmp_path):
+def test_figure_without_name_has_the_first_chart_of_each_feature(dataset, tmp_path):
     figure = dataset.plot()
     titles = [part.get_suptitle() for part in figure.subfigs if part.axes]
     assert {"price: values", "city: classes", "photo: samples", "sold: classes"} <= set(titles)
@@ -39,7 +39,7 @@ def test_without_a_name_the_figure_has_the_first_chart_of_each_feature(dataset, 
     figure.savefig(tmp_path / "figure.png", dpi=30)
 
 
-def test_bars_of_one_split_say_how_many_rows(dataset):
+def test_bars_of_one_split_show_row_counts(dataset):
     axes = dataset.plot("city", split="test").subfigs[0].axes[0]
     counts = [int(text.get_text().partition(" ")[0]) for text in axes.texts]
     assert sorted(counts, reverse=True) == counts
@@ -51,7 +51,7 @@ def test_splits_are_shown_side_by_side(dataset):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["train", "validation", "test"]
 
 
-def test_dollars_are_no_formulas(frame, tmp_path):
+def test_dollar_signs_are_not_math_text(frame, tmp_path):
     name, value = r"$\x$", r"$\y{$"
     dataset = dp.Preprocessor({name: "category"}).fit_write(frame.assign(**{name: value}), tmp_path / "d")
     figure = dataset.plot(name)
@@ -59,14 +59,14 @@ def test_dollars_are_no_formulas(frame, tmp_path):
     assert figure.subfigs[0].get_suptitle() == rf"{name}: classes"
 
 
-def test_a_name_that_is_none_is_told(dataset):
+def test_unknown_feature_or_split_raises(dataset):
     with pytest.raises(ConfigError, match='no feature "prise". Did you mean "price"'):
         dataset.plot("prise")
     with pytest.raises(ConfigError, match="no split 'tran'"):
         dataset.plot("price", split="tran")
 
 
-def test_without_matplotlib_the_error_says_what_to_install(dataset, monkeypatch):
+def test_missing_matplotlib_error_names_the_package(dataset, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         dataset.plot("price")

@@ -90,12 +90,12 @@ def check(state: dict[str, Any], file: Path, seeds: range) -> None:
     assert found["CorruptDatasetError"] > len(seeds) // 10
 
 
-def test_an_altered_state_is_loaded_or_refused(state: dict[str, Any], tmp_path: Path) -> None:
+def test_altered_state_loads_or_raises(state: dict[str, Any], tmp_path: Path) -> None:
     check(state, tmp_path / "saved.json", range(60))
 
 
 @pytest.mark.slow
-def test_any_of_many_altered_states_is_loaded_or_refused(state: dict[str, Any], tmp_path: Path) -> None:
+def test_many_altered_states_load_or_raise(state: dict[str, Any], tmp_path: Path) -> None:
     check(state, tmp_path / "saved.json", range(60, 3000, one_in(3)))
 
 
@@ -111,13 +111,13 @@ def test_any_of_many_altered_states_is_loaded_or_refused(state: dict[str, Any], 
         ('{"format": 1, "features": {}}', "cannot be restored .*split"),
     ],
 )
-def test_json_that_no_preprocessor_saved_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_json_of_other_programs_raises(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "saved.json").write_text(text)
     with pytest.raises(CorruptDatasetError, match=message):
         dp.Preprocessor.load(tmp_path / "saved.json")
 
 
-def test_what_was_learned_must_be_of_its_type(state: dict[str, Any], tmp_path: Path) -> None:
+def test_learned_value_of_wrong_type_raises(state: dict[str, Any], tmp_path: Path) -> None:
     state = copy.deepcopy(state)
     state["features"]["number"]["learned"]["mean"] = "high"
     (tmp_path / "saved.json").write_text(json.dumps(state))

@@ -71,11 +71,11 @@ def peak_bytes(call: Callable[[], object], error: type[Exception], message: str 
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_an_image_that_claims_to_be_large_is_refused(name: str) -> None:
+def test_image_with_a_large_declared_size_raises(name: str) -> None:
     assert peak_bytes(lambda: decode_image(IMAGES[name], RECIPE), MediaError) < FORTY_MEGABYTES
 
 
-def test_of_an_animation_only_the_first_frame_is_decoded() -> None:
+def test_only_the_first_animation_frame_is_decoded() -> None:
     file = io.BytesIO()
     frames = [Image.new("P", (8, 8), i % 255) for i in range(300)]
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
@@ -86,7 +86,7 @@ def test_of_an_animation_only_the_first_frame_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("rate", [0, 1, 99, 768_001, 2**31, 2**32 - 1])
-def test_a_sound_of_a_rate_that_none_has_takes_no_memory(rate: int) -> None:
+def test_invalid_sampling_rate_allocates_no_memory(rate: int) -> None:
     wave = encode_wav(np.zeros(4000, np.int16), 8000)
     odd = wave[:24] + rate.to_bytes(4, "little") + wave[28:]
     recipe = AudioRecipe("raw", sampling_rate=48_000, max_seconds=30)
@@ -95,7 +95,7 @@ def test_a_sound_of_a_rate_that_none_has_takes_no_memory(rate: int) -> None:
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 @pytest.mark.parametrize("claimed", [2**44, 2**62, -5])
-def test_a_column_that_claims_to_be_large_is_refused(tmp_path: Path, compression: str, claimed: int) -> None:
+def test_column_with_a_large_declared_size_raises(tmp_path: Path, compression: str, claimed: int) -> None:
     path = tmp_path / "a.arrow"
     table = pa.table({"a": np.zeros(100_000, np.int64)})
     with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:

@@ -519,7 +519,7 @@ def looked_at(sound: Path, names: list[str], amount: str) -> Iterator[dict[str, 
 
 
 @pytest.mark.parametrize(("amount", "step"), [("reading", 5), pytest.param("all", one_in(2), marks=pytest.mark.slow)])
-def test_hostile_datasets_reach_nothing_and_every_error_is_ours(sound: Path, amount: str, step: int) -> None:
+def test_hostile_datasets_access_nothing_outside_and_raise_our_errors(sound: Path, amount: str, step: int) -> None:
     before, attacks = tree(sound / "decoy"), list(ATTACKS)[::step]
     found = list(looked_at(sound, attacks, amount))
     assert len(ATTACKS) >= 60

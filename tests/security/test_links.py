@@ -85,16 +85,14 @@ def test_repair_removes_nothing_behind_a_link(written: dp.Dataset, decoy: Path, 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_writing_removes_nothing_behind_a_link(
-    written: dp.Dataset, decoy: Path, place: str, *, overwrite: bool
-) -> None:
+def test_write_removes_nothing_behind_a_link(written: dp.Dataset, decoy: Path, place: str, *, overwrite: bool) -> None:
     replaced(Path(written.url, written.version, place), decoy)
     outcome(lambda: write(Path(written.url), overwrite=overwrite))
     assert is_whole(decoy)
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_write_after_a_killed_one_removes_nothing_behind_a_link(
+def test_write_after_a_killed_one_removes_nothing_behind_a_link(
     tmp_path: Path, written: dp.Dataset, decoy: Path, place: str
 ) -> None:
     FRAME.to_parquet(tmp_path / "rows.parquet")
@@ -107,9 +105,7 @@ def test_a_write_after_a_killed_one_removes_nothing_behind_a_link(
     assert is_whole(decoy)
 
 
-def test_a_stray_that_is_named_like_a_version_is_removed_and_not_what_it_leads_to(
-    written: dp.Dataset, decoy: Path
-) -> None:
+def test_link_named_like_a_version_is_removed_without_its_target(written: dp.Dataset, decoy: Path) -> None:
     stray = Path(written.url, "0123456789abcdef")
     replaced(stray, decoy)
     dp.repair(written.url, FRAME)
@@ -117,7 +113,7 @@ def test_a_stray_that_is_named_like_a_version_is_removed_and_not_what_it_leads_t
     assert is_whole(decoy)
 
 
-def test_a_cache_that_is_a_link_loses_the_link_alone(tmp_path: Path, decoy: Path) -> None:
+def test_clear_cache_removes_a_link_without_its_target(tmp_path: Path, decoy: Path) -> None:
     dataset = photos(tmp_path / "media")
     cache = Path(dataset.url, "cache")
     replaced(cache, decoy)
@@ -129,7 +125,7 @@ def test_a_cache_that_is_a_link_loses_the_link_alone(tmp_path: Path, decoy: Path
     assert is_whole(decoy)
 
 
-def test_making_room_removes_nothing_behind_a_link(tmp_path: Path, decoy: Path) -> None:
+def test_cache_limit_removes_nothing_behind_a_link(tmp_path: Path, decoy: Path) -> None:
     dataset, cached = photos(tmp_path / "media"), tmp_path / "cached"
     other = decoy / "0123456789abcdef0123456789abcdef" / "photo"
     other.mkdir(parents=True)
@@ -141,7 +137,7 @@ def test_making_room_removes_nothing_behind_a_link(tmp_path: Path, decoy: Path) 
     assert (other / "c.0.0.0.0").stat().st_size == 100_000
 
 
-def test_the_folder_of_a_dataset_may_be_a_link(tmp_path: Path, written: dp.Dataset) -> None:
+def test_dataset_folder_can_be_a_link(tmp_path: Path, written: dp.Dataset) -> None:
     link = tmp_path / "latest.dp"
     link.symlink_to(written.url)
     next(Path(written.url, written.version).rglob("part-*.parquet")).write_bytes(b"")
@@ -151,7 +147,7 @@ def test_the_folder_of_a_dataset_may_be_a_link(tmp_path: Path, written: dp.Datas
     assert dp.open_dataset(link)["train"].read()["price"].size
 
 
-def test_a_listing_ends_where_links_lead_in_a_circle(tmp_path: Path, decoy: Path) -> None:
+def test_listing_ignores_circular_links(tmp_path: Path, decoy: Path) -> None:
     (tmp_path / "data" / "inner").mkdir(parents=True)
     (tmp_path / "data" / "inner" / "up").symlink_to(tmp_path / "data")
     (tmp_path / "data" / "self").symlink_to("self")
@@ -164,7 +160,7 @@ def test_a_listing_ends_where_links_lead_in_a_circle(tmp_path: Path, decoy: Path
     assert is_whole(decoy)
 
 
-def test_folders_as_deep_as_paths_may_be_are_listed(tmp_path: Path) -> None:
+def test_deeply_nested_folders_are_listed(tmp_path: Path) -> None:
     folders = [tmp_path / "data"]
     for _ in range(1500):
         folders.append(folders[-1] / "d")
@@ -181,7 +177,7 @@ def test_folders_as_deep_as_paths_may_be_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "train", "train/table", "train/table/part-00000.parquet", "metadata.json"])
-def test_what_a_link_leads_to_is_not_read(tmp_path: Path, written: dp.Dataset, place: str) -> None:
+def test_link_inside_a_dataset_raises(tmp_path: Path, written: dp.Dataset, place: str) -> None:
     inside = Path(written.url, written.version, place)
     inside.rename(tmp_path / "moved")
     inside.symlink_to(tmp_path / "moved")
@@ -199,7 +195,7 @@ def make_socket(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "place", ["metadata.json", "train/table/part-00000.parquet", "train/arrays.zarr/tags/c.0.0", "../manifest.json"]
 )
-def test_what_is_no_file_is_refused_at_once(
+def test_special_file_inside_a_dataset_raises(
     written: dp.Dataset, place: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path(written.url, written.version, place)
@@ -214,7 +210,7 @@ def test_what_is_no_file_is_refused_at_once(
         dp.open_dataset(written.url)["train"].read()
 
 
-def test_a_saved_preprocessor_may_be_a_link_and_its_vocabularies_may_not(
+def test_saved_preprocessor_can_be_a_link_but_not_its_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 2)

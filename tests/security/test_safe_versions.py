@@ -108,7 +108,7 @@ ENTRIES: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_data_from_strangers_needs_safe_packages(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrusted_data_requires_safe_packages(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package, enter = ENTRIES[entry]
     version = make_old(package, monkeypatch)
     message = (
@@ -122,16 +122,14 @@ def test_data_from_strangers_needs_safe_packages(entry: str, monkeypatch: pytest
     "entry", ["image", "image by OpenCV", "sound", "file of Arrow", "dataset", "URL of S3 in data"]
 )
 @pytest.mark.parametrize("accepted", ["all", "s3fs, {}"])
-def test_old_packages_are_accepted_by_the_environment(
-    entry: str, accepted: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_variable_accepts_old_packages(entry: str, accepted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package, enter = ENTRIES[entry]
     make_old(package, monkeypatch)
     monkeypatch.setenv(OVERRIDE_VARIABLE, accepted.format(package))
     enter()
 
 
-def test_a_trusted_dataset_is_read_by_an_old_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trusted_dataset_is_read_with_an_old_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     make_old("pyarrow", monkeypatch)
     written()
     with pytest.raises(MissingPackageError, match="or open the dataset with trusted=True"):
@@ -160,7 +158,7 @@ def test_versions_are_compared_by_number(
         assert is_safe
 
 
-def test_pages_name_the_safe_versions() -> None:
+def test_pages_list_the_safe_versions() -> None:
     root = Path(__file__).parents[2]
     pages = [(root / name).read_text(encoding="utf-8") for name in ("docs/security.md", "CONTRIBUTING.md")]
     for package, safe in SAFE_VERSIONS.items():

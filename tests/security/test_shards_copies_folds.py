@@ -104,7 +104,7 @@ def copied(path: Path, to: Path) -> Hostile:
 
 
 @pytest.mark.parametrize("attack", INDEXES)
-def test_an_index_whose_checksums_fit_reads_nothing_else(sharded: Path, tmp_path: Path, attack: str) -> None:
+def test_altered_index_with_valid_checksums_raises(sharded: Path, tmp_path: Path, attack: str) -> None:
     hostile = copied(sharded, tmp_path / "a.dp")
     file = hostile.folder / SHARD
     data, slots = file.read_bytes(), hostile.manifest["files"][SHARD][3]
@@ -121,7 +121,7 @@ def test_an_index_whose_checksums_fit_reads_nothing_else(sharded: Path, tmp_path
 
 
 @pytest.mark.parametrize("slots", [0, -1, 1, 9, 11, 257, 10**6, 10**18, 10**400, True, "10", None])
-def test_a_manifest_that_lies_of_slots_is_refused(sharded: Path, tmp_path: Path, slots: Any) -> None:
+def test_wrong_slots_in_a_manifest_raise(sharded: Path, tmp_path: Path, slots: Any) -> None:
     hostile = copied(sharded, tmp_path / "a.dp")
     hostile.manifest["files"][SHARD][3] = slots
     hostile.seal()
@@ -174,7 +174,7 @@ COPIES: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.parametrize("attack", COPIES)
 @pytest.mark.timeout(60)
-def test_a_copy_that_somebody_altered_gives_no_other_rows(distant: dp.Dataset, tmp_path: Path, attack: str) -> None:
+def test_altered_copy_does_not_change_rows(distant: dp.Dataset, tmp_path: Path, attack: str) -> None:
     folder, decoy = tmp_path / "copies", tmp_path / "decoy"
     expected = epoch(distant, folder)
     file = next(path for path in sorted(folder.rglob("c.*")) if path.is_file() and len(list(path.parent.iterdir())) > 2)
@@ -193,7 +193,7 @@ def test_a_copy_that_somebody_altered_gives_no_other_rows(distant: dp.Dataset, t
     assert (decoy.read_bytes(), decoy.stat().st_mtime_ns) == before
 
 
-def test_a_link_in_place_of_a_folder_of_copies_leads_nowhere(distant: dp.Dataset, tmp_path: Path) -> None:
+def test_link_in_place_of_a_copies_folder_is_not_followed(distant: dp.Dataset, tmp_path: Path) -> None:
     folder, decoy = tmp_path / "copies", tmp_path / "decoy"
     expected = epoch(distant, folder)
     inner = next(path for path in sorted(folder.rglob("c.*")) if path.is_file()).parent
@@ -232,7 +232,7 @@ NAMES = ["..", ".", "", "../decoy", "a/../../decoy", "/decoy", "a/b", "a\\b", "a
 
 
 @pytest.mark.parametrize("version", NAMES)
-def test_a_fold_whose_version_leads_out_is_refused(folded: Path, tmp_path: Path, version: Any) -> None:
+def test_fold_version_outside_the_dataset_raises(folded: Path, tmp_path: Path, version: Any) -> None:
     hostile = copied(folded, tmp_path / "a.dp")
     (tmp_path / "decoy").mkdir()
     (tmp_path / "decoy" / "kept").write_bytes(b"")
@@ -248,7 +248,7 @@ def test_a_fold_whose_version_leads_out_is_refused(folded: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["../decoy/kept", "fold-0/../../../decoy/kept", "/decoy/kept", "fold-0//kept", ""])
-def test_a_file_of_a_fold_whose_name_leads_out_is_refused(folded: Path, tmp_path: Path, name: str) -> None:
+def test_fold_file_name_outside_the_dataset_raises(folded: Path, tmp_path: Path, name: str) -> None:
     hostile = copied(folded, tmp_path / "a.dp")
     (tmp_path / "decoy").mkdir()
     (tmp_path / "decoy" / "kept").write_bytes(b"")
@@ -260,7 +260,7 @@ def test_a_file_of_a_fold_whose_name_leads_out_is_refused(folded: Path, tmp_path
 
 
 @pytest.mark.parametrize("what", ["fold-0", "fold-0/manifest.json", "fold-0/VERSION", "fold-0/VERSION/train"])
-def test_a_link_in_a_fold_is_followed_by_nothing(folded: Path, tmp_path: Path, what: str) -> None:
+def test_link_inside_a_fold_is_not_followed(folded: Path, tmp_path: Path, what: str) -> None:
     hostile, decoy = copied(folded, tmp_path / "a.dp"), tmp_path / "decoy"
     version = Hostile(hostile.folder / "fold-0").manifest["version"]
     place = hostile.folder / what.replace("VERSION", version)
@@ -273,7 +273,7 @@ def test_a_link_in_a_fold_is_followed_by_nothing(folded: Path, tmp_path: Path, w
 
 
 @pytest.mark.parametrize("folds", [-1, 10**9, 10**400, True, "2", [2], 3])
-def test_a_number_of_folds_that_is_none_is_harmless(folded: Path, tmp_path: Path, folds: Any) -> None:
+def test_invalid_number_of_folds_raises(folded: Path, tmp_path: Path, folds: Any) -> None:
     hostile = copied(folded, tmp_path / "a.dp")
     hostile.manifest["settings"]["folds"] = folds
     hostile.seal()

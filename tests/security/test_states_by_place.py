@@ -162,16 +162,14 @@ def check(states: dict[str, State], altered: Iterable[tuple[str, Place, object]]
     assert min(found["worked"], found["refused"]) > sum(found.values()) // 4
 
 
-def test_a_state_with_something_else_at_some_place_works_or_is_refused(
-    states: dict[str, State], tmp_path: Path
-) -> None:
+def test_state_with_a_random_change_works_or_raises(states: dict[str, State], tmp_path: Path) -> None:
     chance = random.Random(0)
     check(states, ((n, chance.choice(list(places(one))), chance.choice(ODD)) for n, one in states.items()), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_state_with_anything_else_at_any_place_works_or_is_refused(states: dict[str, State], tmp_path: Path) -> None:
+def test_state_with_any_change_works_or_raises(states: dict[str, State], tmp_path: Path) -> None:
     cases = ((name, place, odd) for name, one in states.items() for place in places(one) for odd in ODD)
     # Two or three of the nine things at each place, and other ones at the next; or one at most.
     check(states, itertools.islice(cases, 0, None, one_in(4) * 3 + 1), tmp_path)
@@ -200,7 +198,7 @@ DEFECTS = [
 
 @pytest.mark.parametrize(("name", "place", "odd", "message"), DEFECTS)
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_altered_is_told_when_it_is_read(
+def test_altered_value_raises_in_from_dict(
     states: dict[str, State], name: str, place: str, odd: object, message: str
 ) -> None:
     state = put(states[name], ("features", name, *place.split(".")), odd)
@@ -209,14 +207,14 @@ def test_what_is_altered_is_told_when_it_is_read(
 
 
 @pytest.mark.parametrize("name", ["city_mean", "city_shares"])
-def test_encodings_of_fewer_folds_than_the_parameter_says_are_refused(states: dict[str, State], name: str) -> None:
+def test_encodings_with_fewer_folds_than_the_parameter_raise(states: dict[str, State], name: str) -> None:
     folds = states[name]["features"][name]["params"]["folds"]
     for other in (folds + 1, 9):
         with pytest.raises(CorruptDatasetError, match=f'"{name}".* state has {folds} folds, but folds={other}'):
             dp.Preprocessor.from_dict(put(states[name], ("features", name, "params", "folds"), other))
 
 
-def test_a_state_of_which_some_features_learned_nothing_is_refused(states: dict[str, State]) -> None:
+def test_partly_learned_state_raises(states: dict[str, State]) -> None:
     with pytest.raises(CorruptDatasetError, match='feature "sold" has no learned state, but others have one'):
         dp.Preprocessor.from_dict(put(states["weight"], ("features", "sold", "learned"), GONE))
 
@@ -231,14 +229,12 @@ SERVED = [
 
 
 @pytest.mark.parametrize(("name", "place", "odd"), SERVED)
-def test_what_is_altered_is_told_when_services_read_it(
-    states: dict[str, State], name: str, place: str, odd: object
-) -> None:
+def test_altered_value_raises_in_serving(states: dict[str, State], name: str, place: str, odd: object) -> None:
     with pytest.raises(CorruptDatasetError, match=f'feature "{name}" cannot be restored'):
         serving.Encoder(put(states[name], ("features", name, *place.split(".")), odd))
 
 
-def test_a_saved_preprocessor_with_folds_says_what_it_lacks(tmp_path: Path) -> None:
+def test_saved_folds_error_explains_the_missing_states(tmp_path: Path) -> None:
     prep = dp.Preprocessor({"price": dp.Number(column="count")}, split=dp.KFold(2)).fit(rows())
     prep.save(tmp_path / "saved.json")
     loaded = dp.Preprocessor.load(tmp_path / "saved.json")
@@ -257,9 +253,7 @@ def test_a_saved_preprocessor_with_folds_says_what_it_lacks(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["number_zscore", "text_both", "city_mean", "bag", "seen"])
-def test_a_signed_file_with_something_else_at_a_place_works_or_is_refused(
-    states: dict[str, State], tmp_path: Path, name: str
-) -> None:
+def test_signed_file_with_a_random_change_works_or_raises(states: dict[str, State], tmp_path: Path, name: str) -> None:
     """Digests fit what was altered, as whoever alters a file can see to; golden rows are altered too."""
     dp.Preprocessor.from_dict(states[name]).save(tmp_path / "saved.json")
     saved = json.loads((tmp_path / "saved.json").read_text(encoding="utf-8"))

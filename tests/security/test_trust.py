@@ -35,7 +35,7 @@ def written(folder: Path, pictures: Path, **parameters: Any) -> dp.Dataset:
     return dp.Preprocessor({"photo": image}).fit_write(pd.DataFrame({"photo": paths}), folder)
 
 
-def test_pictures_elsewhere_are_read_where_the_dataset_is_trusted_or_told_where(tmp_path: Path) -> None:
+def test_images_outside_the_dataset_require_trust_or_base_dir(tmp_path: Path) -> None:
     made = written(tmp_path / "a.dp", tmp_path / "pictures")
     pixels = made["train"].read("photo")["photo"]
     with pytest.raises(ConfigError, match=r"pictures/[01]\.png.* is outside .*a\.dp, .*base_dir=.*trusted=True"):
@@ -45,7 +45,7 @@ def test_pictures_elsewhere_are_read_where_the_dataset_is_trusted_or_told_where(
         assert (found == pixels).all()
 
 
-def test_a_stored_base_dir_is_one_of_whoever_wrote_it(tmp_path: Path) -> None:
+def test_stored_base_dir_requires_trust(tmp_path: Path) -> None:
     made = written(tmp_path / "a.dp", tmp_path / "pictures", base_dir=str(tmp_path / "pictures"))
     assert made["train"].read("photo")["photo"].any()
     with pytest.raises(ConfigError, match=r'"0\.png" is outside'):
@@ -55,7 +55,7 @@ def test_a_stored_base_dir_is_one_of_whoever_wrote_it(tmp_path: Path) -> None:
     assert inside["train"].read("photo")["photo"].any()
 
 
-def test_a_received_folder_goes_into_nothing_that_is_written(tmp_path: Path) -> None:
+def test_untrusted_base_dir_is_not_written_again(tmp_path: Path) -> None:
     pictures = tmp_path / "pictures"
     written(tmp_path / "a.dp", pictures, base_dir=str(pictures))
     frame = pd.DataFrame({"photo": ["0.png", "1.png"]})
@@ -72,7 +72,7 @@ def test_a_received_folder_goes_into_nothing_that_is_written(tmp_path: Path) -> 
     assert trusted.write(frame, tmp_path / "b.dp")["train"].read("photo")["photo"].any()
 
 
-def test_pictures_in_the_folder_of_the_dataset_need_no_trust(tmp_path: Path) -> None:
+def test_images_inside_the_dataset_need_no_trust(tmp_path: Path) -> None:
     written(tmp_path / "a.dp", tmp_path / "a.dp.pictures")
     (tmp_path / "a.dp.pictures").rename(tmp_path / "a.dp" / "pictures")
     frame = pd.DataFrame({"photo": [str(tmp_path / "a.dp" / "pictures" / f"{i}.png") for i in range(2)]})
@@ -86,7 +86,7 @@ def test_pictures_in_the_folder_of_the_dataset_need_no_trust(tmp_path: Path) -> 
         dp.open_dataset(tmp_path / "a.dp")["train"].read("photo")
 
 
-def test_no_fill_value_stands_for_what_may_not_be_opened(tmp_path: Path) -> None:
+def test_untrusted_paths_are_not_replaced_by_fill_values(tmp_path: Path) -> None:
     written(tmp_path / "a.dp", tmp_path / "pictures", on_error="fill")
     with pytest.raises(ConfigError, match="is not trusted"):
         dp.open_dataset(tmp_path / "a.dp")["train"].read("photo")
@@ -95,7 +95,7 @@ def test_no_fill_value_stands_for_what_may_not_be_opened(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_trust_travels_with_pickles_and_splits(tmp_path: Path, *, trusted: bool) -> None:
+def test_trust_is_kept_by_pickles_and_splits(tmp_path: Path, *, trusted: bool) -> None:
     written(tmp_path / "a.dp", tmp_path / "pictures")
     split = pickle.loads(pickle.dumps(dp.open_dataset(tmp_path / "a.dp", trusted=trusted)["train"]))
     assert split.dataset.trusted is trusted
@@ -106,7 +106,7 @@ def test_trust_travels_with_pickles_and_splits(tmp_path: Path, *, trusted: bool)
             list(split.loader(2))
 
 
-def test_a_cache_on_the_command_line_takes_trust(tmp_path: Path) -> None:
+def test_cache_command_requires_trust(tmp_path: Path) -> None:
     written(tmp_path / "a.dp", tmp_path / "pictures")
     command = ["cache", "-q", str(tmp_path / "a.dp")]
     refused = CliRunner().invoke(program, command)
@@ -115,7 +115,7 @@ def test_a_cache_on_the_command_line_takes_trust(tmp_path: Path) -> None:
     assert CliRunner().invoke(program, [*command, "--base-dir", str(tmp_path / "pictures")]).exit_code == 0
 
 
-def test_a_tokenizer_that_a_dataset_names_is_not_opened(tmp_path: Path) -> None:
+def test_tokenizer_path_of_a_dataset_is_not_opened_without_trust(tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("good\nbad\n", encoding="utf-8")
     frame = pd.DataFrame({"review": ["good", "bad", "good"]})
@@ -132,7 +132,7 @@ def test_a_tokenizer_that_a_dataset_names_is_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["hf_tokenizer", "sentencepiece"])
-def test_a_name_of_a_tokenizer_that_was_received_is_refused_before_it_is_looked_up(tokenizer: str) -> None:
+def test_untrusted_tokenizer_name_raises_before_lookup(tokenizer: str) -> None:
     feature = dp.Text(tokenizer=tokenizer, pretrained_model_name_or_path=UntrustedPath("somebody/tokenizer"))
     with pytest.raises(ConfigError, match="somebody/tokenizer.* not trusted"):
         dp.Preprocessor({"review": feature}).fit(pd.DataFrame({"review": ["a"]}))
@@ -157,7 +157,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict
     return asked
 
 
-def test_a_model_that_a_saved_preprocessor_names_is_downloaded_where_it_is_trusted(hub: list[Any]) -> None:
+def test_model_of_a_saved_preprocessor_is_downloaded_only_with_trust(hub: list[Any]) -> None:
     text = dp.Text(tokenizer="hf_tokenizer", pretrained_model_name_or_path="somebody/model", fill_value="[UNK]")
     frame = pd.DataFrame({"review": ["good", "bad", "bad"]})
     dp.Preprocessor({"review": text}).fit(frame).save("saved.json")
@@ -180,7 +180,7 @@ def test_a_model_that_a_saved_preprocessor_names_is_downloaded_where_it_is_trust
     assert not hub
 
 
-def test_repair_reads_the_files_that_a_dataset_names_where_it_is_trusted(tmp_path: Path) -> None:
+def test_repair_requires_trust_for_recorded_files(tmp_path: Path) -> None:
     pd.DataFrame({"price": [1.0, 2.0]}).to_parquet(tmp_path / "rows.parquet")
     dataset = dp.Preprocessor({"price": "number"}).fit_write(str(tmp_path / "rows.parquet"), tmp_path / "a.dp")
     next(Path(dataset.url).rglob("part-*.parquet")).write_bytes(b"")
@@ -199,7 +199,7 @@ def test_repair_reads_the_files_that_a_dataset_names_where_it_is_trusted(tmp_pat
         "file::memory://x", "local::zip://x", "MEMORY://x", "python://x",
     ],
 )  # fmt: skip
-def test_urls_that_lead_on_are_refused(url: str) -> None:
+def test_chained_urls_raise(url: str) -> None:
     with pytest.raises(MediaError, match=r"is not a URL that data may contain|no such file"):
         MediaReader().read(url)
     if "://" in url:
@@ -207,7 +207,7 @@ def test_urls_that_lead_on_are_refused(url: str) -> None:
             MediaReader(url).read("cat.png")
 
 
-def test_files_recorded_by_a_manifest_may_not_be_chained(tmp_path: Path) -> None:
+def test_chained_urls_in_a_manifest_raise(tmp_path: Path) -> None:
     rows = pd.DataFrame({"price": [1.0, 2.0]})
     rows.to_csv(tmp_path / "rows.csv", index=False)
     url = f"simplecache::file://{tmp_path}/rows.csv"
@@ -240,7 +240,7 @@ LOADED: list[dict[str, Any]] = [{}, {"cache": True}, {"shuffle": False, "cache":
 
 
 @pytest.mark.parametrize("options", LOADED)
-def test_each_of_several_datasets_may_name_what_lies_in_its_own_folder(tmp_path: Path, options: Any) -> None:
+def test_joined_datasets_can_read_their_own_folders(tmp_path: Path, options: Any) -> None:
     paths = two_of_pictures(tmp_path, [str(tmp_path / "b" / "pictures" / f"{i}.png") for i in (0, 1)])
     train = dp.open_dataset(paths)["train"]
     for _ in range(2):
@@ -251,7 +251,7 @@ def test_each_of_several_datasets_may_name_what_lies_in_its_own_folder(tmp_path:
 
 @pytest.mark.parametrize("options", LOADED)
 @pytest.mark.parametrize("based", [False, True])
-def test_the_second_of_several_datasets_reads_nothing_of_the_first(
+def test_joined_datasets_cannot_read_the_folders_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, based: bool
 ) -> None:
     stolen = tmp_path / "a" / "pictures" / "0.png"
@@ -267,7 +267,7 @@ def test_the_second_of_several_datasets_reads_nothing_of_the_first(
     assert read.count(str(stolen)) <= 1
 
 
-def test_relative_paths_of_several_datasets_begin_at_base_dir_and_stay_there(tmp_path: Path) -> None:
+def test_relative_paths_of_joined_datasets_stay_in_base_dir(tmp_path: Path) -> None:
     files = tmp_path / "files"
     for number, name in enumerate("ab"):
         (files / name).mkdir(parents=True)
@@ -285,9 +285,7 @@ def test_relative_paths_of_several_datasets_begin_at_base_dir_and_stay_there(tmp
         list(dp.open_dataset([a, c], base_dir=tmp_path / "moved")["train"].loader(2))
 
 
-def test_files_are_looked_at_for_changes_only_where_they_may_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_stamps_are_read_only_with_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path / "a.dp", tmp_path / "pictures")
     seen = []
     monkeypatch.setattr("daskprep.dataset.cache._make_stamp", seen.append)
@@ -297,7 +295,7 @@ def test_files_are_looked_at_for_changes_only_where_they_may_be_read(
     assert seen[2:] == [str(tmp_path / "pictures" / f"{i}.png") for i in range(2)]
 
 
-def test_more_pixels_than_usual_need_trust(tmp_path: Path) -> None:
+def test_raised_max_pixels_requires_trust(tmp_path: Path) -> None:
     written(tmp_path / "a.dp", tmp_path / "pictures", max_pixels=100_000_001)
     received = dp.open_dataset(tmp_path / "a.dp", base_dir=tmp_path / "pictures")
     with pytest.raises(ConfigError, match=r"max_pixels=100,000,001 is more than 100,000,000, .* trusted=True"):

@@ -311,7 +311,7 @@ LONG = settings(suppress_health_check=list(HealthCheck), max_examples=100)
 @pytest.mark.parametrize("kind", TYPES)
 @QUICK
 @given(data=st.data())
-def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+def test_rows_encode_as_in_a_frame(kind: str, data: st.DataObject) -> None:
     check_rows(kind, data)
 
 
@@ -319,7 +319,7 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 @LONG
 @given(data=st.data())
-def test_rows_of_many_cells_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+def test_rows_of_many_cells_encode_as_in_a_frame(kind: str, data: st.DataObject) -> None:
     check_rows(kind, data)
 
 
@@ -345,7 +345,7 @@ def check_reported_cells(kind: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 @QUICK
 @given(data=st.data())
-def test_reported_cells_are_those_that_are_counted(kind: str, data: st.DataObject) -> None:
+def test_reported_cells_equal_cell_counts(kind: str, data: st.DataObject) -> None:
     check_reported_cells(kind, data)
 
 
@@ -353,7 +353,7 @@ def test_reported_cells_are_those_that_are_counted(kind: str, data: st.DataObjec
 @pytest.mark.parametrize("kind", TYPES)
 @LONG
 @given(data=st.data())
-def test_many_reported_cells_are_those_that_are_counted(kind: str, data: st.DataObject) -> None:
+def test_many_reported_cells_equal_cell_counts(kind: str, data: st.DataObject) -> None:
     check_reported_cells(kind, data)
 
 
@@ -379,7 +379,7 @@ def test_cells_have_the_texts_and_numbers_of_columns(kind: str, data: st.DataObj
         assert repr(number_of(cell)) == repr(expected)
 
 
-def test_a_vocabulary_file_is_not_asked_for_again(tmp_path: pathlib.Path) -> None:
+def test_vocabulary_file_is_not_read_again(tmp_path: pathlib.Path) -> None:
     (tmp_path / "tokens.txt").write_text("b\n<UNK>\na 7\n")
     cells = ["a b c", None, ""]
     prep = fitted(dp.Sequence(vocab_file=str(tmp_path / "tokens.txt")), cells)
@@ -393,7 +393,7 @@ def test_a_vocabulary_file_is_not_asked_for_again(tmp_path: pathlib.Path) -> Non
 @pytest.mark.parametrize("kind", TYPES)
 @settings(suppress_health_check=list(HealthCheck), max_examples=100, phases=[Phase.explicit, Phase.generate])
 @given(data=st.data(), seed=st.integers(0, 2**32))
-def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
+def test_many_rows_encode_as_in_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
     prep, cells = data.draw(fits(kind, most=60))
     assume(cells)
     encoder = Encoder(prep.to_dict())
@@ -409,7 +409,7 @@ def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: in
         assert encoded(encoder.encode, {"x": cell}) == known[id(cell)], cell
 
 
-def test_threads_share_an_encoder() -> None:
+def test_threads_can_share_an_encoder() -> None:
     rng = np.random.default_rng(0)
     cells = [None if odd else f"{word} {number:g}" for odd, word, number in zip(
         rng.random(400) < 0.1, rng.choice(list("abcdef"), 400), rng.normal(size=400), strict=True
@@ -451,7 +451,7 @@ NEW = [
 ]
 
 
-def test_cells_of_many_columns_are_reported_as_they_are_counted() -> None:
+def test_reported_cells_of_many_columns_equal_cell_counts() -> None:
     prep = dp.Preprocessor(COLUMNS).fit(SALES)
     encoder = Encoder(prep.to_dict())
     for rows in (NEW, *([row] for row in NEW)):
@@ -461,7 +461,7 @@ def test_cells_of_many_columns_are_reported_as_they_are_counted() -> None:
     assert encoder.encode(NEW[2], report=True)[1] == {"gone": {"missing": {0: "Oslo"}}}
 
 
-def test_a_strict_encoder_refuses_what_it_would_impute() -> None:
+def test_strict_encoder_raises_for_cells_it_would_impute() -> None:
     encoder = Encoder(dp.Preprocessor({name: COLUMNS[name] for name in ("city", "size")}).fit(SALES).to_dict())
     good = {"city": "Rome", "size": None}
     assert encoder.encode(good, strict=True, report=True)[1] == {"size": {"missing": {0: None}}}
@@ -471,7 +471,7 @@ def test_a_strict_encoder_refuses_what_it_would_impute() -> None:
         encoder.encode({"city": "Pisa", "size": 1}, strict=True)
 
 
-def test_what_is_no_row_is_refused_with_what_is() -> None:
+def test_objects_that_are_not_rows_raise() -> None:
     prep = dp.Preprocessor({"x": "number", "y": "binary"}, targets="y").fit(pd.DataFrame({"x": [1, 2], "y": [0, 1]}))
     encoder = Encoder(prep.to_dict())
     for rows, message in (
@@ -484,7 +484,7 @@ def test_what_is_no_row_is_refused_with_what_is() -> None:
             encoder.encode(rows)  # type: ignore[arg-type]
 
 
-def test_all_missing_columns_of_a_row_are_named_together() -> None:
+def test_missing_columns_of_a_row_share_one_error() -> None:
     prep = dp.Preprocessor({"size": "number", "city": "category"}).fit(pd.DataFrame({"size": [1, 2], "city": "Oslo"}))
     encoder = Encoder(prep.to_dict())
     for rows, message in (
@@ -498,7 +498,7 @@ def test_all_missing_columns_of_a_row_are_named_together() -> None:
     assert str(caught.value).endswith(" The row has: size, cty")
 
 
-def test_a_cell_without_a_text_is_refused_with_its_row() -> None:
+def test_cell_of_a_list_raises_with_its_row() -> None:
     encoder = Encoder(dp.Preprocessor({"x": "number"}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
     with pytest.raises(ColumnError, match=r'column "x", row 2: holds a value of type list, which has no single text'):
         encoder.encode([{"x": 1}, {"x": None}, {"x": [3]}, {"x": [4]}])
@@ -506,7 +506,7 @@ def test_a_cell_without_a_text_is_refused_with_its_row() -> None:
         encoder.encode({"x": [3]})
 
 
-def test_reports_are_json() -> None:
+def test_reports_are_valid_json() -> None:
     encoder = Encoder(dp.Preprocessor({"x": "number"}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
     report = encoder.encode([{"x": 1e400}, {"x": float("nan")}, {"x": None}], report=True)[1]
     assert json.loads(json.dumps(report, allow_nan=False)) == {
@@ -514,7 +514,7 @@ def test_reports_are_json() -> None:
     }
 
 
-def test_paths_are_refused_with_what_reads_them(tmp_path: pathlib.Path) -> None:
+def test_paths_raise_with_the_function_to_use(tmp_path: pathlib.Path) -> None:
     prep = dp.Preprocessor({"x": "number"})
     prep.fit_write(pd.DataFrame({"x": [1, 2]}), tmp_path / "a.dp")
     with pytest.raises(ConfigError, match=r"Encoder: state='prep.json' is not a mapping: use daskprep.serving.load"):
@@ -523,18 +523,18 @@ def test_paths_are_refused_with_what_reads_them(tmp_path: pathlib.Path) -> None:
         serving.load(tmp_path / "a.dp")
 
 
-def test_a_cell_that_cannot_be_read_is_refused_with_its_row() -> None:
+def test_unreadable_cell_raises_with_its_row() -> None:
     encoder = Encoder(dp.Preprocessor({"x": dp.Number(invalid="raise")}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
     with pytest.raises(RejectedValueError, match=r'column "x": \'\$3\' of row 1 cannot be read'):
         encoder.encode([{"x": 1}, {"x": "$3"}])
 
 
-def test_no_rows_have_no_targets() -> None:
+def test_empty_request_has_no_targets() -> None:
     prep = dp.Preprocessor({"x": "number", "y": "binary"}, targets="y").fit(pd.DataFrame({"x": [1, 2], "y": [0, 1]}))
     assert {name: array.shape for name, array in Encoder(prep.to_dict()).encode([]).items()} == {"x": (0,)}
 
 
-def test_seen_counts_cells_of_all_requests_as_the_report_has_them():
+def test_seen_counts_cells_of_all_requests():
     frame = pd.DataFrame(
         {
             "x": [1.0, 2.0, 3.0],
@@ -570,7 +570,7 @@ def test_seen_counts_cells_of_all_requests_as_the_report_has_them():
     }
 
 
-def test_seen_has_the_counts_of_all_threads():
+def test_seen_counts_cells_of_all_threads():
     encoder = Encoder(dp.Preprocessor({"x": "number"}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(encoder.encode, [{"x": 5}] * 2_000))

@@ -125,7 +125,7 @@ def at(state: Any, place: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "reader"), BOTH)
-def test_any_altered_value_is_refused_by_name(states, tmp_path, kind, reader):
+def test_altered_learned_value_raises_with_its_name(states, tmp_path, kind, reader):
     state = states[kind]
     for place in leaves(state["features"][kind]["learned"], ("features", kind, "learned")):
         file = write(tmp_path / "altered.json", put(state, place, another(at(state, place))))
@@ -135,7 +135,7 @@ def test_any_altered_value_is_refused_by_name(states, tmp_path, kind, reader):
 
 
 @pytest.mark.parametrize(("kind", "reader"), [pair for pair in BOTH if pair[0] in ("category", "set", "bag", "text")])
-def test_any_token_swapped_removed_or_added_is_refused(states, tmp_path, kind, reader):
+def test_swapped_removed_or_added_token_raises(states, tmp_path, kind, reader):
     for place in vocabularies(states[kind], kind):
         tokens = at(states[kind], place)
         numbers = range(len(tokens))
@@ -159,14 +159,14 @@ def test_any_token_swapped_removed_or_added_is_refused(states, tmp_path, kind, r
         ("category", ("golden", "arrays", "", "dtype"), "uint16", "encodes to uint8, but to uint16 when saved"),
     ],
 )
-def test_rows_that_come_out_otherwise_are_refused_by_their_cell(states, tmp_path, reader, kind, place, value, message):
+def test_different_encoding_of_golden_rows_raises_with_the_cell(states, tmp_path, reader, kind, place, value, message):
     state = signed(put(states[kind], ("features", kind, *place), value))
     with pytest.raises(CorruptDatasetError, match=message):
         READERS[reader](write(tmp_path / "altered.json", state))
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_row_longer_than_those_that_were_saved_takes_no_memory(states, tmp_path, reader):
+def test_lengthened_row_raises_without_allocating_memory(states, tmp_path, reader):
     for kind, key in {"sequence": "max_sequence_length", "vector": "vector_size", "set": "size"}.items():
         state = signed(put(states[kind], ("features", kind, "learned", key), 2 * 10**9))
         with pytest.raises(CorruptDatasetError, match="longer than when"):
@@ -190,7 +190,7 @@ def changed(state: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_any_edit_outside_of_what_was_learned_is_refused(states, kind):
+def test_edit_outside_the_learned_state_raises(states, kind):
     remedy = "edited or damaged.*to_dict|no golden rows"
     for state in changed(states[kind], kind):
         for read in (serving.Encoder, dp.Preprocessor.from_dict):
@@ -198,7 +198,7 @@ def test_any_edit_outside_of_what_was_learned_is_refused(states, kind):
                 read(state)
 
 
-def test_features_in_another_order_are_refused(tmp_path):
+def test_reordered_features_raise(tmp_path):
     fitted("category", "set").save(tmp_path / "saved.json")
     state = json.loads((tmp_path / "saved.json").read_text())
     state["features"] = dict(reversed(state["features"].items()))
@@ -207,7 +207,7 @@ def test_features_in_another_order_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_a_file_of_before_has_no_digest_and_loads(states, kind):
+def test_older_file_without_digest_loads(states, kind):
     before = {key: value for key, value in states[kind].items() if key != "digest"}
     encoded = serving.Encoder(before).encode({kind: CELLS[kind][0]})
     again = serving.Encoder(states[kind]).encode({kind: CELLS[kind][0]})
@@ -217,7 +217,7 @@ def test_a_file_of_before_has_no_digest_and_loads(states, kind):
     assert dp.Preprocessor.from_dict(before).to_dict() == dp.Preprocessor.from_dict(states[kind]).to_dict()
 
 
-def test_a_state_is_changed_on_purpose_as_the_error_says(states, tmp_path):
+def test_state_can_be_edited_as_the_error_describes(states, tmp_path):
     state = dp.Preprocessor.load(write(tmp_path / "saved.json", states["category"])).to_dict()
     state["features"]["category"]["params"]["lowercase"] = True
     dp.Preprocessor.from_dict(state).save(tmp_path / "changed.json")
@@ -225,7 +225,7 @@ def test_a_state_is_changed_on_purpose_as_the_error_says(states, tmp_path):
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_without_digests_is_refused(states, tmp_path, reader):
+def test_file_without_digests_raises(states, tmp_path, reader):
     state = copy.deepcopy(states["category"])
     del state["features"]["category"]["digests"]
     with pytest.raises(CorruptDatasetError, match="has no digests"):
@@ -233,7 +233,7 @@ def test_a_file_without_digests_is_refused(states, tmp_path, reader):
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_feature_without_its_type_is_refused(states, tmp_path, reader):
+def test_feature_without_type_raises(states, tmp_path, reader):
     state = dp.Preprocessor.from_dict(states["category"]).to_dict()
     del state["features"]["category"]["type"]
     with pytest.raises(DaskprepError, match='feature "category"'):
@@ -241,7 +241,7 @@ def test_a_feature_without_its_type_is_refused(states, tmp_path, reader):
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_without_golden_rows_is_refused(states, tmp_path, reader):
+def test_file_without_golden_rows_raises(states, tmp_path, reader):
     state = copy.deepcopy(states["category"])
     del state["features"]["category"]["golden"]
     with pytest.raises(CorruptDatasetError, match='"category" has no golden rows'):
@@ -276,7 +276,7 @@ def plain(states: dict[str, Any], kind: str, part: str, key: str, value: Any) ->
 
 
 @pytest.mark.parametrize(("kind", "part", "key", "value", "message"), ALTERED)
-def test_a_plain_state_that_was_altered_makes_no_preprocessor(states, tmp_path, kind, part, key, value, message):
+def test_altered_plain_state_raises_in_load(states, tmp_path, kind, part, key, value, message):
     file = write(tmp_path / "altered.json", plain(states, kind, part, key, value))
     with pytest.raises(CorruptDatasetError, match=f'feature "{kind}".*{message}'):
         dp.Preprocessor.load(file)
@@ -286,7 +286,7 @@ def test_a_plain_state_that_was_altered_makes_no_preprocessor(states, tmp_path, 
     ("reader", "altered"),
     [(reader, one) for reader in READERS for one in OF_ROWS] + [("serving", one[:4]) for one in ALTERED],
 )
-def test_a_plain_state_that_was_altered_encodes_or_names_the_column(states, tmp_path, reader, altered):
+def test_altered_plain_state_encodes_or_raises_with_the_column(states, tmp_path, reader, altered):
     kind = altered[0]
     file = write(tmp_path / "altered.json", plain(states, *altered))
     expected = READERS[reader](write(tmp_path / "saved.json", states[kind])).encode([{kind: CELLS[kind][0]}])
@@ -302,14 +302,14 @@ def test_a_plain_state_that_was_altered_encodes_or_names_the_column(states, tmp_
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_half_a_character_in_a_state_is_refused(states, tmp_path, reader):
+def test_lone_surrogate_in_a_state_raises(states, tmp_path, reader):
     file = write(tmp_path / "altered.json", plain(states, "category", "learned", "fill_value", "\ud800"))
     with pytest.raises(CorruptDatasetError, match=r"altered\.json cannot be restored .*surrogates not allowed"):
         READERS[reader](file)
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_order_of_keys_and_white_space_make_no_difference(states, tmp_path, reader):
+def test_key_order_and_white_space_are_ignored(states, tmp_path, reader):
     (tmp_path / "a.json").write_text(json.dumps(states["category"], indent=3, sort_keys=True))
     rows = [{"category": cell} for cell in ("Oslo", "Ærø", "new", None)]
     expected = READERS[reader](write(tmp_path / "b.json", states["category"])).encode(rows)["category"]
@@ -336,7 +336,7 @@ OLD = """{"format": 1,
 """
 
 
-def test_what_was_saved_before_loads_as_it_did(tmp_path):
+def test_older_file_loads_unchanged(tmp_path):
     (tmp_path / "old.json").write_text(OLD)
     prep, encoder = (load(tmp_path / "old.json") for load in READERS.values())
     rows = [{"city": "Oslo", "price": 5}, {"city": "Bern", "price": 3}]
@@ -349,7 +349,7 @@ def test_what_was_saved_before_loads_as_it_did(tmp_path):
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_what_is_saved_is_the_same_each_time_and_again(states, tmp_path, kind):
+def test_saving_is_deterministic(states, tmp_path, kind):
     (tmp_path / "a.json").write_text(json.dumps(states[kind]))
     dp.Preprocessor.load(tmp_path / "a.json").save(tmp_path / "b.json")
     assert json.loads((tmp_path / "b.json").read_text(encoding="utf-8")) == states[kind]
@@ -368,7 +368,7 @@ def cells_of(kind: str) -> st.SearchStrategy[tuple[str, list[str | None]]]:
 @settings(max_examples=80)
 @given(st.sampled_from(list(CELLS)).flatmap(cells_of), st.booleans())
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_whatever_was_learned_encodes_the_same_once_it_is_loaded(tmp_path_factory, column, lowercase):
+def test_loaded_preprocessor_encodes_equally(tmp_path_factory, column, lowercase):
     kind, cells = column
     file = tmp_path_factory.mktemp("any") / "prep.json"
     frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
@@ -414,7 +414,7 @@ def every(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize(("kind", "reader"), BOTH)
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
-def test_an_altered_file_is_read_and_encodes_or_is_refused_with_a_reason(states, tmp_path, kind, reader, plain):
+def test_altered_file_encodes_or_raises(states, tmp_path, kind, reader, plain):
     state = dp.Preprocessor.from_dict(states[kind]).to_dict() if plain else states[kind]
     found: Counter[str] = Counter()
     for seed in range(150):
@@ -445,21 +445,21 @@ def test_an_altered_file_is_read_and_encodes_or_is_refused_with_a_reason(states,
         ('{"format": 1, "features": {}, "targets": ["a"]}', "are not features"),
     ],
 )
-def test_json_that_no_preprocessor_saved_is_refused(tmp_path, text, message):
+def test_json_of_other_programs_raises(tmp_path, text, message):
     (tmp_path / "saved.json").write_text(text)
     with pytest.raises(CorruptDatasetError, match=message):
         serving.load(tmp_path / "saved.json")
 
 
 @pytest.mark.parametrize("kind", list(ROW_ENCODERS))
-def test_a_parameter_that_no_version_has_yet_is_refused(kind):
+def test_unknown_parameter_raises(kind):
     state = {"format": 1, "features": {"x": {"type": kind, "params": {"later": 1}, "learned": {}}}}
     with pytest.raises(FormatVersionError, match=f'feature "x": a {kind} has no parameter "later"'):
         serving.Encoder(state)
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_vocabulary_nested_very_deeply_is_refused(tmp_path, reader):
+def test_deeply_nested_vocabulary_raises(tmp_path, reader):
     learned = '{"word":' * 800 + "1" + "}" * 800
     text = '{"format": 1, "features": {"a": {"type": "text", "params": {}, "learned": ' + learned + "}}}"
     (tmp_path / "saved.json").write_text(text)
@@ -485,7 +485,7 @@ def spoilt(path: Path, prep: dp.Preprocessor, alter: Callable[[dict[str, Any]], 
         pytest.param([[0]] * (10**6 - 1), "rows are longer than", marks=pytest.mark.slow),
     ],
 )
-def test_golden_rows_of_which_one_is_long_ask_for_no_memory(tmp_path, reader, others, message):
+def test_golden_rows_with_one_long_row_allocate_no_memory(tmp_path, reader, others, message):
     def alter(feature: dict[str, Any]) -> None:
         feature["learned"]["size"] = 10**6
         rows = [[0] * 10**6, *others]
@@ -498,7 +498,7 @@ def test_golden_rows_of_which_one_is_long_ask_for_no_memory(tmp_path, reader, ot
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_golden_rows_of_one_long_text_ask_for_no_memory(tmp_path, reader):
+def test_golden_rows_of_one_long_text_allocate_no_memory(tmp_path, reader):
     def alter(feature: dict[str, Any]) -> None:
         array = feature["golden"]["arrays"][""]
         array["rows"] = [["x" * 20_000] + [""] * 1_000] * len(array["rows"])  # as an array, 80 MB for each row
@@ -515,7 +515,7 @@ def test_golden_rows_of_one_long_text_ask_for_no_memory(tmp_path, reader):
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("given", ["%Y%Y", "%b %b %Y"])
-def test_a_format_of_dates_with_a_field_twice_is_refused(tmp_path, reader, given):
+def test_datetime_format_with_a_repeated_field_raises(tmp_path, reader, given):
     prep = dp.Preprocessor({"a": "date"}).fit(pd.DataFrame({"a": ["2020-01-02", "2021-02-03"]}))
     path = spoilt(tmp_path / "saved.json", prep, lambda one: one["params"].update(datetime_format=given))
     with pytest.raises(CorruptDatasetError, match='feature "a"'):
@@ -523,7 +523,7 @@ def test_a_format_of_dates_with_a_field_twice_is_refused(tmp_path, reader, given
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_longer_ngrams_than_any_row_has_take_no_time(tmp_path, reader):
+def test_ngram_size_beyond_every_row_takes_no_time(tmp_path, reader):
     tokenizer = {"tokenizer": "ngram", "ngram_size": 2}
     prep = dp.Preprocessor({"a": dp.Set(**tokenizer)}).fit(pd.DataFrame({"a": ["x y", "y"]}))
     path = spoilt(tmp_path / "saved.json", prep, lambda one: one["params"].update(ngram_size=10**12))
@@ -532,7 +532,7 @@ def test_longer_ngrams_than_any_row_has_take_no_time(tmp_path, reader):
     np.testing.assert_array_equal(found, prep.encode(rows)["a"], strict=True)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_missing_file_error_names_the_file(tmp_path):
     with pytest.raises(ConfigError, match=r"gone\.json"):
         serving.load(tmp_path / "gone.json")
 
@@ -544,7 +544,7 @@ def large(tmp_path, monkeypatch) -> Path:
     return tmp_path / "prep.json"
 
 
-def test_a_large_vocabulary_is_served_from_its_file(large):
+def test_large_vocabulary_is_read_from_its_file(large):
     [file] = (large.parent / "prep.json.vocab").iterdir()
     assert serving.load(large).encode([{"category": "Ærø"}])["category"].tolist() == [3]
     moved = file.rename(large.parent / "elsewhere")
@@ -562,13 +562,13 @@ def test_a_large_vocabulary_is_served_from_its_file(large):
             load(large)
 
 
-def test_without_pyarrow_a_large_vocabulary_says_what_it_needs(large, monkeypatch):
+def test_large_vocabulary_without_pyarrow_raises(large, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match="pip install pyarrow"):
         serving.load(large)
 
 
-def test_types_of_ones_own_have_golden_rows_and_are_refused_once_they_encode_otherwise(tmp_path, monkeypatch):
+def test_custom_types_have_golden_rows_that_are_checked(tmp_path, monkeypatch):
     class Doubled(dp.Number):
         kind = "doubled"
         factor = 2
@@ -584,7 +584,7 @@ def test_types_of_ones_own_have_golden_rows_and_are_refused_once_they_encode_oth
         dp.Preprocessor.load(tmp_path / "prep.json")
 
 
-def test_what_cannot_read_text_or_refuses_cells_is_saved_with_those_that_it_takes(tmp_path, monkeypatch):
+def test_golden_rows_omit_cells_that_a_type_rejects(tmp_path, monkeypatch):
     class Brittle(dp.Category):
         kind = "brittle"
 
@@ -601,7 +601,7 @@ def test_what_cannot_read_text_or_refuses_cells_is_saved_with_those_that_it_take
     assert len(saved["y"]["golden"]["cells"]) == 6
 
 
-def test_wide_rows_are_few(tmp_path):
+def test_wide_golden_rows_are_few(tmp_path):
     for length, cells in ((10_000, 6), (70_000, 0)):
         prep = dp.Preprocessor({"x": dp.Sequence(sequence_length=length)}).fit(pd.DataFrame({"x": ["a b"]}))
         prep.save(tmp_path / "prep.json")
@@ -610,7 +610,7 @@ def test_wide_rows_are_few(tmp_path):
         dp.Preprocessor.load(tmp_path / "prep.json")
 
 
-def test_what_a_type_of_ones_own_learns_may_have_any_name(tmp_path, monkeypatch):
+def test_learned_fields_of_custom_types_can_have_any_name(tmp_path, monkeypatch):
     @dataclass(frozen=True, kw_only=True)
     class LearnedSizes(LearnedNumber):
         size: int = 10**9
@@ -644,14 +644,14 @@ def test_what_a_type_of_ones_own_learns_may_have_any_name(tmp_path, monkeypatch)
         ("text", "char", {"idx2str": 1}),
     ],
 )
-def test_what_was_learned_must_be_of_its_type_without_digests_too(states, kind, key, value):
+def test_learned_value_of_wrong_type_raises_without_digests(states, kind, key, value):
     state = dp.Preprocessor.from_dict(states[kind]).to_dict()
     serving.Encoder(state)
     with pytest.raises(CorruptDatasetError, match=f'feature "{kind}" cannot be restored'):
         serving.Encoder(put(state, ("features", kind, "learned", key), value))
 
 
-def test_a_place_may_be_named_anew():
+def test_paths_are_excluded_from_digests():
     assert compute_digests({"base_dir": "/a", "rows": 1}) == compute_digests({"base_dir": "/b", "rows": 1})
     states = [{"features": {"a": {"params": {"base_dir": one, "lazy_cache_dir": one}}}} for one in ("/a", "/b")]
     assert add_digest(states[0])["digest"] == add_digest(states[1])["digest"]
@@ -678,11 +678,11 @@ def test_a_place_may_be_named_anew():
         (1424953923781206.2, "1424953923781206.2"),
     ],
 )
-def test_numbers_are_written_as_rfc_8785_says(number, text):
+def test_canonical_numbers_follow_rfc_8785(number, text):
     assert canonical(number) == text
 
 
-def test_texts_and_keys_are_written_as_rfc_8785_says():
+def test_canonical_texts_and_keys_follow_rfc_8785():
     assert canonical({"\u20ac": 1, "\r": 2, "1": 3, "\U0001f600": 4, "\ufb33": 5, "ö": 6}) == (
         '{"\\r":2,"1":3,"ö":6,"€":1,"😀":4,"\ufb33":5}'
     )
@@ -692,11 +692,11 @@ def test_texts_and_keys_are_written_as_rfc_8785_says():
 
 
 @given(st.lists(st.text()))
-def test_vocabularies_are_written_alike_in_both_ways(tokens):
+def test_canonical_vocabulary_equals_json(tokens):
     assert canonical(tokens) == json.dumps(tokens, ensure_ascii=False, separators=(",", ":"))
 
 
-def test_what_a_learned_class_has_is_what_is_compared(states):
+def test_digests_cover_all_learned_fields(states):
     for kind, state in states.items():
         feature = state["features"][kind]
         assert feature["digests"].keys() == feature["learned"].keys()

@@ -335,7 +335,7 @@ def check_rows(kind: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 @settings(suppress_health_check=list(HealthCheck), max_examples=25)
 @given(data=st.data())
-def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+def test_rows_encode_as_in_a_frame(kind: str, data: st.DataObject) -> None:
     check_rows(kind, data)
 
 
@@ -343,7 +343,7 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 @settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_rows_of_many_cells_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+def test_rows_of_many_cells_encode_as_in_a_frame(kind: str, data: st.DataObject) -> None:
     check_rows(kind, data)
 
 
@@ -404,7 +404,7 @@ ODD_CELLS = [
 
 
 @pytest.mark.parametrize(("feature", "cells"), ODD_CELLS)
-def test_odd_cells_are_those_of_a_frame(feature, cells):
+def test_unusual_cells_encode_as_in_a_frame(feature, cells):
     kind = next(one for one in TYPES.values() if isinstance(feature, one.make))
     prep = fitted(feature, cells[:1], [kind.plain[-1]])
     encoder = Encoder(prep.to_dict())
@@ -413,7 +413,7 @@ def test_odd_cells_are_those_of_a_frame(feature, cells):
     assert encoded(encoder.encode, rows_of(cells)) == encoded_columns(prep, frame_of(rows_of(cells)))
 
 
-def test_clocks_of_the_first_and_last_day_are_read_in_any_zone():
+def test_last_day_of_the_calendar_is_read_in_any_time_zone():
     last = [dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=zone) for zone in (BEFORE, NEW_YORK, KOLKATA, UTC, None)]
     date = dp.Date(missing_value_strategy="drop_row").fit(pd.DataFrame({"x": last[:1]}))
     for cells in ([one] for one in last):
@@ -444,7 +444,7 @@ def test_windows_stay_within_their_groups(size, strategy, rows):
     suppress_health_check=list(HealthCheck), deadline=None, max_examples=80, phases=[Phase.explicit, Phase.generate]
 )
 @given(data=st.data(), seed=st.integers(0, 2**32))
-def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
+def test_many_rows_encode_as_in_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
     prep, encoder, cells = data.draw(fits(kind, 60))
     assume(cells)
     # One cell that is refused would hide what the others become.
@@ -467,7 +467,7 @@ def encoder_of(feature: Any, *cells: Any) -> Encoder:
 @pytest.mark.parametrize(
     "text", ["2021-03-05", "3/5/21 12:00 am", "20210305", "1614902400", "5 March 2021", "1,2", "x"]
 )
-def test_dates_are_read_alike_without_dateutil(monkeypatch, text):
+def test_dates_are_parsed_equally_without_dateutil(monkeypatch, text):
     prep = fitted(dp.Date(), ["2020-01-01"])
     before = encoded_columns(prep, frame_of(rows_of([text])))
     for module in ("dateutil", "dateutil.parser"):
@@ -476,12 +476,12 @@ def test_dates_are_read_alike_without_dateutil(monkeypatch, text):
     assert encoded(Encoder(prep.to_dict()).encode, rows_of([text])) == before
 
 
-def test_a_time_in_a_column_of_numbers_is_refused_with_its_column():
+def test_date_in_a_column_of_numbers_raises():
     for feature, plain in ((dp.Vector(), "1"), (dp.Timeseries(), "1"), (dp.H3(), 5)):
         with pytest.raises(ColumnError, match='column "x": .*is of type date, which is no'):
             encoder_of(feature, plain).encode({"x": dt.date(2020, 1, 1)})
 
 
-def test_a_vector_of_another_length_is_refused():
+def test_vector_of_another_length_raises():
     with pytest.raises(RejectedValueError, match='column "x": a vector has 1 numbers, not 2 as learned'):
         encoder_of(dp.Vector(), "1 2").encode({"x": "1"})

@@ -57,7 +57,7 @@ def encode_elsewhere(path: Path, rows: str) -> Any:
     return pickle.loads(done.stdout)
 
 
-def test_a_process_with_numpy_alone_encodes(tmp_path: Path) -> None:
+def test_process_with_only_numpy_encodes(tmp_path: Path) -> None:
     frame = pd.DataFrame(ROWS)
     kinds = {
         "n": dp.Number(missing_value_strategy="fill_with_const"),
@@ -77,7 +77,7 @@ def test_a_process_with_numpy_alone_encodes(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[output], array, strict=True)
 
 
-def test_a_process_with_numpy_alone_says_what_a_picture_needs(tmp_path: Path) -> None:
+def test_process_with_only_numpy_raises_for_images(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
     frame = pd.DataFrame({"photo": [str(tmp_path / "red.png")]})
     dp.Preprocessor({"photo": dp.Image(height=2, width=2)}).fit(frame).save(tmp_path / "prep.json")
@@ -87,7 +87,7 @@ def test_a_process_with_numpy_alone_says_what_a_picture_needs(tmp_path: Path) ->
     assert message.endswith("without --no-deps")
 
 
-def test_pictures_are_encoded_by_their_feature(tmp_path: Path) -> None:
+def test_images_are_encoded_by_their_feature(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
     frame = pd.DataFrame({"photo": [str(tmp_path / "red.png"), None]})
     prep = dp.Preprocessor({"photo": dp.Image(height=2, width=2)}).fit(frame)
@@ -96,7 +96,7 @@ def test_pictures_are_encoded_by_their_feature(tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrays["photo"], prep.encode(frame)["photo"], strict=True)
 
 
-def test_types_and_tokenizers_of_ones_own_are_encoded_by_their_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_types_and_tokenizers_are_encoded_by_their_feature(monkeypatch: pytest.MonkeyPatch) -> None:
     class Code(Category):
         kind = "code"
 

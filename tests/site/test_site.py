@@ -96,20 +96,20 @@ def url() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("query", "pages"), SEARCHED.items(), ids=SEARCHED)
-def test_a_search_leads_to_the_right_page_at_once(browser: Browser, url: str, query: str, pages: list[str]) -> None:
+def test_search_finds_the_expected_page(browser: Browser, url: str, query: str, pages: list[str]) -> None:
     browser.open(f"{url}/search.html?q={query.replace(' ', '+')}")
     first = [found.strip("/").removesuffix(".html") for found in browser.evaluate(FOUND)[:2]]
     assert set(first) & set(pages), first
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_shows_all_of_its_code_and_has_no_errors(browser: Browser, url: str, page: str) -> None:
+def test_page_shows_all_code_without_errors(browser: Browser, url: str, page: str) -> None:
     browser.open(f"{url}/{page}")
     assert browser.errors == []
     assert browser.evaluate(CUT_OFF) == []
 
 
 @pytest.mark.parametrize("page", ["index.html", "start.html", "notebooks/01_tabular_to_torch.html"])
-def test_a_page_fits_a_phone(browser: Browser, url: str, page: str) -> None:
+def test_page_fits_a_phone(browser: Browser, url: str, page: str) -> None:
     browser.open(f"{url}/{page}", width=390, dark=True)
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -25,7 +25,7 @@ def counts(found: DistinctValues) -> dict[str, int]:
     return dict(zip(found.texts.to_pylist(), found.counts.tolist(), strict=False))
 
 
-def test_values_are_counted_wherever_they_stand():
+def test_values_are_counted_at_every_position():
     values = pa.array(["b", "a", "b", "c", "a"])
     found = DistinctValues.of(values, np.array([1, 2, 3, 4, 5], np.int32))
     assert counts(found) == {"a": 7, "b": 4, "c": 4}
@@ -34,7 +34,7 @@ def test_values_are_counted_wherever_they_stand():
     assert found.counts.dtype == np.int64
 
 
-def test_no_values_are_none():
+def test_empty_summary():
     empty = once()
     assert (empty.count, empty.total, empty.is_exact, empty.all_unique) == (0, 0, True, True)
     assert empty == DistinctValues() == once("a") * 0
@@ -42,14 +42,14 @@ def test_no_values_are_none():
     assert empty.counts.dtype == np.int64
 
 
-def test_only_values_that_all_occur_once_are_unique():
+def test_all_unique_requires_each_value_once():
     assert once("a", "b").all_unique
     assert not once("a", "b", "a").all_unique
     assert not (once("a", "b") + once("a")).all_unique
     assert not (once("a") * 2).all_unique
 
 
-def test_summaries_are_equal_when_all_that_they_know_is():
+def test_equality_compares_all_fields():
     some = once("a", "b")
     assert some == once("b", "a")
     assert some != once("a")
@@ -62,7 +62,7 @@ def test_summaries_are_equal_when_all_that_they_know_is():
     assert some != "ab"
 
 
-def test_values_add_to_what_all_of_them_give():
+def test_merging_equals_summarizing_all_values():
     left, right = once("a", "b", "b", "d"), once("b", "c", "e")
     both = left + right
     assert both == right + left == once("a", "b", "b", "d", "b", "c", "e")
@@ -72,20 +72,20 @@ def test_values_add_to_what_all_of_them_give():
         left + Lengths()
 
 
-def test_values_are_shown_as_the_texts_beside_them():
+def test_values_are_shown_as_given_texts():
     found = DistinctValues.of(pa.array([5, 3, 5]), np.array([1, 1, 1]), pa.array(["five", "three", "V"]))
     assert counts(found) == {"five": 2, "three": 1}
     days = DistinctValues.of(pa.array([1, 2]), np.ones(2), pa.array([1, 2]).cast(pa.timestamp("s")))
     assert set(days.texts.to_pylist()) == {"1970-01-01 00:00:01", "1970-01-01 00:00:02"}
 
 
-def test_long_texts_are_cut():
+def test_long_texts_are_truncated():
     assert once("é" * 1001 + "b").texts.to_pylist() == ["é" * 1000]
     assert once("x" + "é" * 998).texts.to_pylist() == ["x" + "é" * 998]
     assert once("é" * 1001, "é" * 1002).count == 2
 
 
-def test_texts_are_kept_of_the_values_with_the_smallest_hashes():
+def test_texts_of_the_smallest_hashes_are_kept():
     values = np.arange(3 * MAX_TEXTS)
     found = numbers(values)
     order = np.argsort(token_hashes(pa.array(values)))
@@ -106,14 +106,14 @@ def test_texts_are_kept_of_the_values_with_the_smallest_hashes():
         (40_000, False),
     ],
 )
-def test_many_values_are_counted_until_there_are_more_than_are_kept(size, exact):
+def test_count_is_exact_up_to_the_limit(size, exact):
     found = numbers(np.arange(size))
     assert found.is_exact is exact
     assert len(found.hashes) == len(found.counts) == min(size, LIMIT)
     assert (found.count == size) or not exact
 
 
-def test_the_number_of_many_values_follows_from_the_largest_hash_that_is_kept():
+def test_count_is_estimated_from_the_largest_kept_hash():
     found = numbers(np.arange(100_000))
     largest = int(np.sort(token_hashes(pa.array(np.arange(100_000))))[LIMIT - 1])
     assert int(found.hashes[-1]) == largest
@@ -124,7 +124,7 @@ def test_the_number_of_many_values_follows_from_the_largest_hash_that_is_kept():
 
 
 @pytest.mark.parametrize("distinct", [10, LIMIT - 1, LIMIT, LIMIT + 1, 20_000, 2 * LIMIT + 2, 70_000])
-def test_values_that_come_several_times_are_counted_in_full(distinct):
+def test_repeated_values_are_counted_exactly(distinct):
     values = np.random.default_rng(0).permutation(np.arange(80_000) % distinct)
     found = numbers(values)
     assert found == sum((numbers(part) for part in np.array_split(values, 9)), DistinctValues())

@@ -23,19 +23,19 @@ def test_paths_and_bytes_are_counted_and_sampled() -> None:
     assert sorted((file.path, file.facts) for file in sample.files) == [("", b"xy"), ("a.png", None), ("b.png", None)]
 
 
-def test_without_a_limit_nothing_is_sampled() -> None:
+def test_limit_0_samples_nothing() -> None:
     sample = FileSample.of(PATHS, DATA, 0, lambda content: pytest.fail("a file was looked at"))
     assert (sample.cells, sample.bytes, sample.files) == (4, 12, ())
 
 
-def test_the_larger_limit_holds() -> None:
+def test_merging_keeps_the_larger_limit() -> None:
     one, none = (FileSample.of(PATHS[:1], DATA[:1], limit, bytes) for limit in (1, 0))
     both = one + FileSample.of(PATHS[2:], DATA[2:], 2, bytes)
     assert (both.limit, len(both.files)) == (2, 2)
     assert (one + none).files == (none + one).files == one.files
 
 
-def test_another_summary_cannot_be_added() -> None:
+def test_merging_another_summary_raises() -> None:
     with pytest.raises(TypeError):
         operator.add(FileSample(), Rejects())
 
@@ -56,7 +56,7 @@ NO_FILES = pa.nulls(1, pa.string()), pa.nulls(1, pa.large_binary())
 
 
 @pytest.mark.parametrize("by_pixel", [False, True])
-def test_pixels_have_the_mean_and_deviation_of_numpy(by_pixel: bool) -> None:
+def test_pixel_mean_and_deviation_equal_numpy(by_pixel: bool) -> None:
     sums = PixelSums.of(IMAGES[:2], by_pixel=by_pixel) + PixelSums.of(IMAGES[2:], by_pixel=by_pixel)
     assert sums == PixelSums.of(IMAGES, by_pixel=by_pixel)
     found, expected = sums.statistics(8), IMAGES / 255
@@ -70,26 +70,26 @@ def test_pixels_have_the_mean_and_deviation_of_numpy(by_pixel: bool) -> None:
     np.testing.assert_array_equal(image, expected.mean(axis=0).astype(np.float32))
 
 
-def test_sums_of_pixels_are_exact_where_bytes_would_overflow() -> None:
+def test_pixel_sums_do_not_overflow() -> None:
     sums = PixelSums.of(np.full((300, 1, 16, 16), 255, np.uint8), by_pixel=False)
     assert (sums.images, sums.sums.tolist(), sums.squares.tolist()) == (300, [19_584_000], [4_993_920_000])
     assert sums.sums.dtype == sums.squares.dtype == np.int64
     assert sums.statistics(256) == {"mean": [1.0], "deviation": [0.0], "mean_image": None}
 
 
-def test_a_mean_image_is_never_unpickled() -> None:
+def test_mean_image_is_never_unpickled() -> None:
     file = io.BytesIO()
     np.save(file, np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match="allow_pickle=False"):
         mean_image(base64.b64encode(file.getvalue()).decode())
 
 
-def test_statistics_of_no_image_are_an_error() -> None:
+def test_statistics_without_images_raise() -> None:
     with pytest.raises(MediaError, match="no image to learn pixel_statistics from"):
         PixelSums.of(IMAGES[:0], by_pixel=True).statistics(8)
 
 
-def test_pixels_are_summed_where_both_sides_have_them() -> None:
+def test_pixels_are_merged_only_if_both_sides_have_them() -> None:
     pixels = PixelSums.of(IMAGES, by_pixel=False)
     plain = FileSample.of(*NO_FILES, 1, len)
     with_pixels = dataclasses.replace(plain, pixels=pixels)

@@ -52,7 +52,7 @@ def told(one):
 
 @given(folds=FOLDS)
 @pytest.mark.parametrize("limit", [2, 1_000])
-def test_each_fold_is_left_out(folds, limit):
+def test_sums_per_fold_exclude_each_fold(folds, limit):
     parts = [column(number, words) for number, words in enumerate(folds)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
@@ -65,7 +65,7 @@ def test_each_fold_is_left_out(folds, limit):
 @settings(max_examples=10)
 @given(folds=FOLDS)
 @pytest.mark.parametrize("limit", [2, 1_000])
-def test_what_is_known_without_a_fold_is_the_same_from_files(tmp_path_factory, folds, limit):
+def test_sums_per_fold_are_the_same_from_files(tmp_path_factory, folds, limit):
     folder = str(tmp_path_factory.mktemp("spilled"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
@@ -83,7 +83,7 @@ def test_what_is_known_without_a_fold_is_the_same_from_files(tmp_path_factory, f
     )
 )
 @pytest.mark.parametrize(("limit", "spilled"), [(1_000, 1_000), (1_000, 2), (2, 2)])
-def test_folds_that_share_tokens_are_counted_as_those_that_do_not(tmp_path_factory, partitions, limit, spilled):
+def test_folds_with_shared_tokens_equal_separate_counts(tmp_path_factory, partitions, limit, spilled):
     tokens, folder = pa.array(list("abcd")), str(tmp_path_factory.mktemp("spilled"))
 
     def left_out(counted):
@@ -111,7 +111,7 @@ def test_tokens_of_all_folds_are_hashed_once():
     assert one.values.rank()[1].tolist() == [2, 2, 2]
 
 
-def test_folds_are_repeated_each():
+def test_multiplying_repeats_each_fold():
     folds = FoldedSummary(tuple(column(number, "ab"[:number]) for number in (1, 2, 2)))
     assert folds.rows == 5
     assert [told(part) for part in (folds * 3).parts] == [told(part) for part in (folds + folds + folds).parts]

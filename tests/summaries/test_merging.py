@@ -133,7 +133,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize("kind", KINDS)
-def test_merging_any_order_and_grouping_reports_the_same(kind: str, tmp_path_factory: Any) -> None:
+def test_merging_does_not_depend_on_order_and_grouping(kind: str, tmp_path_factory: Any) -> None:
     of, report = KINDS[kind]
     folder = str(tmp_path_factory.mktemp("spill"))
 
@@ -158,7 +158,7 @@ def test_merging_any_order_and_grouping_reports_the_same(kind: str, tmp_path_fac
 @pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("times", [0, 1, 3])
-def test_multiplying_is_adding_as_often(kind: str, times: int) -> None:
+def test_multiplying_equals_repeated_addition(kind: str, times: int) -> None:
     of, report = KINDS[kind]
     rows = list(enumerate([0.5, -2.0, 0.5, 1e300, 7.0, 8.0, 9.0, 10.0, 11.0]))
     repeated = of([])
@@ -167,7 +167,7 @@ def test_multiplying_is_adding_as_often(kind: str, times: int) -> None:
     assert report(of(rows) * times) == report(repeated)
 
 
-def test_a_field_that_one_side_lacks_is_lost() -> None:
+def test_field_missing_on_one_side_is_dropped() -> None:
     bare = ColumnSummary(1, 0, Rejects(), Range(1.0, 1.0))
     counted = ColumnSummary(2, 1, Rejects(), Range(0.0, 0.0), token_counts([(0, 1.0)]))
     assert bare + counted == ColumnSummary(3, 1, Rejects(), Range(0.0, 1.0), None)
@@ -175,7 +175,7 @@ def test_a_field_that_one_side_lacks_is_lost() -> None:
     assert (bare * 2).cells is None
 
 
-def test_summaries_are_equal_to_those_of_their_kind_with_equal_fields() -> None:
+def test_equality_compares_type_and_fields() -> None:
     assert Range(1.0, 2.0) == Range(1.0, 2.0)
     assert Range(1.0, 2.0) != Range(1.0, 3.0)
     assert Range(1.0, 2.0) != Rejects()
@@ -186,7 +186,7 @@ def test_summaries_are_equal_to_those_of_their_kind_with_equal_fields() -> None:
     assert lengths != Rejects()
 
 
-def test_a_kind_of_ones_own_may_be_generic_and_can_be_kept() -> None:
+def test_custom_summary_can_be_generic_and_serialized() -> None:
     @dataclass(frozen=True)
     class Named(Summary, Generic[SummaryT]):
         name: str
@@ -196,19 +196,19 @@ def test_a_kind_of_ones_own_may_be_generic_and_can_be_kept() -> None:
     assert deserialize(b"".join(serialize(named))) == named
 
 
-def test_bounded_gives_back_what_needs_no_bound() -> None:
+def test_limit_memory_returns_small_summaries_unchanged() -> None:
     summary = ColumnSummary(1, 0, Rejects(), Range(1.0, 1.0))
     assert summary.limit_memory("never made") is summary
 
 
 @pytest.mark.usefixtures("small_limits")
-def test_bounds_reach_what_a_column_holds(tmp_path: Path) -> None:
+def test_limit_memory_applies_to_cells_of_a_column(tmp_path: Path) -> None:
     cells = column(list(enumerate(range(20)))).limit_memory(str(tmp_path)).cells
     assert cells is not None
     assert cells.spilled
 
 
-def test_numbers_become_finite_doubles_in_one_row() -> None:
+def test_finite_doubles_flattens_and_raises_for_other_numbers() -> None:
     found = finite_doubles(np.array([[1, 2], [3, 4]], np.int32))
     assert (found.dtype, found.tolist()) == (np.float64, [1.0, 2.0, 3.0, 4.0])
     for odd in (math.nan, math.inf):
@@ -216,7 +216,7 @@ def test_numbers_become_finite_doubles_in_one_row() -> None:
             Moments.of(np.array([1.0, odd]))
 
 
-def test_merging_different_kinds_is_refused() -> None:
+def test_merging_different_types_raises() -> None:
     left: Summary = Rejects()
     with pytest.raises(TypeError):
         operator.add(Moments(), left)

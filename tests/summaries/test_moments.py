@@ -82,7 +82,7 @@ def test_moments_agree_with_numpy() -> None:
 
 
 @given(finite, st.integers(0, 5))
-def test_adding_a_value_is_summarizing_it(value: float, times: int) -> None:
+def test_adding_a_value_equals_summarizing_it(value: float, times: int) -> None:
     start = Moments.of(np.array([1.5, -2.0]))
     assert start + Moments.of(np.array([value])) * times == Moments.of(np.array([1.5, -2.0, *[value] * times]))
 
@@ -95,18 +95,18 @@ def test_too_few_values_have_no_statistics() -> None:
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
-def test_values_that_are_not_finite_are_refused(odd: float) -> None:
+def test_non_finite_values_raise(odd: float) -> None:
     with pytest.raises(ValueError, match=f"not {odd}: make such cells null"):
         Moments.of(np.array([1.0, odd]))
 
 
-def test_input_may_be_of_any_number_type_and_layout() -> None:
+def test_input_can_have_any_dtype_and_layout() -> None:
     table = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert Moments.of(table[:, 1]) == Moments.of(np.array([1.0, 5.0, 9.0]))
     assert Moments.of(np.array([1, 5, 9])) == Moments.of(np.array([1.0, 5.0, 9.0]))
 
 
-def test_what_lies_beyond_the_computed_bits_of_a_root_still_rounds_it() -> None:
+def test_sqrt_fraction_rounds_with_all_remaining_bits() -> None:
     # 2**53 + 1 is halfway between two doubles; a root that is above by less than 2**-400 rounds up.
     halfway = 2**53 + 1
     assert sqrt_fraction(halfway**2 << 400, 1 << 400) == 2.0**53
@@ -114,13 +114,13 @@ def test_what_lies_beyond_the_computed_bits_of_a_root_still_rounds_it() -> None:
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
-def test_roots_beside_the_middle_of_two_doubles_are_rounded_to_the_nearest(more: int) -> None:
+def test_sqrt_fraction_rounds_to_the_nearest_double(more: int) -> None:
     square = (((1 << 53) + 1) << 11) ** 2 + more
     assert is_nearest_root(sqrt_fraction(square, 1), Fraction(square))
     assert sqrt_fraction(square, 1) == float(((1 << 53) + 2 * (more > 0)) << 11)
 
 
-def test_a_deviation_beyond_the_largest_double_is_infinite() -> None:
+def test_std_beyond_the_largest_double_is_infinite() -> None:
     moments = Moments.of(np.array([LARGEST, -LARGEST]))
     assert (moments.std(), moments.std(1)) == (LARGEST, math.inf)
 
@@ -156,7 +156,7 @@ def test_weighted_sums_are_exact_over_many_blocks(size: int) -> None:
 
 @given(st.lists(st.tuples(finite, WEIGHTS), min_size=1, max_size=20), st.integers(0, 20))
 @example([(1e308, 3.0), (-1e308, 1.0), (1e-300, 1e-300)], 1)
-def test_parts_in_any_order_give_the_same(rows: list[tuple[float, float]], cut: int) -> None:
+def test_weighted_moments_merge_in_any_order(rows: list[tuple[float, float]], cut: int) -> None:
     parts = [weighted(some) for some in (rows[:cut], rows[cut:]) if some]
     assert sum(parts[1:], parts[0]) == weighted(rows)
     assert weighted(rows[::-1]) == weighted(rows)
@@ -164,13 +164,13 @@ def test_parts_in_any_order_give_the_same(rows: list[tuple[float, float]], cut: 
 
 @given(st.lists(finite, min_size=1, max_size=20), st.sampled_from([1.0, 4.0]))
 @example([1e9 + i for i in range(10)], 1.0)
-def test_equal_weights_are_as_none(values: list[float], weight: float) -> None:
+def test_equal_weights_equal_no_weights(values: list[float], weight: float) -> None:
     found, plain = weighted([(value, weight) for value in values]), Moments.of(np.array(values))
     np.testing.assert_equal(found.mean(), plain.mean())
     np.testing.assert_equal(found.std(ddof=1), plain.std(ddof=1))
 
 
-def test_rows_of_weight_0_count_for_nothing() -> None:
+def test_rows_of_weight_0_are_ignored() -> None:
     rows = [(1.0, 1.0), (2.0, 1.0), (3.0, 1.0), (np.nan, 1.0)]
     whole = weighted([*rows, (7.0, 0.0), *[(np.nan, 0.0)] * 5])
     assert whole == weighted(rows)

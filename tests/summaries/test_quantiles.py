@@ -23,7 +23,7 @@ def test_quantile_equals_numpy(values: list[float], fraction: float) -> None:
     assert summary.quantile(fraction) == np.quantile(np.array(values), fraction)
 
 
-def test_quantile_of_a_gap_beyond_the_doubles_is_finite() -> None:
+def test_quantile_between_extreme_doubles_is_finite() -> None:
     largest = float(np.finfo(float).max)
     found = Quantiles.of(np.array([-largest, largest])).quantiles(np.array([0.0, 0.5, 1.0]))
     assert found.tolist() == [-largest, 0.0, largest]
@@ -32,7 +32,7 @@ def test_quantile_of_a_gap_beyond_the_doubles_is_finite() -> None:
 @given(st.lists(st.floats(-1e150, 1e150), min_size=1), st.integers(1, 12))
 @example([3.0, 1.0, 2.0], 5)
 @example([1.0, 2.0, 4.0], 3)
-def test_spaced_quantiles_have_ranks_at_even_distances(values: list[float], number: int) -> None:
+def test_evenly_spaced_quantiles_have_even_ranks(values: list[float], number: int) -> None:
     found = Quantiles.of(np.array(values)).evenly_spaced(number)
     assert found.shape == (number,)
     ordered, gaps = [*sorted(values), math.inf], max(number - 1, 1)
@@ -46,13 +46,13 @@ def test_spaced_quantiles_have_ranks_at_even_distances(values: list[float], numb
             assert abs(Fraction(quantile) - exact) <= Fraction(max(abs(low), abs(high))) / 2**50
 
 
-def test_no_values_have_no_quantiles() -> None:
+def test_quantiles_of_no_values_are_nan() -> None:
     assert math.isnan(Quantiles().quantile(0.5))
     assert np.isnan(Quantiles().evenly_spaced(3)).tolist() == [True] * 3
     assert Quantiles().count == 0
 
 
-def test_a_fraction_outside_0_to_1_is_refused() -> None:
+def test_fraction_outside_0_to_1_raises() -> None:
     with pytest.raises(ValueError, match=r"between 0 and 1, not 1\.5"):
         Quantiles.of(np.array([1.0])).quantile(1.5)
     with pytest.raises(ValueError, match="between 0 and 1"):
@@ -72,7 +72,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_quantiles_of_many_distinct_values_are_as_close_as_their_bucket(shape: str) -> None:
+def test_quantile_error_is_bounded_by_the_bucket(shape: str) -> None:
     rows = 200_001
     values = np.sort(SHAPES[shape](np.random.default_rng(0), rows))
     summary = Quantiles.of(values)
@@ -93,7 +93,7 @@ RANK_ERRORS |= {"all sizes": 3e-4, "negative": 3e-4}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_few_rows_lie_between_a_quantile_and_the_true_one(shape: str) -> None:
+def test_quantile_rank_error_is_small(shape: str) -> None:
     values = np.sort(SHAPES[shape](np.random.default_rng(1), 200_000))
     fractions = np.linspace(0, 1, 1001)
     ranks = np.searchsorted(values, Quantiles.of(values).quantiles(fractions)) / len(values)
@@ -101,7 +101,7 @@ def test_few_rows_lie_between_a_quantile_and_the_true_one(shape: str) -> None:
 
 
 @given(st.lists(finite, min_size=1, max_size=60), st.randoms(use_true_random=False), st.integers(1, 6))
-def test_neither_order_nor_parts_have_an_influence(values: list[float], random, limit: int) -> None:
+def test_quantiles_do_not_depend_on_order_and_parts(values: list[float], random, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantiles, "MAX_BUCKETS", 3 + limit)
         patch.setattr(quantiles, "_SAMPLE_SIZE", 2)
@@ -118,7 +118,7 @@ def test_neither_order_nor_parts_have_an_influence(values: list[float], random, 
 
 @given(st.lists(finite, min_size=5, max_size=40, unique=True))
 @example([-5e-324, 5e-324, 1.0, 2.0, 4.0])
-def test_the_shift_is_the_smallest_that_leaves_so_many_buckets(values: list[float]) -> None:
+def test_shift_is_the_smallest_within_the_bucket_limit(values: list[float]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantiles, "MAX_BUCKETS", 4)
         found = Quantiles.of(np.array(values))
@@ -134,13 +134,13 @@ def test_the_shift_is_the_smallest_that_leaves_so_many_buckets(values: list[floa
 
 @given(st.lists(finite, min_size=1))
 @example([5e-324, -5e-324])
-def test_values_of_few_are_the_distinct_ones_in_order(values: list[float]) -> None:
+def test_values_of_few_are_sorted_and_distinct(values: list[float]) -> None:
     summary = Quantiles.of(np.array(values))
     assert summary.values().tolist() == sorted(set(values))
     assert len(summary.counts) == len(set(values))
 
 
-def test_values_of_many_are_the_middles_of_their_buckets() -> None:
+def test_values_of_many_are_bucket_midpoints() -> None:
     values = np.random.default_rng(0).normal(size=20 * MAX_BUCKETS)
     values[:10] = 0.0
     summary = Quantiles.of(values)
@@ -149,7 +149,7 @@ def test_values_of_many_are_the_middles_of_their_buckets() -> None:
     assert abs(total - values.sum()) <= 2.0 ** (summary.shift - 53) * np.abs(values).sum()
 
 
-def test_a_bucket_holds_what_the_first_bits_of_the_mantissa_say() -> None:
+def test_bucket_is_the_leading_bits_of_the_mantissa() -> None:
     many = 2.0 + np.arange(4 * MAX_BUCKETS) / (2 * MAX_BUCKETS)  # all numbers of 12 bits in one octave are too many
     values = np.array([1.0, 1.0 + 2.0**-12, 1.0 + 2.0**-11, -1.0])
     summary = Quantiles.of(np.concatenate([values, many]))
@@ -160,7 +160,7 @@ def test_a_bucket_holds_what_the_first_bits_of_the_mantissa_say() -> None:
     assert summary.quantile(0.0) == -1.0 - 2.0**-12
 
 
-def test_quantiles_are_equal_if_all_that_they_hold_is() -> None:
+def test_equality_compares_all_fields() -> None:
     one = Quantiles.of(np.array([1.0, 2.0]))
     assert one == Quantiles.of(np.array([2.0, 1.0]))
     assert one != Quantiles.of(np.array([1.0, 3.0]))
@@ -178,13 +178,13 @@ def test_zeros_among_many_distinct_values_stay_zero() -> None:
     assert [edge[0] for edge in summary.edges()] == [0.0, 0.0]
 
 
-def test_few_values_have_buckets_of_their_own_but_for_zeros() -> None:
+def test_few_values_have_separate_buckets_except_zeros() -> None:
     keys, shift = assign_buckets(np.array([0.0, -0.0, 5e-324, -5e-324, 1.0]))
     assert (keys.tolist(), shift) == ([0, 0, 1, -2, 1023 << 52], 0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_buckets_of_rows_are_those_of_their_summary(shape: str) -> None:
+def test_buckets_of_rows_equal_buckets_of_the_summary(shape: str) -> None:
     values = SHAPES[shape](np.random.default_rng(2), 20_000)
     summary, (keys, shift) = Quantiles.of(values), assign_buckets(values)
     further = finest_shift(np.unique(keys))
@@ -193,7 +193,7 @@ def test_buckets_of_rows_are_those_of_their_summary(shape: str) -> None:
     assert np.array_equal(np.unique(np.where(rest == -1, 0, rest)), summary.keys)
 
 
-def test_the_limit_of_distinct_values_is_met_by_parts_and_whole_alike() -> None:
+def test_limit_of_distinct_values_is_the_same_for_parts_and_whole() -> None:
     values = np.random.default_rng(0).permutation(np.tile(np.arange(float(MAX_BUCKETS)), 2))
     parts = np.array_split(values, 7)
     whole = Quantiles.of(values)
@@ -206,20 +206,20 @@ def test_the_limit_of_distinct_values_is_met_by_parts_and_whole_alike() -> None:
 
 
 @given(st.lists(finite), finite, st.integers(0, 3))
-def test_adding_a_value_is_summarizing_it(values: list[float], value: float, times: int) -> None:
+def test_adding_a_value_equals_summarizing_it(values: list[float], value: float, times: int) -> None:
     together = np.array(values + [value] * times)
     assert Quantiles.of(np.array(values)) + Quantiles.of(np.array([value])) * times == Quantiles.of(together)
     assert Range.of(np.array(values)) + Range.of(np.array([value])) * times == Range.of(together)
 
 
-def test_range_of_no_values_is_empty_and_changes_nothing() -> None:
+def test_range_of_no_values_is_empty_and_neutral() -> None:
     empty = Range.of(np.array([]))
     assert empty.empty
     assert empty + Range(1.0, 2.0) == Range(1.0, 2.0)
     assert not Range.of(np.array([1.0])).empty
 
 
-def test_a_negative_zero_counts_as_zero() -> None:
+def test_negative_zero_counts_as_zero() -> None:
     assert math.copysign(1.0, Range.of(np.array([-0.0])).min) == 1.0
     assert math.copysign(1.0, Range.of(np.array([-0.0, -1.0])).max) == 1.0
     assert Range.of(np.array([3.0, 1.0, 2.0])) == Range(1.0, 3.0)

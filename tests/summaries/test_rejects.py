@@ -21,12 +21,12 @@ def test_merging_keeps_the_smallest_row_of_each_text() -> None:
     assert (late + early).samples == ((1, "y"), (2, "z"), (10, "x"))
 
 
-def test_no_rejects_are_legal() -> None:
+def test_empty_rejects() -> None:
     none = Rejects.of(np.zeros(0, np.int64), pa.array([], pa.string()))
     assert none == Rejects()
     assert none + none == Rejects()
 
 
-def test_huge_cells_are_cut() -> None:
+def test_long_cells_are_truncated() -> None:
     (text,) = Rejects.of(np.array([0]), pa.array(["é" * 10_000])).texts
     assert text == "é" * MAX_SAMPLE_CHARACTERS

@@ -14,7 +14,7 @@ NUMBERS = st.lists(st.floats(-60_000, 60_000, allow_subnormal=False, width=16), 
 
 
 @given(st.integers(1, 3_000), st.integers(1, 3_000), st.floats(0, 1), st.floats(0, 1))
-def test_the_chance_is_a_close_upper_bound(total, other_total, share, other_share):
+def test_p_value_is_a_close_upper_bound(total, other_total, share, other_share):
     count, other = round(total * share), round(other_total * other_share)
     pair = np.array([other, other_total - other]), np.array([count, total - count])
     bound = compare_counts(*pair, only_more=True).p_value
@@ -23,7 +23,7 @@ def test_the_chance_is_a_close_upper_bound(total, other_total, share, other_shar
     assert not 1e-200 < exact < 1e-3 or bound < 1.25 * exact
 
 
-def test_the_worst_bin_and_its_shares_are_named():
+def test_compare_counts_returns_the_worst_bin_and_its_shares():
     shift = compare_counts(np.array([500, 300, 200]), np.array([100, 60, 840]), ordered=True)
     assert shift.event in (2, 4)
     assert (shift.share, shift.expected) in ((0.84, 0.2), (0.16, 0.8))
@@ -33,7 +33,7 @@ def test_the_worst_bin_and_its_shares_are_named():
 
 
 @given(NUMBERS, NUMBERS)
-def test_bins_have_the_values_up_to_their_upper_edge(numbers, others):
+def test_bins_include_their_upper_edge(numbers, others):
     values = np.array(numbers)
     edges, counts = Quantiles.of(values).bins(8, Range.of(values))
     assert len(counts) == len(edges) - 1 <= 8

@@ -11,7 +11,7 @@ from daskprep.errors import StorageFullError
 from daskprep.summaries.token_counts import SHARDS, shard_groups, shard_numbers, spill
 
 
-def test_a_shard_gives_its_tokens_and_their_counts(tmp_path: Path) -> None:
+def test_shard_returns_its_tokens_and_counts(tmp_path: Path) -> None:
     tokens = pa.array([f"token {number}" for number in range(2000)])
     file = spill(str(tmp_path / "made" / "here"), tokens, np.arange(2000))
     assert file.entries == 2000
@@ -25,7 +25,7 @@ def test_a_shard_gives_its_tokens_and_their_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
-def test_a_row_of_counts_is_kept_with_each_token(tmp_path: Path, kind: type) -> None:
+def test_row_of_counts_is_stored_per_token(tmp_path: Path, kind: type) -> None:
     tokens = pa.array([f"token {number}" for number in range(2000)])
     rows = np.arange(6000, dtype=kind).reshape(2000, 3)
     file = spill(str(tmp_path), tokens, rows)
@@ -37,7 +37,7 @@ def test_a_row_of_counts_is_kept_with_each_token(tmp_path: Path, kind: type) -> 
     assert {counts.dtype for _, counts in found} == {np.dtype(kind)}
 
 
-def test_a_full_disk_is_reported_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_raises_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = pa.array(["a"])
     for number, kind in ((errno.ENOSPC, StorageFullError), (errno.EIO, OSError)):
 
@@ -52,7 +52,7 @@ def test_a_full_disk_is_reported_and_nothing_stays(tmp_path: Path, monkeypatch: 
             assert not list(tmp_path.iterdir())
 
 
-def test_a_disk_too_full_to_make_the_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_while_creating_the_file_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "said the disk")
 
@@ -64,7 +64,7 @@ def test_a_disk_too_full_to_make_the_file_is_reported(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("entries", "groups"), [([], 1), ([0], 1), ([10], 1), ([11], 2), ([10, 15], 3), ([10**6], SHARDS)]
 )
-def test_shards_are_read_in_groups_of_so_many_entries(entries: list[int], groups: int) -> None:
+def test_shards_are_read_in_groups_of_limited_entries(entries: list[int], groups: int) -> None:
     found = list(shard_groups(sum(entries), 10))
     assert len(found) == groups
     assert [shard for group in found for shard in group] == list(range(SHARDS))

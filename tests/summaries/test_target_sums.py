@@ -34,7 +34,7 @@ def held(sums: TargetSums) -> list[Fraction]:
     ]
 
 
-def test_of_no_rows_nothing_is_held() -> None:
+def test_empty_sums() -> None:
     none = np.zeros(0)
     for empty in (sum_numbers(none, none), TargetSums.of(none, none.astype(np.int64), ("a",))):
         assert empty == TargetSums()
@@ -51,7 +51,7 @@ def test_rows_of_each_class_are_counted_by_value(values: list[float]) -> None:
     assert sums.targets().tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
 
 
-def test_classes_that_parts_lack_are_zero_there() -> None:
+def test_classes_missing_in_parts_are_zero() -> None:
     left = by_class([1.0, 1.0, 2.0], ["z", "b", "b"], ("z", "b"))
     right = by_class([2.0, 3.0], ["a", "z"], ("a", "z"))
     for both in (left + right, right + left):
@@ -63,7 +63,7 @@ def test_classes_that_parts_lack_are_zero_there() -> None:
 
 @given(st.lists(finite | st.sampled_from([0.0, -0.0, SMALLEST, -SMALLEST]), min_size=1, max_size=30), st.integers(2, 6))
 @example([-SMALLEST, SMALLEST, -1.0, 1.0, 2.0, 0.0], 3)
-def test_buckets_are_those_of_quantiles(values: list[float], most: int) -> None:
+def test_buckets_equal_those_of_quantiles(values: list[float], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantiles, "MAX_BUCKETS", most + 1)
         numbers = np.array(values)
@@ -82,14 +82,14 @@ def test_sums_of_24_bits_are_exact(target: list[float]) -> None:
         assert held(sums * 5) == [5 * one for one in held(sums)]
 
 
-def test_a_target_is_rounded_to_24_bits() -> None:
+def test_targets_are_rounded_to_24_bits() -> None:
     target = [1.0 + 2.0**-24, 1.0 + 3 * 2.0**-24, -1.0 - 2.0**-23]
     sums = sum_numbers(np.arange(3.0), np.array(target))
     assert held(sums) == [1, 1 + Fraction(1, 2**22), -1 - Fraction(1, 2**23)]
 
 
 @pytest.mark.parametrize(("target", "places"), [([0.5], 1), ([3.0, 3.0], 1), ([-1.0, 16.0**4], 5)])
-def test_labels_are_the_places_from_the_lowest_to_the_highest(target: list[float], places: int) -> None:
+def test_labels_range_from_the_lowest_to_the_highest_digit(target: list[float], places: int) -> None:
     sums = sum_numbers(np.zeros(len(target)), np.array(target))
     assert len(sums.labels) == places
     assert (sums + sums).labels == sums.labels
@@ -97,7 +97,7 @@ def test_labels_are_the_places_from_the_lowest_to_the_highest(target: list[float
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_of_a_target_the_16_highest_places_are_kept(together: bool) -> None:
+def test_the_16_highest_digits_are_kept(together: bool) -> None:
     target = np.array([16.0**place for place in (3, 3 - 15, 3 - 16, 3 - 40)])
     parts = [sum_numbers(np.zeros(len(one)), one) for one in ([target] if together else np.split(target, 4))]
     for ordered in (parts, parts[::-1]):
@@ -108,7 +108,7 @@ def test_of_a_target_the_16_highest_places_are_kept(together: bool) -> None:
 
 
 @pytest.mark.parametrize("target", [16.0 ** np.arange(4), 16.0 ** np.array([9, 0, 25, 8])])
-def test_some_of_the_rows_are_summed_as_they_are_alone(target: np.ndarray) -> None:
+def test_sums_of_selected_rows_equal_separate_sums(target: np.ndarray) -> None:
     values, (codes, labels, digits) = np.arange(4.0), split_into_digits(target)
     for size in range(1, 5):
         for some in map(list, itertools.combinations(range(4), size)):
@@ -116,14 +116,14 @@ def test_some_of_the_rows_are_summed_as_they_are_alone(target: np.ndarray) -> No
             assert TargetSums.of(values[some], codes[some], labels, digits[some]) == alone
 
 
-def test_digits_stand_at_the_places_from_the_lowest_to_the_highest() -> None:
+def test_split_into_digits_returns_consecutive_positions() -> None:
     codes, places, digits = split_into_digits(np.array([0.0, 1.0, -(16.0**3)]))
     assert (codes.tolist(), places) == ([0, 0, 3], (-6, -5, -4, -3))
     assert [digit * 16.0 ** places[code] for code, digit in zip(codes, digits, strict=True)] == [0.0, 1.0, -(16.0**3)]
     assert split_into_digits(np.zeros(2))[1] == (0,)
 
 
-def test_zeros_among_tiny_targets_leave_these_as_they_are() -> None:
+def test_zeros_do_not_change_tiny_targets() -> None:
     values, target = np.arange(3.0), np.array([2.0**-900, 0.0, -3 * 2.0**-901])
     whole = sum_numbers(values, target)
     assert held(whole) == [Fraction(one) for one in target.tolist()]
@@ -132,7 +132,7 @@ def test_zeros_among_tiny_targets_leave_these_as_they_are() -> None:
     assert parts[0] + (parts[2] + parts[1]) == whole
 
 
-def test_sums_beyond_the_doubles_are_told_by_the_largest_place() -> None:
+def test_sums_beyond_doubles_are_scaled_by_the_largest_digit() -> None:
     target = np.array([1.5e308, 1.5e308, -1.0])
     sums = sum_numbers(np.array([1.0, 1.0, 2.0]), target)
     (first,), (second,) = sums.targets().tolist()

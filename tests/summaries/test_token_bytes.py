@@ -22,7 +22,7 @@ tokens_strategy = st.lists(st.text(alphabet="a\x00é", max_size=30) | st.text(),
 
 
 @given(tokens_strategy, st.integers(0, 5))
-def test_a_hash_depends_on_the_token_alone(tokens: list[str], skipped: int) -> None:
+def test_hash_depends_only_on_the_token(tokens: list[str], skipped: int) -> None:
     hashes = token_hashes(pa.array(tokens))
     alone = [int(token_hashes(pa.array([token]))[0]) for token in tokens]
     assert hashes.tolist() == alone
@@ -30,11 +30,11 @@ def test_a_hash_depends_on_the_token_alone(tokens: list[str], skipped: int) -> N
 
 
 @given(tokens_strategy)
-def test_equal_hashes_mean_equal_tokens(tokens: list[str]) -> None:
+def test_equal_hashes_imply_equal_tokens(tokens: list[str]) -> None:
     assert len(np.unique(token_hashes(pa.array(tokens)))) == len(set(tokens))
 
 
-def test_hashes_are_the_same_in_every_process_and_version() -> None:
+def test_hashes_do_not_change_between_processes_and_versions() -> None:
     # Files that one process wrote are read by others.
     tokens = pa.array(["", "a", "12345678", "123456789", "x" * (LONG_TOKEN_BYTES + 1)])
     assert token_hashes(tokens).tolist() == GOLDEN
@@ -42,28 +42,28 @@ def test_hashes_are_the_same_in_every_process_and_version() -> None:
     assert token_hashes(pa.array([7, -1])).tolist() == [7191089600892374487, 16490336266968443936]
 
 
-def test_tokens_of_whole_words_have_their_hashes_whatever_is_longer() -> None:
+def test_hashes_of_whole_words_do_not_depend_on_longer_tokens() -> None:
     assert token_hashes(pa.array(["12345678", "123456789"])).tolist() == GOLDEN[2:4]
 
 
-def test_a_long_token_has_its_hash_whatever_follows() -> None:
+def test_hash_of_a_long_token_does_not_depend_on_neighbors() -> None:
     long = "x" * (LONG_TOKEN_BYTES + 1)
     assert token_hashes(pa.array([long, "y", long])).tolist()[::2] == [GOLDEN[-1]] * 2
 
 
-def test_long_tokens_that_differ_at_the_end_alone_have_different_hashes() -> None:
+def test_long_tokens_that_differ_at_the_end_have_different_hashes() -> None:
     tokens = pa.array(["x" * length + end for length in (400, 511, 512, 513, 5000) for end in "ab"])
     assert len(np.unique(token_hashes(tokens))) == 10
 
 
-def test_tokens_spread_over_the_shards_evenly() -> None:
+def test_tokens_are_spread_evenly_over_shards() -> None:
     tokens = pa.array([f"https://example.org/{number}" for number in range(3 * CHUNK_TOKENS)])
     sizes = np.bincount(shard_numbers(tokens), minlength=SHARDS)
     assert sizes.min() > 0.7 * sizes.mean()
     assert sizes.max() < 1.4 * sizes.mean()
 
 
-def test_numbers_hash_by_their_bits() -> None:
+def test_numbers_are_hashed_by_their_bits() -> None:
     numbers = pa.array(np.arange(1000))
     assert len(np.unique(token_hashes(numbers))) == 1000
     assert token_hashes(numbers.slice(7, 1)) == token_hashes(pa.array([7]))
@@ -90,15 +90,15 @@ def test_any_tokens_are_sorted_by_bytes(tokens: list[str]) -> None:
 
 
 @given(st.lists(WORDS, unique=True, max_size=40), st.integers(0, 20))
-def test_tokens_that_begin_alike(tokens: list[str], shared: int) -> None:
+def test_tokens_with_a_shared_prefix_are_sorted(tokens: list[str], shared: int) -> None:
     check_order(["p" * shared + token for token in tokens])
 
 
-def test_tokens_that_differ_behind_eight_bytes_that_most_share() -> None:
+def test_tokens_that_differ_after_a_common_word_are_sorted() -> None:
     check_order(["p" * 8 + "q" * 8 + end for end in "cab"] + ["p" * 8 + "r" * 8, "p" * 7 + "z" * 9])
     check_order(["a" * length for length in range(20, 0, -1)])
 
 
 @pytest.mark.parametrize("tokens", [[], [""], ["", "\x00", "\x00\x00"], ["a" * 8, "a" * 8 + "\x00", "a" * 7]])
-def test_tokens_with_zeros_and_of_any_length_are_sorted(tokens: list[str]) -> None:
+def test_tokens_with_nul_and_of_any_length_are_sorted(tokens: list[str]) -> None:
     check_order(tokens)

@@ -46,7 +46,7 @@ def spill_at_3(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(tokens_strategy, st.none() | st.integers(0, 10), st.none() | st.integers(0, 4))
-def test_ranked_is_by_count_then_bytes(tokens: list[str], most_common: int | None, least: int | None) -> None:
+def test_rank_is_by_count_then_bytes(tokens: list[str], most_common: int | None, least: int | None) -> None:
     expected = [entry for entry in reference(tokens) if entry[1] >= (least or 1)][:most_common]
     summary = counted(tokens)
     assert as_pairs(summary.rank(most_common, least)) == expected
@@ -56,7 +56,7 @@ def test_ranked_is_by_count_then_bytes(tokens: list[str], most_common: int | Non
 
 @pytest.mark.usefixtures("spill_at_3")
 @pytest.mark.parametrize("most_common", [None, 0, 1, 6, 100])
-def test_ranked_is_the_same_from_files(tmp_path: Path, most_common: int | None) -> None:
+def test_rank_is_the_same_from_files(tmp_path: Path, most_common: int | None) -> None:
     rng = np.random.default_rng(0)
     words = [f"word {number}" for number in rng.zipf(1.3, 600) if number < 10**9]
     summary = TokenCounts(pa.string())
@@ -74,7 +74,7 @@ def test_ranked_is_the_same_from_files(tmp_path: Path, most_common: int | None) 
 
 
 @pytest.mark.usefixtures("spill_at_3")
-def test_frequencies_are_found_in_memory_and_in_files(tmp_path: Path) -> None:
+def test_frequencies_are_looked_up_in_memory_and_in_files(tmp_path: Path) -> None:
     summary = counted(list("aabcde")).limit_memory(str(tmp_path)) + counted(["a", "f"])
     assert summary.spilled
     assert summary.frequencies(pa.array(["f", "zz", "a", "c"])).tolist() == [1, 0, 3, 1]
@@ -83,7 +83,7 @@ def test_frequencies_are_found_in_memory_and_in_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("spill_at_3")
-def test_without_a_folder_nothing_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_memory_without_a_folder_does_not_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     summary = (counted(list("abcdef")) + counted(list("abcdefg"))).limit_memory(None)
     assert not summary.spilled
@@ -100,25 +100,25 @@ def test_compact_counts_are_added_to_spilled_ones(tmp_path: Path) -> None:
         assert as_pairs(both.rank()) == reference([*"abcdef", "a", "b", "a"])
 
 
-def test_counts_of_small_types_grow_beyond_them() -> None:
+def test_counts_of_small_dtypes_do_not_overflow() -> None:
     for kind in (np.int32, np.uint8, np.float32):
         summary = TokenCounts.of(pa.array(["a"]), np.array([64], kind)) * 2**30
         assert (summary + summary).frequencies(pa.array(["a"])).tolist() == [2**37]
 
 
-def test_frequencies_are_found_of_strings_of_any_type() -> None:
+def test_frequencies_accept_strings_of_any_type() -> None:
     tokens = pa.array(["b", "x", "a"])
     for other in (tokens.cast(pa.large_string()), tokens.dictionary_encode()):
         assert counted(["a", "b", "b"]).frequencies(other).tolist() == [2, 0, 1]
 
 
-def test_what_fits_is_not_spilled(tmp_path: Path) -> None:
+def test_small_counts_do_not_spill(tmp_path: Path) -> None:
     summary = counted(list("abcdef")).limit_memory(str(tmp_path / "folder"))
     assert not summary.spilled
     assert not (tmp_path / "folder").exists()
 
 
-def test_many_bytes_spill_as_many_tokens_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_bytes_spill_like_many_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "SPILL_BYTES", 1000)
     summary = counted(["x" * 2000, "y"]).limit_memory(str(tmp_path))
     assert summary.spilled
@@ -126,7 +126,7 @@ def test_many_bytes_spill_as_many_tokens_do(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("spill_at_3")
-def test_tokens_with_a_long_shared_prefix_are_told_apart(tmp_path: Path) -> None:
+def test_tokens_with_a_long_shared_prefix_are_distinguished(tmp_path: Path) -> None:
     words = ["p" * length + end for length in (0, 7, 8, 500, 505, 511, 512, 513, 2000) for end in "ab\x00"]
     words += ["p" * 2000 + "ab", "p" * 2000 + "a"]
     summary = (counted(words) + counted(words[::2])).limit_memory(str(tmp_path))
@@ -155,24 +155,24 @@ def test_numbers_and_times_rank_by_value(tmp_path: Path, values: pa.Array, first
     assert spilled.rank()[0].to_pylist() == [values[0].as_py(), *sorted(values[1:].to_pylist())]
 
 
-def test_a_negative_zero_counts_as_zero() -> None:
+def test_negative_zero_counts_as_zero() -> None:
     tokens, counts = TokenCounts.of(pa.array([0.0, -0.0]), np.array([1, 2])).rank()
     assert (str(tokens[0]), counts.tolist()) == ("0.0", [3])
 
 
-def test_tokens_that_never_occur_are_dropped() -> None:
+def test_tokens_with_count_0_are_dropped() -> None:
     summary = TokenCounts.of(pa.array(["a", "b", "c"]), np.array([0, 2, 0]))
     assert summary.entries == 1
     assert as_pairs(summary.rank()) == [("b", 2)]
 
 
-def test_cells_are_counted_without_missing_ones() -> None:
+def test_missing_cells_are_not_counted() -> None:
     cells = pa.array(["a", None, "b", "a", "later"])
     for some in (cells[:4], cells.dictionary_encode()[:4]):
         assert as_pairs(TokenCounts.of_cells(some).rank()) == [("a", 2), ("b", 1)]
 
 
-def test_merging_compacts_when_there_is_much_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_compacts_if_it_halves_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "COMPACT_ENTRIES", 3)
     summary = counted(list("abcd"))
     entries = []
@@ -182,7 +182,7 @@ def test_merging_compacts_when_there_is_much_to_gain(monkeypatch: pytest.MonkeyP
     assert entries == [4, 8, 4, 8, 4, 8]
 
 
-def test_many_small_summaries_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_summaries_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "COMPACT_CHUNKS", 5)
     summary = counted(list("abcdefgh"))  # each of what is added is little beside these
     for _ in range(100):
@@ -191,7 +191,7 @@ def test_many_small_summaries_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) ->
     assert as_pairs(summary.rank())[:2] == [("b", 101), ("a", 1)]
 
 
-def test_a_slice_of_a_large_dictionary_pickles_small() -> None:
+def test_slice_of_a_large_dictionary_pickles_small() -> None:
     words = pa.array([f"word {number}" for number in range(10_000)])
     assert len(pickle.dumps(TokenCounts.of(words.slice(5, 10), np.ones(10)))) < 5_000
 
@@ -200,17 +200,17 @@ def test_a_slice_of_a_large_dictionary_pickles_small() -> None:
     ("tokens", "counts"),
     [(["a"], [1, 2]), (["a"], [-1]), (["a", None], [1, 1])],
 )
-def test_counts_that_make_no_sense_are_refused(tokens: list[str | None], counts: list[int]) -> None:
+def test_invalid_counts_raise(tokens: list[str | None], counts: list[int]) -> None:
     with pytest.raises(ValueError, match="one count of at least 0 for each token, and no null"):
         TokenCounts.of(pa.array(tokens), np.array(counts))
 
 
-def test_a_negative_count_among_others_is_refused() -> None:
+def test_negative_count_among_others_raises() -> None:
     with pytest.raises(ValueError, match="count"):
         TokenCounts.of(pa.array(["a", "b"]), np.array([-1, 2]))
 
 
-def test_other_types_are_refused() -> None:
+def test_other_types_raise() -> None:
     with pytest.raises(TypeError, match=r"not dictionary<.*cast them first"):
         TokenCounts.of(pa.array(["a"]).dictionary_encode(), np.array([1]))
     for other in (pa.array([True]), pa.array([1], pa.int32()), pa.array([b"12345678"], pa.binary(8))):

@@ -73,7 +73,7 @@ def test_many_sums_of_the_largest_digits_are_exact(sign: int) -> None:
     assert found(summary)["y"] == {"a": [sign * Fraction(1000 * 2**26 * (2**53 - 1)), Fraction(0)]}
 
 
-def test_sums_are_of_all_folds_and_of_all_but_each_in_units() -> None:
+def test_sums_by_fold_include_total_and_all_but_each_fold() -> None:
     [part] = summed([("a", 0, 3.0), ("b", 1, -0.5), ("a", 1, 2.0**60), ("a", 1, math.nan)]).parts()
     assert (part.folds, part.values.to_pylist()) == (FOLDS, ["a", "b"])
     assert part.sums_by_fold("rows", 0).tolist() == [[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]]
@@ -83,14 +83,14 @@ def test_sums_are_of_all_folds_and_of_all_but_each_in_units() -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, 0.0])
-def test_a_value_of_which_nothing_is_summed_is_not_held(number: float) -> None:
+def test_values_with_zero_sums_are_not_stored(number: float) -> None:
     values = pa.array(["a", "b"]).dictionary_encode()
     summary = ValueSums.of(values, np.zeros(2, np.uint8), FOLDS, {"y": np.full(2, number)})
     assert (summary.chunks, summary.spilled, list(summary.parts())) == ((), (), [])
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_of_a_quantity_the_highest_places_are_kept(together: bool) -> None:
+def test_the_highest_positions_of_a_quantity_are_kept(together: bool) -> None:
     places = [4, 4 - MAX_POSITIONS + 1, 4 - MAX_POSITIONS]
     rows = [("a", 0, 2.0 ** (DIGIT_BITS * place)) for place in places]
     summary = summed(rows) if together else summed(rows[2:]) + summed(rows[:1]) + summed(rows[1:2])
@@ -101,7 +101,7 @@ def test_of_a_quantity_the_highest_places_are_kept(together: bool) -> None:
 
 
 @pytest.mark.parametrize("highest", [30, 0, -30])
-def test_the_highest_bit_of_a_place_takes_no_place_more(highest: int) -> None:
+def test_highest_bit_of_a_position_needs_no_other_position(highest: int) -> None:
     lowest = highest - MAX_POSITIONS + 1
     rows = [("a", 0, 2.0 ** (DIGIT_BITS * highest + DIGIT_BITS - 1)), ("a", 1, 2.0 ** (DIGIT_BITS * lowest))]
     assert found(summed(rows)) == expected(rows)
@@ -112,7 +112,7 @@ def test_the_highest_bit_of_a_place_takes_no_place_more(highest: int) -> None:
     ("least", "most", "kind"),
     [(0, 127, np.int8), (0, 128, np.int16), (-128, 0, np.int8), (-129, 0, np.int16), (-300, 5, np.int16)],
 )
-def test_sums_have_the_smallest_type_that_holds_them(least: int, most: int, kind: type) -> None:
+def test_sums_have_the_smallest_dtype(least: int, most: int, kind: type) -> None:
     rows = [("a", 0, float(least)), ("b", 0, float(most))]
     quantities = {"y": np.array([number for _, _, number in rows])}
     values = pa.array(["a", "b"]).dictionary_encode()
@@ -125,9 +125,7 @@ def test_sums_have_the_smallest_type_that_holds_them(least: int, most: int, kind
 # -- within memory
 
 
-def test_chunks_are_added_up_where_that_takes_no_more_than_may_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_are_merged_within_the_group_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two = counted(["a", "b", "c"]) + counted(["b", "d"])
     added_bytes = 5 * (32 + 8 * 2 * FOLDS)
     monkeypatch.setattr(target_sums, "GROUP_BYTES", added_bytes)
@@ -139,14 +137,14 @@ def test_chunks_are_added_up_where_that_takes_no_more_than_may_be(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_added_up_already_is_not_copied(tmp_path: Path) -> None:
+def test_merged_chunks_are_not_copied(tmp_path: Path) -> None:
     one = counted(["a", "b"])
     for folder in (None, str(tmp_path)):
         assert one.limit_memory(folder).chunks[0] is one.chunks[0]
         assert ValueSums().limit_memory(folder).chunks == ()
 
 
-def test_more_bytes_than_may_be_in_memory_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_beyond_the_memory_limit_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = counted(["a", "b"])
     nbytes = one.chunks[0].values.nbytes + 2 * 2 * FOLDS  # of int8
     monkeypatch.setattr(target_sums, "SPILL_BYTES", nbytes)
@@ -162,7 +160,7 @@ def test_more_bytes_than_may_be_in_memory_spill(tmp_path: Path, monkeypatch: pyt
     assert found(again) == found(counted(["a", "b", "b", "c"]))
 
 
-def test_chunks_too_large_to_be_added_up_spill_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_too_large_to_merge_spill_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_sums, "SPILL_BYTES", 1)
     monkeypatch.setattr(target_sums, "GROUP_BYTES", 100)
     summary = (counted(["a", "b"]) + summed([("b", 1, 2.0**70)])).limit_memory(str(tmp_path))
@@ -170,7 +168,7 @@ def test_chunks_too_large_to_be_added_up_spill_each(tmp_path: Path, monkeypatch:
     assert found(summary) == expected([("a", 0, 1.0), ("b", 0, 1.0), ("b", 1, 2.0**70)])
 
 
-def test_little_is_spilled_and_read_within_the_usual_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_sums_do_not_spill_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = (counted(["a", "b"]) + counted(["b"])).limit_memory(str(tmp_path))
     assert not summary.spilled
     monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
@@ -181,7 +179,7 @@ def test_little_is_spilled_and_read_within_the_usual_limits(tmp_path: Path, monk
     ]
 
 
-def test_files_are_read_in_parts_of_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_in_parts_of_limited_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
     values = [f"value {number}" for number in range(1600)]
     summary = counted(values).limit_memory(str(tmp_path))
@@ -192,7 +190,7 @@ def test_files_are_read_in_parts_of_so_many_bytes(tmp_path: Path, monkeypatch: p
     assert sorted(value for part in parts for value in part.values.to_pylist()) == sorted(values)
 
 
-def test_parts_share_no_value_and_have_the_same_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_have_disjoint_values_and_equal_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
     folder = str(tmp_path)
     files = [summed([(f"value {number}", 0, 1.0) for number in range(300)])]
@@ -219,7 +217,7 @@ def test_sums_in_memory_and_in_files_are_multiplied(
     assert found(summary * times) == expected([*rows, rows[0]] * times)
 
 
-def test_bytes_are_of_values_and_of_digits() -> None:
+def test_nbytes_counts_values_and_digits() -> None:
     values = pa.array(["a", "bc"])
     sums = SumTable(values, (("y", 0),), np.zeros((2, 1, 3), np.int16))
     assert sums.nbytes == values.nbytes + 2 * 3 * 2
