@@ -1,4 +1,4 @@
-"""Load one rank's share of an epoch in a process of its own, and kill it in the middle if asked to."""
+"""Load the share of a rank in a separate process, which may kill itself on the way."""
 
 from __future__ import annotations
 

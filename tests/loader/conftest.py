@@ -1,4 +1,4 @@
-"""A dataset in a few dozen blocks, and what a loader gives of it."""
+"""A dataset of a few dozen blocks and the row ids of its batches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def table() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def path(table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the dataset lies, for all tests: those that damage it copy it first."""
+    """The path of the shared dataset; tests that damage it copy it."""
     folder: Path = tmp_path_factory.mktemp("loader") / "listings.dp"
     dp.Preprocessor(FEATURES).fit_write(table, folder, block_rows=32)
     return folder

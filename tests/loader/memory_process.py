@@ -39,7 +39,7 @@ def anonymous_bytes() -> int:
 
 
 def peak(path: Path, options: dict) -> int:
-    """Return the bytes that an epoch takes at most, besides what was there before."""
+    """Return the peak memory of an epoch, less the memory in use at its start."""
     loader = dp.open_dataset(path, trusted=True)["train"].loader(**options)
     before, most = anonymous_bytes(), 0
     for _ in loader:

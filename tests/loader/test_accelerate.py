@@ -1,4 +1,4 @@
-"""Through accelerate and what else takes a DataLoader: each row once on any number of ranks, or an error."""
+"""Loaders in accelerate yield each row once on any number of ranks, or raise."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def prepared(batches: Any, configuration: dict[str, Any]) -> Any:
     return accelerate.Accelerator(cpu=True, dataloader_config=options).prepare(batches)
 
 
-def given(make: Any) -> Any:
-    """Return the row ids of what accelerate makes of a loader, or the error."""
+def collect_rows(make: Any) -> Any:
+    """Return the row ids that a prepared loader yields, or the error."""
     try:
         batches = make()
         return len(batches), [batch["row_id"].tolist() for batch in batches]
@@ -50,7 +50,7 @@ def given(make: Any) -> Any:
 
 def take_part(rank: int, path: Path, folder: Path, world: int) -> None:
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "ACCELERATE_USE_CPU": 1, "OMP_NUM_THREADS": 1}
-    ranks |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}  # which nobody opens: the group is there
+    ranks |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}  # unused: the process group exists already
     os.environ |= {name: str(value) for name, value in ranks.items()}
     store = torch.distributed.FileStore(str(folder / "store"), world)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
@@ -61,10 +61,12 @@ def take_part(rank: int, path: Path, folder: Path, world: int) -> None:
             return train.loader(48, row_ids=True)
 
         found = {
-            "bare": [given(lambda c=c: prepared(loader(), c)) for c in CONFIGURATIONS],
-            "wrapped": [given(lambda c=c: prepared(DataLoader(loader(), batch_size=None), c)) for c in CONFIGURATIONS],
-            "stream": given(lambda: prepared(DataLoader(stream_of(train), batch_size=None), {})),
-            "torch": given(lambda: DataLoader(loader(), batch_size=None)),
+            "bare": [collect_rows(lambda c=c: prepared(loader(), c)) for c in CONFIGURATIONS],
+            "wrapped": [
+                collect_rows(lambda c=c: prepared(DataLoader(loader(), batch_size=None), c)) for c in CONFIGURATIONS
+            ],
+            "stream": collect_rows(lambda: prepared(DataLoader(stream_of(train), batch_size=None), {})),
+            "torch": collect_rows(lambda: DataLoader(loader(), batch_size=None)),
             "nodes": [batch["row_id"].tolist() for batch in NodesLoader(IterableWrapper(loader()))],
         }
         (folder / f"{rank}.json").write_text(json.dumps(found))
@@ -79,7 +81,7 @@ def stream_of(train):
 
 @pytest.fixture(scope="module", params=[1, 2, 3])
 def ranks(path, tmp_path_factory, request) -> list[dict[str, Any]]:
-    """Return what each of some processes found."""
+    """Return the results of all ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     context = multiprocessing.get_context("fork")
     processes = [
@@ -94,7 +96,7 @@ def ranks(path, tmp_path_factory, request) -> list[dict[str, Any]]:
 
 
 def assert_once(parts, train):
-    """Check that ranks together have every row once, in as many batches as their length says."""
+    """Check that ranks together have every row once, in as many batches as `len` returns."""
     ids = train.read("row_id")["row_id"]
     lengths, batches = zip(*parts, strict=True)
     assert {len(one) for one in batches} == {*lengths} == {-(-len(train) // 48)}
@@ -102,14 +104,14 @@ def assert_once(parts, train):
     assert sorted(rows) == sorted(ids.tolist())
 
 
-def test_a_loader_passes_through_accelerate_with_each_row_once(ranks, train):
+def test_accelerate_yields_each_row_of_a_loader_once(ranks, train):
     for number in range(len(CONFIGURATIONS)):
         assert_once([found["bare"][number] for found in ranks], train)
     assert_once([found["torch"] for found in ranks], train)
     assert_once([(len(found["nodes"]), found["nodes"]) for found in ranks], train)
 
 
-def test_a_wrapped_loader_loses_no_row_in_accelerate(ranks, train):
+def test_accelerate_wrapped_loader_yields_each_row_once_or_raises(ranks, train):
     for number, configuration in enumerate(CONFIGURATIONS):
         parts = [found["wrapped"][number] for found in ranks]
         if len(ranks) == 1 and "split_batches" not in configuration:
@@ -120,7 +122,7 @@ def test_a_wrapped_loader_loses_no_row_in_accelerate(ranks, train):
     assert all((found["stream"] == "ConfigError") is (len(ranks) > 1) for found in ranks)
 
 
-def test_a_state_of_accelerate_has_the_place_of_a_loader(train, rows, tmp_path):
+def test_accelerate_checkpoint_resumes_loader(train, rows, tmp_path):
     loader = train.loader(48, row_ids=True)
     accelerator = accelerate.Accelerator(cpu=True)
     accelerator.register_for_checkpointing(loader)
@@ -136,7 +138,7 @@ def test_a_state_of_accelerate_has_the_place_of_a_loader(train, rows, tmp_path):
     )
 
 
-def test_no_other_data_loader_is_made_of_a_loader(train):
+def test_wrapping_loader_in_data_loader_raises(train):
     loader = train.loader(48)
     with pytest.raises(ConfigError, match=r"iterate over the loader.*load_state_dict\(\) instead of skip_first"):
         next(iter(accelerate.skip_first_batches(loader, 2)))
@@ -146,7 +148,7 @@ def test_no_other_data_loader_is_made_of_a_loader(train):
         next(iter(DataLoader(loader)))
 
 
-def test_a_loader_has_the_attributes_of_a_data_loader(train):
+def test_loader_has_data_loader_attributes(train):
     loader = train.loader(48, drop_last=True)
     torch_s = DataLoader(train, batch_size=48)
     public = {name for name in vars(torch_s) if not name.startswith("_")}

@@ -50,7 +50,7 @@ def assert_same_batches(batches: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"trim": True}, {"expand": False}, {"shuffle": False, "targets": ["sold"]}])
-def test_batches_of_numpy_arrays(train, options):
+def test_to_numpy_batches_equal_torch_batches(train, options):
     def flat(batches: Any) -> Any:
         for batch in batches:
             targets = batch[1] if isinstance(batch[1], dict) else {"sold": batch[1]}
@@ -63,7 +63,7 @@ def test_batches_of_numpy_arrays(train, options):
     assert inputs["row_id"].dtype == np.int64
 
 
-def test_numpy_arrays_share_the_memory_of_tensors(monkeypatch, train):
+def test_to_numpy_shares_tensor_memory(monkeypatch, train):
     seen = {}
 
     def as_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -78,7 +78,7 @@ def test_numpy_arrays_share_the_memory_of_tensors(monkeypatch, train):
     assert all(before == after for before, after in seen.items())
 
 
-def test_a_stream_and_a_packing_yield_numpy_arrays(prep, frame, train):
+def test_to_numpy_in_stream_and_packing(prep, frame, train):
     options = {"row_ids": True, "seed": 3}
     assert_same_batches(prep.stream(frame, 16, to="numpy", **options), prep.stream(frame, 16, **options))
     packing = dp.Packing(block_size=4, columns=["words"])
@@ -86,12 +86,12 @@ def test_a_stream_and_a_packing_yield_numpy_arrays(prep, frame, train):
     assert {type(array) for array in batch.values()} == {np.ndarray}
 
 
-def test_a_transform_receives_the_arrays(train):
+def test_transform_receives_numpy_arrays(train):
     loader = train.loader(16, to="numpy", transform=lambda batch: {"x": np.square(batch[0]["price"])})
     assert next(iter(loader))["x"].dtype == np.float32
 
 
-def test_other_kinds_of_arrays_are_refused(train):
+def test_to_invalid_value_raises(train):
     with pytest.raises(ConfigError, match="to='jax': expected .torch. or .numpy."):
         train.loader(16, to="jax")
     with pytest.raises(ConfigError, match='to="numpy" is for main memory, and device=.cuda. is not'):

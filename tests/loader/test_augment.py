@@ -1,4 +1,4 @@
-"""Augmentation of images, held against plain indexing and the promises of what it depends on."""
+"""Augmentation of images, compared with plain indexing."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def crop_places(images, crops):
 
 
 class Noise(torch.nn.Module):
-    """What a transform of torchvision does: one change of a whole batch, drawn from torch's own generator."""
+    """A transform of a batch with torch's own generator, as in torchvision."""
 
     def forward(self, images):
         return images * torch.rand(images.shape)
 
 
-# -- what each does
+# -- operations
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
-def test_a_crop_is_a_part_of_its_image(channels, dtype):
+def test_random_crop_is_part_of_image(channels, dtype):
     images = images_of(channels=channels).to(dtype)
     crops = augment(images, dp.RandomCrop(9, 4))
     assert crops.shape == (60, channels, 9, 4)
@@ -58,7 +58,7 @@ def test_a_crop_is_a_part_of_its_image(channels, dtype):
     assert len(torch.unique(places, dim=0)) > 10
 
 
-def test_crop_places_are_uniform():
+def test_random_crop_positions_are_uniform():
     image = torch.arange(30, dtype=torch.uint8).reshape(1, 1, 5, 6)
     corners = augment(image.expand(24_000, 1, 5, 6), dp.RandomCrop(2, 3), rows=np.arange(24_000))[:, 0, 0, 0]
     counts = np.bincount(corners.numpy(), minlength=30).reshape(5, 6)
@@ -67,7 +67,7 @@ def test_crop_places_are_uniform():
     assert np.abs(counts[:4, :4] - 1500).max() < 4.5 * 37.5
 
 
-def test_a_padded_crop_reaches_over_the_edge_into_zeros():
+def test_random_crop_padding_is_zero():
     images = images_of(height=6, width=6) | 1
     crops = augment(images, dp.RandomCrop(8, 7, padding=2))
     places = crop_places(torch.nn.functional.pad(images, (2, 2, 2, 2)), crops)
@@ -77,13 +77,13 @@ def test_a_padded_crop_reaches_over_the_edge_into_zeros():
     assert inside.max() == 3 * 6 * 6
 
 
-def test_a_crop_as_large_as_the_image_is_the_image():
+def test_random_crop_of_full_size_returns_image():
     images = images_of()
     assert torch.equal(augment(images, dp.RandomCrop(12, 10)), images)
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.2, 0.5, 1.0])
-def test_so_many_images_are_mirrored_as_the_probability_says(probability):
+def test_mirror_rate_matches_probability(probability):
     images = torch.tensor([0, 1], dtype=torch.uint8).expand(10_000, 1, 1, 2)
     mirrored = augment(images, dp.Mirror(probability), rows=np.arange(10_000))[:, 0, 0, 0]
     deviation = (probability * (1 - probability) / 10_000) ** 0.5
@@ -91,18 +91,18 @@ def test_so_many_images_are_mirrored_as_the_probability_says(probability):
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_an_image_is_mirrored_whole_or_not_at_all(dtype):
+def test_mirror_flips_full_images(dtype):
     images = images_of().to(dtype)
     changed = augment(images, dp.Mirror())
-    as_it_was = (changed == images).flatten(1).all(1)
+    unchanged = (changed == images).flatten(1).all(1)
     mirrored = (changed == images.flip(3)).flatten(1).all(1)
-    assert (as_it_was ^ mirrored).all()
-    assert as_it_was.any()
+    assert (unchanged ^ mirrored).all()
+    assert unchanged.any()
     assert mirrored.any()
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_means_are_subtracted_in_the_unit_of_0_to_1(channels):
+def test_mean_subtraction_scales_uint8_to_unit_range(channels):
     images = images_of(channels=channels)
     mean, std = np.linspace(0.3, 0.6, channels), np.linspace(0.2, 0.4, channels)
     expected = (images.numpy() / 255 - mean[:, None, None]) / std[:, None, None]
@@ -112,7 +112,7 @@ def test_means_are_subtracted_in_the_unit_of_0_to_1(channels):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_means_are_subtracted_from_floats_as_they_are(dtype):
+def test_mean_subtraction_does_not_scale_floats(dtype):
     images = (images_of() / 255).to(dtype)
     changed = augment(images, dp.MeanSubtraction([0.5, 0.25, 0.0]))
     assert changed.dtype == torch.float32
@@ -123,15 +123,15 @@ def test_means_are_subtracted_from_floats_as_they_are(dtype):
 @pytest.mark.parametrize(
     "step", [dp.RandomCrop(5, 4), dp.RandomCrop(13, 10, padding=3), dp.Mirror(), dp.MeanSubtraction([0.5, 2, 3])]
 )
-def test_devices_change_images_as_numpy_does(step):
+def test_tensor_path_equals_numpy_path(step):
     images = images_of()
-    # NumPy knows no bfloat16, so that these go the way of a GPU.
+    # NumPy has no bfloat16, so this takes the code path of a GPU.
     there = step(images.bfloat16(), Draws(ROWS, 5))
     here = step(images.float(), Draws(ROWS, 5))
     assert torch.equal(there.float(), here)
 
 
-def test_what_is_given_is_not_changed():
+def test_augment_batch_does_not_modify_input():
     images = images_of()
     before = images.clone()
     batch = {"price": torch.ones(60), "photo": images, "row_id": torch.from_numpy(ROWS)}
@@ -143,11 +143,11 @@ def test_what_is_given_is_not_changed():
     assert torch.equal(images, before)
 
 
-# -- what randomness depends on
+# -- randomness
 
 
 @pytest.mark.parametrize("edges", PARTS)
-def test_a_row_is_augmented_alike_in_every_batch(edges):
+def test_augmentation_does_not_depend_on_batching(edges):
     images, steps = images_of(), [dp.RandomCrop(8, 8, padding=1), dp.Mirror()]
     whole = augment(images, *steps)
     parts = [slice(*ends) for ends in itertools.pairwise(edges)]
@@ -158,13 +158,13 @@ def test_a_row_is_augmented_alike_in_every_batch(edges):
 
 @pytest.mark.parametrize("step", [dp.RandomCrop(5, 4), dp.Mirror(), Noise()])
 @pytest.mark.parametrize("other", [{"seed": 1}, {"epoch": 1}, {"rows": ROWS + 1}, {"name": "portrait"}])
-def test_another_seed_epoch_row_or_output_changes_the_result(step, other):
+def test_augmentation_depends_on_seed_epoch_row_and_output(step, other):
     images = images_of()
     assert torch.equal(augment(images, step), augment(images, step))
     assert not torch.equal(augment(images, step), augment(images, step, **other))
 
 
-def test_the_second_of_two_alike_draws_anew():
+def test_repeated_augmentation_draws_independently():
     images = images_of()
     once = augment(images, dp.Mirror())
     twice = augment(images, dp.Mirror(), dp.Mirror())
@@ -172,12 +172,12 @@ def test_the_second_of_two_alike_draws_anew():
     assert not torch.equal(twice, once)
 
 
-def test_an_empty_batch_stays_empty():
+def test_augment_empty_batch():
     steps = [dp.RandomCrop(4, 4, padding=1), dp.Mirror(), dp.MeanSubtraction([0.5] * 3), Noise()]
     assert augment(images_of(rows=0), *steps, rows=ROWS[:0]).shape == (0, 3, 4, 4)
 
 
-def test_draws_are_uniform_and_their_calls_independent():
+def test_draws_uniform_calls_are_independent():
     draws = Draws(np.arange(50_000), key=3)
     numbers = np.stack([draws.uniform(-2, 2) for _ in range(4)])
     assert numbers.min() >= -2
@@ -188,7 +188,7 @@ def test_draws_are_uniform_and_their_calls_independent():
     assert abs(neighbours) < 0.02
 
 
-def test_whole_draws_are_from_low_to_below_high():
+def test_draws_integers_range_excludes_high():
     drawn = Draws(np.arange(30_000), key=3).integers(-1, 2)
     counts = np.bincount(drawn + 1)
     assert len(counts) == 3
@@ -196,10 +196,10 @@ def test_whole_draws_are_from_low_to_below_high():
     assert not Draws(np.arange(9), key=3).integers(0, 1).any()
 
 
-# -- functions of the user's
+# -- user functions
 
 
-def test_a_function_is_reproducible_and_leaves_the_generator_of_torch_alone():
+def test_function_is_reproducible_and_keeps_torch_rng_state():
     images = images_of().float()
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -209,14 +209,14 @@ def test_a_function_is_reproducible_and_leaves_the_generator_of_torch_alone():
     assert torch.equal(augment(images, Noise()), first)
 
 
-def test_a_function_that_fails_leaves_the_generator_of_torch_alone():
+def test_failing_function_keeps_torch_rng_state():
     before = torch.get_rng_state()
     with pytest.raises(ZeroDivisionError):
         augment(images_of(), lambda images: torch.rand(3) / (1 // 0))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_function_of_tensors_in_memory_seeds_no_gpu(monkeypatch):
+def test_function_on_cpu_does_not_seed_gpu(monkeypatch):
     seeded = []
     monkeypatch.setattr(torch.cuda, "manual_seed", seeded.append)
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
@@ -227,7 +227,7 @@ def test_a_function_of_tensors_in_memory_seeds_no_gpu(monkeypatch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_gives_what_memory_gives_and_its_generator_is_left_alone():
+def test_gpu_augmentation_equals_cpu_and_keeps_rng_state():
     images, steps = images_of(), [dp.RandomCrop(13, 9, padding=2), dp.Mirror(), dp.MeanSubtraction([0.5] * 3)]
     there = augment(images.cuda(), *steps)
     assert torch.allclose(there.cpu(), augment(images, *steps), atol=1e-6)
@@ -237,29 +237,29 @@ def test_a_gpu_gives_what_memory_gives_and_its_generator_is_left_alone():
     assert torch.equal(torch.cuda.get_rng_state(there.device), before)
 
 
-def test_functions_and_those_built_in_take_turns():
+def test_functions_mix_with_builtin_augmentations():
     images = images_of()
     changed = augment(images, dp.RandomCrop(8, 8), lambda crops: crops[:, :, ::2], dp.RandomCrop(4, 5))
     assert changed.shape == (60, 3, 4, 5)
 
 
-def test_a_function_may_take_rows_of_any_shape():
+def test_function_accepts_rows_of_any_shape():
     sounds = torch.ones(60, 7)
     assert augment(sounds, lambda values: values + torch.rand(60, 1)).std() > 0
 
 
 @pytest.mark.parametrize("function", [lambda images: images[1:], lambda images: None, lambda images: images.sum()])
-def test_a_function_that_loses_rows_is_an_error(function):
+def test_function_dropping_rows_raises(function):
     with pytest.raises(ConfigError, match='"photo".*60 rows'):
         augment(images_of(), function)
 
 
-def test_too_small_a_result_of_a_function_is_an_error():
+def test_function_result_smaller_than_crop_raises():
     with pytest.raises(ConfigError, match='"photo".*2 x 10 pixels are too small'):
         augment(images_of(), lambda images: images[:, :, :2], dp.RandomCrop(4, 4))
 
 
-def test_an_augmentation_of_the_users_draws_for_each_row():
+def test_custom_augmentation_draws_per_row():
     class Dim(Augmentation):
         def __call__(self, images, draws):
             return images * torch.from_numpy(draws.uniform())[:, None, None, None]
@@ -274,7 +274,7 @@ def test_an_augmentation_of_the_users_draws_for_each_row():
 OUTPUTS = {"photo": ("uint8", (3, 12, 10)), "mask": (np.dtype("uint8"), (12, 10)), "ids": ("int64", (3, 12, 10))}
 
 
-def test_one_augmentation_is_a_list_of_one():
+def test_single_augmentation_becomes_tuple():
     mirror, noise = dp.Mirror(), Noise()
     assert check_augment({"photo": mirror, "mask": [noise]}, OUTPUTS) == {("photo",): (mirror,), ("mask",): (noise,)}
     assert check_augment(None, OUTPUTS) == {}
@@ -303,20 +303,20 @@ def test_one_augmentation_is_a_list_of_one():
         ({"ids": dp.MeanSubtraction([0.5] * 3)}, "int64: expected uint8 or floats"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_an_error(option, message):
+def test_invalid_augment_option_raises(option, message):
     with pytest.raises(ConfigError, match=message):
         check_augment(option, OUTPUTS)
 
 
 @pytest.mark.parametrize("step", [dp.RandomCrop(5, 4, padding=1), dp.Mirror(0.3), dp.MeanSubtraction((0.5,))])
-def test_those_built_in_travel_to_other_processes(step):
+def test_builtin_augmentations_pickle(step):
     assert pickle.loads(pickle.dumps(step)) == step
 
 
-# -- an image and its mask alike
+# -- images and masks together
 
 
-def alike(batch, steps, rows=ROWS, **learned):
+def augment_grouped(batch, steps, rows=ROWS, **learned):
     shapes = {name: (str(one.dtype).removeprefix("torch."), tuple(one.shape[1:])) for name, one in batch.items()}
     return augment_batch(batch, rows, 0, 0, check_augment({tuple(batch): steps}, shapes, learned))
 
@@ -324,22 +324,25 @@ def alike(batch, steps, rows=ROWS, **learned):
 @pytest.mark.parametrize(
     "steps", [[dp.RandomCrop(5, 4)], [dp.RandomCrop(13, 9, padding=2), dp.Mirror()], [dp.Mirror()]]
 )
-def test_a_mask_is_cut_and_mirrored_as_its_image_is(steps):
+def test_mask_and_image_are_augmented_identically(steps):
     images = images_of(channels=1)
-    changed = alike({"photo": images, "mask": images[:, 0]}, steps)
+    changed = augment_grouped({"photo": images, "mask": images[:, 0]}, steps)
     torch.testing.assert_close(changed["mask"], changed["photo"][:, 0])
     assert not torch.equal(changed["mask"][:, :4, :4], images[:, 0, :4, :4])
-    parts = [alike({"photo": images[a:b], "mask": images[a:b, 0]}, steps, ROWS[a:b]) for a, b in ((0, 17), (17, 60))]
+    parts = [
+        augment_grouped({"photo": images[a:b], "mask": images[a:b, 0]}, steps, ROWS[a:b])
+        for a, b in ((0, 17), (17, 60))
+    ]
     torch.testing.assert_close(torch.cat([part["mask"] for part in parts]), changed["mask"])
 
 
-def test_functions_draw_the_same_for_both():
+def test_function_draws_identically_for_grouped_outputs():
     images = images_of(channels=1).float()
-    changed = alike({"photo": images, "other": images}, [Noise()])
+    changed = augment_grouped({"photo": images, "other": images}, [Noise()])
     torch.testing.assert_close(changed["photo"], changed["other"])
 
 
-def test_steps_of_one_output_may_follow_those_of_both():
+def test_single_output_steps_after_grouped_steps():
     images = images_of()
     shapes = {"photo": ("uint8", (3, 12, 10)), "mask": ("uint8", (12, 10))}
     steps = check_augment({("photo", "mask"): dp.RandomCrop(6, 6), "photo": dp.MeanSubtraction([0.0] * 3)}, shapes)
@@ -356,34 +359,34 @@ def test_steps_of_one_output_may_follow_those_of_both():
         ("Mirror", 12, "expected Mirror"),
     ],
 )
-def test_what_cannot_be_done_alike_is_refused(steps, height, message):
+def test_invalid_grouped_augmentation_raises(steps, height, message):
     shapes = {"photo": ("uint8", (1, 12, 10)), "mask": ("uint8", (height, 10))}
     with pytest.raises(ConfigError, match=message):
         check_augment({("photo", "mask"): steps}, shapes)
 
 
-# -- what was learned of pixels
+# -- fitted pixel statistics
 
 
 class Learned:
     mean, deviation, mean_image = [0.25, 0.5, 0.75], [0.1, 0.2, 0.4], None
 
 
-def test_what_was_learned_stands_where_no_numbers_are_given():
+def test_normalize_uses_fitted_statistics_by_default():
     images = images_of()
     mean, std = (torch.tensor(one)[:, None, None] for one in (Learned.mean, Learned.deviation))
-    by_mean = alike({"photo": images}, dp.MeanSubtraction(), photo=Learned)["photo"]
+    by_mean = augment_grouped({"photo": images}, dp.MeanSubtraction(), photo=Learned)["photo"]
     torch.testing.assert_close(by_mean, images / 255 - mean)
-    both = alike({"photo": images}, dp.Normalize(), photo=Learned)["photo"]
+    both = augment_grouped({"photo": images}, dp.Normalize(), photo=Learned)["photo"]
     torch.testing.assert_close(both, (images / 255 - mean) / std)
-    given = alike({"photo": images}, dp.Normalize(Learned.mean, Learned.deviation))["photo"]
-    torch.testing.assert_close(given, both)
+    explicit = augment_grouped({"photo": images}, dp.Normalize(Learned.mean, Learned.deviation))["photo"]
+    torch.testing.assert_close(explicit, both)
     for step in (dp.Normalize(), dp.MeanSubtraction()):
         with pytest.raises(ConfigError, match="nothing was learned"):
-            alike({"photo": images}, step)
+            augment_grouped({"photo": images}, step)
 
 
-def test_a_mean_image_is_of_the_size_of_the_images():
+def test_mean_image_size_mismatch_raises():
     images = images_of()
     mean = np.random.default_rng(0).random((3, 12, 10), np.float32)
     torch.testing.assert_close(augment(images, dp.MeanSubtraction(mean)), images / 255 - torch.from_numpy(mean))

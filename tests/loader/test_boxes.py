@@ -110,7 +110,7 @@ MODES = ["eager", "lazy", "lazy_cached", "stream"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_boxes_move_with_their_pixels(tmp_path, mode):
+def test_boxes_follow_crop_and_mirror(tmp_path, mode):
     wrong_pixels, wrong, shown = check(mode, 100, 2, tmp_path, CROP_AND_MIRROR)
     assert (wrong_pixels, wrong) == (0, 0)
     assert shown > 200
@@ -118,18 +118,18 @@ def test_boxes_move_with_their_pixels(tmp_path, mode):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_10_000_crops_have_no_wrong_box(tmp_path, mode):
+def test_boxes_follow_10_000_crops(tmp_path, mode):
     wrong_pixels, wrong, shown = check(mode, 1_000, 10, tmp_path, CROP_AND_MIRROR)
     assert (wrong_pixels, wrong) == (0, 0)
     assert shown > 10_000
 
 
 @pytest.mark.parametrize("mode", ["eager", "lazy"])
-def test_a_center_crop_for_validation_moves_boxes(tmp_path, mode):
+def test_boxes_follow_center_crop(tmp_path, mode):
     assert check(mode, 60, 1, tmp_path, dp.CenterCrop(16, 20))[:2] == [0, 0]
 
 
-def test_boxes_are_resized_with_their_image(tmp_path):
+def test_boxes_follow_resize(tmp_path):
     frame = draw(80, scales=(1, 2, 3))
     prep = dp.Preprocessor(make_features(resize_method="interpolate"), split=None)
     train = prep.fit_write(frame, tmp_path / "rows.dp")["train"]
@@ -141,7 +141,7 @@ def test_boxes_are_resized_with_their_image(tmp_path):
             assert (batch["boxes_size"][:, 0] * WIDTH == batch["boxes_size"][:, 1] * HEIGHT).all()
 
 
-def test_labels_and_boxes_have_the_same_lengths(tmp_path):
+def test_boxes_and_labels_have_equal_lengths(tmp_path):
     frame, features = draw(50, scales=(1, 2)), make_features(resize_method="interpolate")
     train = dp.Preprocessor(features, split=None).fit_write(frame, tmp_path / "rows.dp")["train"]
     for batch in train.loader(16, trim=True):
@@ -158,7 +158,7 @@ def test_labels_and_boxes_have_the_same_lengths(tmp_path):
         ({"format": "cxcywh"}, [[[6, 4, 4, 4], [20, 10, 40, 20]], [], None]),
     ],
 )
-def test_cells_of_every_format_are_read(options, cells):
+def test_boxes_formats(options, cells):
     frame = pd.DataFrame({"photo": [encode_png(np.zeros((20, 40), np.uint8))] * 3, "boxes": cells})
     features = {"photo": dp.Image(height=10, width=10), "boxes": dp.Boxes(image="photo", **options)}
     prep = dp.Preprocessor(features, split=None).fit(frame)
@@ -172,20 +172,20 @@ def test_cells_of_every_format_are_read(options, cells):
     assert np.array_equal(restored.encode(frame)["boxes"], encoded["boxes"], equal_nan=True)
 
 
-def test_networks_have_no_default_for_boxes():
+def test_inputs_without_default_for_boxes_raises():
     prep = dp.Preprocessor(make_features(), split=None).fit(draw(3))
     with pytest.raises(ConfigError, match='"boxes" is boxes, for which Inputs has no default'):
         Inputs(prep, columns=["boxes"])
 
 
-def test_keypoints_of_coco_are_read():
+def test_keypoints_coco_format():
     frame = pd.DataFrame({"photo": [encode_png(np.zeros((8, 8), np.uint8))], "joints": [[[1, 2, 2], [3, 4, 0]]]})
     features = {"photo": dp.Image(height=8, width=8), "joints": dp.Keypoints(image="photo", format="xyv")}
     joints = dp.Preprocessor(features, split=None).fit(frame).encode(frame)["joints"]
     assert np.array_equal(joints, np.float32([[[1, 2], [np.nan, np.nan]]]), equal_nan=True)
 
 
-def test_unreadable_cells_and_images_are_counted(tmp_path):
+def test_unreadable_boxes_warn_and_become_nan(tmp_path):
     photo = encode_png(np.zeros((8, 8), np.uint8))
     frame = pd.DataFrame({"photo": [photo, b"no image", photo], "boxes": [[[1, 2, 3]], [[1, 2, 3, 4]], [[1, 2, 3, 4]]]})
     features = {"photo": dp.Image(height=8, width=8, on_error="fill"), "boxes": dp.Boxes(image="photo")}
@@ -203,7 +203,7 @@ def test_unreadable_cells_and_images_are_counted(tmp_path):
         ({"photo": dp.Image(), "boxes": dp.Boxes(image="photo")}, "its Image has no height and width"),
     ],
 )
-def test_boxes_without_the_size_of_their_image_are_refused(features, message):
+def test_boxes_without_image_size_raise(features, message):
     with pytest.raises(ConfigError, match=message):
         dp.Preprocessor(features, split=None).fit(draw(3))
 
@@ -217,7 +217,7 @@ def test_boxes_without_the_size_of_their_image_are_refused(features, message):
         ({("photo", "boxes", "joint"): dp.MeanSubtraction([0.5] * 3)}, 'cannot move "boxes"'),
     ],
 )
-def test_augmentations_that_would_move_one_of_both_are_refused(tmp_path, augment, message):
+def test_augment_image_without_boxes_raises(tmp_path, augment, message):
     train = dp.Preprocessor(make_features(), split=None).fit_write(draw(9), tmp_path / "rows.dp")["train"]
     with pytest.raises(ConfigError, match=message):
         train.loader(3, augment=augment)
@@ -272,13 +272,13 @@ def random_crop(request, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_torchvision_moves_boxes(tmp_path, mode, random_crop):
+def test_torchvision_transforms_boxes(tmp_path, mode, random_crop):
     wrong_pixels, wrong, shown = check(mode, 60, 2, tmp_path, random_crop)
     assert (wrong_pixels, wrong) == (0, 0)
     assert shown > 100
 
 
-def test_torchvision_is_seeded_by_epoch_and_row(tmp_path, random_crop):
+def test_torchvision_seed_depends_on_epoch_and_row(tmp_path, random_crop):
     train = dp.Preprocessor(make_features("eager"), split=None).fit_write(draw(60), tmp_path / "rows.dp")["train"]
     options = {"augment": {("photo", "mask", "boxes", "joint"): random_crop}, "row_ids": True, "uneven": True}
 
@@ -296,7 +296,7 @@ def test_torchvision_is_seeded_by_epoch_and_row(tmp_path, random_crop):
     assert any(not torch.equal(first[row].nan_to_num(-1), second[row].nan_to_num(-1)) for row in first)
 
 
-def test_transforms_that_lose_boxes_or_sizes_are_refused(tmp_path, random_crop, monkeypatch):
+def test_transform_dropping_boxes_or_sizes_raises(tmp_path, random_crop, monkeypatch):
     train = dp.Preprocessor(make_features(), split=None).fit_write(draw(20), tmp_path / "rows.dp")["train"]
     call = type(random_crop).__call__
 

@@ -1,4 +1,4 @@
-"""Blocks of a store are read once, and then from a folder of copies on this machine, whatever befalls these."""
+"""Blocks of a remote store are read once, and then from a local cache, even if it is damaged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Requests:
         monkeypatch.setattr(cls, "cat_file", cat_file)
 
     def take(self) -> int:
-        """Return how many there were since the last time."""
+        """Return the number of requests since the last call."""
         count, self.count = self.count, 0
         return count
 
@@ -84,7 +84,7 @@ def copies(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("c.*") if path.is_file())
 
 
-def test_a_second_epoch_asks_the_store_for_nothing(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
+def test_second_epoch_sends_no_requests(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
     check_same(epoch(dataset, tmp_path / "copies"), epoch(dataset, None))
     assert requests.take() > 0
     for seed in (0, 1):
@@ -94,9 +94,7 @@ def test_a_second_epoch_asks_the_store_for_nothing(dataset: Dataset, requests: R
         requests.take()
 
 
-def test_ranks_and_other_columns_share_what_they_have_in_common(
-    dataset: Dataset, requests: Requests, tmp_path: Path
-) -> None:
+def test_ranks_and_column_subsets_share_cached_blocks(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
     for rank in (0, 1):
         epoch(dataset, tmp_path, rank=rank, world_size=2)
     requests.take()
@@ -107,7 +105,7 @@ def test_ranks_and_other_columns_share_what_they_have_in_common(
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone"])
-def test_copies_that_were_damaged_are_brought_again(
+def test_damaged_cached_blocks_are_fetched_from_store(
     dataset: Dataset, requests: Requests, tmp_path: Path, damage: str
 ) -> None:
     expected = epoch(dataset, tmp_path)
@@ -123,55 +121,55 @@ def test_copies_that_were_damaged_are_brought_again(
     assert file.read_bytes() == data
 
 
-def test_a_dataset_that_was_written_anew_has_its_own_copies(dataset: Dataset, tmp_path: Path) -> None:
+def test_overwritten_dataset_does_not_use_old_cache(dataset: Dataset, tmp_path: Path) -> None:
     epoch(dataset, tmp_path / "copies")
-    anew = write(dataset.url, seed=1)
-    check_same(epoch(anew, tmp_path / "copies"), epoch(anew, None))
+    overwritten = write(dataset.url, seed=1)
+    check_same(epoch(overwritten, tmp_path / "copies"), epoch(overwritten, None))
 
 
-def held(folder: Path) -> int:
+def cached_bytes(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def test_the_limit_is_kept_and_what_fits_stays(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
+def test_cache_limit_keeps_cached_blocks(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
     epoch(dataset, tmp_path / "all")
-    limit = held(tmp_path / "all") // 2
+    limit = cached_bytes(tmp_path / "all") // 2
     epoch(dataset, tmp_path / "half", cache_limit=limit)
     kept = copies(tmp_path / "half")
-    assert held(tmp_path / "half") <= limit
+    assert cached_bytes(tmp_path / "half") <= limit
     assert 0 < len(kept) < len(copies(tmp_path / "all"))
     requests.take()
     check_same(epoch(dataset, tmp_path / "half", cache_limit=limit), epoch(dataset, tmp_path / "all"))
     assert requests.take() <= 2 * (len(copies(tmp_path / "all")) - len(kept))
     # Smaller blocks may still find room.
     assert set(kept) <= set(copies(tmp_path / "half"))
-    assert held(tmp_path / "half") <= limit
+    assert cached_bytes(tmp_path / "half") <= limit
 
 
-def test_the_dataset_unused_for_longest_makes_room(dataset: Dataset, tmp_path: Path) -> None:
+def test_cache_limit_evicts_least_recently_used_dataset(dataset: Dataset, tmp_path: Path) -> None:
     one, other = dataset, write(f"{dataset.url}-other", seed=1)
     folder = tmp_path / "copies"
     epoch(one, folder)
-    limit = 2 * held(folder) + 20_000  # room for what describes the arrays
+    limit = 2 * cached_bytes(folder) + 20_000  # room for what describes the arrays
     epoch(other, folder, cache_limit=limit)
-    # The first one was used again since.
+    # The first dataset was used last.
     for seconds, used in enumerate((other, one), start=1_000):
         for mark in folder.rglob(f"user-{used.digest}"):
             os.utime(mark, (seconds, seconds))
 
-    def there(dataset: Dataset) -> int:
+    def count_copies(dataset: Dataset) -> int:
         return sum(len(copies(mark.parent)) for mark in folder.rglob(f"user-{dataset.digest}"))
 
-    before = there(one), there(other)
+    before = count_copies(one), count_copies(other)
     third = write(f"{dataset.url}-third", seed=2)
     epoch(third, folder, cache_limit=limit)
-    assert there(one) == before[0]
-    assert there(other) < before[1]
-    assert there(third) == before[0]
-    assert held(folder) <= limit
+    assert count_copies(one) == before[0]
+    assert count_copies(other) < before[1]
+    assert count_copies(third) == before[0]
+    assert cached_bytes(folder) <= limit
 
 
-def test_room_is_made_behind_no_link(dataset: Dataset, tmp_path: Path) -> None:
+def test_cache_eviction_does_not_follow_symlinks(dataset: Dataset, tmp_path: Path) -> None:
     folder, decoy = tmp_path / "copies", tmp_path / "decoy"
     target = decoy / "x" / "c.0.0"
     target.parent.mkdir(parents=True)
@@ -182,10 +180,10 @@ def test_room_is_made_behind_no_link(dataset: Dataset, tmp_path: Path) -> None:
     (folder / ("1" * 32) / "x" / "c.0.0").symlink_to(target)
     epoch(dataset, folder, cache_limit=30_000)
     assert target.read_bytes() == b"mine" * 1_000
-    assert held(folder) <= 30_000
+    assert cached_bytes(folder) <= 30_000
 
 
-def test_several_datasets_are_copied_as_one(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
+def test_cache_of_several_datasets_opened_together(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
     local = tmp_path / "local.dp"
     prep = dp.Preprocessor.from_dataset(dataset)
     frame = pd.DataFrame({"price": [1.0] * 40, "city": ["Oslo"] * 40, "vector": [" ".join(["1"] * 40)] * 40})
@@ -197,7 +195,7 @@ def test_several_datasets_are_copied_as_one(dataset: Dataset, requests: Requests
     assert requests.take() == 0
 
 
-def test_local_files_and_folders_in_stores_are_not_copied(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
+def test_cache_skips_local_datasets_and_remote_cache_dir(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
     near = write(str(tmp_path / "near.dp"))
     check_same(epoch(near, tmp_path / "copies"), epoch(near, None))
     epoch(dataset, f"memory://{tmp_path.name}/copies")
@@ -205,7 +203,7 @@ def test_local_files_and_folders_in_stores_are_not_copied(dataset: Dataset, requ
     assert not Folder.open(f"memory://{tmp_path.name}/copies").sizes()
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(dataset: Dataset, tmp_path: Path) -> None:
+def test_cache_dir_not_writable_raises(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="cannot be cached"):
         epoch(dataset, tmp_path / "file")

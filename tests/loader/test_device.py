@@ -14,7 +14,7 @@ from daskprep.loader.groups import DeviceTransfer
 
 
 class FakeEvent:
-    """The copies that were asked for; they are made as late as can be: when the event is waited for."""
+    """Requested copies, made as late as possible: in `synchronize`."""
 
     def __init__(self):
         self.copies = []
@@ -26,7 +26,7 @@ class FakeEvent:
 
 
 class FakeMover(DeviceTransfer):
-    """Copies to a device whose memory is that of the CPU."""
+    """Transfer to a device that uses CPU memory."""
 
     made = 0
 
@@ -60,7 +60,7 @@ def fake_device(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"rank": 1, "world_size": 2}, {"drop_last": True}])
-def test_batches_on_a_device_are_those_in_memory(train, monkeypatch, options):
+def test_device_batches_equal_cpu_batches(train, monkeypatch, options):
     on_device = [
         {name: values.clone() for name, values in batch.items()}
         for batch in train.loader(48, device="cuda", row_ids=True, **options)
@@ -73,14 +73,14 @@ def test_batches_on_a_device_are_those_in_memory(train, monkeypatch, options):
         assert all(torch.equal(one[name], other[name]) for name in other)
 
 
-def test_pinned_memory_is_used_again_once_it_was_copied(train):
+def test_pinned_memory_is_reused_after_copy(train):
     batches = iter(train.loader(16, device="cuda", columns=["price"]))
     found = torch.cat([batch["price"].clone() for batch in batches])
     np.testing.assert_array_equal(np.sort(found.numpy()), np.sort(train.read(["price"])["price"]))
     assert FakeMover.made <= 6
 
 
-def test_a_state_tells_what_was_given_not_what_was_copied_ahead(train):
+def test_state_excludes_batches_copied_ahead(train):
     loader_ = train.loader(48, device="cuda")
     batches = iter(loader_)
     for number in range(1, 5):
@@ -89,18 +89,18 @@ def test_a_state_tells_what_was_given_not_what_was_copied_ahead(train):
     loader_.audit()
 
 
-def test_copies_go_to_a_stream_of_their_own(train, monkeypatch):
-    """With all that asks for a GPU replaced, in the order in which it is asked."""
-    asked = []
+def test_copies_use_own_cuda_stream(train, monkeypatch):
+    """Check the order of CUDA calls, all of which are replaced."""
+    recorded = []
 
     class Stream:
         def record_event(self):
-            asked.append("event")
+            recorded.append("event")
             return FakeEvent()
 
     @contextlib.contextmanager
     def on_stream(stream):
-        asked.append("stream")
+        recorded.append("stream")
         yield
 
     monkeypatch.setattr(loader, "DeviceTransfer", lambda device, gathers: DeviceTransfer(device))
@@ -109,27 +109,27 @@ def test_copies_go_to_a_stream_of_their_own(train, monkeypatch):
     monkeypatch.setattr(groups, "_allocate_pinned", lambda group, rows: group.empty(rows))
     plain = torch.Tensor.to
     monkeypatch.setattr(
-        torch.Tensor, "to", lambda tensor, *where, **how: asked.append(how) or plain(tensor.clone(), tensor.dtype)
+        torch.Tensor, "to", lambda tensor, *where, **how: recorded.append(how) or plain(tensor.clone(), tensor.dtype)
     )
     found = [batch["price"].clone() for batch in train.loader(480, device="cuda", columns=["price"], expand=False)]
     assert len(torch.cat(found)) == 1003
-    assert asked[:3] == ["stream", {"non_blocking": True}, "event"]
+    assert recorded[:3] == ["stream", {"non_blocking": True}, "event"]
 
 
-def test_a_device_without_streams_gets_copies(train, monkeypatch):
+def test_device_without_streams_receives_copies(train, monkeypatch):
     monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
     batches = list(train.loader(48, device="meta", columns=["city", "review_word"]))
     assert sum(len(batch["city"]) for batch in batches) == 1003
     assert {values.device.type for batch in batches for values in batch.values()} == {"meta"}
 
 
-def test_the_cpu_may_be_named(train, monkeypatch):
+def test_device_cpu(train, monkeypatch):
     monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
     batch = next(iter(train.loader(48, device="cpu", columns=["price"])))
     assert batch["price"].device.type == "cpu"
 
 
-def test_threads_use_the_gpu_of_the_loader(train, monkeypatch):
+def test_threads_use_gpu_of_loader(train, monkeypatch):
     used = []
     monkeypatch.setattr(torch.cuda, "set_device", lambda one: used.append((threading.current_thread().name, str(one))))
     monkeypatch.setattr(
@@ -140,7 +140,7 @@ def test_threads_use_the_gpu_of_the_loader(train, monkeypatch):
     assert all(name.startswith("daskprep-load") for name, _ in used)
 
 
-def test_threads_use_the_current_gpu_if_the_loader_names_none(monkeypatch):
+def test_threads_use_current_gpu_by_default(monkeypatch):
     used = []
     monkeypatch.setattr(torch.cuda, "set_device", used.append)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)

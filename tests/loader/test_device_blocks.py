@@ -22,7 +22,7 @@ PARTS = {"aten::copy_", "aten::index_select", "aten::cat"}
 
 
 class LateStream:
-    """Work in its order, done as late as can be: when an event or the stream is waited for."""
+    """Ordered work that runs as late as possible: when an event or the stream is synchronized."""
 
     def __init__(self):
         self.work, self.done, self._lock = [], 0, threading.RLock()
@@ -207,7 +207,7 @@ options_of_loaders = st.fixed_dictionaries(
     resume=st.integers(0, 3),
     epoch=st.integers(0, 1),
 )
-def test_batches_equal_those_gathered_in_memory(train, device, options, rank, resume, epoch):
+def test_device_gather_equals_cpu_gather(train, device, options, rank, resume, epoch):
     state = None
     if resume:
         first, *_ = batches_of(train, None, None, (0, 1), resume, **options)
@@ -234,7 +234,7 @@ def shifted(images):
     ],
 )
 @pytest.mark.parametrize("expand", [True, False])
-def test_augmented_images_equal_those_in_memory(train, steps, expand):
+def test_device_augmentation_equals_cpu_augmentation(train, steps, expand):
     options = {"batch_size": 48, "augment": {"stored": steps}, "columns": ["stored", "plain"], "expand": expand}
     expected, *_ = batches_of(train, None, None, (0, 1), **options)
     found, *_ = batches_of(train, LateDevice, None, (0, 1), **options)
@@ -243,8 +243,8 @@ def test_augmented_images_equal_those_in_memory(train, steps, expand):
 
 @pytest.mark.parametrize("step", [dp.RandomCrop(3, 3, padding=1), dp.Mirror()])
 @pytest.mark.parametrize("removed", [0, 2])
-def test_blocks_of_a_complete_cache_are_copied_whole(train, tmp_path, step, removed):
-    """Also if some are removed after the cache was found complete: they are decoded again."""
+def test_complete_cache_blocks_are_gathered_on_device(train, tmp_path, step, removed):
+    """Blocks removed after the cache was found complete are decoded once more."""
     options = {"batch_size": 48, "columns": ["cached", "plain"], "augment": {"cached": step}, "cache_dir": tmp_path}
     expected, *_ = batches_of(train, None, None, (0, 1), **options)
     chunks = sorted(tmp_path.glob("*/*/c.*"))
@@ -270,7 +270,7 @@ def test_blocks_of_a_complete_cache_are_copied_whole(train, tmp_path, step, remo
     assert gathered == {"cached", "plain", "row_id"}
 
 
-def test_blocks_stay_within_the_slots_of_the_pool(train):
+def test_device_blocks_stay_within_pool_slots(train):
     """A pool that has to grow has copies of both parts, and the device is empty after each iteration."""
     options = {"batch_size": 600, "streams": 1, "prefetch_size": 1, "seed": 3, "columns": NAMES}
     expected, *_ = batches_of(train, None, None, (0, 1), **options)
@@ -290,7 +290,7 @@ def test_blocks_stay_within_the_slots_of_the_pool(train):
     assert not LateDevice.instances[-1]._mirrors
 
 
-def test_epochs_share_a_stream_and_leave_no_work(train):
+def test_epochs_share_stream_without_pending_work(train):
     before = len(LateDevice.instances)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader, "DeviceTransfer", LateDevice)

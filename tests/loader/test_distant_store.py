@@ -23,7 +23,7 @@ ROWS, BLOCK_ROWS = 2_000, 100
 
 @pytest.fixture
 def slow(s3: Any) -> Iterator[tuple[SlowStore, dict[str, Any]]]:
-    """Put a slow store before the bucket, and give it with the options that open it."""
+    """Start a slow proxy of the bucket, and yield it with its storage options."""
     port = urlsplit(s3.storage_options["client_kwargs"]["endpoint_url"]).port
     store = SlowStore(port, latency=0.005, bytes_per_second=50e6, faults=0.0, stalls=0.0)
     loop = asyncio.new_event_loop()
@@ -52,7 +52,7 @@ def epoch(dataset: dp.Dataset, **options: Any) -> dict[str, np.ndarray]:
 
 
 def reading_threads(dataset: dp.Dataset, **options: Any) -> int:
-    """Return how many threads read once the first batch is there."""
+    """Return the number of reading threads after the first batch."""
     batches = iter(dataset["train"].loader(100, **options))
     next(batches)
     count = sum(thread.name.startswith("daskprep-load") for thread in threading.enumerate())
@@ -60,7 +60,7 @@ def reading_threads(dataset: dp.Dataset, **options: Any) -> int:
     return count
 
 
-def test_an_epoch_of_a_distant_dataset_gives_every_row_in_few_requests(
+def test_remote_epoch_yields_every_row_in_few_requests(
     s3: Any, slow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, options = slow
@@ -93,22 +93,20 @@ def test_an_epoch_of_a_distant_dataset_gives_every_row_in_few_requests(
 
 
 @pytest.mark.parametrize("place", ["local", "distant"])
-def test_nothing_is_read_ahead_before_the_second_batch(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_batch_is_read_without_prefetch(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"memory://{tmp_path.name}.dp" if place == "distant" else str(tmp_path / "local.dp")
     prep = dp.Preprocessor({"price": "number"})
     dataset = prep.fit_write(pd.DataFrame({"price": range(ROWS)}), url, block_rows=10)
-    asked: list[int] = []
+    resident: list[int] = []
     waited = Pipeline._wait_for
 
     def note(pipeline: Pipeline, coming: Any) -> Any:
-        asked.append(len(pipeline._resident._blocks))
+        resident.append(len(pipeline._resident._blocks))
         return waited(pipeline, coming)
 
     monkeypatch.setattr(Pipeline, "_wait_for", note)
     loader = dataset["train"].loader(16, seed=0)
     assert sum(len(batch["price"]) for batch in loader) == ROWS
     # The first window has one batch, a row of each of 16 streams.
-    assert asked[0] <= 16
-    assert max(asked) > 2 * 16
+    assert resident[0] <= 16
+    assert max(resident) > 2 * 16

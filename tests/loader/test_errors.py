@@ -1,4 +1,4 @@
-"""What is wrong is said at once, and nothing hangs."""
+"""Errors of loaders are raised at once and name their cause."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def loader_of(folder, **options):
 
 
 @pytest.mark.parametrize("prefetch_size", [0, 1, None])
-def test_a_corrupt_chunk_is_named_with_its_rows(copied, prefetch_size):
+def test_corrupt_chunk_error_names_file_and_rows(copied, prefetch_size):
     loader = loader_of(copied, prefetch_size=prefetch_size)
     file = copied / CHUNK
     data = bytearray(file.read_bytes())
@@ -40,28 +40,28 @@ def test_a_corrupt_chunk_is_named_with_its_rows(copied, prefetch_size):
 
 @pytest.mark.parametrize("prefetch_size", [0, 1, None])
 @pytest.mark.parametrize("file", [CHUNK, "train/table/part-00000.parquet"])
-def test_a_missing_file_is_named(copied, prefetch_size, file):
+def test_missing_file_error_names_file(copied, prefetch_size, file):
     loader = loader_of(copied, prefetch_size=prefetch_size)
     (copied / file).unlink()
     with pytest.raises(CorruptDatasetError, match=f"{file} is missing"):
         list(loader)
 
 
-def test_after_an_error_a_mended_dataset_goes_on(copied, rows):
+def test_loader_resumes_after_corrupt_chunk_is_repaired(copied, rows):
     loader = loader_of(copied, shuffle=False, row_ids=True)
     data = (copied / CHUNK).read_bytes()
     (copied / CHUNK).write_bytes(data[:-1])
-    given = []
+    seen = []
     with pytest.raises(CorruptDatasetError):
-        given.extend(batch["row_id"].tolist() for batch in loader)
-    assert 0 < len(given) < len(loader)
+        seen.extend(batch["row_id"].tolist() for batch in loader)
+    assert 0 < len(seen) < len(loader)
     (copied / CHUNK).write_bytes(data)
     loader.load_state_dict(loader.state_dict())
-    given += [batch.tolist() for batch in rows(loader)]
-    assert [row for batch in given for row in batch] == list(range(1003))
+    seen += [batch.tolist() for batch in rows(loader)]
+    assert [row for batch in seen for row in batch] == list(range(1003))
 
 
-def test_a_dataset_that_was_written_anew_is_told_from_the_old(tmp_path, table):
+def test_overwritten_dataset_raises_for_old_loader_and_state(tmp_path, table):
     folder = tmp_path / "listings.dp"
     prep = dp.Preprocessor({"price": "number", "city": "category"})
     old = prep.fit_write(table, folder, block_rows=32)["train"].loader(48)
@@ -77,18 +77,18 @@ def test_a_dataset_that_was_written_anew_is_told_from_the_old(tmp_path, table):
 
 
 @pytest.mark.parametrize("names", [{"columns": ["prise"]}, {"targets": "prise"}, {"targets": ["price", "prise"]}])
-def test_an_unknown_output_is_refused_at_once(train, names):
+def test_unknown_output_raises(train, names):
     with pytest.raises(ConfigError, match='no output "prise".*Did you mean "price"'):
         train.loader(48, **names)
 
 
 @pytest.mark.parametrize("epoch", [-1, "2", 1.0, True])
-def test_an_epoch_is_a_whole_number(train, epoch):
+def test_set_epoch_invalid_value_raises(train, epoch):
     with pytest.raises(ConfigError, match="epoch=.*expected an integer from 0"):
         train.loader(48).set_epoch(epoch)
 
 
-def test_an_error_of_a_transform_is_given_as_it_is(train):
+def test_transform_error_propagates(train):
     with pytest.raises(ZeroDivisionError):
         next(iter(train.loader(48, transform=lambda batch: 1 / 0)))
 
@@ -116,6 +116,6 @@ def test_an_error_of_a_transform_is_given_as_it_is(train):
         ({"seed": "7"}, "seed='7'"),
     ],
 )
-def test_sizes_that_do_not_go_together_are_refused(train, options, words):
+def test_incompatible_sizes_raise(train, options, words):
     with pytest.raises(ConfigError, match=words):
         train.loader(**options)

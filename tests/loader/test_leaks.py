@@ -1,4 +1,4 @@
-"""However an iteration ends: no thread, file or shared memory is left."""
+"""Iterations leave no threads, files or shared memory, however they end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from daskprep.loader.groups import WindowArrays
 from daskprep.loader.source import FileBlocks
 
 
-def held():
-    """Return what could be left over: threads, open files and shared memory by name."""
+def resources():
+    """Return names of threads, open files and shared memory."""
     handles = list(Path("/proc/self/fd").iterdir())
     # The folder itself was open while it was listed.
     files = [str(handle.readlink()) for handle in handles if handle.is_symlink()]
@@ -60,7 +60,7 @@ def delete(loader):
     del batches
 
 
-def never_begin(loader):
+def create_iterator(loader):
     iter(loader)
 
 
@@ -79,8 +79,8 @@ def stop_workers(loader):
             thread.join(10)
 
 
-def fork_and_go(loader):
-    """A child that holds an iteration of its parent ends at once, and so does the parent's."""
+def fork_and_exit(loader):
+    """Fork with an open iteration: child and parent exit at once."""
     batches = iter(loader)
     next(batches)
     child = os.fork()
@@ -91,34 +91,34 @@ def fork_and_go(loader):
     assert len(list(batches)) == len(loader) - 1
 
 
-ENDS = [exhaust, stop_early, stop_by_error, interrupt, delete, never_begin, close, stop_workers, fork_and_go]
+ENDS = [exhaust, stop_early, stop_by_error, interrupt, delete, create_iterator, close, stop_workers, fork_and_exit]
 
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}])
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_nothing_is_left_over(train, end, options):
+def test_iteration_does_not_leak(train, end, options):
     end(train.loader(48, **options))
-    before = held()
+    before = resources()
     loader = train.loader(48, **options)
     end(loader)
-    assert held() == before
+    assert resources() == before
 
 
-def test_nothing_is_left_over_by_50_epochs(train):
+def test_epochs_do_not_leak(train):
     loader = train.loader(240, columns=["city"])
     exhaust(loader)
-    before = held()
+    before = resources()
     for _ in range(50):
         exhaust(loader)
-    assert held() == before
+    assert resources() == before
     assert loader.epoch == 50
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, SystemExit, MemoryError])
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"threads": 1}])
-def test_an_error_of_a_reader_comes_out_and_leaves_nothing(train, monkeypatch, error, options):
-    plain, before = FileBlocks._read_matrix, held()
+def test_reader_error_propagates_without_leak(train, monkeypatch, error, options):
+    plain, before = FileBlocks._read_matrix, resources()
 
     def fail(files, group, block, target):
         if block == 20:
@@ -128,12 +128,12 @@ def test_an_error_of_a_reader_comes_out_and_leaves_nothing(train, monkeypatch, e
     monkeypatch.setattr(FileBlocks, "_read_matrix", fail)
     with pytest.raises(error, match="out of reach"):
         exhaust(train.loader(48, **options))
-    assert held() == before
+    assert resources() == before
 
 
-def test_an_error_while_waiting_leaves_nothing(train, monkeypatch):
-    """As Ctrl-C does, most of the time."""
-    before = held()
+def test_interrupt_while_waiting_does_not_leak(train, monkeypatch):
+    """Ctrl-C usually interrupts here."""
+    before = resources()
     batches = iter(train.loader(48))
     next(batches)
 
@@ -143,11 +143,11 @@ def test_an_error_while_waiting_leaves_nothing(train, monkeypatch):
     monkeypatch.setattr(pipeline.Future, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(batches)
-    assert held() == before
+    assert resources() == before
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_batches_of_another_process_are_refused_and_do_not_hang(train):
+def test_iterator_in_forked_process_raises(train):
     batches = iter(train.loader(48))
     next(batches)
     child = os.fork()
@@ -163,7 +163,7 @@ def test_batches_of_another_process_are_refused_and_do_not_hang(train):
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_a_fork_in_the_middle_may_begin_its_own(train):
+def test_forked_process_can_start_new_iteration(train):
     loader = train.loader(48)
     batches = iter(loader)
     next(batches)
@@ -173,7 +173,7 @@ def test_a_fork_in_the_middle_may_begin_its_own(train):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_the_memory_of_batches_that_were_kept_is_given_back(train):
+def test_memory_of_kept_batches_is_released(train):
     loader = train.loader(64, prefetch_bytes=1)
     kept = list(loader)
     windows = loader._buffers.take(WindowArrays, loader._buffers._buffers[WindowArrays][0], list)
@@ -181,7 +181,7 @@ def test_the_memory_of_batches_that_were_kept_is_given_back(train):
 
 
 @pytest.mark.slow
-def test_an_iteration_that_is_open_at_exit_ends_without_a_message(dataset):
+def test_open_iteration_at_exit_prints_nothing(dataset):
     # With these imports in this order, modules are gone before the iterator is closed.
     code = f"""
 import daskprep as dp, torch

@@ -42,7 +42,7 @@ def as_rows(batch):
 
 
 @pytest.mark.parametrize("expand", [True, False])
-def test_batches_are_cut_to_their_longest_row(train, expand):
+def test_trim_cuts_batches_to_longest_row(train, expand):
     whole = train.loader(48, seed=1, expand=expand)
     cut = train.loader(48, seed=1, expand=expand, trim=True)
     for expected, batch in zip(whole, cut, strict=True):
@@ -59,20 +59,20 @@ def test_batches_are_cut_to_their_longest_row(train, expand):
         assert list(batch) == ["review", "review_length", "steps", "steps_length", "x"]
 
 
-def test_padding_on_the_left_is_cut_there(rows, tmp_path):
+def test_trim_left_padding(rows, tmp_path):
     train = write(rows, tmp_path / "left.dp", padding="left")
     for expected, batch in zip(train.loader(32, seed=1), train.loader(32, seed=1, trim=True), strict=True):
         assert torch.equal(batch["review"], expected["review"][:, -batch["review"].shape[1] :])
         assert batch["review_length"].tolist() == (expected["review"] != 0).sum(1).tolist()
 
 
-def test_widths_are_multiples(train):
+def test_pad_to_multiple_of(train):
     widths = {batch["review"].shape[1] for batch in train.loader(48, trim=True, pad_to_multiple_of=8)}
     assert len(widths) > 2
     assert all(width % 8 == 0 or width == WIDTH for width in widths)
 
 
-def test_streams_cut_padding_too(rows, tmp_path):
+def test_trim_in_stream(rows, tmp_path):
     rows.to_parquet(tmp_path / "rows.parquet")
     prep = dp.Preprocessor({"review": dp.Text(max_sequence_length=WIDTH), "x": "number"}, split=None).fit(rows)
     seen = {}
@@ -96,7 +96,7 @@ def series():
 
 @pytest.mark.parametrize("mode", ["eager", "lazy", "lazy_cached"])
 @pytest.mark.parametrize("expand", [True, False])
-def test_series_sets_and_audio_are_cut(series, tmp_path, mode, expand):
+def test_trim_timeseries_sets_and_audio(series, tmp_path, mode, expand):
     frame, sizes = series
     audio = {"mode": mode, "audio_file_length_limit_in_s": 1.0}
     features = {
@@ -129,7 +129,7 @@ def test_series_sets_and_audio_are_cut(series, tmp_path, mode, expand):
 
 
 @pytest.mark.parametrize("name", ["pulse", "late", "shown", "words", "clip", "raw"])
-def test_rows_of_every_type_with_lengths_are_grouped(series, tmp_path, name):
+def test_group_by_length_for_every_type(series, tmp_path, name):
     feature = {
         "pulse": dp.Timeseries(),
         "late": dp.Timeseries(padding="left", padding_value=-1.5),
@@ -153,7 +153,7 @@ def test_rows_of_every_type_with_lengths_are_grouped(series, tmp_path, name):
     assert grouped < 0.8 * padded
 
 
-def test_windows_are_not_cut(tmp_path):
+def test_trim_timeseries_window_raises(tmp_path):
     frame = pd.DataFrame({"load": range(9)})
     train = dp.Preprocessor({"load": dp.Timeseries(window_size=3)}, split=None).fit_write(frame, tmp_path / "a.dp")
     with pytest.raises(ConfigError, match="has padded rows"):
@@ -171,7 +171,7 @@ def test_windows_are_not_cut(tmp_path):
     drop_last=st.booleans(),
     prefetch_size=st.sampled_from([0, 1, None]),
 )
-def test_groups_have_each_row_once_for_any_ranks_and_stops(
+def test_group_by_length_yields_each_row_once_across_ranks_and_resumes(
     train, batch_size, streams, seed, epoch, world, stops, drop_last, prefetch_size
 ):
     options = {
@@ -217,7 +217,7 @@ def test_groups_have_each_row_once_for_any_ranks_and_stops(
     drop_last=st.booleans(),
     prefetch_size=st.sampled_from([0, 1, None]),
 )
-def test_batches_of_tokens_have_each_row_once_for_any_ranks_and_stops(
+def test_batch_tokens_yields_each_row_once_across_ranks_and_resumes(
     train, batch_size, tokens, multiple, epoch, world, stops, drop_last, prefetch_size
 ):
     options = {"streams": 4, "seed": 1, "drop_last": drop_last, "row_ids": True, "prefetch_size": prefetch_size}
@@ -259,7 +259,7 @@ def test_batches_of_tokens_have_each_row_once_for_any_ranks_and_stops(
     assert batches == expected
 
 
-def test_workers_share_batches_of_tokens(train):
+def test_batch_tokens_in_workers(train):
     options = {"trim": True, "group_by_length": "review", "batch_tokens": 2_000, "row_ids": True}
     expected = [as_rows(batch) for batch in train.loader(16, **options)]
     workers = torch.utils.data.DataLoader(train.loader(16, **options), batch_size=None, num_workers=2)
@@ -271,7 +271,7 @@ def test_workers_share_batches_of_tokens(train):
         assert plan.sizes == tuple(schedule.window(batches[n : n + 1]).sizes[0] for n in range(len(batches)))
 
 
-def test_batches_of_tokens_have_more_short_rows(train):
+def test_batch_tokens_yields_more_short_rows(train):
     loader = train.loader(16, trim=True, group_by_length="review", batch_tokens=2_000, columns=["review"])
     shapes = [tuple(batch["review"].shape) for batch in loader]
     assert max(rows for rows, width in shapes if width < 8) > 200
@@ -281,7 +281,7 @@ def test_batches_of_tokens_have_more_short_rows(train):
     assert [len(batch["review"]) for batch in few] == [ROWS]
 
 
-def test_rows_of_a_batch_have_similar_lengths(train):
+def test_group_by_length_reduces_padding(train):
     def padded(**options):
         tokens = width = 0
         widths = []
@@ -298,7 +298,7 @@ def test_rows_of_a_batch_have_similar_lengths(train):
     assert np.corrcoef(widths, np.arange(len(widths)))[0, 1] < 0.5
 
 
-def test_groups_can_be_balanced(train, rows, tmp_path):
+def test_group_by_length_with_oversampling(train, rows, tmp_path):
     rows = rows.assign(sold=np.arange(ROWS) % 5 == 0)
     prep = dp.Preprocessor({"review": "text", "sold": "binary"}, split=None)
     split = prep.fit_write(rows, tmp_path / "sold.dp", block_rows=64)["train"]
@@ -327,26 +327,26 @@ def test_groups_can_be_balanced(train, rows, tmp_path):
         ({"group_by_length": "review", "pack": dp.Packing(8, "review")}, "cannot be used together with pack"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(train, options, message):
+def test_incompatible_length_options_raise(train, options, message):
     with pytest.raises(ConfigError, match=message):
         train.loader(32, **options)
 
 
-def test_audio_that_is_decoded_while_it_is_loaded_cannot_be_grouped(series, tmp_path):
+def test_group_by_length_of_lazy_audio_raises(series, tmp_path):
     prep = dp.Preprocessor({"clip": dp.Audio(mode="lazy")}, split=None)
     train = prep.fit_write(series[0], tmp_path / "rows.dp")["train"]
     with pytest.raises(ConfigError, match='"clip" is decoded while it is loaded.*mode="eager"'):
         train.loader(8, group_by_length="clip")
 
 
-def test_a_name_of_lengths_that_is_taken_is_refused(tmp_path):
+def test_trim_with_existing_length_output_raises(tmp_path):
     frame = pd.DataFrame({"review": ["a b"] * 4, "review_length": range(4)})
     train = dp.Preprocessor({"review": "text", "review_length": "number"}).fit_write(frame, tmp_path / "a.dp")["train"]
     with pytest.raises(ConfigError, match='an output "review_length", the name of the lengths'):
         train.loader(2, trim=True)
 
 
-def test_a_state_of_another_order_is_refused(train):
+def test_group_by_length_state_mismatch_raises(train):
     state = train.loader(32, group_by_length="review").state_dict()
     for other in (
         train.loader(32),
@@ -357,7 +357,7 @@ def test_a_state_of_another_order_is_refused(train):
             other.load_state_dict(state)
 
 
-def test_a_bound_below_the_longest_row_and_other_bounds_are_refused(train):
+def test_batch_tokens_too_small_or_changed_raises(train):
     options = {"trim": True, "group_by_length": "review"}
     with pytest.raises(ConfigError, match="batch_tokens=900: a batch of 16 rows with the longest, 60 tokens, has 960"):
         len(train.loader(16, batch_tokens=900, **options))
@@ -373,7 +373,7 @@ def test_a_bound_below_the_longest_row_and_other_bounds_are_refused(train):
         loader.load_state_dict(state | {"rows_given": 1})
 
 
-def test_rows_become_nested_tensors_without_padding(train):
+def test_jagged_returns_nested_tensor_without_padding(train):
     for batch in train.loader(64, trim=True, columns=["review"]):
         nested = dp.jagged(batch["review"], batch["review_length"])
         parts = zip(batch["review"], batch["review_length"].tolist(), nested.unbind(), strict=True)
@@ -385,7 +385,7 @@ def test_rows_become_nested_tensors_without_padding(train):
 
 
 @pytest.mark.parametrize("batch_size", [32, 512])
-def test_a_group_has_up_to_three_blocks_of_each_stream(train, batch_size):
+def test_group_by_length_limits_open_blocks(train, batch_size):
     schedule = train.loader(batch_size, streams=2, group_by_length="review")._make_schedule()
     for number in range(len(schedule) - 1):
         # A stream has 16 or 256 rows of a batch, and a group of more batches has at most two blocks of 64 rows.

@@ -1,4 +1,4 @@
-"""What batches hold, in whichever form, and that no row is lost or given twice."""
+"""Contents of batches; rows are neither lost nor repeated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_global_batches_do_not_depend_on_ranks_or_prefetch(epoch, world, prefetc
 
 @pytest.mark.parametrize("options", [{}, {"streams": 16}, {"streams": 7}, {"shuffle": False}, {"drop_last": True}])
 @pytest.mark.parametrize(("world", "batch_size"), [(5, 48), (7, 50), (32, 48), (24, 24)])
-def test_ranks_share_batches_that_they_do_not_divide(epoch, world, batch_size, options):
+def test_uneven_ranks_share_batches(epoch, world, batch_size, options):
     options = {"batch_size": batch_size, "uneven": True} | options
     ranks = [epoch(rank=rank, world_size=world, **options) for rank in range(world)]
     joined = [np.sort(np.concatenate(parts)) for parts in zip(*ranks, strict=True)]
@@ -67,7 +67,7 @@ def test_batches_do_not_depend_on_threads(epoch, options):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_values_are_those_of_their_rows(train, shuffle):
+def test_batch_values_match_row_ids(train, shuffle):
     whole = train.read()
     for batch in train.loader(48, shuffle=shuffle, row_ids=True, expand=False):
         ids = batch.pop("row_id").numpy()
@@ -76,14 +76,14 @@ def test_values_are_those_of_their_rows(train, shuffle):
             np.testing.assert_array_equal(values.numpy(), whole[name][ids])
 
 
-def test_batches_that_are_kept_are_not_written_over(train):
+def test_kept_batches_are_not_overwritten(train):
     whole = train.read(["review_word"])["review_word"]
     kept = [(batch["row_id"], batch["review_word"]) for batch in train.loader(32, row_ids=True, expand=False)]
     for ids, words in kept:
         np.testing.assert_array_equal(words.numpy(), whole[ids.numpy()])
 
 
-def test_a_batch_may_be_written_to(train):
+def test_modifying_batch_does_not_affect_later_batches(train):
     first, second = [], []
     for kept, loader in ((first, train.loader(48, seed=1)), (second, train.loader(48, seed=1))):
         for batch in loader:
@@ -93,21 +93,21 @@ def test_a_batch_may_be_written_to(train):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_drop_last_leaves_out_what_fills_no_batch(epoch, shuffle):
+def test_drop_last_drops_incomplete_batch(epoch, shuffle):
     found = epoch(shuffle=shuffle, drop_last=True)
     assert [len(batch) for batch in found] == [48] * (1003 // 48)
     assert len(np.unique(np.concatenate(found))) == 48 * (1003 // 48)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_unshuffled_rows_keep_their_order(epoch, world):
+def test_shuffle_false_preserves_order(epoch, world):
     ranks = [epoch(shuffle=False, rank=rank, world_size=world) for rank in range(world)]
     joined = [np.concatenate(parts) for parts in zip(*ranks, strict=True)]
     np.testing.assert_array_equal(np.concatenate(joined), np.arange(1003))
     assert len(joined[0]) == 48
 
 
-def test_iterating_again_gives_the_next_epoch(train, rows):
+def test_next_iteration_is_next_epoch(train, rows):
     loader = train.loader(48, row_ids=True)
     epochs = [np.concatenate(rows(loader)) for _ in range(2)]
     assert loader.epoch == 1
@@ -117,14 +117,14 @@ def test_iterating_again_gives_the_next_epoch(train, rows):
         np.testing.assert_array_equal(np.concatenate(rows(loader)), epochs[number])
 
 
-def test_an_epoch_that_was_left_is_over(train, rows):
+def test_next_iteration_after_break_is_next_epoch(train, rows):
     loader = train.loader(48, row_ids=True)
     next(iter(loader))
     assert len(rows(loader)) == len(loader)
     assert loader.epoch == 1
 
 
-def test_two_iterations_at_once_do_not_disturb_each_other(train, rows):
+def test_concurrent_iterations_are_independent(train, rows):
     loader = train.loader(48, row_ids=True)
     first = iter(loader)
     seen = rows([next(first)])
@@ -137,14 +137,14 @@ def test_two_iterations_at_once_do_not_disturb_each_other(train, rows):
     assert (loader.state_dict(), state["epoch"]) == (state, 1)
 
 
-def test_columns_are_given_in_the_order_asked_for(train):
+def test_columns_order_is_preserved(train):
     batch = next(iter(train.loader(48, columns=["sold", "review_char", "price"])))
     assert list(batch) == ["sold", "review_char", "price"]
     assert list(next(iter(train.loader(48, columns="price")))) == ["price"]
     assert list(next(iter(train.loader(48, columns=[], row_ids=True)))) == ["row_id"]
 
 
-def test_targets_come_apart(train):
+def test_targets_are_returned_separately(train):
     inputs, target = next(iter(train.loader(48, columns=["price"], targets="sold")))
     assert (list(inputs), target.dtype) == (["price"], torch.bool)
     inputs, targets = next(iter(train.loader(48, targets=["sold", "city", "sold"])))
@@ -154,7 +154,7 @@ def test_targets_come_apart(train):
 
 def test_transform_is_applied_last(train):
     loader = train.loader(
-        48, columns=["price"], targets="city", transform=lambda given: (given[0]["price"] * 2, given[1])
+        48, columns=["price"], targets="city", transform=lambda batch: (batch[0]["price"] * 2, batch[1])
     )
     plain = train.loader(48, columns=["price"], targets="city")
     for (doubled, city), (inputs, same) in zip(loader, plain, strict=True):
@@ -163,7 +163,7 @@ def test_transform_is_applied_last(train):
 
 
 @pytest.mark.parametrize("nbytes", [1, 5_000, 1 << 30])
-def test_batches_that_are_expanded_together_hold_what_each_holds_alone(train, monkeypatch, nbytes):
+def test_batch_expansion_does_not_depend_on_grouping(train, monkeypatch, nbytes):
     monkeypatch.setattr("daskprep.loader.batches._EXPANDED_BYTES", nbytes)
     sizes = []
     for compact, batch in zip(train.loader(48, expand=False), train.loader(48), strict=True):
@@ -175,7 +175,7 @@ def test_batches_that_are_expanded_together_hold_what_each_holds_alone(train, mo
     assert sizes[-1] < 48
 
 
-def test_expand_gives_what_a_model_reads(train):
+def test_expand_dtypes_and_shapes(train):
     batch = next(iter(train.loader(48)))
     compact = next(iter(train.loader(48, expand=False)))
     types = {name: (values.dtype, tuple(values.shape)) for name, values in batch.items()}
@@ -188,7 +188,7 @@ def test_expand_gives_what_a_model_reads(train):
     assert compact["tags"].shape[1] == train.shape("tags")[0]
 
 
-def test_overfit_batches_repeats_the_first_ones(train, rows):
+def test_overfit_batches_repeats_first_batches(train, rows):
     loader = train.loader(48, row_ids=True, overfit_batches=2, balance=None)
     first, second = rows(loader), rows(loader)
     assert len(loader) == 2
@@ -198,24 +198,24 @@ def test_overfit_batches_repeats_the_first_ones(train, rows):
     assert len(rows(train.loader(48, row_ids=True, overfit_batches=1000))) == len(train.loader(48, shuffle=False))
 
 
-def test_scalars_of_a_small_split_are_read_once(train, monkeypatch):
+def test_small_tables_are_read_once(train, monkeypatch):
     reads = []
     plain = reading.decode_table
-    monkeypatch.setattr(reading, "decode_table", lambda *given: reads.append(given[2]) or plain(*given))
+    monkeypatch.setattr(reading, "decode_table", lambda *args: reads.append(args[2]) or plain(*args))
     kept = train.loader(48, row_ids=True)
     epochs = [list(kept), list(kept)]
     assert len(reads) == train.layout.parts("train")
     monkeypatch.setattr("daskprep.loader.source._SMALL_BYTES", 0)
     reads.clear()
-    anew = train.loader(48, row_ids=True)
+    uncached = train.loader(48, row_ids=True)
     for found in epochs:
-        for one, other in zip(found, anew, strict=True):
+        for one, other in zip(found, uncached, strict=True):
             assert one.keys() == other.keys() >= {"row_id"}
             assert all(torch.equal(one[name], other[name]) for name in one)
     assert len(reads) == 2 * train.layout.blocks("train")
 
 
-def test_a_table_that_cannot_be_read_is_not_tried_by_each_thread_that_waits_for_it():
+def test_failing_table_read_is_not_retried_by_waiting_threads():
     tables, tries, waiting = SmallTables(("row_id",)), [], threading.Barrier(9)
 
     def fail():
@@ -223,19 +223,19 @@ def test_a_table_that_cannot_be_read_is_not_tried_by_each_thread_that_waits_for_
         time.sleep(0.3)
         raise OSError("no connection")
 
-    def ask(_):
+    def request(_):
         waiting.wait()
         with pytest.raises(OSError, match="no connection"):
             tables.get(0, fail)
 
     with ThreadPoolExecutor(9) as pool:
-        list(pool.map(ask, range(9)))
+        list(pool.map(request, range(9)))
     assert len(tries) == 1
     found = {"row_id": np.arange(3)}
     assert tables.get(0, lambda: found) is tables.get(0, fail) is found
 
 
-def test_overfitting_reads_no_more_than_it_gives(train, monkeypatch):
+def test_overfit_batches_reads_only_needed_blocks(train, monkeypatch):
     read = []
     plain = FileBlocks._make_read_jobs
     monkeypatch.setattr(
@@ -245,7 +245,7 @@ def test_overfitting_reads_no_more_than_it_gives(train, monkeypatch):
     assert sorted(read) == [0, 1, 2]
 
 
-def test_the_first_batch_waits_for_no_more_blocks_than_streams(train, monkeypatch):
+def test_first_batch_after_resume_reads_one_block_per_stream(train, monkeypatch):
     read = []
     plain = FileBlocks._make_read_jobs
     monkeypatch.setattr(
@@ -283,7 +283,7 @@ INJECTIONS = {
 
 
 @pytest.mark.parametrize("injection", INJECTIONS)
-def test_audit_finds_batches_that_were_dropped_or_repeated(train, monkeypatch, injection):
+def test_audit_detects_dropped_and_repeated_batches(train, monkeypatch, injection):
     monkeypatch.setattr(pipeline, "_MAX_BATCHES", 1)
     plain = Pipeline.__iter__
     monkeypatch.setattr(Pipeline, "__iter__", lambda self: iter(INJECTIONS[injection](list(plain(self)))))
@@ -294,7 +294,7 @@ def test_audit_finds_batches_that_were_dropped_or_repeated(train, monkeypatch, i
         loader.audit()
 
 
-def test_audit_holds_for_what_was_given_so_far(train):
+def test_audit_of_partial_epoch(train):
     loader = train.loader(48)
     assert loader.audit() == {"rows": 0, "batches": 0}
     batches = iter(loader)
@@ -302,7 +302,7 @@ def test_audit_holds_for_what_was_given_so_far(train):
     assert loader.audit() == {"rows": 96, "batches": 2}
 
 
-def test_stats_tell_where_time_went(train):
+def test_stats_keys(train):
     loader = train.loader(48)
     list(loader)
     stats = loader.stats()
@@ -318,7 +318,7 @@ def test_stats_tell_where_time_went(train):
         ({"prefetch_size": 2, "rank": 0, "world_size": 3}, 12, "12 blocks"),
     ],
 )
-def test_the_prefetch_in_use_is_shown(train, options, blocks, shown):
+def test_repr_html_shows_prefetch(train, options, blocks, shown):
     loader = train.loader(48, threads=3, **options)
     assert loader.stats()["prefetch_blocks"] == blocks
     assert f">{shown}" in loader._repr_html_()
@@ -327,7 +327,7 @@ def test_the_prefetch_in_use_is_shown(train, options, blocks, shown):
     assert train.loader(48).stats()["prefetch_blocks"] > 0
 
 
-def test_a_loader_can_be_pickled(train, rows):
+def test_loader_pickles(train, rows):
     loader = train.loader(48, row_ids=True, balance=dp.Undersample("sold", ratio=1.0))
     batches = iter(loader)
     next(batches)
@@ -338,7 +338,7 @@ def test_a_loader_can_be_pickled(train, rows):
 
 
 @pytest.mark.parametrize("rows_written", [1, 5, 16, 17, 48])
-def test_few_rows_make_one_batch(tmp_path, table, rows, rows_written):
+def test_fewer_rows_than_batch_size(tmp_path, table, rows, rows_written):
     prep = dp.Preprocessor({"city": "category", "tags": "set"})
     small = prep.fit_write(table.head(rows_written), tmp_path / "small.dp")["train"]
     found = rows(small.loader(48, row_ids=True))
@@ -346,7 +346,7 @@ def test_few_rows_make_one_batch(tmp_path, table, rows, rows_written):
     assert list(small.loader(64, drop_last=True)) == []
 
 
-def test_batches_are_mixed_for_a_batch_size_without_divisors(train, rows):
+def test_batch_size_without_divisors_warns_and_mixes_blocks(train, rows):
     with pytest.warns(
         UserWarning, match=r"batch_size=131 has no divisor from 8 to 64.*Use batch_size=144 or streams=16 for"
     ):

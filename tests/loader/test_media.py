@@ -1,4 +1,4 @@
-"""Media are decoded ahead of the consumer and kept block by block, and batches are the same however that goes."""
+"""Media are decoded ahead and cached by block; batches do not depend on how."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def write(path: Path, photos: list, *, split=None, **options) -> Dataset:
 
 @pytest.fixture(scope="module")
 def written(photos: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where a dataset that caches lies; each test caches in a copy."""
+    """The path of a dataset with a cache, which tests copy."""
     return write(tmp_path_factory.mktemp("written") / "cached.dp", photos, mode="lazy_cached").url
 
 
 @pytest.fixture(params=["rows", "blocks"])
 def train(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Split:
-    """A split that caches, its cache empty: rows by themselves, as large ones are, or whole blocks."""
+    """A split with an empty cache of single rows, as for large rows, or of blocks."""
     if request.param == "rows":
         monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
     shutil.copytree(written, tmp_path / "cached.dp")
@@ -109,7 +109,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_decoded_rows_are_the_same_however_they_are_read(train, options):
+def test_decoded_rows_do_not_depend_on_options(train, options):
     loader = train.loader(48, row_ids=True, expand=False, **options)
     expected = by_row(train)
     count = ROWS // 48 * 48 if loader.drop_last else ROWS
@@ -121,7 +121,7 @@ def test_decoded_rows_are_the_same_however_they_are_read(train, options):
     assert train.cache("photo").complete == (options != {"cache": False})
 
 
-def test_lazy_rows_are_cached_only_where_the_loader_says_so(lazy, tmp_path):
+def test_lazy_rows_are_cached_with_cache_true(lazy, tmp_path):
     for options in ({}, {"cache": True, "cache_dir": tmp_path}):
         loader = lazy.loader(48, row_ids=True, expand=False, **options)
         for _ in range(2):
@@ -131,7 +131,7 @@ def test_lazy_rows_are_cached_only_where_the_loader_says_so(lazy, tmp_path):
     assert not chunks(lazy)
 
 
-def test_files_in_the_dataset_are_decoded_without_their_sources(photos, tmp_path):
+def test_packed_files_are_decoded_without_sources(photos, tmp_path):
     copies = [str(tmp_path / f"{number}.png") for number in range(60)]
     for source, copy in zip(photos, copies, strict=False):
         Path(copy).write_bytes(Path(source).read_bytes())
@@ -143,7 +143,7 @@ def test_files_in_the_dataset_are_decoded_without_their_sources(photos, tmp_path
 
 
 @pytest.mark.parametrize("type", ["raw", "fbank"])
-def test_sounds_are_the_same_in_all_batches(tmp_path, type):
+def test_audio_does_not_depend_on_options(tmp_path, type):
     rng = np.random.default_rng(0)
     words = [encode_wav(rng.normal(size=rng.integers(800, 2000)) / 4, 8000) for _ in range(120)]
     sound = dp.Audio(type=type, audio_file_length_limit_in_s=0.2, mode="lazy_cached")
@@ -153,7 +153,7 @@ def test_sounds_are_the_same_in_all_batches(tmp_path, type):
         check(given(dataset["train"].loader(32, row_ids=True, **options), "word"), expected)
 
 
-def test_ranks_fill_one_cache_together(train):
+def test_ranks_fill_shared_cache(train):
     expected, rows, decoded = by_row(train), [], 0
     for rank in (0, 1):
         loader = train.loader(48, row_ids=True, expand=False, rank=rank, world_size=2)
@@ -168,7 +168,7 @@ def test_ranks_fill_one_cache_together(train):
     assert again.stats()["decoded"] == 0
 
 
-def test_ranks_that_share_all_blocks_see_to_some_each(train):
+def test_ranks_sharing_all_blocks_split_caching(train):
     for rank in (0, 1):
         loader = train.loader(8, row_ids=True, shuffle=False, rank=rank, world_size=2)
         list(loader)
@@ -177,7 +177,7 @@ def test_ranks_that_share_all_blocks_see_to_some_each(train):
 
 
 @pytest.mark.parametrize(("streams", "world"), [(2, 3), (2, 4), (4, 3), (3, 8)])
-def test_ranks_that_share_streams_fill_one_cache(train, streams, world):
+def test_ranks_sharing_streams_fill_shared_cache(train, streams, world):
     rows, decoded = [], 0
     for rank in range(world):
         options = {"streams": streams, "rank": rank, "world_size": world}
@@ -189,7 +189,7 @@ def test_ranks_that_share_streams_fill_one_cache(train, streams, world):
     assert decoded < 2 * ROWS
 
 
-def test_a_block_that_another_process_wrote_is_not_finished(train):
+def test_block_cached_by_another_process_is_not_completed(train):
     [group] = groups = group_outputs([train.output("photo")], ["photo"])
     medium = Medium(group, train.dataset.decoder("photo"))
     files = FileBlocks(train, groups, LoaderTimes(), Buffers(), budget=1, spare=1)
@@ -209,7 +209,7 @@ def test_a_block_that_another_process_wrote_is_not_finished(train):
 
 
 @pytest.mark.parametrize("options", [{}, {"cache": False}])
-def test_an_epoch_goes_on_where_it_was_left(train, options):
+def test_resume_with_media_yields_remaining_rows(train, options):
     loader = train.loader(48, row_ids=True, expand=False, **options)
     whole = given(train.loader(48, row_ids=True, expand=False, cache=False))
     batches = iter(loader)
@@ -223,7 +223,7 @@ def test_an_epoch_goes_on_where_it_was_left(train, options):
     check(rows, by_row(train))
 
 
-def test_what_was_cached_before_a_stop_is_used(train):
+def test_cache_of_interrupted_epoch_is_used(train):
     loader = train.loader(48, row_ids=True, expand=False, streams=4)
     batches = iter(loader)
     for _ in range(len(loader) // 2):
@@ -244,7 +244,7 @@ def start(split: Split, options: dict, die_after: int = 0) -> subprocess.Popen:
 
 
 @pytest.mark.slow
-def test_processes_that_fill_one_cache_at_once_write_what_one_does(train, tmp_path):
+def test_concurrent_processes_write_same_cache_as_one(train, tmp_path):
     ranks = [start(train, {"rank": rank, "world_size": 2}) for rank in (0, 1)]
     stats = [json.loads(process.communicate()[0]) for process in ranks]
     list(train.loader(32, columns=["photo"], cache_dir=tmp_path / "alone"))
@@ -254,7 +254,7 @@ def test_processes_that_fill_one_cache_at_once_write_what_one_does(train, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_leaves_whole_blocks(train):
+def test_killed_process_leaves_complete_blocks(train):
     with start(train, {"streams": 4}, die_after=7) as process:
         assert process.wait() == -9
     present = len(train.cache("photo").present())
@@ -267,7 +267,7 @@ def test_a_process_that_is_killed_leaves_whole_blocks(train):
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: b"", lambda data: bytes([data[0] ^ 1]) + data[1:]]
 )
-def test_a_damaged_chunk_is_decoded_again(train, damage):
+def test_damaged_cache_chunk_is_redecoded(train, damage):
     list(train.loader(48))
     before = chunks(train)
     path = next((Path(train.dataset.url) / "cache").rglob("c.3.*"))
@@ -278,7 +278,7 @@ def test_a_damaged_chunk_is_decoded_again(train, damage):
     assert chunks(train) == before
 
 
-def test_splits_of_one_size_do_not_share_a_cache(photos, tmp_path):
+def test_splits_of_equal_size_have_separate_caches(photos, tmp_path):
     dataset = write(tmp_path / "three.dp", photos, mode="lazy_cached", split=dp.RandomSplit((0.5, 0.25, 0.25)))
     halves = [dataset["validation"], dataset["test"]]
     assert len(halves[0]) != 0
@@ -286,7 +286,7 @@ def test_splits_of_one_size_do_not_share_a_cache(photos, tmp_path):
         check(given(split.loader(16, row_ids=True, expand=False)), by_row(split))
 
 
-def test_fill_values_are_given_and_never_cached(photos, tmp_path):
+def test_fill_values_are_not_cached(photos, tmp_path):
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
     dataset = write(tmp_path / "f.dp", [*photos[:50], str(broken)], mode="lazy_cached", on_error="fill")
@@ -304,7 +304,7 @@ def test_fill_values_are_given_and_never_cached(photos, tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"cache": True}])
-def test_a_file_that_is_gone_is_named_and_the_loader_goes_on(photos, tmp_path, options):
+def test_missing_file_raises_and_loader_stays_usable(photos, tmp_path, options):
     gone = tmp_path / "gone.png"
     gone.write_bytes(Path(photos[0]).read_bytes())
     split = write(tmp_path / "g.dp", [*photos[:60], str(gone)])["train"]
@@ -318,7 +318,7 @@ def test_a_file_that_is_gone_is_named_and_the_loader_goes_on(photos, tmp_path, o
     assert len(given(loader)) == 61
 
 
-def test_rows_of_one_batch_are_decoded_at_once(lazy, monkeypatch):
+def test_rows_of_batch_are_decoded_in_parallel(lazy, monkeypatch):
     both, plain = threading.Barrier(2, timeout=30), MediaReader.read
 
     def read(reader, path):
@@ -333,7 +333,7 @@ def test_rows_of_one_batch_are_decoded_at_once(lazy, monkeypatch):
 
 
 @pytest.mark.parametrize(("pack", "threads"), [(False, 32), (True, max(2, min(16, os.cpu_count() or 1)))])
-def test_files_elsewhere_are_fetched_by_more_threads(photos, tmp_path, pack, threads):
+def test_remote_files_use_more_threads(photos, tmp_path, pack, threads):
     store = fsspec.filesystem("memory")
     for number in range(20):
         store.pipe_file(f"/elsewhere/{number}.png", Path(photos[number]).read_bytes())
@@ -350,7 +350,7 @@ def test_files_elsewhere_are_fetched_by_more_threads(photos, tmp_path, pack, thr
     store.rm("/elsewhere", recursive=True)
 
 
-def test_lazy_media_take_no_room_in_the_pool(lazy):
+def test_lazy_media_use_no_pool_memory(lazy):
     outputs = [lazy.output("photo"), lazy.output("x")]
     photo, cached = (group_outputs(outputs, names)[1] for names in ((), ("photo",)))
     arrays, _ = SlotPool(group_outputs(outputs), 4, 8).memory(0)
@@ -359,44 +359,44 @@ def test_lazy_media_take_no_room_in_the_pool(lazy):
     assert cached.resident_bytes == photo.resident_bytes + 3 * 6 * 5
 
 
-def test_other_columns_open_no_file(lazy, monkeypatch):
+def test_columns_without_media_open_no_file(lazy, monkeypatch):
     monkeypatch.setattr(MediaReader, "read", None)
     assert len(given(lazy.loader(48, columns=["x"], row_ids=True), "x")) == ROWS
 
 
-def test_a_cache_that_cannot_be_written_to_names_the_option(train, tmp_path):
+def test_cache_dir_not_writable_raises(train, tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ConfigError, match="cannot be cached in .*file/sub: .*cache_dir"):
         list(train.loader(48, cache_dir=tmp_path / "file" / "sub"))
 
 
-def test_a_limit_holds_and_what_has_no_room_is_decoded_again(train, tmp_path):
+def test_cache_limit_bounds_size_and_rest_is_redecoded(train, tmp_path):
     limit = 20_000
     loader = train.loader(48, row_ids=True, expand=False, cache_dir=tmp_path / "c", cache_limit=limit)
     for _ in range(2):
         check(given(loader), by_row(train))
-    held = sum(path.stat().st_size for path in (tmp_path / "c").rglob("*") if path.is_file())
+    cached = sum(path.stat().st_size for path in (tmp_path / "c").rglob("*") if path.is_file())
     present = len(chunks(train, tmp_path / "c"))
-    assert held <= limit
+    assert cached <= limit
     assert present > limit / (BLOCK_ROWS * 90) / 2
     assert loader.stats()["decoded"] == ROWS - present * BLOCK_ROWS
 
 
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_workers_of_a_data_loader_fill_the_cache(train, context):
+def test_data_loader_workers_fill_cache(train, context):
     loader = train.loader(48, row_ids=True, expand=False)
     # A process that is spawned takes seconds to start: it stays for the second epoch.
     options = {"multiprocessing_context": context, "persistent_workers": context == "spawn"}
     workers = DataLoader(loader, batch_size=None, num_workers=2, **options)
     for _ in range(2):
         check(given(workers), by_row(train))
-        # A block that one worker touches, and another is to see to, is left.
+        # A worker does not cache blocks that are assigned to another one.
         assert len(train.cache("photo").present()) > 3 / 4 * ROWS // BLOCK_ROWS
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"cache": False}])
-def test_no_thread_is_left_behind(train, options):
+def test_closed_iteration_leaves_no_thread(train, options):
     loader, before = train.loader(48, **options), threading.active_count()
     for _ in range(3):
         batches = iter(loader)
@@ -407,7 +407,7 @@ def test_no_thread_is_left_behind(train, options):
     assert threading.active_count() == before
 
 
-def test_rows_that_are_sampled_twice_are_the_same(photos, tmp_path):
+def test_oversampled_rows_are_identical(photos, tmp_path):
     features = {"photo": dp.Image(height=6, width=5, mode="lazy_cached"), "sold": dp.Binary()}
     table = pd.DataFrame({"photo": photos, "sold": [number % 10 == 0 for number in range(ROWS)]})
     split = dp.Preprocessor(features).fit_write(table, tmp_path / "s.dp", block_rows=BLOCK_ROWS)["train"]
@@ -420,7 +420,7 @@ def test_rows_that_are_sampled_twice_are_the_same(photos, tmp_path):
 
 
 @pytest.mark.parametrize(("size", "threads"), [(0, 0), (3, 5), (None, 5)])
-def test_features_say_how_much_is_read_ahead(photos, tmp_path, monkeypatch, size, threads):
+def test_prefetch_size_of_feature_sets_decoding_threads(photos, tmp_path, monkeypatch, size, threads):
     split = write(tmp_path / "p.dp", photos[:64], prefetch_size=size)["train"]
     names = set()
     plain = MediaReader.read
@@ -430,7 +430,7 @@ def test_features_say_how_much_is_read_ahead(photos, tmp_path, monkeypatch, size
     assert all(name.startswith("daskprep-load") for name in names) == bool(threads)
 
 
-def test_augmentation_follows_the_row_on_any_number_of_ranks(lazy):
+def test_augmentation_does_not_depend_on_ranks(lazy):
     options = {"row_ids": True, "expand": False, "augment": {"photo": RandomCrop(4, 4)}, "seed": 5}
     alone = dict(given(lazy.loader(48, **options)))
     for rank in (0, 1):
@@ -445,12 +445,12 @@ def test_augmentation_follows_the_row_on_any_number_of_ranks(lazy):
 @pytest.mark.parametrize(
     "options", [{"cache": "yes"}, {"cache_dir": 3}, {"cache_limit": "10GB"}, {"augment": {"x2": 1}}]
 )
-def test_options_that_make_no_sense_are_refused(lazy, options):
+def test_invalid_cache_options_raise(lazy, options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         lazy.loader(48, **options)
 
 
-def test_floats_of_an_augmentation_are_not_scaled_again(photos, tmp_path):
+def test_augmented_floats_are_not_rescaled(photos, tmp_path):
     split = write(tmp_path / "means.dp", photos[:60])["train"]
     options = {"row_ids": True, "shuffle": False}
     plain, moved = (
@@ -460,7 +460,7 @@ def test_floats_of_an_augmentation_are_not_scaled_again(photos, tmp_path):
     np.testing.assert_allclose(moved, plain - 0.5, atol=1e-6)
 
 
-def test_whole_caches_need_no_decoder(train, monkeypatch):
+def test_complete_cache_needs_no_decoder(train, monkeypatch):
     for _ in range(2):
         list(train.loader(48, expand=False))
     monkeypatch.setattr(ImageDecoder, "prepare", lambda self: pytest.fail("a decoder was imported"))
@@ -469,13 +469,13 @@ def test_whole_caches_need_no_decoder(train, monkeypatch):
         train.loader(48, cache=False)
 
 
-def test_rows_that_are_cached_by_themselves_need_no_slots_and_leave_no_file_open(photos, tmp_path, monkeypatch):
+def test_rows_cached_individually_use_no_slots_and_close_files(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
     untouched, keep = [], CachedMedia.keep
 
-    def watched(media, *given, **named):
+    def watched(media, *args, **kwargs):
         before = media._slot.copy()
-        made = keep(media, *given, **named)
+        made = keep(media, *args, **kwargs)
         untouched.append(np.array_equal(media._slot, before))
         return made
 
@@ -488,7 +488,7 @@ def test_rows_that_are_cached_by_themselves_need_no_slots_and_leave_no_file_open
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
-def test_blocks_are_cached_whole_where_files_must_have_names(train, tmp_path, photos, monkeypatch):
+def test_blocks_cached_without_unnamed_files_equal_grown_blocks(train, tmp_path, photos, monkeypatch):
     monkeypatch.setattr("daskprep.storage.local_files._OPEN_FILES", "/no/such/folder")
     other = write(tmp_path / "whole.dp", photos, mode="lazy_cached")["train"]
     for split in (train, other):
@@ -497,7 +497,7 @@ def test_blocks_are_cached_whole_where_files_must_have_names(train, tmp_path, ph
     assert sorted(whole.values()) == sorted(grown.values())
 
 
-def sounds(folder: Path, count: int) -> Split:
+def write_sounds(folder: Path, count: int) -> Split:
     names = [str(folder / f"{number}.wav") for number in range(count)]
     for number, name in enumerate(names):
         Path(name).write_bytes(encode_wav(np.full(50, number / 1000), 1_000))
@@ -506,7 +506,7 @@ def sounds(folder: Path, count: int) -> Split:
 
 
 def watch_decoding(monkeypatch, seconds: Callable[[list[int]], float]) -> tuple[list[int], list[int]]:
-    """Let decoding take a while; return how many threads were at it and how many rows each took, call by call."""
+    """Slow decoding down; return the number of concurrent threads and of rows for each call."""
     decode, running, seen, rows, lock = AudioDecoder.decode, [], [], [], threading.Lock()
 
     def watched(self, cells, out):
@@ -526,15 +526,15 @@ def watch_decoding(monkeypatch, seconds: Callable[[list[int]], float]) -> tuple[
     return seen, rows
 
 
-def test_sounds_are_decoded_by_all_threads_at_once(tmp_path, monkeypatch):
-    split = sounds(tmp_path, 64)
+def test_audio_is_decoded_by_all_threads(tmp_path, monkeypatch):
+    split = write_sounds(tmp_path, 64)
     seen, rows = watch_decoding(monkeypatch, lambda _: 0.3)
     assert sum(len(batch["sound"]) for batch in split.loader(64, expand=False, threads=4)) == 64
     assert rows == [16] * 4
     assert max(seen) > 1
 
 
-def test_the_first_windows_are_decoded_by_all_threads_and_later_ones_in_larger_tasks(train, monkeypatch):
+def test_decoding_tasks_grow_after_first_windows(train, monkeypatch):
     decode, rows, lock = ImageDecoder.decode, [], threading.Lock()
 
     def watched(self, cells, out):
@@ -552,7 +552,7 @@ def test_the_first_windows_are_decoded_by_all_threads_and_later_ones_in_larger_t
 
 
 @pytest.mark.parametrize(("nbytes", "ahead"), [(1, 1), (1, 5), (1 << 30, 2)])
-def test_batches_do_not_depend_on_the_windows_that_rows_are_decoded_in(train, monkeypatch, nbytes, ahead):
+def test_batches_do_not_depend_on_decoding_windows(train, monkeypatch, nbytes, ahead):
     expected = given(train.loader(16, expand=False, row_ids=True, cache=False))
     monkeypatch.setattr("daskprep.loader.pipeline._SMALL_BYTES", nbytes)
     monkeypatch.setattr("daskprep.loader.pipeline._DECODED_AHEAD", ahead)
@@ -561,7 +561,7 @@ def test_batches_do_not_depend_on_the_windows_that_rows_are_decoded_in(train, mo
     assert all(np.array_equal(one, other) for (_, one), (_, other) in zip(found, expected, strict=True))
 
 
-def test_rows_that_come_twice_are_read_again_while_their_block_grows(photos, tmp_path, monkeypatch):
+def test_repeated_rows_are_read_from_growing_block(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
     table = pd.DataFrame({"photo": photos, "rare": np.arange(ROWS) % 10 == 0})
     features = {"photo": dp.Image(height=6, width=5, num_channels=3, mode="lazy_cached"), "rare": dp.Binary()}
@@ -574,7 +574,7 @@ def test_rows_that_come_twice_are_read_again_while_their_block_grows(photos, tmp
     assert twice.stats()["decoded"] < len(rows) - ROWS // 2  # some come twice to one batch
 
 
-def test_a_cache_that_is_removed_in_the_middle_is_made_again(train):
+def test_cache_cleared_during_epoch_is_recreated(train):
     expected = by_row(train)
     batches = iter(train.loader(48, expand=False, row_ids=True, prefetch_size=1))
     first = [next(batches)]
@@ -590,7 +590,7 @@ def mapped_chunks(monkeypatch) -> list[str]:
     return names
 
 
-def test_chunks_stay_mapped_until_another_file_takes_their_place(train, monkeypatch):
+def test_mapped_chunks_are_reused_until_replaced(train, monkeypatch):
     loader, expected = train.loader(48, row_ids=True, expand=False), by_row(train)
     for _ in range(2):
         list(loader)
@@ -607,7 +607,7 @@ def test_chunks_stay_mapped_until_another_file_takes_their_place(train, monkeypa
 
 
 @pytest.mark.parametrize("limit", ["bytes", "number"])
-def test_no_more_chunks_stay_mapped_than_have_room(train, monkeypatch, limit):
+def test_mapped_chunks_are_limited(train, monkeypatch, limit):
     chunk_bytes = BLOCK_ROWS * train.output("photo").row_bytes
     name, most = {"bytes": ("_MAX_MAPPED_BYTES", 3 * chunk_bytes), "number": ("_MAX_MAPPED_CHUNKS", 3)}[limit]
     monkeypatch.setattr(f"daskprep.dataset.cache.{name}", most)
@@ -619,7 +619,7 @@ def test_no_more_chunks_stay_mapped_than_have_room(train, monkeypatch, limit):
     assert len([name for name in names if name.startswith("photo/c.")]) == ROWS // BLOCK_ROWS - 3
 
 
-def test_what_a_process_has_just_written_is_not_checked_again(photos, tmp_path, monkeypatch):
+def test_checksum_of_own_chunks_is_not_recomputed(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
     train = write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
     list(train.loader(48))
@@ -630,7 +630,7 @@ def test_what_a_process_has_just_written_is_not_checked_again(photos, tmp_path, 
 
 
 @pytest.mark.parametrize("cache", [False, True])
-def test_errors_of_cells_say_which_rows_were_read(lazy, tmp_path, monkeypatch, cache):
+def test_media_error_notes_rows(lazy, tmp_path, monkeypatch, cache):
     def fail(media):
         raise OSError("out of reach")
 
@@ -640,20 +640,20 @@ def test_errors_of_cells_say_which_rows_were_read(lazy, tmp_path, monkeypatch, c
     assert caught.value.__notes__ == ['while rows 0 to 7 of "train" were read']
 
 
-def test_an_index_decodes_the_rows_asked_for(lazy, monkeypatch):
+def test_split_getitem_decodes_only_selected_rows(lazy, monkeypatch):
     whole = lazy.read("photo")["photo"]
-    asked = []
+    counts = []
     decode = ImageDecoder.decode
     monkeypatch.setattr(
-        ImageDecoder, "decode", lambda self, cells, *a: (asked.append(len(cells)), decode(self, cells, *a))[1]
+        ImageDecoder, "decode", lambda self, cells, *a: (counts.append(len(cells)), decode(self, cells, *a))[1]
     )
     rows = [ROWS - 1, 0, 40, 2]
     np.testing.assert_array_equal(lazy[rows]["photo"], whole[rows])
-    assert sum(asked) == len(rows)
+    assert sum(counts) == len(rows)
     np.testing.assert_array_equal(lazy[-3]["photo"], whole[-3])
 
 
-def test_a_data_loader_of_a_split_yields_images_as_a_loader_does(lazy):
+def test_data_loader_of_split_yields_same_images_as_loader(lazy):
     expected = next(iter(lazy.loader(8, shuffle=False)))
     found = next(iter(DataLoader(lazy, 8)))
     assert found["photo"].dtype == torch.float32

@@ -1,4 +1,4 @@
-"""Memory stays within what was asked for, and slow storage is asked for much at once."""
+"""Memory stays within its limits, and slow storage is read in parallel."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from daskprep.storage import reading
 
 # Bytes of a block, as memory_process.py writes them.
 BLOCK = 4096 * 4000
-BESIDES = 200_000_000
+MARGIN = 200_000_000
 
 
-ASKED = [
+OPTIONS = [
     {"batch_size": 1024, "prefetch_bytes": 32_000_000},
     {"batch_size": 1024, "prefetch_size": 0},
     {"batch_size": 1024, "prefetch_bytes": 100_000_000, "streams": 4},
@@ -30,14 +30,14 @@ ASKED = [
 
 
 @pytest.mark.slow
-def test_memory_is_what_is_read_ahead_and_the_open_blocks(tmp_path):
+def test_peak_memory_is_prefetch_and_open_blocks(tmp_path):
     # All streams come to the end of a block at once.
     code = f"import runpy; runpy.run_path({str(Path(__file__).with_name('memory_process.py'))!r}, run_name='__main__')"
-    command = [sys.executable, "-c", code, str(tmp_path), "48", json.dumps(ASKED)]
+    command = [sys.executable, "-c", code, str(tmp_path), "48", json.dumps(OPTIONS)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    for options, peak in zip(ASKED, found, strict=True):
+    for options, peak in zip(OPTIONS, found, strict=True):
         open_blocks = 1 if options.get("shuffle") is False else options.get("streams", 16)
-        assert peak < options.get("prefetch_bytes", 0) + open_blocks * BLOCK + BESIDES, (options, found)
+        assert peak < options.get("prefetch_bytes", 0) + open_blocks * BLOCK + MARGIN, (options, found)
 
 
 class SlowStorage:
@@ -59,7 +59,7 @@ class SlowStorage:
         return self.read(*arguments)
 
 
-def test_slow_storage_is_read_by_as_many_threads_as_there_are(tmp_path, table, monkeypatch):
+def test_slow_storage_is_read_by_all_threads(tmp_path, table, monkeypatch):
     prep = dp.Preprocessor({"city": "category", "tags": "set", "review": "text"})
     train = prep.fit_write(table, tmp_path / "slow.dp", block_rows=4)["train"]
     assert train.dataset.learned.keys() == {"city", "tags", "review"}

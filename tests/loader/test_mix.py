@@ -70,7 +70,7 @@ def assert_epochs(rows: Sequence[int], size: int) -> None:
     st.integers(0, 900),
 )
 @settings(max_examples=30, deadline=None)
-def test_counts_are_within_one_row_of_the_weights(weights, batch_size, batch):
+def test_source_counts_are_within_one_row_of_weights(weights, batch_size, batch):
     weights = [weight // gcd(*weights) for weight in weights]
     quotas = Quotas.of(weights, batch_size)
     counts = quotas.rows_at(range(600))
@@ -84,7 +84,7 @@ def test_counts_are_within_one_row_of_the_weights(weights, batch_size, batch):
 
 
 def stop_at_random(sources: Mapping[str, Split], seed: int, stops: int) -> None:
-    """Train with random stops, each with other ranks, weights, sizes of batches or one more source; check all rows."""
+    """Resume at random with other ranks, weights, batch sizes or one more source; check all rows."""
     chosen = random.Random(seed)
     names, state, found = list(WEIGHTS), None, {name: [] for name in ROWS}
     weights, batch_size = WEIGHTS, 24
@@ -138,13 +138,13 @@ def stop_at_random(sources: Mapping[str, Split], seed: int, stops: int) -> None:
     }
 
 
-def test_stops_at_random_lose_and_repeat_no_row(sources):
+def test_random_resumes_neither_lose_nor_repeat_rows(sources):
     stop_at_random(sources, seed=0, stops=6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_many_stops_at_random_lose_and_repeat_no_row(sources, seed):
+def test_many_random_resumes_neither_lose_nor_repeat_rows(sources, seed):
     stop_at_random(sources, seed, stops=60)
 
 
@@ -152,7 +152,7 @@ def take(mix: dp.Mix, count: int | None = None) -> list[dict[str, torch.Tensor]]
     return list(islice(iter(mix), len(mix) if count is None else count))
 
 
-def test_ranks_share_the_batches_of_one_process_with_rows_of_every_source(four):
+def test_ranks_share_batches_with_rows_of_every_source(four):
     options = {"weights": WEIGHTS, "row_ids": True, "seed": 3}
     alone = take(dp.Mix(four, 48, **options), 9)
     ranks = [take(dp.Mix(four, 48, **options, rank=rank, world_size=4), 9) for rank in range(4)]
@@ -166,7 +166,7 @@ def test_ranks_share_the_batches_of_one_process_with_rows_of_every_source(four):
             assert ((counts - expected).abs() < 2).all()
 
 
-def test_an_epoch_ends_before_the_first_source_repeats_a_row_or_when_all_have_ended(four):
+def test_epoch_length_for_until_first_and_all(four):
     first = dp.Mix(four, 20, weights=WEIGHTS, until="first", row_ids=True)
     assert len(first) == 6  # "chat" has 19 rows, 3 in each batch
     seen = rows_by_source(take(first), list(four))
@@ -183,7 +183,7 @@ def test_an_epoch_ends_before_the_first_source_repeats_a_row_or_when_all_have_en
     assert again["web"] != seen["web"]
 
 
-def test_a_state_at_any_batch_of_an_epoch_resumes_it_and_the_next_follows(four):
+def test_resume_at_any_batch_continues_into_next_epoch(four):
     mix = dp.Mix(four, 20, weights=WEIGHTS, until="first", row_ids=True)
     whole = [batch["n"] for batch in [*take(mix), *take(mix)]]
     mix.set_epoch(0)
@@ -194,7 +194,7 @@ def test_a_state_at_any_batch_of_an_epoch_resumes_it_and_the_next_follows(four):
         torch.testing.assert_close(torch.cat(found), torch.cat(whole[stop:]))
 
 
-def test_an_iteration_without_end_continues_after_the_last_batch(four):
+def test_infinite_iteration_continues_after_last_batch(four):
     mix, other = (dp.Mix(four, 20, weights=WEIGHTS) for _ in range(2))
     parts = torch.cat([batch["n"] for _ in range(4) for batch in take(mix, 3)])
     torch.testing.assert_close(parts, torch.cat([batch["n"] for batch in take(other, 12)]))
@@ -204,7 +204,7 @@ def test_an_iteration_without_end_continues_after_the_last_batch(four):
         len(mix)
 
 
-def test_weights_are_the_numbers_of_rows_by_default_and_floats_are_decimal(four):
+def test_default_weights_are_row_counts_and_floats_are_decimal(four):
     mix = dp.Mix(four, 331, until="first")
     assert [len(mix), len(take(mix)[0]["n"])] == [1, 331]
     assert str(dp.Mix(four, 10, weights=dict.fromkeys(four, 0.1))).startswith("Mix(web: 25.000%, books: 25.000%")
@@ -216,7 +216,7 @@ def test_weights_are_the_numbers_of_rows_by_default_and_floats_are_decimal(four)
     ]
 
 
-def test_sources_with_the_same_rows_are_in_different_orders(sources):
+def test_sources_with_same_rows_have_different_orders(sources):
     mix = dp.Mix({"one": sources["web"], "two": sources["web"]}, 20, row_ids=True)
     [batch] = take(mix, 1)
     assert set(batch["row_id"][:10].tolist()) != set(batch["row_id"][10:].tolist())
@@ -229,7 +229,7 @@ def test_worker_processes_yield_the_same_batches(four):
     torch.testing.assert_close(torch.cat([batch["n"] for batch in loader]), torch.cat(expected))
 
 
-def test_a_manager_trains_on_a_mix_and_resumes(four):
+def test_data_module_trains_on_mix_and_resumes(four):
     def data() -> dp.DataModule:
         mix = lambda rank, world_size: dp.Mix(four, 20, weights=WEIGHTS, rank=rank, world_size=world_size)  # noqa: E731
         module = dp.DataModule({"train": {"text": mix}}, rank=0, world_size=1)
@@ -237,9 +237,9 @@ def test_a_manager_trains_on_a_mix_and_resumes(four):
         return module
 
     one, other = data(), data()
-    begun = list(islice(iter(one.train_dataloader()), 5))
+    started = list(islice(iter(one.train_dataloader()), 5))
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
-    found = [batch["n"] for batch in [*begun, *islice(iter(other.train_dataloader()), 5)]]
+    found = [batch["n"] for batch in [*started, *islice(iter(other.train_dataloader()), 5)]]
     expected = [batch["n"] for batch in take(dp.Mix(four, 20, weights=WEIGHTS), 10)]
     torch.testing.assert_close(torch.cat(found), torch.cat(expected))
 
@@ -257,7 +257,7 @@ def different(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Split]:
     }
 
 
-def test_outputs_that_all_sources_encode_alike_are_batched_together(different):
+def test_outputs_encoded_identically_are_batched_together(different):
     [(inputs, sold)] = take(dp.Mix(different, 6, columns=["price"], targets="sold"), 1)
     assert (list(inputs), sold.dtype, len(sold)) == (["price"], torch.bool, 6)
     torch.testing.assert_close(inputs["price"].sort().values, torch.tensor([0, 0, 0.5, 0.5, 1, 1]))
@@ -274,12 +274,12 @@ def test_outputs_that_all_sources_encode_alike_are_batched_together(different):
         ),
     ],
 )
-def test_different_outputs_are_refused(different, options, message):
+def test_different_outputs_raise(different, options, message):
     with pytest.raises(ConfigError, match=message):
         dp.Mix(different, 6, **options)
 
 
-def test_outputs_that_a_source_lacks_are_named_once(tmp_path):
+def test_outputs_missing_in_a_source_warn_once(tmp_path):
     frame = pd.DataFrame({"a": [0.0, 1.0], "b": [1.0, 2.0]})
     sources = {
         name: dp.Preprocessor(dict.fromkeys(name, "number")).fit_write(frame, tmp_path / f"{name}.dp")["train"]
@@ -302,7 +302,7 @@ def test_outputs_that_a_source_lacks_are_named_once(tmp_path):
         ({"world_size": 3, "rank": 0}, "not divisible by 3 ranks"),
     ],
 )
-def test_invalid_options_are_refused(four, options, message):
+def test_invalid_options_raise(four, options, message):
     with pytest.raises(ConfigError, match=message):
         dp.Mix(four, **{"batch_size": 20, **options})
 
@@ -312,7 +312,7 @@ def test_sources_must_be_splits():
         dp.Mix({"web": "web.dp"})
 
 
-def test_states_of_other_rows_or_orders_are_refused(four, sources):
+def test_state_of_other_rows_or_order_raises(four, sources):
     state = dp.Mix(four, 20, weights=WEIGHTS).state_dict()
     with pytest.raises(ConfigError, match='the state has a source "chat", and this mix has .* set its weight to 0'):
         dp.Mix({name: four[name] for name in ("web", "books", "code")}, 20).load_state_dict(state)
@@ -324,7 +324,7 @@ def test_states_of_other_rows_or_orders_are_refused(four, sources):
         dp.Mix(four, 20).load_state_dict({**state, "sources": {"web": {"rows": 3}}})
 
 
-def test_row_ids_of_datasets_opened_together_have_the_number_of_the_dataset(sources, tmp_path):
+def test_row_ids_of_datasets_opened_together_include_source_id(sources, tmp_path):
     paths = [sources[name].dataset.url for name in ("code", "web")]
     loader = dp.open_dataset(paths)["train"].loader(16, row_ids=True)
     assert rows_by_source(list(loader), ["code", "web"]).keys() == {"code", "web"}

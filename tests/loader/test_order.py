@@ -17,7 +17,7 @@ CASES = [(1000, 32, 48, 24), (403, 7, 24, 24), (403, 4096, 96, 48), (203, 1, 72,
 
 
 def make_schedule(rows, block_rows, batch_size, streams, *, rank=0, world=1, given=0, drop_last=False, **options):
-    """As a loader does: rows in order come from one stream."""
+    """Create a schedule as a loader does: unshuffled rows come from one stream."""
     sizes = np.full(-(-rows // block_rows), block_rows)
     sizes[-1] = rows - block_rows * (len(sizes) - 1)
     shuffle = options.get("shuffle", True)
@@ -59,7 +59,7 @@ def assert_equal(found, expected):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_every_row_comes_once(case, shuffle):
+def test_epoch_contains_every_row_once(case, shuffle):
     rows = np.concatenate(batches_of(make_schedule(*case, shuffle=shuffle)))
     np.testing.assert_array_equal(np.sort(rows), np.arange(case[0]))
     assert np.array_equal(rows, np.arange(case[0])) is not shuffle
@@ -73,7 +73,7 @@ def test_global_batches_do_not_depend_on_ranks(case, drop_last, world):
     assert_equal(global_batches(*case, world=world, drop_last=drop_last), expected)
 
 
-def test_the_order_is_the_one_that_was_released():
+def test_order_matches_released_version():
     first = batches_of(make_schedule(1003, 32, 48, 24, seed=5, epoch=3))[0]
     assert first.tolist()[:8] == [677, 680, 741, 743, 810, 821, 843, 854]
 
@@ -81,7 +81,7 @@ def test_the_order_is_the_one_that_was_released():
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("first", "step"), [(0, 1), (1, 2), (2, 3)])
 @pytest.mark.parametrize("size", [1, 3])
-def test_windows_may_be_cut_anywhere(case, first, step, size):
+def test_batches_do_not_depend_on_windows(case, first, step, size):
     schedule = make_schedule(*case, rank=1, world=2)
     expected = batches_of(schedule)[first::step]
     batches = range(first, len(schedule), step)
@@ -93,7 +93,7 @@ def test_windows_may_be_cut_anywhere(case, first, step, size):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("world", [1, 4, 24])
-def test_ranks_have_equal_batches_whatever_is_left(shuffle, world):
+def test_ranks_have_equal_batch_counts_for_any_remainder(shuffle, world):
     for rows in range(24, 121, 3 if world == 24 else 1):
         shares = [make_schedule(rows, 10, 48, 24, rank=rank, world=world, shuffle=shuffle) for rank in range(world)]
         sizes = np.array([schedule.window(range(len(schedule))).sizes for schedule in shares])
@@ -104,7 +104,7 @@ def test_ranks_have_equal_batches_whatever_is_left(shuffle, world):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_drop_last_gives_full_batches_alone(shuffle):
+def test_drop_last_yields_only_full_batches(shuffle):
     for rows in (24, 47, 48, 95, 96, 143, 144):
         schedule = make_schedule(rows, 10, 48, 24, drop_last=True, shuffle=shuffle)
         assert [len(batch) for batch in batches_of(schedule)] == [48] * (rows // 48)
@@ -113,7 +113,7 @@ def test_drop_last_gives_full_batches_alone(shuffle):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("world", [8])
-def test_what_was_given_and_what_is_left_are_the_epoch(case, world):
+def test_resumed_schedule_yields_remaining_batches(case, world):
     whole = make_schedule(*case)
     before = batches_of(whole)
     for stop in range(len(whole)):
@@ -122,7 +122,7 @@ def test_what_was_given_and_what_is_left_are_the_epoch(case, world):
 
 
 @pytest.mark.parametrize("batch_size", [24, 72, 96])
-def test_another_batch_size_gives_what_is_left(batch_size):
+def test_resume_with_other_batch_size_yields_remaining_rows(batch_size):
     whole = make_schedule(1003, 32, 48, 24)
     before = batches_of(whole)
     for stop in range(len(whole)):
@@ -139,12 +139,12 @@ def test_orders_differ_by_seed_and_epoch():
         assert np.mean(one == other) < 0.02
 
 
-def test_batches_mix_as_many_blocks_as_streams():
+def test_batches_contain_one_block_per_stream():
     for batch in batches_of(make_schedule(10_000, 100, 64, 16))[:-1]:
         assert len(np.unique(batch // 100)) >= 16
 
 
-def test_ranks_share_blocks_at_their_borders_alone():
+def test_ranks_share_at_most_one_block():
     blocks = [
         set((np.concatenate(batches_of(make_schedule(9_600, 100, 48, 24, rank=rank, world=4))[:-1]) // 100).tolist())
         for rank in range(4)
@@ -153,16 +153,16 @@ def test_ranks_share_blocks_at_their_borders_alone():
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_no_block_is_let_go_that_is_needed(shuffle):
+def test_needed_blocks_are_not_released(shuffle):
     schedule = make_schedule(1003, 32, 48, 24, rank=1, world=3, shuffle=shuffle)
-    all_places = np.arange(len(schedule.blocks.sizes))
+    all_positions = np.arange(len(schedule.blocks.sizes))
     for batch in range(schedule.full_batches):
-        needed = set(all_places[schedule.mask_needed(all_places, batch)].tolist())
+        needed = set(all_positions[schedule.mask_needed(all_positions, batch)].tolist())
         assert set(schedule.block_positions(range(batch, schedule.full_batches))) <= needed
 
 
 def random_schedules():
-    """Give small schedules of every kind, and some batches of each."""
+    """Yield small schedules of every kind, and some batches of each."""
     rng = np.random.default_rng(0)
     while True:
         streams, world = (int(number) for number in rng.choice([1, 2, 3, 4, 6, 12], 2))
@@ -174,12 +174,12 @@ def random_schedules():
             yield schedule, batches[: int(rng.integers(1, 5))]
 
 
-def test_the_places_of_batches_are_those_of_their_rows():
+def test_block_positions_match_rows_of_batches():
     for schedule, batches in itertools.islice(random_schedules(), 600):
         assert set(schedule.block_positions(batches)) == set(schedule.window(batches).block_positions)
 
 
-def test_blocks_are_needed_until_all_rows_of_a_rank_s_streams_are_given():
+def test_blocks_are_needed_until_streams_of_rank_end():
     for schedule, batches in itertools.islice(random_schedules(), 300):
         of_block = np.repeat(np.arange(len(schedule.blocks.order)), np.diff(schedule.blocks.starts))
         each = schedule.batch_size // schedule.streams
@@ -191,7 +191,7 @@ def test_blocks_are_needed_until_all_rows_of_a_rank_s_streams_are_given():
         np.testing.assert_array_equal(needed, np.unique(np.concatenate(left)))
 
 
-def test_an_epoch_that_goes_on_needs_what_is_left():
+def test_resumed_epoch_needs_remaining_blocks():
     whole, left = make_schedule(96, 4, 24, 12), make_schedule(96, 4, 24, 12, given=48)
     everywhere = np.arange(24)
     np.testing.assert_array_equal(left.mask_needed(everywhere, 1), whole.mask_needed(everywhere, 3))
@@ -201,17 +201,17 @@ def test_an_epoch_that_goes_on_needs_what_is_left():
     ("rows", "streams", "sizes"),
     [(9, 2, (4, 5)), (10, 2, (4, 4, 2)), (1, 2, (1,)), (8, 2, (4, 4)), (9, 1, (4, 4, 1)), (11, 4, (4, 7))],
 )
-def test_what_is_left_makes_a_batch_if_each_stream_could_give_a_row(rows, streams, sizes):
+def test_remainder_is_a_batch_if_each_stream_has_a_row(rows, streams, sizes):
     schedule = make_schedule(rows, 10, 4, streams)
     assert len(schedule) == len(sizes)
     assert schedule.window(range(len(sizes))).sizes == sizes
 
 
-def test_an_epoch_of_which_all_was_given_is_over():
+def test_finished_epoch_has_no_batches():
     assert len(make_schedule(48, 10, 24, 12, given=48)) == 0
 
 
-def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
+def test_batch_of_a_billion_rows_is_located_without_ordering_rows(monkeypatch):
     schedule = make_schedule(10**9, 32_768, 1024, 16, given=512_000 * 1024)
     monkeypatch.setattr(EpochBlocks, "row_order", lambda self, block: pytest.fail("the rows of a block were ordered"))
     plan = schedule.window(range(1000, 1001))
@@ -247,11 +247,11 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
         (4106, 16),
     ],
 )
-def test_streams_divide_the_batch(batch_size, streams):
+def test_default_streams_for_batch_size(batch_size, streams):
     assert default_streams(batch_size) == streams
 
 
-def test_every_batch_size_mixes_at_least_8_streams():
+def test_default_streams_are_at_least_8():
     streams = {size: default_streams(size) for size in range(1, 4097)}
     assert all(min(size, 8) <= found <= 256 for size, found in streams.items())
     # Nothing from 8 to 256 divides the batches that 16 streams give unequal numbers of rows.
@@ -263,15 +263,15 @@ def test_every_batch_size_mixes_at_least_8_streams():
 
 
 @pytest.mark.parametrize("batch_size", [499, 997, 1018, 1024])
-def test_batches_mix_as_many_blocks_whatever_divides_them(batch_size):
+def test_batches_mix_blocks_for_any_batch_size(batch_size):
     batches = batches_of(make_schedule(50_000, 100, batch_size, default_streams(batch_size)))
     counts = np.array([np.bincount(batch // 100).max() for batch in batches[:-1]])
     assert min(len(np.unique(batch // 100)) for batch in batches[:-1]) >= 16
     assert counts.max() <= 100
 
 
-def as_before(rows, block_rows, batch_size, streams, batch):
-    """Return the rows of a full batch as before ranks and batches could have any size, when streams divided both."""
+def released_batch(rows, block_rows, batch_size, streams, batch):
+    """Return the rows of a full batch in the order of versions in which streams divided ranks and batches."""
     blocks = make_schedule(rows, block_rows, batch_size, streams).blocks
     sequence = np.concatenate([order_of(blocks, int(block)) for block in blocks.order])
     short, longer = divmod(rows, streams)
@@ -281,13 +281,13 @@ def as_before(rows, block_rows, batch_size, streams, batch):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ranks_that_divide_the_streams_have_the_rows_as_before(case):
+def test_ranks_dividing_streams_keep_released_order(case):
     for world in (world for world in range(1, 25) if case[3] % world == 0):
         for rank in range(world):
             schedule = make_schedule(*case, rank=rank, world=world)
             own = case[2] // world
             for batch, rows in enumerate(batches_of(schedule)[: schedule.full_batches]):
-                expected = as_before(*case, batch)[rank * own : (rank + 1) * own]
+                expected = released_batch(*case, batch)[rank * own : (rank + 1) * own]
                 np.testing.assert_array_equal(rows[:own], expected)
 
 
@@ -300,7 +300,7 @@ def test_ranks_that_divide_the_streams_have_the_rows_as_before(case):
     given=st.integers(0, 3),
     step=st.integers(1, 3),
 )
-def test_any_ranks_share_each_batch_of_any_size(world, batch_size, rows, streams, given, step):
+def test_any_number_of_ranks_share_batches_of_any_size(world, batch_size, rows, streams, given, step):
     hypothesis.assume(world <= batch_size and rows - given * batch_size >= world)
     streams = default_streams(batch_size) if streams is None else streams
     case, given = (rows, 100, batch_size, streams), given * batch_size
@@ -309,7 +309,7 @@ def test_any_ranks_share_each_batch_of_any_size(world, batch_size, rows, streams
     joined = [np.sort(np.concatenate(parts)) for parts in zip(*shares, strict=True)]
     sizes = np.array([[len(part) for part in parts] for parts in shares])
     assert sizes.min() >= 1
-    # What is left may join the last batch.
+    # The remaining rows may join the last batch.
     assert np.ptp(sizes, axis=0).max() <= 1 + (batch_size % world > 0)
     alone = batches_of(make_schedule(*case, given=given))
     if len(ranks[0]) == len(alone) - 1:  # what is left are fewer rows than ranks
@@ -320,7 +320,7 @@ def test_any_ranks_share_each_batch_of_any_size(world, batch_size, rows, streams
         np.testing.assert_array_equal(np.sort(np.concatenate(joined)), np.arange(rows))
 
 
-def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():
+def test_small_blocks_are_ordered_as_if_permuted_separately():
     sizes = np.array([7, 7, 7, 7, 7, 3])
     together = EpochBlocks(sizes, 7, seed=5, epoch=2, shuffle=True)
     for block, size in enumerate(sizes):
@@ -329,7 +329,7 @@ def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():
 
 
 @pytest.mark.parametrize(("sizes", "firsts"), [([4, 4, 1], None), ([4, 1, 4], [0, 4, 5])])
-def test_rows_are_numbered_from_the_first_of_their_block_on(sizes, firsts):
+def test_row_numbers_start_at_first_row_of_block(sizes, firsts):
     blocks = EpochBlocks(np.array(sizes), 4, 1, 0, shuffle=True, firsts=firsts and np.array(firsts))
     expected = np.split(np.arange(9), np.cumsum(sizes)[:-1])
     for place, block in enumerate(blocks.order.tolist()):
@@ -342,14 +342,14 @@ class EveryRowTwice:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_sampling_chooses_the_rows_of_a_block(shuffle):
+def test_sampling_selects_rows_of_block(shuffle):
     blocks = EpochBlocks(np.array([6, 6]), 3, seed=1, epoch=2, shuffle=shuffle, sampling=EveryRowTwice())
     found = blocks.row_order(1).tolist()
     assert sorted(found) == [20, 20, 21, 21, 22, 22]
     assert (found == sorted(found)) is not shuffle
 
 
-def test_orders_of_large_blocks_are_not_kept():
+def test_orders_of_large_blocks_are_not_cached():
     blocks = EpochBlocks(np.full(5, 10_000), 10_000, seed=1, epoch=0, shuffle=True)
     for block in range(5):
         alone = permute(np.arange(10_000), 10_000, make_key(1, "rows", 0, block))

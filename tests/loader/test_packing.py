@@ -1,4 +1,4 @@
-"""Rows of joined documents, held against joining in plain Python."""
+"""Rows of joined documents, compared with joining in plain Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows_in(batch: dict, column: str = "review") -> list[list[tuple[int, int, in
     return [list(zip(*row, strict=True)) for row in zip(*apart, strict=True)]
 
 
-# -- joining alone
+# -- Joiner
 
 
 def padded(documents: list[list[int]], width: int, *, left: bool) -> np.ndarray:
@@ -66,7 +66,7 @@ def windows(ids: np.ndarray, size: int, most: int, first: int = 0) -> Iterator[t
     size=st.integers(1, 4),
     most=st.integers(1, 3),
 )
-def test_joined_rows_are_those_of_plain_python_from_every_place(documents, left, block_size, rows, size, most):
+def test_joiner_equals_plain_python_from_every_position(documents, left, block_size, rows, size, most):
     ids, padding = padded(documents, 9, left=left), Padding(PADDING, left)
     joiner = Joiner(block_size, rows, padding, PackingPosition())
     batches = list(joiner.batches(windows(ids, size, most), drop_last=False))
@@ -79,7 +79,7 @@ def test_joined_rows_are_those_of_plain_python_from_every_place(documents, left,
         assert [rows_in(batch, "tokens") for batch, _ in rest] == found[number:]
 
 
-def test_pieces_of_a_large_window_are_joined_as_one():
+def test_joiner_splits_large_windows():
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 1_001, 700)
     inside = np.arange(1_000) < lengths[:, None]
@@ -93,13 +93,13 @@ def test_pieces_of_a_large_window_are_joined_as_one():
     assert np.array_equal(places[:total], np.concatenate([np.arange(length) for length in lengths]))
 
 
-def test_the_padding_id_inside_a_document_is_a_token():
+def test_padding_id_inside_document_is_a_token():
     ids = np.array([[3, 0, 4, 0, 0], [0, 5, 0, 0, 0], [0, 0, 0, 0, 0]])
     assert Padding(0).lengths(ids).tolist() == [3, 2, 0]
     assert Padding(0, left=True).lengths(ids).tolist() == [5, 4, 0]
 
 
-def test_a_place_is_never_before_documents_without_tokens():
+def test_position_skips_empty_documents():
     ids = padded([[1, 2], [], [], [3]], 2, left=False)
     (_, place), _ = Joiner(2, 1, Padding(PADDING), PackingPosition()).batches(windows(ids, 1, 4), drop_last=False)
     assert place == PackingPosition(3, 0)
@@ -119,7 +119,7 @@ def train(request, tmp_path_factory) -> Split:
 
 
 def documents_of(split: Split, read: int = 16, epoch: int = 0, **options) -> list[list[int]]:
-    """Return the documents in the order in which a loader gives rows, without their padding."""
+    """Return the documents in the order of a loader, without their padding."""
     loader = split.loader(read, columns=["review"], **options)
     loader.set_epoch(epoch)
     return [[token for token in row if token != PADDING] for batch in loader for row in batch["review"].tolist()]
@@ -133,14 +133,14 @@ def in_batches(rows: list, size: int) -> list[list]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def test_the_data_has_what_makes_packing_hard(train):
+def test_documents_are_empty_and_longer_than_blocks(train):
     lengths = [len(document) for document in documents_of(train)]
     assert 0 in lengths
     assert max(lengths) > 2 * BLOCK
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_packed_rows_are_the_documents_of_the_loader_joined(train, shuffle):
+def test_packed_rows_equal_joined_documents(train, shuffle):
     loader = train.loader(8, shuffle=shuffle, pack=PACKING)
     expected = in_batches(rows_of(documents_of(train, shuffle=shuffle), BLOCK), 8)
     assert batches_of(loader) == expected
@@ -157,14 +157,14 @@ def test_each_epoch_has_its_own_order_and_length(train):
     assert batches_of(loader) == epochs[0]
 
 
-def test_a_batch_holds_whole_numbers_of_64_bits(train):
+def test_packed_batch_is_int64(train):
     batch = next(iter(train.loader(8, pack=PACKING)))
     assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in batch.items()} == dict.fromkeys(
         ("review", "position_ids", "document_ids"), (torch.int64, (8, BLOCK))
     )
 
 
-def test_drop_last_gives_full_batches_of_full_rows_alone(train):
+def test_drop_last_yields_only_full_batches_of_full_rows(train):
     loader = train.loader(8, pack=PACKING, drop_last=True)
     found = batches_of(loader)
     assert found == in_batches(rows_of(documents_of(train), BLOCK), 8)[:-1]
@@ -174,7 +174,7 @@ def test_drop_last_gives_full_batches_of_full_rows_alone(train):
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_ranks_pack_their_own_rows_and_stop_together(train, world, shuffle, drop_last):
+def test_ranks_pack_own_rows_and_stop_together(train, world, shuffle, drop_last):
     own = 8 // world
     places = [{"shuffle": shuffle, "rank": rank, "world_size": world} for rank in range(world)]
     documents = [documents_of(train, **place) for place in places]
@@ -187,7 +187,7 @@ def test_ranks_pack_their_own_rows_and_stop_together(train, world, shuffle, drop
         loader.audit()
 
 
-def test_ranks_pack_batches_that_they_do_not_divide(train):
+def test_uneven_ranks_pack_batches(train):
     ranks = [{"rank": rank, "world_size": 3, "uneven": True} for rank in range(3)]
     packed = [[rows_of(documents_of(train, **rank), BLOCK), own] for rank, own in zip(ranks, (2, 3, 3), strict=True)]
     fewest = min(-(-len(rows) // own) for rows, own in packed)
@@ -202,12 +202,12 @@ def test_ranks_pack_batches_that_they_do_not_divide(train):
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"prefetch_size": 1, "threads": 1}])
-def test_reading_ahead_changes_nothing(train, options):
+def test_packing_does_not_depend_on_prefetch(train, options):
     assert batches_of(train.loader(8, pack=PACKING, **options)) == batches_of(train.loader(8, pack=PACKING))
 
 
 @pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 2), (3, 4)])
-def test_a_state_goes_on_after_every_batch(train, rank, world):
+def test_packing_resumes_after_every_batch(train, rank, world):
     options = {"pack": PACKING, "rank": rank, "world_size": world, "prefetch_size": 0}
     whole = batches_of(train.loader(32, **options))
     for done in range(len(whole) + 1):
@@ -220,7 +220,7 @@ def test_a_state_goes_on_after_every_batch(train, rank, world):
         assert len(state) < 1_000
 
 
-def test_states_are_handed_on_from_loader_to_loader_and_into_the_next_epoch(train):
+def test_packing_resumes_repeatedly_into_next_epoch(train):
     options = {"pack": PACKING, "prefetch_size": 0}
     one = train.loader(32, **options)
     whole = batches_of(one) + batches_of(one)
@@ -228,14 +228,14 @@ def test_states_are_handed_on_from_loader_to_loader_and_into_the_next_epoch(trai
     while len(found) < len(whole):
         loader = train.loader(32, **options)
         loader.load_state_dict(state)
-        # At the end of an epoch nothing is left of it, and the iteration after gives the next.
+        # A state at the end of an epoch yields no batches; the next iteration is the next epoch.
         taken = [rows_in(batch) for batch in islice(loader, 3)]
         found += taken or [rows_in(batch) for batch in islice(loader, 3)]
         state = loader.state_dict()
     assert found == whole
 
 
-def test_going_on_reads_one_batch_of_rows_again(train):
+def test_packing_resume_rereads_at_most_one_batch(train):
     loader = train.loader(8, pack=PACKING, shuffle=False)
     list(islice(loader, len(loader) - 2))
     other = train.loader(8, pack=PACKING, shuffle=False)
@@ -246,7 +246,7 @@ def test_going_on_reads_one_batch_of_rows_again(train):
     assert other.audit()["rows"] < 16 + tokens
 
 
-def test_the_state_of_one_rank_serves_them_all(train):
+def test_packing_state_of_one_rank_resumes_other_ranks(train):
     ranks = [train.loader(8, pack=PACKING, rank=rank, world_size=2) for rank in range(2)]
     wholes = [batches_of(loader) for loader in ranks]
     for done in (0, 1, 5, len(wholes[0])):
@@ -258,7 +258,7 @@ def test_the_state_of_one_rank_serves_them_all(train):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_workers_give_the_batches_in_order(train, workers):
+def test_packing_in_workers_preserves_order(train, workers):
     loader = train.loader(8, pack=PACKING)
     whole = batches_of(train.loader(8, pack=PACKING))
     list(islice(loader, 5))
@@ -268,7 +268,7 @@ def test_workers_give_the_batches_in_order(train, workers):
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-def test_the_states_of_workers_go_on_with_their_batches(train):
+def test_packing_resumes_in_stateful_data_loader(train):
     torchdata = pytest.importorskip("torchdata.stateful_dataloader")
     whole = batches_of(train.loader(8, pack=PACKING))
 
@@ -283,7 +283,7 @@ def test_the_states_of_workers_go_on_with_their_batches(train):
     assert found + batches_of(second) == whole
 
 
-def test_balanced_documents_are_packed_as_often_as_they_are_given(train):
+def test_packing_with_oversampling(train):
     options = {"balance": dp.Oversample("rare", ratio=1.0)}
     loader = train.loader(8, pack=PACKING, **options)
     expected = in_batches(rows_of(documents_of(train, **options), BLOCK), 8)
@@ -292,7 +292,7 @@ def test_balanced_documents_are_packed_as_often_as_they_are_given(train):
     loader.audit()
 
 
-def test_one_level_of_a_text_is_packed_and_named(tmp_path):
+def test_packing_one_level_of_text(tmp_path):
     frame = pd.DataFrame({"review": ["ab c", "d"]})
     train = dp.Preprocessor({"review": dp.Text(level="both")}).fit_write(frame, tmp_path / "a.dp")["train"]
     batch = next(iter(train.loader(1, shuffle=False, pack=dp.Packing(5, "review_char"))))
@@ -301,7 +301,7 @@ def test_one_level_of_a_text_is_packed_and_named(tmp_path):
     assert batch["document_ids"].tolist() == [[0, 0, 0, 0, 1]]
 
 
-def test_fewer_documents_than_streams_are_all_given(tmp_path):
+def test_packing_fewer_documents_than_streams(tmp_path):
     frame = pd.DataFrame({"steps": ["a b c", "b", "c a"]})
     train = dp.Preprocessor({"steps": "sequence"}).fit_write(frame, tmp_path / "a.dp")["train"]
     for world in (1, 2):
@@ -311,12 +311,12 @@ def test_fewer_documents_than_streams_are_all_given(tmp_path):
     assert len(train.loader(2, pack=dp.Packing(1, ["steps"]))) == 3
 
 
-def test_a_transform_is_applied_last(train):
+def test_transform_is_applied_to_packed_batch(train):
     loader = train.loader(8, pack=PACKING, transform=lambda batch: batch["review"][:, 1:])
     assert next(iter(loader)).shape == (8, BLOCK - 1)
 
 
-# -- refusals
+# -- errors
 
 
 @pytest.mark.parametrize(
@@ -331,12 +331,12 @@ def test_a_transform_is_applied_last(train):
         (512, r"pack=512: expected Packing\("),
     ],
 )
-def test_what_cannot_be_packed_is_refused(train, pack, message):
+def test_invalid_packing_raises(train, pack, message):
     with pytest.raises(ConfigError, match=message):
         train.loader(8, pack=pack)
 
 
-def test_a_vocabulary_without_padding_is_refused(tmp_path):
+def test_packing_vocabulary_without_padding_raises(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -352,12 +352,12 @@ def test_a_vocabulary_without_padding_is_refused(tmp_path):
     "option",
     [{"overfit_batches": 2}, {"targets": "rare"}, {"row_ids": True}, {"columns": ["review"]}, {"expand": False}],
 )
-def test_options_without_meaning_for_packed_rows_are_refused(train, option):
+def test_options_incompatible_with_packing_raise(train, option):
     with pytest.raises(ConfigError, match=f"{next(iter(option))} cannot be used together with pack: "):
         train.loader(8, pack=PACKING, **option)
 
 
-def test_a_state_of_other_rows_is_refused(train):
+def test_packing_state_mismatch_raises(train):
     state = train.loader(8, pack=PACKING).state_dict()
     for options, message in [
         ({"pack": dp.Packing(9, "review")}, "block_size=7"),

@@ -1,4 +1,4 @@
-"""Exact numbers of rows by class in every epoch, other rows in other epochs."""
+"""Exact numbers of rows by class in every epoch; rows differ by epoch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from daskprep.errors import ConfigError
 from daskprep.loader.sampling import Sampling
 
 
-def given(loader):
-    """Return how often each row was given."""
+def count_rows(loader):
+    """Return how often each row was yielded."""
     found = np.concatenate([batch["row_id"].numpy() for batch in loader])
     loader.audit()
     return np.bincount(found, minlength=1003)
@@ -25,62 +25,62 @@ def counts(table, column, times):
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"rank": 0, "world_size": 1, "prefetch_size": 0}])
 def test_balance_gives_exact_counts(train, table, options):
     sizes = table["city"].value_counts()
-    over = given(train.loader(48, row_ids=True, balance=dp.Oversample("city", ratio=0.5), **options))
+    over = count_rows(train.loader(48, row_ids=True, balance=dp.Oversample("city", ratio=0.5), **options))
     expected = {name: max(size, sizes.max() // 2) for name, size in sizes.items()}
     assert counts(table, "city", over) == expected
     assert (over >= 1).all()
-    under = given(train.loader(48, row_ids=True, balance=dp.Undersample("city", ratio=1.0), **options))
+    under = count_rows(train.loader(48, row_ids=True, balance=dp.Undersample("city", ratio=1.0), **options))
     assert counts(table, "city", under) == dict.fromkeys(sizes.index, sizes.min())
     assert under.max() == 1
 
 
-def test_repeats_of_a_class_differ_by_one(train, table):
-    times = given(train.loader(48, row_ids=True, weights={"city": {"Bern": 2.5}}))
+def test_fractional_weight_repeats_rows(train, table):
+    times = count_rows(train.loader(48, row_ids=True, weights={"city": {"Bern": 2.5}}))
     bern = times[table["city"] == "Bern"]
     assert bern.sum() == round(2.5 * len(bern))
     assert set(bern.tolist()) <= {1, 2, 3, 4}
     assert (times[table["city"] != "Bern"] == 1).all()
 
 
-def test_weights_may_leave_a_class_out(train, table):
+def test_weight_zero_excludes_class(train, table):
     for yes, no in ((True, False), ("True", "False")):
-        times = given(train.loader(48, row_ids=True, weights={"sold": {yes: 3, no: 0}}))
+        times = count_rows(train.loader(48, row_ids=True, weights={"sold": {yes: 3, no: 0}}))
         np.testing.assert_array_equal(times, 3 * table["sold"])
 
 
 @pytest.mark.parametrize("counts", [{True: 300}, [("True", 300)]])
-def test_labels_of_a_binary_output_may_be_bools(train, table, counts):
-    times = given(train.loader(48, row_ids=True, balance=dp.Oversample("sold", counts=counts)))
+def test_counts_of_binary_output_by_bool(train, table, counts):
+    times = count_rows(train.loader(48, row_ids=True, balance=dp.Oversample("sold", counts=counts)))
     assert times[table["sold"]].sum() == 300
 
 
-def test_classes_may_be_numbers_and_many(tmp_path):
+def test_weights_of_numeric_classes(tmp_path):
     table = pd.DataFrame({"year": np.arange(300) + 0.0})
     features = {"year": dp.Number(normalization=None)}
     dp.Preprocessor(features, split=dp.RandomSplit((1.0, 0.0, 0.0))).fit_write(table, tmp_path / "years.dp")
     loader = dp.open_dataset(tmp_path / "years.dp")["train"].loader(
         48, row_ids=True, weights={"year": {0.0: 3, 299.0: 0, 256: 2}}
     )
-    times = given(loader)
+    times = count_rows(loader)
     expected = np.ones(300, dtype=int)
     expected[[0, 256, 299]] = 3, 2, 0
     np.testing.assert_array_equal(times[:300], expected)
 
 
-def test_rows_of_a_block_are_the_ones_that_were_released():
-    """A promise: a run that goes on after an upgrade would be given other rows."""
+def test_sampled_rows_match_released_version():
+    """Runs that resume after an upgrade depend on this order."""
     sampling = Sampling(np.array([0, 0, 0, 0, 0, 1, 1, 0, 1], np.uint8), np.array([4, 7]), np.array([0, 5, 9]), seed=3)
     assert sampling.sizes.tolist() == [3, 8]
     assert [sampling.rows(block, 2).tolist() for block in range(2)] == [[0, 1, 2], [0, 0, 1, 1, 1, 2, 3, 3]]
 
 
-def test_a_class_of_one_row_or_none_gives_what_it_should():
+def test_sampling_class_of_one_or_zero_rows():
     sampling = Sampling(np.array([0, 0, 2], np.uint8), np.array([2, 0, 5]), np.array([0, 2, 3]), seed=0)
     assert sampling.sizes.tolist() == [2, 5]
     assert sampling.rows(1, 0).tolist() == [0] * 5
 
 
-def test_samplings_differ_in_their_digests():
+def test_sampling_digest_depends_on_codes_and_targets():
     codes, targets, starts = np.array([0, 1, 1], np.uint8), np.array([2, 4]), np.array([0, 2, 3])
     digests = [Sampling(one, targets, starts, 0).digest for one in (codes, codes[::-1].copy())]
     digests.append(Sampling(codes, targets + 1, starts, 0).digest)
@@ -88,22 +88,22 @@ def test_samplings_differ_in_their_digests():
     assert all(len(digest) == 8 for digest in digests)
 
 
-def test_other_epochs_give_other_rows(train, table):
+def test_undersampling_differs_by_epoch(train, table):
     loader = train.loader(48, row_ids=True, balance=dp.Undersample("sold", ratio=1.0))
-    epochs = [given(loader) for _ in range(3)]
+    epochs = [count_rows(loader) for _ in range(3)]
     negatives = [times[~table["sold"]] for times in epochs]
     assert not np.array_equal(negatives[0], negatives[1])
     assert len({tuple(counts(table, "sold", times).items()) for times in epochs}) == 1
     loader.set_epoch(0)
-    np.testing.assert_array_equal(given(loader), epochs[0])
+    np.testing.assert_array_equal(count_rows(loader), epochs[0])
 
 
 @pytest.mark.parametrize("world", [2, 8])
-def test_ranks_share_what_is_sampled(train, world):
+def test_ranks_share_sampled_rows(train, world):
     options = {"batch_size": 48, "row_ids": True, "weights": {"city": {"Rome": 0.3, "Oslo": 2.2}}}
     shares = [train.loader(rank=rank, world_size=world, **options) for rank in range(world)]
     assert len({len(share) for share in shares}) == 1
-    np.testing.assert_array_equal(sum(given(share) for share in shares), given(train.loader(**options)))
+    np.testing.assert_array_equal(sum(count_rows(share) for share in shares), count_rows(train.loader(**options)))
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_ranks_share_what_is_sampled(train, world):
         ),
     ],
 )
-def test_samplings_that_make_no_sense_are_refused(train, options, words):
+def test_invalid_sampling_raises(train, options, words):
     with pytest.raises(ConfigError, match=words):
         train.loader(**options)
 
 
-def test_too_many_classes_are_refused(train, monkeypatch):
+def test_too_many_classes_raise(train, monkeypatch):
     monkeypatch.setattr("daskprep.loader.sampling._MAX_COUNTS", 1000)
     with pytest.raises(ConfigError, match='"price" has 1,003 classes'):
         train.loader(weights={"price": {0.0: 2}})

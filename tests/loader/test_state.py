@@ -1,4 +1,4 @@
-"""A state is small, tells what was given, and goes on anywhere."""
+"""States are small, record the yielded rows, and resume on any number of ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import daskprep as dp
 from daskprep.errors import ConfigError, FormatVersionError
 
-HOW = [
+RESUME_OPTIONS = [
     {"world": 1, "prefetch_size": 0},
     {"world": 2, "threads": 1},
     {"world": 3, "prefetch_size": 1},
@@ -22,7 +22,7 @@ HOW = [
 
 @pytest.fixture
 def resumed(train, rows):
-    """Return what is left after a state, batch by batch over all ranks together."""
+    """Return the remaining batches of a state, joined over all ranks."""
 
     def resume(state, world=1, **options):
         ranks = []
@@ -39,12 +39,12 @@ def resumed(train, rows):
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"balance": dp.Undersample("city", ratio=1.0)}])
-def test_stopping_at_any_batch_loses_and_repeats_no_row(train, rows, resumed, options):
+def test_resume_at_any_batch_neither_loses_nor_repeats_rows(train, rows, resumed, options):
     loader = train.loader(48, streams=24, row_ids=True, **options)
     whole = rows(loader)
     loader.set_epoch(0)
     for stop, _ in enumerate(loader, start=1):
-        left = resumed(loader.state_dict(), **HOW[stop % len(HOW)], **options)
+        left = resumed(loader.state_dict(), **RESUME_OPTIONS[stop % len(RESUME_OPTIONS)], **options)
         if stop < len(loader):
             expected, found = whole[stop:], left
             assert len(found) == len(expected)
@@ -52,7 +52,7 @@ def test_stopping_at_any_batch_loses_and_repeats_no_row(train, rows, resumed, op
                 np.testing.assert_array_equal(np.sort(one), np.sort(other))
 
 
-def test_a_state_before_the_first_batch_gives_the_epoch(train, rows, resumed):
+def test_state_before_first_batch_yields_full_epoch(train, rows, resumed):
     loader = train.loader(48, streams=24, row_ids=True)
     loader.set_epoch(3)
     state = loader.state_dict()
@@ -60,22 +60,22 @@ def test_a_state_before_the_first_batch_gives_the_epoch(train, rows, resumed):
 
 
 @pytest.mark.parametrize("batch_size", [24, 72, 240])
-def test_another_batch_size_goes_on_as_well(train, rows, resumed, batch_size):
+def test_resume_with_other_batch_size(train, rows, resumed, batch_size):
     loader = train.loader(48, streams=24, row_ids=True)
     batches = iter(loader)
-    given = rows(next(batches) for _ in range(7))
+    first = rows(next(batches) for _ in range(7))
     left = resumed(loader.state_dict(), world=3, batch_size=batch_size)
-    np.testing.assert_array_equal(np.sort(np.concatenate(given + left)), np.arange(1003))
+    np.testing.assert_array_equal(np.sort(np.concatenate(first + left)), np.arange(1003))
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"drop_last": True}, {"rank": 1, "world_size": 4}])
-@pytest.mark.parametrize("is_left", [True, False])
-def test_a_state_of_the_end_goes_on_with_the_next_epoch(train, rows, options, is_left):
+@pytest.mark.parametrize("is_exhausted", [True, False])
+def test_state_at_end_of_epoch_resumes_with_next_epoch(train, rows, options, is_exhausted):
     loader = train.loader(48, row_ids=True, **options)
     batches = iter(loader)
     for _ in range(len(loader)):
         next(batches)
-    if is_left:
+    if is_exhausted:
         assert next(batches, None) is None
     state = loader.state_dict()
     other = train.loader(48, row_ids=True, **options)
@@ -86,7 +86,7 @@ def test_a_state_of_the_end_goes_on_with_the_next_epoch(train, rows, options, is
     np.testing.assert_array_equal(np.concatenate(found), np.concatenate(expected))
 
 
-def test_nothing_but_rows_to_drop_is_the_end(train, rows):
+def test_resume_with_only_dropped_rows_starts_next_epoch(train, rows):
     loader = train.loader(48, streams=24)
     batches = iter(loader)
     for _ in range(len(loader) - 1):
@@ -97,7 +97,7 @@ def test_nothing_but_rows_to_drop_is_the_end(train, rows):
     assert other.epoch == 1
 
 
-def test_after_going_on_comes_the_next_epoch(train, rows):
+def test_next_epoch_follows_resumed_epoch(train, rows):
     loader = train.loader(48, row_ids=True)
     next(iter(loader))
     loader.load_state_dict(loader.state_dict())
@@ -106,7 +106,7 @@ def test_after_going_on_comes_the_next_epoch(train, rows):
     assert loader.epoch == 1
 
 
-def test_set_epoch_of_the_epoch_of_a_state_keeps_the_place(train, rows):
+def test_set_epoch_of_resumed_epoch_keeps_position(train, rows):
     loader = train.loader(48, row_ids=True)
     loader.set_epoch(2)
     next(iter(loader))
@@ -119,7 +119,7 @@ def test_set_epoch_of_the_epoch_of_a_state_keeps_the_place(train, rows):
         assert (len(rows(loader)), loader.epoch) == (batches, number)
 
 
-def test_what_was_read_ahead_is_not_given(train):
+def test_state_excludes_prefetched_batches(train):
     loader = train.loader(48)
     batches = iter(loader)
     for number in range(1, 6):
@@ -128,7 +128,7 @@ def test_what_was_read_ahead_is_not_given(train):
 
 
 @pytest.mark.parametrize("options", [{}, {"balance": dp.Oversample("sold", ratio=0.5)}])
-def test_a_state_is_small_and_json(train, options):
+def test_state_is_small_json(train, options):
     loader = train.loader(48, **options)
     list(loader)
     state = loader.state_dict()
@@ -152,7 +152,7 @@ def test_a_state_is_small_and_json(train, options):
         ({"first_batch": None}, ConfigError, "first_batch='nothing'"),
     ],
 )
-def test_a_state_of_something_else_is_refused(train, changed, error, words):
+def test_state_mismatch_raises(train, changed, error, words):
     loader = train.loader(48)
     state = loader.state_dict()
     with pytest.raises(error, match=words):
@@ -161,7 +161,7 @@ def test_a_state_of_something_else_is_refused(train, changed, error, words):
 
 
 @pytest.mark.parametrize(("before", "after"), [((96, 2), (96, 3)), ((499, 1), (96, 12)), ((96, 16), (499, 1))])
-def test_a_run_resumes_on_ranks_and_batches_of_any_number(train, rows, before, after):
+def test_resume_on_any_number_of_ranks_and_batch_size(train, rows, before, after):
     def batches_of(batch_size, world, state=None):
         ranks = []
         for rank in range(world):
@@ -179,24 +179,24 @@ def test_a_run_resumes_on_ranks_and_batches_of_any_number(train, rows, before, a
     assert [batch.tolist() for batch in left] == [batch.tolist() for batch in alone]
 
 
-def test_a_state_of_an_order_before_is_refused_or_resumed_exactly(train, rows):
+def test_state_of_old_default_streams_raises_or_resumes(train, rows):
     loader = train.loader(257, streams=1, row_ids=True)  # as 257 rows had by default
     batches = iter(loader)
-    given, state = rows([next(batches)]), loader.state_dict()
+    first, state = rows([next(batches)]), loader.state_dict()
     with pytest.raises(ConfigError, match="create the loader with streams=1"):
         train.loader(257).load_state_dict(state)
     resumed = train.loader(257, streams=1, row_ids=True)
     resumed.load_state_dict(state)
-    np.testing.assert_array_equal(np.sort(np.concatenate([*given, *rows(resumed)])), np.arange(len(train)))
+    np.testing.assert_array_equal(np.sort(np.concatenate([*first, *rows(resumed)])), np.arange(len(train)))
 
 
 @pytest.mark.parametrize("state", [{}, None, [1], {"rows_given": 48}, {"model": 1}])
-def test_what_is_no_state_is_refused(train, state):
+def test_invalid_state_raises(train, state):
     with pytest.raises(ConfigError, match="not a state of a loader"):
         train.loader(48).load_state_dict(state)
 
 
-def test_too_few_rows_left_for_the_ranks_are_refused_on_all(train):
+def test_too_few_remaining_rows_for_ranks_raises_on_all_ranks(train):
     loader = train.loader(10, shuffle=False)
     batches = iter(loader)
     for _ in range(100):
@@ -218,14 +218,14 @@ def others(table, tmp_path):
     ]
 
 
-def test_a_state_of_other_rows_under_the_same_version_is_refused(others):
+def test_state_of_same_version_with_other_digest_raises(others):
     one, other = (dataset["train"].loader(48) for dataset in others)
     assert one.split.dataset.version == other.split.dataset.version
     with pytest.raises(ConfigError, match=f"digest {others[0].digest[:16]}.*open the dataset that"):
         other.load_state_dict(one.state_dict())
 
 
-def test_a_state_resumes_in_its_version_after_an_append(table, tmp_path):
+def test_state_resumes_in_its_version_after_append(table, tmp_path):
     prep = dp.Preprocessor({"price": "number"})
     loader = prep.fit_write(table, tmp_path / "a")["train"].loader(48)
     next(iter(loader))
@@ -237,7 +237,7 @@ def test_a_state_resumes_in_its_version_after_an_append(table, tmp_path):
     assert same.state_dict() == loader.state_dict()
 
 
-def test_a_state_of_an_older_version_has_no_digest_and_goes_on(others):
+def test_state_without_digest_resumes(others):
     loader = others[0]["train"].loader(48)
     next(iter(loader))
     state = loader.state_dict()
@@ -247,7 +247,7 @@ def test_a_state_of_an_older_version_has_no_digest_and_goes_on(others):
     assert other.state_dict() == loader.state_dict()
 
 
-def test_what_was_pickled_is_not_taken_for_a_dataset_written_in_its_place(others):
+def test_unpickling_after_dataset_was_replaced_raises(others):
     one, other = others
     pickled = [pickle.dumps(what) for what in (one, one["train"], one["train"].loader(48))]
     shutil.rmtree(one.url)

@@ -1,4 +1,4 @@
-"""In torch's own loaders and processes: the same batches, whoever asks."""
+"""Loaders in torch's DataLoader and processes yield the same batches."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def in_workers(loader, workers, **options):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
-def test_workers_give_the_same_batches(train, rows, epoch, workers):
+def test_workers_yield_same_batches(train, rows, epoch, workers):
     assert_equal(rows(in_workers(train.loader(48, row_ids=True), workers)), epoch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_workers_may_be_started_anyhow(train, rows, epoch, method):
+def test_workers_with_forkserver_and_spawn(train, rows, epoch, method):
     loader = train.loader(48, row_ids=True, targets="sold")
     batches = in_workers(loader, 1, multiprocessing_context=method)
     assert_equal(rows(inputs for inputs, _ in batches), epoch)
 
 
-def test_workers_that_stay_give_one_epoch_after_the_other(train, rows, epoch):
+def test_persistent_workers_advance_epoch(train, rows, epoch):
     batches = in_workers(train.loader(48, row_ids=True), 2, persistent_workers=True)
     second = train.loader(48, row_ids=True)
     second.set_epoch(1)
@@ -62,7 +62,7 @@ def test_workers_that_stay_give_one_epoch_after_the_other(train, rows, epoch):
     assert_equal(rows(batches), rows(second))
 
 
-def test_workers_that_come_anew_give_the_epoch_that_is_set(train, rows):
+def test_restarted_workers_use_set_epoch(train, rows):
     loader, other = train.loader(48, row_ids=True), train.loader(48, row_ids=True)
     for number in (1, 2):
         loader.set_epoch(number)
@@ -77,13 +77,13 @@ def test_more_workers_than_batches(train, rows):
     assert len(rows(batches)) == len(whole)
 
 
-def test_workers_go_on_from_a_state(train, rows, epoch):
+def test_workers_resume_from_state(train, rows, epoch):
     loader = train.loader(48, row_ids=True)
     batches = iter(loader)
-    given = rows(next(batches) for _ in range(5))
+    first = rows(next(batches) for _ in range(5))
     other = train.loader(48, row_ids=True)
     other.load_state_dict(loader.state_dict())
-    assert_equal(given + rows(in_workers(other, 2)), epoch)
+    assert_equal(first + rows(in_workers(other, 2)), epoch)
 
 
 # -- StatefulDataLoader
@@ -94,20 +94,20 @@ def stateful(train, workers, **options):
 
 
 @pytest.mark.parametrize(("workers", "stops"), [(0, (0, 1, 8, 20, 21)), (2, (1, 7, 20)), (3, (19,))])
-def test_stateful_loader_goes_on_at_any_batch(train, rows, epoch, workers, stops):
+def test_stateful_data_loader_resumes_at_any_batch(train, rows, epoch, workers, stops):
     for stop in stops:
         loader = stateful(train, workers)
         batches = iter(loader)
-        given = rows(next(batches) for _ in range(stop))
+        first = rows(next(batches) for _ in range(stop))
         state = json.loads(json.dumps(loader.state_dict(), default=int))
         del batches
         other = stateful(train, workers)
         other.load_state_dict(state)
         left = rows(other)
         if workers or stop < len(epoch):
-            assert_equal(given + left, epoch)
+            assert_equal(first + left, epoch)
         else:
-            # All was given: without workers, the loader knows, and begins the next epoch.
+            # At the end of an epoch, a loader without workers starts the next one.
             assert_equal(left, rows(second_of(train)))
 
 
@@ -118,7 +118,7 @@ def second_of(train):
 
 
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}])
-def test_stateful_loader_begins_the_next_epoch_after_the_end(train, rows, options):
+def test_stateful_data_loader_starts_next_epoch_after_end(train, rows, options):
     workers = 2 if options else 0
     loader = stateful(train, workers, **options)
     for _ in loader:
@@ -132,14 +132,14 @@ def test_stateful_loader_begins_the_next_epoch_after_the_end(train, rows, option
 
 
 def take_part(rank: int, path: Path, folder: Path, world: int) -> None:
-    """Give one rank's rows of two epochs and the batches, as loaders that are told nothing of ranks give them."""
+    """Save the rows of two epochs and the batches of a rank, from loaders without rank options."""
     store = torch.distributed.FileStore(str(folder / "store"), world)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
     try:
         loader = dp.open_dataset(path)["train"].loader(48, row_ids=True)
-        found: dict[str, Any] = {"own": given(loader), "again": given(loader)}
+        found: dict[str, Any] = {"own": row_ids(loader), "again": row_ids(loader)}
         loader.set_epoch(0)
-        found["workers"] = given(in_workers(loader, 1, multiprocessing_context="spawn"))
+        found["workers"] = row_ids(in_workers(loader, 1, multiprocessing_context="spawn"))
         batches = torch.tensor([len(found["own"])])
         torch.distributed.all_reduce(batches)
         found["all batches"] = int(batches)
@@ -148,13 +148,13 @@ def take_part(rank: int, path: Path, folder: Path, world: int) -> None:
         torch.distributed.destroy_process_group()
 
 
-def given(batches: Any) -> list[list[int]]:
+def row_ids(batches: Any) -> list[list[int]]:
     return [batch["row_id"].tolist() for batch in batches]
 
 
 @pytest.fixture(scope="module")
 def ranks(path, tmp_path_factory) -> Iterator[list[dict[str, Any]]]:
-    """What two processes found."""
+    """Return the results of two ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=take_part, args=(rank, path, folder, 2)) for rank in range(2)]
@@ -168,7 +168,7 @@ def ranks(path, tmp_path_factory) -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-def test_ranks_of_torch_distributed_share_the_batches(ranks, epoch):
+def test_torch_distributed_ranks_share_batches(ranks, epoch):
     joined = [np.sort(one + other) for one, other in zip(ranks[0]["own"], ranks[1]["own"], strict=True)]
     assert_equal(joined, [np.sort(batch) for batch in epoch])
     assert [found["all batches"] for found in ranks] == [2 * len(epoch)] * 2
@@ -176,7 +176,7 @@ def test_ranks_of_torch_distributed_share_the_batches(ranks, epoch):
 
 
 @pytest.mark.slow
-def test_spawned_workers_of_a_rank_keep_to_its_share(ranks):
+def test_spawned_workers_yield_share_of_rank(ranks):
     for found in ranks:
         assert found["workers"] == found["own"]
 
@@ -190,7 +190,7 @@ def in_batches(split, size):
 
 
 @pytest.mark.parametrize("targets", [(), ["sold"], ["sold", "city"]])
-def test_a_data_loader_of_a_split_gives_what_a_loader_gives(table, tmp_path, targets):
+def test_data_loader_of_split_equals_loader(table, tmp_path, targets):
     features = {"price": "number", "city": "category", "tags": "set", "sold": "binary"}
     prep = dp.Preprocessor(features, targets=targets, weight="pounds", split=None)
     train = prep.fit_write(table.head(50).assign(pounds=2.0), tmp_path / "few.dp")["train"]
@@ -205,5 +205,5 @@ def test_a_data_loader_of_a_split_gives_what_a_loader_gives(table, tmp_path, tar
     assert [leaf.dtype for leaf in tree_leaves(first)] == [leaf.dtype for leaf in tree_leaves(expected[0])]
 
 
-def test_rows_of_a_split_by_number_are_those_on_disk(train):
+def test_split_getitem_returns_stored_dtype(train):
     assert train[[3, 1]]["city"].dtype == train[3]["city"].dtype == np.uint8
