@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskprep.classes import ClassCounts, ClassShare, Mask, class_names, count_classes, share_classes, show_classes
-from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.display import format_count
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.parametrized import Parametrized, is_integer, make_from_dict, with_parameters
 from daskprep.permutation import Integers, make_key
 
@@ -89,6 +90,12 @@ class Balance(Parametrized, ABC):
         """Return the plan of each partition from its census of classes; `censuses` are in partition order."""
         totals, shares = share_classes(censuses, self.column, make_key(self.seed, self.type))
         targets = self.targets(totals)
+        if self.ratio is not None and totals.classes.null_count:
+            rows = format_count(int(totals.counts[np.asarray(totals.classes.is_null())].sum()), "training row")
+            warn(
+                f'column "{self.column}": {rows} without a value are a separate class for {type(self).__name__}: '
+                'leave them out by a feature of this column with missing_value_strategy="drop_row", or fill the column'
+            )
         class_indices = (pc.index_in(share.classes, value_set=totals.classes) for share in shares)
         pairs = zip(shares, class_indices, strict=True)
         return [PartitionRepeats(share, targets[indices.to_numpy()]) for share, indices in pairs]

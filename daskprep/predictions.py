@@ -329,6 +329,7 @@ class PredictionMixin:
                 warn(
                     f'target "{name}": the horizon of the last {horizon:,} rows of each series is incomplete, '
                     f"and models learn {padding} as if it were true: pass weight= with a column that is 0 there"
+                    + ('; "drop_row" does not leave these rows out' if strategy == "drop_row" else "")
                 )
             if learned.missing and fills_with_one_value(feature):
                 warn(

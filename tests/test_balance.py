@@ -21,6 +21,8 @@ import daskprep as dp
 from daskprep.balance import BALANCES, Oversample, Undersample, balance_from_dict, balanced_weights
 from daskprep.errors import ColumnError, ConfigError
 
+pytestmark = pytest.mark.filterwarnings("ignore:column .x.. .* without a value are a separate class")
+
 EXAMPLES = [
     Oversample("x", ratio=0.5, seed=3),
     Oversample("x", counts={"a": 9, 1: 8, None: 4}),
@@ -143,7 +145,8 @@ def test_ratios_round_half_to_even():
 
 def test_missing_values_are_a_class():
     table = pa.table({"x": ["a"] * 8 + [None] * 2})
-    assert repeat(Oversample("x", ratio=0.5), [table])[8:].tolist() == [2, 2]
+    with pytest.warns(UserWarning, match='column "x": 2 training rows without a value are a separate class'):
+        assert repeat(Oversample("x", ratio=0.5), [table])[8:].tolist() == [2, 2]
     assert repeat(Oversample("x", counts={None: 6}), [table])[8:].tolist() == [3, 3]
 
 

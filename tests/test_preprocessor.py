@@ -337,6 +337,7 @@ FALLBACKS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.* whose windows are incomplete")
 @pytest.mark.parametrize("strategy", ["drop_row", "ffill", "bfill"])
 @pytest.mark.parametrize("kind", FALLBACKS)
 def test_row_without_neighbors_uses_a_fallback_excluded_from_statistics(kind, strategy):

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.display import format_count
 from daskprep.errors import ConfigError
 from daskprep.features.base import Learned, fills_with_one_value
 from daskprep.features.cells import as_numbers
@@ -293,6 +294,15 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
 
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
         return matrix_to_lists(encoded)
+
+    def advice(self, learned: LearnedTimeseries) -> str | None:
+        """Return a warning if "drop_row" keeps rows whose window is incomplete; else None."""
+        if self.window_size < 2 or self.missing_value_strategy != "drop_row":
+            return super().advice(learned)
+        return (
+            f'has missing_value_strategy="drop_row", which keeps the first {format_count(self.window_size - 1, "row")} '
+            "of each series, whose windows are incomplete: pass weight= with a column that is 0 there"
+        )
 
     @property
     def imputer(self) -> NeighbourImputer | None:

@@ -300,7 +300,7 @@ def test_windows_do_not_depend_on_partitions(rows, cuts, look, group_by, strateg
     assert across(feature, pieces) == by_hand(feature, list(numbers), groups)
 
 
-@pytest.mark.filterwarnings("ignore:.* are left out")
+@pytest.mark.filterwarnings("ignore:.* are left out", "ignore:.* whose windows are incomplete")
 @pytest.mark.parametrize("look", [{"window_size": 4}, {"horizon": 3}])
 @pytest.mark.parametrize("strategy", ["fill_with_const", "ffill", "drop_row"])
 @pytest.mark.parametrize("partitions", [1, 7])
@@ -341,3 +341,10 @@ def test_windows_cross_splits_with_across_splits_and_in_old_states(tmp_path):
     assert dp.Preprocessor.from_dict(state).features_["x"].across_splits
     apart = dp.Preprocessor({"x": Timeseries(window_size=3)}).fit(frame)
     assert not dp.Preprocessor.from_dict(apart.to_dict()).features_["x"].across_splits
+
+
+@pytest.mark.parametrize(("look", "warned"), [({"window_size": 3}, True), ({"window_size": 1}, False), ({}, False)])
+def test_rows_with_incomplete_windows_that_drop_row_keeps_are_warned_about(look, warned, recwarn):
+    dp.Preprocessor({"x": dp.Timeseries(**look, missing_value_strategy="drop_row")}).fit(pd.DataFrame({"x": [1, 2, 3]}))
+    messages = [str(one.message) for one in recwarn]
+    assert any("keeps the first 2 rows of each series, whose windows" in one for one in messages) == warned

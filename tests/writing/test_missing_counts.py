@@ -41,6 +41,7 @@ def count(frame, dataset):
     return counts
 
 
+@pytest.mark.filterwarnings("ignore:.* without a value are a separate class")
 @pytest.mark.parametrize("partitions", [1, 7])
 @pytest.mark.parametrize(
     "options",
