@@ -444,6 +444,14 @@ def test_unsupported_targets_raise(feature, message):
         Outputs(prep, 4)
 
 
+def test_a_hidden_layer_of_another_width_is_refused():
+    frame = pd.DataFrame({"x": [1.0, 2.0], "y": [1.0, 3.0]})
+    outputs = Outputs(dp.Preprocessor({"x": "number", "y": "number"}, targets="y").fit(frame), in_features=4)
+    for call in (outputs, lambda hidden: outputs.loss(hidden, torch.zeros(2))):
+        with pytest.raises(ConfigError, match=r"has the shape \(2, 5\), not \(rows, 4\): set in_features"):
+            call(torch.zeros(2, 5))
+
+
 def test_predict_runs_a_model_of_inputs_and_outputs():
     prep = fit({"price": "number", "city": "category", "sold": "binary"}, targets="sold")
     inputs = Inputs(prep)

@@ -8,9 +8,12 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import dask.threaded
 import pandas as pd
 import pytest
+from dask._task_spec import Task, TaskRef
 from distributed import Client, LocalCluster
+from distributed.client import FutureCancelledError
 
 import daskprep as dp
 from daskprep import partitions
@@ -123,3 +126,12 @@ def test_worker_killed_during_a_check_raises(mortals, monkeypatch, tmp_path):
 def test_repeatedly_killed_workers_raise_worker_error(mortals):
     with pytest.raises(WorkerError, match=r"killed for lack of memory.*partition_bytes"):
         partitions.run_tasks("dying", _die, None, [0])
+
+
+def test_rows_that_ended_with_their_client_are_an_error_with_the_remedy():
+    message = "the cluster lost rows or tasks .* persist the frame again"
+    layer = {"sum": Task("sum", sum, TaskRef("persisted"))}
+    with pytest.raises(WorkerError, match=message):
+        schedulers._compute(dask.threaded.get, layer, ["sum"])
+    with pytest.raises(WorkerError, match=message), schedulers.explain_worker_errors():
+        raise FutureCancelledError("sum", "lost dependencies")

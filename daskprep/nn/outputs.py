@@ -44,7 +44,12 @@ class _Head(torch.nn.Linear):
             self.class_weights = new.class_weights.to(self.weight.device)
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Return the scores, of shape (rows,) or (rows, scores)."""
+        """Return the scores, of shape (rows,) or (rows, scores); ConfigError for a hidden layer of another width."""
+        if hidden.shape[-1:] != (self.in_features,):
+            raise ConfigError(
+                f"the hidden layer has the shape {tuple(hidden.shape)}, not (rows, {self.in_features}): set "
+                "in_features of Outputs to its width"
+            )
         scores = super().forward(hidden)
         return scores.squeeze(1) if self.is_single else scores
 

@@ -230,12 +230,22 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
             f"a function, feature or source cannot be sent to other processes ({error}): open locks, connections and "
             'files where they are used, or run with workers="threads"'
         )
+    elif type(error).__name__.endswith("CancelledError") and type(error).__module__.startswith("distributed"):
+        explanation = _lost_error(error)
     elif isinstance(error, ImportError) or (_IMPORT_ERRORS.search(str(error)) and address):
         explanation = WorkerError(f"{worker} cannot import the code of a task ({error}): {_SAME_VERSIONS_HINT}")
     else:
         return None
     explanation.__cause__ = error
     return explanation
+
+
+def _lost_error(error: BaseException) -> WorkerError:
+    return WorkerError(
+        f"the cluster lost rows or tasks ({error}): a client was closed or restarted, and the partitions of a "
+        "persisted frame ended with it. Open a client, persist the frame again or pass it as it was before persist, and run "
+        "the same again"
+    )
 
 
 @contextmanager
@@ -331,12 +341,17 @@ def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list
     if (client := _client(get)) is not None:
         with explain_worker_errors():
             return _gather_as_completed(client, layer, keys)
-    if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
-        return list(get(layer, list(keys)))
-    # After an error Dask does not wait for running tasks. The exit of this pool waits for them, so that no task writes
-    # to a folder that the caller removes.
-    with ThreadPoolExecutor(worker_threads()[1], thread_name_prefix="daskprep") as pool:
-        return list(get(layer, list(keys), pool=pool))
+    try:
+        if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
+            return list(get(layer, list(keys)))
+        # After an error Dask does not wait for running tasks. The exit of this pool waits for them, so that no task
+        # writes to a folder that the caller removes.
+        with ThreadPoolExecutor(worker_threads()[1], thread_name_prefix="daskprep") as pool:
+            return list(get(layer, list(keys), pool=pool))
+    except ValueError as error:
+        if not str(error).startswith("Missing dependency"):
+            raise
+        raise _lost_error(error) from error
 
 
 def _gather_as_completed(

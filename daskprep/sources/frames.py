@@ -222,9 +222,10 @@ def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[st
     texts = [name for name in labels if isinstance(name, str)]
     wanted_names = set(chosen or ()).difference(texts)
     for name in labels if len(texts) < len(labels) else ():
-        if not isinstance(name, str) and (chosen is None or str(name) in wanted_names):
+        has_levels = isinstance(labels, pd.MultiIndex)
+        if not isinstance(name, str) and (has_levels or chosen is None or str(name) in wanted_names):
             expression = '["_".join(map(str, name)) for name in frame.columns]'
-            remedy = expression if isinstance(labels, pd.MultiIndex) else "frame.columns.astype(str)"
+            remedy = expression if has_levels else "frame.columns.astype(str)"
             raise ColumnError(
                 f"column {name!r} of the frame is named by a {type(name).__name__}, and names must be text: "
                 f"use frame.columns = {remedy}"

@@ -465,6 +465,11 @@ def _remedy(frame: Any) -> str:
         return "; pass a frame or a path (methods of pandas with inplace=True return None)"
     if type(frame).__module__.startswith("pyspark."):
         return "; write it as Parquet and pass the path: frame.write.parquet(path)"
+    first = frame[0] if isinstance(frame, list | tuple) and frame else frame
+    if type(first).__module__.startswith(("dask.delayed", "distributed.")):
+        return "; use dask.dataframe.from_delayed([...])"
+    if type(frame).__module__.startswith("dask.bag"):
+        return "; use bag.to_dataframe()"
     if hasattr(frame, "to_frame"):
         return "; for a single column use .to_frame(), and for a single row frame.iloc[[i]]"
     if hasattr(frame, "to_pandas"):

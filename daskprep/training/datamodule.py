@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
@@ -141,6 +141,12 @@ class DataModule:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({ {role: list(by_name) for role, by_name in self.managers.items()} })"
+
+    def __iter__(self) -> NoReturn:
+        raise ConfigError(
+            "a DataModule is not a loader: iterate over its train_dataloader(), or use daskprep.lightning.DataModule "
+            "for Lightning's Trainer"
+        )
 
     def _iterate_managers(self) -> Iterator[tuple[str, str, Manager]]:
         for role, by_name in self.managers.items():
@@ -316,7 +322,10 @@ def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
     """
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
-        raise ConfigError(f'managers={managers!r}: expected {{"train": {{"lm": Manager(...)}}, "val": ...}}')
+        raise ConfigError(
+            f"a {type(managers).__name__} is not a mapping of managers by role: pass "
+            '{"train": {"main": Manager(dataset, batch_size)}, "val": ...}'
+        )
     for role_name, by_name in managers.items():
         role = parse_role(role_name)
         if not isinstance(by_name, Mapping):

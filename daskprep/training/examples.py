@@ -164,7 +164,7 @@ def check_examples(data: Any, prefix: str = "data=") -> None:
     is_frame = hasattr(data, "iloc") or hasattr(data, "__arrow_c_stream__")
     if isinstance(data, Mapping | bytes) or is_frame or not (isinstance(data, Iterable) or is_indexable(data)):
         raise ConfigError(
-            f"{prefix}{data!r}: expected a split, a dataset or its path, a function that returns one of these, a "
+            f"{prefix}{data!r:.80}: expected a split, a dataset or its path, a function that returns one of these, a "
             "stream, a dataset of torch, or an iterable of examples"
         )
 

@@ -214,6 +214,8 @@ def test_names_of_several_levels_are_refused() -> None:
     frame = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")]))
     with pytest.raises(ColumnError, match=r'named by a tuple.*"_"\.join'):
         as_source(frame)
+    with pytest.raises(ColumnError, match=r'named by a tuple.*"_"\.join'):
+        as_source(frame, columns=["x"])
     frame.columns = ["_".join(map(str, name)) for name in frame.columns]
     assert as_source(frame).columns == ["a_x", "a_y"]
 

@@ -166,7 +166,7 @@ REFUSED = [
         {"train": {"a": "a.dp"}, "val": {"a": {"data": "a.dp", "stages": "test"}}, "test": {"a": "a.dp"}},
         'stage "test" has two managers named "a"',
     ),
-    ("a.dp", "managers='a.dp': expected"),
+    ("a.dp", "a str is not a mapping of managers by role: pass"),
 ]
 
 
@@ -241,3 +241,8 @@ def test_what_trains_is_not_evaluated_on_in_between(dataset):
     with pytest.raises(ConfigError, match="is also used for training.*pass a function") as caught:
         dp.DataModule({"train": {"a": loader}, "val": {"b": loader}})
     assert caught.value.__notes__ == ['in manager "b" of "val"']
+
+
+def test_a_data_module_is_no_loader():
+    with pytest.raises(ConfigError, match="a DataModule is not a loader: .* use daskprep.lightning.DataModule"):
+        iter(dp.DataModule({"train": {"a": "a.dp"}}))
