@@ -243,8 +243,8 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
 def _lost_error(error: BaseException) -> WorkerError:
     return WorkerError(
         f"the cluster lost rows or tasks ({error}): a client was closed or restarted, and the partitions of a "
-        "persisted frame ended with it. Open a client, persist the frame again or pass it as it was before persist, and run "
-        "the same again"
+        "persisted frame ended with it. Open a client, persist the frame again or pass it as it was before persist, "
+        "and run the same again"
     )
 
 
