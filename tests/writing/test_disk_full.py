@@ -91,7 +91,7 @@ FILES = [
 @pytest.mark.parametrize(
     ("undisturbed", "name", "before"),
     [
-        pytest.param("shuffled", "scratch/.*encoded", 1, marks=pytest.mark.slow),
+        pytest.param("shuffled", "scratch/.*outputs", 1, marks=pytest.mark.slow),
         *(("ordered", *file) for file in FILES),
     ],
     indirect=["undisturbed"],
