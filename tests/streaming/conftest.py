@@ -1,4 +1,4 @@
-"""Rows in many partitions, what a dataset written of them gives, and what streams give."""
+"""Rows in many partitions, fitted preprocessors, and helpers for batches."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def table() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def prep(table: pd.DataFrame) -> dp.Preprocessor:
-    """Fitted, with rows that are dropped, filled from other partitions, split and repeated."""
+    """A fitted Preprocessor with dropped, filled, split and repeated rows."""
     balance = dp.Oversample("sold", ratio=0.5)
     return dp.Preprocessor(FEATURES, split=dp.StratifiedSplit("city"), balance=balance).fit(table)
 
 
 @pytest.fixture(scope="session")
 def simple(table: pd.DataFrame) -> dp.Preprocessor:
-    """Fitted, and without anything that must be known of other partitions."""
+    """A fitted Preprocessor that needs nothing from other partitions."""
     return dp.Preprocessor({"price": dp.Number(normalization=None), "city": "category"}).fit(table)
 
 
@@ -89,7 +89,7 @@ def parts(path: Path) -> FileSource:
 
 
 class Gated(Source):
-    """Partitions in memory that tell when they are read, and wait until they may be."""
+    """Partitions in memory that record reads, and wait until they are allowed."""
 
     in_memory = True
 
@@ -107,7 +107,7 @@ class Gated(Source):
         self._allowed: float = float("inf")
 
     def allow(self, partitions: float) -> None:
-        """Let so many partitions be read in all; others wait."""
+        """Allow reads of `count` partitions in total; further ones wait."""
         with self.changed:
             self._allowed = partitions
             self.changed.notify_all()

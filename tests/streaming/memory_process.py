@@ -1,4 +1,4 @@
-"""Stream rows that take ten times the window in a process of its own, and print how much memory that took."""
+"""Stream rows of ten times the window in a separate process, and print the peak memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read, held and left over has bounds, whoever is slow."""
+"""Bounds of reading, memory and threads with slow sources and consumers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def threads_of_streams():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("daskprep")]
 
 
-def test_the_first_batch_waits_for_one_partition(simple, gated):
+def test_first_batch_waits_for_one_partition(simple, gated):
     gated.allow(1)
     batches = iter(simple.stream(gated, 50, threads=1))
     assert len(next(batches)["price"]) == 50
@@ -25,15 +25,15 @@ def test_the_first_batch_waits_for_one_partition(simple, gated):
     batches.close()
 
 
-def test_a_consumer_that_stops_asking_stops_what_is_read(simple, gated):
-    # Two partitions are a half: one window is given, and one waits.
+def test_paused_consumer_stops_reading(simple, gated):
+    # Two partitions are half a window: one window is yielded, and one waits.
     stream = simple.stream(gated, 50, window=4 * 100 * ROW_BYTES, threads=2, epochs=None)
     stream.set_epoch(1)
     batches = iter(stream)
     next(batches)
     with gated.changed:
         assert gated.changed.wait_for(lambda: len(gated.read_partitions) == 4, timeout=60)
-        # Longer than reading takes: more would be read by now.
+        # Longer than a read takes.
         assert not gated.changed.wait_for(lambda: len(gated.read_partitions) > 4, timeout=0.5)
     assert stream.stats()["peak_bytes"] <= 4 * 100 * ROW_BYTES
     for _ in range(4):
@@ -43,7 +43,7 @@ def test_a_consumer_that_stops_asking_stops_what_is_read(simple, gated):
     batches.close()
 
 
-def test_a_slow_source_is_asked_for_two_partitions_a_thread(simple, gated):
+def test_slow_source_reads_one_partition_per_thread(simple, gated):
     gated.allow(0)
     batches = iter(simple.stream(gated, 50, threads=2))
     consumer = threading.Thread(target=lambda: next(batches))
@@ -57,22 +57,22 @@ def test_a_slow_source_is_asked_for_two_partitions_a_thread(simple, gated):
     batches.close()
 
 
-def test_windows_never_take_more_than_they_may(simple, gated):
+def test_windows_stay_within_limit(simple, gated):
     stream = simple.stream(gated, 70, window=5 * 100 * ROW_BYTES, threads=3, epochs=4)
     assert sum(len(batch["price"]) for batch in stream) == 4 * 1003
     assert stream.stats()["peak_bytes"] <= 5 * 100 * ROW_BYTES
 
 
-def test_a_partition_of_more_than_half_a_window_is_one_alone(simple, gated, numbers):
+def test_partition_larger_than_half_window_is_separate_window(simple, gated, numbers):
     stream = simple.stream(gated, 70, window=int(1.5 * 100 * ROW_BYTES), row_ids=False, epochs=2)
     assert sum(len(batch["price"]) for batch in stream) == 2 * 1003
     assert stream.stats()["windows"] == 22
-    # Of the window that a batch begins in, only the rows of that batch are held with the next one.
+    # Of the window in which a batch starts, only its rows are kept with the next window.
     assert stream.stats()["peak_bytes"] <= (100 + 70) * ROW_BYTES + 4 * 100
 
 
 @pytest.mark.parametrize("way", ["exhaust", "break", "error", "interrupt", "close", "broken"])
-def test_no_thread_is_left_however_it_ends(simple, gated, way):
+def test_no_thread_remains_after_iteration(simple, gated, way):
     gated.broken = {5} if way == "broken" else set()
     stream = simple.stream(gated, 48, window=4 * 100 * ROW_BYTES)
 
@@ -95,7 +95,7 @@ def test_no_thread_is_left_however_it_ends(simple, gated, way):
     assert threads_of_streams() == []
 
 
-def test_an_iterator_that_never_begins_starts_nothing(simple, gated):
+def test_unused_iterator_starts_nothing(simple, gated):
     iter(simple.stream(gated, 48))
     assert (threads_of_streams(), gated.read_partitions) == ([], [])
 
@@ -104,7 +104,7 @@ def test_an_iterator_that_never_begins_starts_nothing(simple, gated):
     "client",
     ["None", pytest.param("Client(processes=False, n_workers=1, dashboard_address=':0')", marks=pytest.mark.slow)],
 )
-def test_an_iterator_that_is_left_does_not_keep_the_interpreter_from_ending(path, client):
+def test_abandoned_iterator_does_not_block_interpreter_exit(path, client):
     code = f"""
 import logging
 import daskprep as dp
@@ -122,7 +122,7 @@ next(batches)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_is_told_to_begin_anew(simple, gated):
+def test_iterator_in_forked_process_raises(simple, gated):
     batches = iter(simple.stream(gated, 48, window=4 * 100 * ROW_BYTES))
     next(batches)
     child = os.fork()
@@ -137,7 +137,7 @@ def test_a_forked_process_is_told_to_begin_anew(simple, gated):
     assert sum(len(batch["price"]) for batch in batches) == 1003 - 48
 
 
-def test_batches_that_are_kept_stay_as_they_are(simple, gated):
+def test_kept_batches_are_not_overwritten(simple, gated):
     stream = simple.stream(gated, 50, row_ids=True, window=4 * 100 * ROW_BYTES * 2)
     kept = list(stream)
     for batch in kept:

@@ -1,4 +1,4 @@
-"""On a cluster everything is as on threads, for several trainers too, and when some of it is killed or slow."""
+"""Streams on a cluster equal those on threads, also with several, killed or slow trainers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.* are left out:UserWarning"),
 ]
 
-# Those of the trainers in processes of their own.
+# As in trainer_process.py.
 BATCH_SIZE, WINDOW = 60, 30_000
 OPTIONS = {"row_ids": True, "window": WINDOW}
 
 
 def counted_frame(table, log: Path, kill: Path | None = None):
-    """Make a frame that notes each partition that is read; the worker that reads the fifth is killed, once."""
+    """Return a frame that logs reads; the worker that reads the fifth partition is killed once."""
 
     def read(piece):
         if piece == 4 and kill is not None and get_worker():
@@ -59,7 +59,7 @@ def equal(found, expected):
 
 
 def wait_for(condition):
-    """Wait until something is so that comes about on other threads."""
+    """Wait for a condition that other threads change."""
     pause, deadline = threading.Event(), time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -68,12 +68,12 @@ def wait_for(condition):
 
 @pytest.fixture(scope="module")
 def expected(simple, path):
-    """What one trainer gives on threads: global batches of two epochs."""
+    """Return the global batches of two epochs of one trainer on threads."""
     source = read_files(path, partition_bytes=1)
     return [batch["row_id"].numpy().copy() for batch in simple.stream(source, BATCH_SIZE, epochs=2, **OPTIONS)]
 
 
-def test_a_cluster_gives_the_same_batches_as_threads(cluster, prep, parts, table, numbers, joined):
+def test_cluster_yields_same_batches_as_threads(cluster, prep, parts, table, numbers, joined):
     frame = dd.from_pandas(table, npartitions=7, sort=False)
     for source in (parts, frame):
         stream = prep.stream(source, 48, client=cluster, epochs=2, **OPTIONS)
@@ -89,7 +89,7 @@ def test_a_cluster_gives_the_same_batches_as_threads(cluster, prep, parts, table
 
 @pytest.mark.slow
 @pytest.mark.parametrize("decode_on", ["trainer", "workers"])
-def test_images_of_a_cluster_are_those_of_threads(cluster, tmp_path, joined, decode_on):
+def test_images_on_cluster_equal_images_on_threads(cluster, tmp_path, joined, decode_on):
     rng = np.random.default_rng(0)
     photos = [encode_png(rng.integers(0, 255, (8, 8, 3), np.uint8)) for _ in range(60)]
     frame = pd.DataFrame({"photo": photos})
@@ -111,7 +111,7 @@ def test_workers_import_no_torch(cluster, prep, parts):
     assert set(cluster.run(lambda: "torch" in sys.modules).values()) == {False}
 
 
-def test_a_large_state_is_no_large_graph(cluster, tmp_path):
+def test_large_state_is_not_in_graph(cluster, tmp_path):
     frame = pd.DataFrame({"user": [f"user {i}" for i in range(20_000)]})
     frame.to_parquet(tmp_path / "rows.parquet")
     prep = dp.Preprocessor({"user": "category"}).fit(frame)
@@ -120,7 +120,7 @@ def test_a_large_state_is_no_large_graph(cluster, tmp_path):
     assert [len(batch["user"]) for batch in batches] == [10_000, 10_000]
 
 
-def test_no_future_is_left_however_it_ends(cluster, simple, parts):
+def test_no_future_remains_after_iteration(cluster, simple, parts):
     list(simple.stream(parts, 48, **OPTIONS))
     for _ in simple.stream(parts, 48, **OPTIONS):
         break
@@ -130,14 +130,14 @@ def test_no_future_is_left_however_it_ends(cluster, simple, parts):
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("daskprep")]
 
 
-def test_an_error_of_a_task_names_the_partition(cluster, simple, table):
+def test_task_error_names_partition(cluster, simple, table):
     def read(piece):
         if piece == 3:
             raise OSError("the disk is broken")
         return table.iloc[piece * 100 : (piece + 1) * 100]
 
     frame = dd.from_map(read, range(11), meta=table.iloc[:0])
-    # What counts rows must not read it.
+    # Counting rows must not read it.
     stream = simple.stream(dd.from_map(lambda piece: table.iloc[piece * 100 :][:100], range(11), meta=table[:0]), 48)
     stream.source.frame = frame
     with pytest.raises(OSError, match="disk is broken") as caught:
@@ -146,7 +146,7 @@ def test_an_error_of_a_task_names_the_partition(cluster, simple, table):
 
 
 @pytest.mark.slow
-def test_trainers_share_what_is_encoded(cluster, simple, table, tmp_path, expected):
+def test_trainers_share_encoded_partitions(cluster, simple, table, tmp_path, expected):
     log = tmp_path / "log"
     frame = counted_frame(table, log)
     address = cluster.scheduler.address
@@ -157,27 +157,27 @@ def test_trainers_share_what_is_encoded(cluster, simple, table, tmp_path, expect
         ]
         log.write_text("")
         with ThreadPoolExecutor(2) as pool:
-            # In step, as trainers that share gradients are.
+            # In step, like trainers that share gradients.
             step = threading.Barrier(2)
 
             def train(stream):
-                given = []
+                seen_rows = []
                 for batch in stream:
-                    given.append(batch["row_id"].numpy().copy())
+                    seen_rows.append(batch["row_id"].numpy().copy())
                     step.wait(60)
-                return given
+                return seen_rows
 
             ranks = list(pool.map(train, streams))
         wait_for(lambda: not one.futures and not other.futures)
     equal([np.concatenate(shares) for shares in zip(*ranks, strict=True)], expected)
-    # Not once for each trainer; and what ends one epoch may be there still when it begins the next.
+    # Less than once per trainer; the last partition of an epoch may still be in memory for the next.
     reads = np.bincount([int(line) for line in log.read_text().split()], minlength=11)
     assert ((reads == 1) | (reads == 2)).all()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_worker_that_is_killed_changes_nothing(simple, table, tmp_path, numbers, expected):
+def test_killed_worker_does_not_change_batches(simple, table, tmp_path, numbers, expected):
     kill = tmp_path / "killed"
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
@@ -192,7 +192,7 @@ def test_a_worker_that_is_killed_changes_nothing(simple, table, tmp_path, number
 
 
 def start(cluster, simple, path, folder, rank, world, stop=0):
-    """Start a trainer; it hangs after some batches, or goes on to the end."""
+    """Start a trainer that hangs after some batches or runs to the end."""
     simple.save(folder / "prep.json")
     script = str(Path(__file__).with_name("trainer_process.py"))
     code = f"import runpy; runpy.run_path({script!r}, run_name='__main__')"
@@ -202,12 +202,12 @@ def start(cluster, simple, path, folder, rank, world, stop=0):
 
 
 @pytest.mark.slow
-def test_a_trainer_that_is_killed_goes_on_from_its_state(cluster, simple, path, tmp_path, expected):
+def test_killed_trainer_resumes_from_state(cluster, simple, path, tmp_path, expected):
     trainers = [start(cluster, simple, path, tmp_path, rank, 2, stop=9 * (1 - rank)) for rank in range(2)]
     assert trainers[0].stdout.readline() == "stopped\n"
     trainers[0].kill()
     trainers[0].wait()
-    # The other needs nothing of it, and goes on meanwhile.
+    # The other trainer does not depend on it and continues.
     again = start(cluster, simple, path, tmp_path, 0, 2)
     for trainer in (again, trainers[1]):
         out, _ = trainer.communicate(timeout=500)
@@ -219,25 +219,25 @@ def test_a_trainer_that_is_killed_goes_on_from_its_state(cluster, simple, path, 
 
 
 @pytest.mark.slow
-def test_a_trainer_that_stalls_stops_the_cluster_and_goes_on(cluster, simple, table, tmp_path, numbers):
+def test_stalled_trainer_pauses_cluster_and_continues(cluster, simple, table, tmp_path, numbers):
     log = tmp_path / "log"
     stream = simple.stream(counted_frame(table, log), 50, window=12_000, row_ids=True, epochs=3)
     log.write_text("")
     stream.set_epoch(1)
     batches = iter(stream)
-    given = numbers([next(batches)])
+    seen_rows = numbers([next(batches)])
     seen = -1
     while seen != (seen := len(log.read_text().split())):
-        # Longer than reading takes.
+        # Longer than a read takes.
         threading.Event().wait(1)
-    # Windows of two partitions: one that is given, and one that waits.
+    # Windows of two partitions: one yielded, and one waiting.
     assert seen == 4
     wait_for(lambda: len(cluster.futures) == 1)  # what tasks share
-    given += numbers(batches)
-    np.testing.assert_array_equal(np.sort(np.concatenate(given)), np.repeat(np.arange(1003), 3))
+    seen_rows += numbers(batches)
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen_rows)), np.repeat(np.arange(1003), 3))
 
 
-def test_several_trainers_share_prepared_partitions(cluster, simple, path, tmp_path):
+def test_trainers_share_prepared_partitions(cluster, simple, path, tmp_path):
     log = tmp_path / "log"
 
     def noted(rows):
@@ -265,12 +265,12 @@ def test_several_trainers_share_prepared_partitions(cluster, simple, path, tmp_p
 
 
 @pytest.mark.slow
-def test_a_stream_runs_where_annotations_say(simple, path):
+def test_stream_respects_dask_annotations(simple, path):
     def pids(rows):
         return rows.assign(price=float(os.getpid()))
 
     options = {name: {"nthreads": 1, "name": name, "resources": {name: 1}} for name in ("CPU", "GPU")}
-    workers = {name: {"cls": Nanny, "options": given} for name, given in options.items()}
+    workers = {name: {"cls": Nanny, "options": one} for name, one in options.items()}
     scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0", "host": "127.0.0.1"}}
     with SpecCluster(workers=workers, scheduler=scheduler) as nodes, Client(nodes) as client:
         client.wait_for_workers(2)
@@ -279,5 +279,5 @@ def test_a_stream_runs_where_annotations_say(simple, path):
         for name, where in (("CPU", {"resources": {"CPU": 1}}), ("GPU", {"workers": ["GPU"]})):
             with dask.annotate(**where):
                 stream = simple.stream(read_files(path, partition_bytes=1), BATCH_SIZE, prepare=pids, columns=["price"])
-            given = np.concatenate([batch["price"].numpy() for batch in stream])
-            assert np.unique(given).tolist() == [own[name]]
+            seen_rows = np.concatenate([batch["price"].numpy() for batch in stream])
+            assert np.unique(seen_rows).tolist() == [own[name]]

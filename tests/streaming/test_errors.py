@@ -1,4 +1,4 @@
-"""What is wrong is said before rows are read, or where batches are asked for."""
+"""Errors are raised before rows are read, or on iteration."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ def test_an_option_that_makes_no_sense_is_refused(simple, parts, options, words)
         simple.stream(parts, **options)
 
 
-def test_a_preprocessor_that_learned_nothing_is_refused(parts):
+def test_unfitted_preprocessor_raises(parts):
     with pytest.raises(ValueError, match="not fitted"):
         dp.Preprocessor({"price": "number"}).stream(parts)
 
 
-def test_a_column_that_is_missing_is_refused(simple, table):
+def test_missing_column_raises(simple, table):
     with pytest.raises(ColumnError, match="city"):
         simple.stream(table.drop(columns="city"))
 
 
-def test_data_without_rows_are_refused(simple, table):
+def test_data_without_rows_raises(simple, table):
     with pytest.raises(ColumnError, match="no rows"):
         simple.stream(table.iloc[:0])
 
 
-def test_workers_of_a_data_loader_are_refused(simple, parts):
+def test_data_loader_workers_raise(simple, parts):
     loader = DataLoader(simple.stream(parts, 48), batch_size=None, num_workers=1)
     with pytest.raises(ConfigError, match="num_workers=0"):
         list(loader)
 
 
-def test_a_partition_that_cannot_be_read_is_named(simple, gated):
+def test_read_error_names_partition(simple, gated):
     gated.broken = {7}
     stream = simple.stream(gated, 100)
     with pytest.raises(OSError, match="disk is broken") as caught:
@@ -69,13 +69,13 @@ def test_a_partition_that_cannot_be_read_is_named(simple, gated):
     assert caught.value.__notes__ == ["while partition 7 was read and encoded"]
 
 
-def test_a_cell_that_is_refused_is_named_with_its_column(tmp_path):
+def test_rejected_value_error_names_column(tmp_path):
     prep = dp.Preprocessor({"n": dp.Number(invalid="raise")}).fit(pd.DataFrame({"n": ["1", "2"]}))
     with pytest.raises(RejectedValueError, match="column \"n\": 'x' cannot be read"):
         list(prep.stream(pd.DataFrame({"n": ["1", "x"]})))
 
 
-def test_too_few_rows_left_for_all_ranks_are_refused(simple, table):
+def test_too_few_remaining_rows_for_ranks_raises(simple, table):
     stream = simple.stream(table, 1002, window="1MB")
     next(iter(stream))
     ranks = simple.stream(table, 1002, window="1MB", rank=0, world_size=2)
@@ -84,7 +84,7 @@ def test_too_few_rows_left_for_all_ranks_are_refused(simple, table):
 
 
 @pytest.mark.parametrize(("world", "rows"), [(1, 99), (1, 1), (2, 99), (2, 101)])
-def test_a_source_that_changes_while_it_is_streamed_is_told(simple, gated, world, rows):
+def test_source_changed_during_stream_raises(simple, gated, world, rows):
     stream = simple.stream(gated, 100, rank=0 if world > 1 else None, world_size=world if world > 1 else None)
     read = gated._read
     gated._read = lambda partition, columns: pa.concat_tables([read(partition, columns)] * 2).slice(0, rows)
@@ -92,11 +92,11 @@ def test_a_source_that_changes_while_it_is_streamed_is_told(simple, gated, world
         list(stream)
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_partitions_that_depend_on_others_are_to_be_kept(simple, table, is_kept):
+@pytest.mark.parametrize("is_persisted", [True, False])
+def test_dependent_partitions_must_be_persisted(simple, table, is_persisted):
     frame = dd.from_pandas(table[["price", "city"]], npartitions=4)
     joined = frame.merge(frame[["price"]], on="price")
-    if is_kept:
+    if is_persisted:
         joined = joined.persist()
         assert sum(len(batch["price"]) for batch in simple.stream(joined, 100)) == len(table)
         return
@@ -104,7 +104,7 @@ def test_partitions_that_depend_on_others_are_to_be_kept(simple, table, is_kept)
         simple.stream(joined, 100)
 
 
-def test_a_batch_that_a_transform_cannot_take_is_not_given(simple, parts):
+def test_batch_with_failing_transform_is_not_counted(simple, parts):
     def check(batch):
         taken.append(len(batch["price"]))
         if len(taken) == 3:

@@ -1,4 +1,4 @@
-"""Images and sounds come as a loader gives them, wherever they are decoded."""
+"""Streamed images and audio equal those of a loader, wherever they are decoded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 60
 
 @pytest.fixture(scope="module")
 def frame(tmp_path_factory):
-    """Images in files, sounds as bytes, some of both missing."""
+    """Images in files and audio as bytes, with missing cells."""
     folder = tmp_path_factory.mktemp("media")
     rng = np.random.default_rng(0)
     photos, sounds = [], []
@@ -40,7 +40,7 @@ def preprocessor(**options):
 
 @pytest.mark.parametrize("decode_on", ["trainer", "workers"])
 @pytest.mark.parametrize("mode", ["lazy", "eager"])
-def test_media_are_those_of_the_loader(frame, tmp_path, joined, mode, decode_on):
+def test_media_equal_media_of_loader(frame, tmp_path, joined, mode, decode_on):
     prep = preprocessor(mode=mode)
     train = prep.fit_write(frame, tmp_path / "media.dp")["train"]
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=9)
@@ -52,10 +52,10 @@ def test_media_are_those_of_the_loader(frame, tmp_path, joined, mode, decode_on)
     assert stream.stats()["decoded"] == (2 * len(train) if decode_on == "trainer" else 0)
 
 
-def test_ranks_share_what_is_decoded(frame, tmp_path, joined):
+def test_ranks_share_decoding(frame, tmp_path, joined):
     prep = preprocessor().fit(frame)
     whole = joined(prep.stream(frame, 8, row_ids=True, window="1MB"))
-    # Of some partitions a rank has no row.
+    # A rank has no rows in some partitions.
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=3)
     source = read_files(tmp_path / "rows.parquet", partition_bytes=1)
     streams = [prep.stream(source, 8, row_ids=True, window="1MB", rank=rank, world_size=4) for rank in range(4)]
@@ -66,7 +66,7 @@ def test_ranks_share_what_is_decoded(frame, tmp_path, joined):
 
 @pytest.mark.parametrize("decode_on", ["trainer", "workers"])
 @pytest.mark.parametrize("on_error", ["raise", "fill", "drop"])
-def test_what_cannot_be_decoded_is_as_the_feature_says(frame, tmp_path, decode_on, on_error):
+def test_on_error_of_undecodable_files(frame, tmp_path, decode_on, on_error):
     broken = frame.copy()
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no image")
@@ -79,12 +79,12 @@ def test_what_cannot_be_decoded_is_as_the_feature_says(frame, tmp_path, decode_o
         with pytest.raises(MediaError, match=r'column "photo", row 20: .*bad.png'):
             list(stream)
         return
-    given = np.concatenate([batch["row_id"].numpy() for batch in stream])
-    assert (20 in given) == (on_error == "fill")
+    yielded = np.concatenate([batch["row_id"].numpy() for batch in stream])
+    assert (20 in yielded) == (on_error == "fill")
     assert stream.stats()["filled"] == (on_error == "fill" and decode_on == "trainer")
 
 
-def test_cells_that_are_much_larger_than_those_learned_from_are_refused(tmp_path):
+def test_cells_much_larger_than_fitted_raise(tmp_path):
     small = pd.DataFrame({"photo": [encode_png(np.zeros((8, 8, 3), np.uint8))] * 40})
     rng = np.random.default_rng(0)
     large = pd.DataFrame({"photo": [encode_png(rng.integers(0, 255, (200, 200, 3), np.uint8)) for _ in range(40)]})

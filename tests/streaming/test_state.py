@@ -1,4 +1,4 @@
-"""A state is small, tells what was given, and goes on anywhere."""
+"""States are small, record the yielded rows, and resume on any number of ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS = {"row_ids": True, "window": 30_000}
 
 
 def resumed(prep, source, state, numbers, world=1, **options):
-    """Return what is left after a state, batch by batch over all ranks together."""
+    """Return the remaining batches of a state, joined over all ranks."""
     ranks = []
     for rank in range(world):
         stream = prep.stream(source, **{"batch_size": 60, **OPTIONS, **options}, rank=rank, world_size=world)
@@ -29,7 +29,7 @@ def resumed(prep, source, state, numbers, world=1, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"drop_last": True}])
-def test_going_on_after_any_batch_loses_and_repeats_no_row(simple, parts, numbers, options):
+def test_resume_after_any_batch_neither_loses_nor_repeats_rows(simple, parts, numbers, options):
     stream = simple.stream(parts, 60, epochs=2, **OPTIONS, **options)
     whole = numbers(stream)
     stream.set_epoch(0)
@@ -42,21 +42,21 @@ def test_going_on_after_any_batch_loses_and_repeats_no_row(simple, parts, number
 
 
 @pytest.mark.parametrize("batch_size", [20, 120, 300])
-def test_another_batch_size_goes_on_as_well(simple, parts, numbers, batch_size):
+def test_resume_with_other_batch_size(simple, parts, numbers, batch_size):
     stream = simple.stream(parts, 60, **OPTIONS)
     batches = iter(stream)
-    given = numbers(next(batches) for _ in range(7))
+    first = numbers(next(batches) for _ in range(7))
     left = resumed(simple, parts, stream.state_dict(), numbers, 2, batch_size=batch_size)
-    np.testing.assert_array_equal(np.sort(np.concatenate(given + left)), np.arange(1003))
+    np.testing.assert_array_equal(np.sort(np.concatenate(first + left)), np.arange(1003))
 
 
-@pytest.mark.parametrize("is_left", [True, False])
-def test_a_state_of_the_end_goes_on_with_the_next_epochs(simple, parts, numbers, is_left):
+@pytest.mark.parametrize("is_exhausted", [True, False])
+def test_state_at_end_resumes_with_next_epochs(simple, parts, numbers, is_exhausted):
     stream = simple.stream(parts, 60, epochs=2, **OPTIONS)
     batches = iter(stream)
     for _ in range(len(stream)):
         next(batches)
-    if is_left:
+    if is_exhausted:
         assert next(batches, None) is None
     left = resumed(simple, parts, stream.state_dict(), numbers, epochs=2)
     expected = numbers(stream)
@@ -64,7 +64,7 @@ def test_a_state_of_the_end_goes_on_with_the_next_epochs(simple, parts, numbers,
     np.testing.assert_array_equal(np.concatenate(left), np.concatenate(expected))
 
 
-def test_set_epoch_of_the_epoch_of_a_state_keeps_the_place(simple, parts, numbers):
+def test_set_epoch_of_resumed_epoch_keeps_position(simple, parts, numbers):
     stream = simple.stream(parts, 60, **OPTIONS)
     stream.set_epoch(2)
     next(iter(stream))
@@ -76,7 +76,7 @@ def test_set_epoch_of_the_epoch_of_a_state_keeps_the_place(simple, parts, number
     assert len(numbers(other)) == len(stream)
 
 
-def test_an_iterator_that_was_left_does_not_move_the_state(simple, parts):
+def test_abandoned_iterator_does_not_change_state(simple, parts):
     stream = simple.stream(parts, 60, **OPTIONS)
     old = iter(stream)
     next(old)
@@ -86,7 +86,7 @@ def test_an_iterator_that_was_left_does_not_move_the_state(simple, parts):
     assert (stream.epoch, stream.state_dict()["rows_given"]) == (1, 60)
 
 
-def test_going_on_reads_the_windows_that_are_left_alone(simple, gated, numbers):
+def test_resume_reads_only_remaining_windows(simple, gated, numbers):
     stream = simple.stream(gated, 50, shuffle=False, row_ids=True, window=4 * 100 * 30)
     batches = iter(stream)
     for _ in range(14):
@@ -100,7 +100,7 @@ def test_going_on_reads_the_windows_that_are_left_alone(simple, gated, numbers):
 
 
 @pytest.mark.filterwarnings("ignore:.* are left out:UserWarning")
-def test_a_state_is_small_and_json(prep, parts):
+def test_state_is_small_json(prep, parts):
     stream = prep.stream(parts, 60, window="1MB")
     list(stream)
     assert len(json.dumps(stream.state_dict())) < 1000
@@ -120,18 +120,18 @@ def test_a_state_is_small_and_json(prep, parts):
         ({"epoch": "1"}, ConfigError, "epoch='1'"),
     ],
 )
-def test_a_state_of_something_else_is_refused(simple, parts, changed, error, words):
+def test_state_mismatch_raises(simple, parts, changed, error, words):
     stream = simple.stream(parts, 60, **OPTIONS)
     with pytest.raises(error, match=words):
         stream.load_state_dict({**stream.state_dict(), **changed})
 
 
-def test_what_is_no_state_is_refused(simple, parts):
+def test_invalid_state_raises(simple, parts):
     with pytest.raises(ConfigError, match="not a state of a stream"):
         simple.stream(parts, 60).load_state_dict({"epoch": 1})
 
 
-def test_a_state_of_another_preprocessor_or_other_rows_is_refused(simple, table, parts):
+def test_state_of_other_preprocessor_or_rows_raises(simple, table, parts):
     state = simple.stream(parts, 60).state_dict()
     other = dp.Preprocessor({"price": dp.Number(normalization="zscore"), "city": "category"}).fit(table)
     for stream in (other.stream(parts, 60), simple.stream(table.iloc[1:], 60)):
@@ -139,7 +139,7 @@ def test_a_state_of_another_preprocessor_or_other_rows_is_refused(simple, table,
             stream.load_state_dict(state)
 
 
-def test_a_state_of_another_source_with_as_many_rows_is_refused(simple, table, path, tmp_path):
+def test_state_of_other_source_with_same_row_count_raises(simple, table, path, tmp_path):
     table.assign(price=-1.0).to_parquet(tmp_path / "other.parquet")
     for one, other in ((path, tmp_path / "other.parquet"), (table, table.assign(price=-1.0))):
         state = simple.stream(one, 60).state_dict()
@@ -147,12 +147,12 @@ def test_a_state_of_another_source_with_as_many_rows_is_refused(simple, table, p
             simple.stream(other, 60).load_state_dict(state)
 
 
-def test_a_state_goes_on_where_the_files_lie_elsewhere_or_it_says_nothing_of_them(simple, path, tmp_path):
+def test_state_resumes_with_moved_files_or_without_source_digest(simple, path, tmp_path):
     shutil.copy2(path, tmp_path / "moved.parquet")
     table = pd.read_parquet(path)
-    begun, moved = simple.stream(path, 60), simple.stream(tmp_path / "moved.parquet", 60)
-    next(iter(begun))
-    moved.load_state_dict(begun.state_dict())
+    started, moved = simple.stream(path, 60), simple.stream(tmp_path / "moved.parquet", 60)
+    next(iter(started))
+    moved.load_state_dict(started.state_dict())
     assert moved.state_dict()["rows_given"] == 60
     state = simple.stream(table, 60).state_dict()
     simple.stream(table.copy(), 60).load_state_dict(state)
@@ -161,7 +161,7 @@ def test_a_state_goes_on_where_the_files_lie_elsewhere_or_it_says_nothing_of_the
 
 
 @pytest.mark.parametrize("how", ["splits", "sample", "both", "prepared"])
-def test_exchanged_rows_of_splits_and_samples_are_noticed(simple, table, path, tmp_path, how):
+def test_state_of_changed_rows_in_splits_and_samples_raises(simple, table, path, tmp_path, how):
     changed = table.assign(price=-1.0)
     changed.to_parquet(tmp_path / "other.parquet")
 
@@ -185,7 +185,7 @@ def same(rows):
     return rows
 
 
-def test_frames_of_times_that_python_has_not_are_streamed():
+def test_frame_with_times_outside_python_range_resumes():
     table = pd.DataFrame({"when": pd.array([-(10**14), 0], pd.ArrowDtype(pa.timestamp("s")))})
     prep = dp.Preprocessor({"when": "category"}).fit(table)
     state = prep.stream(table, 1).state_dict()
@@ -194,19 +194,19 @@ def test_frames_of_times_that_python_has_not_are_streamed():
         prep.stream(table[::-1], 1).load_state_dict(state)
 
 
-def test_no_image_is_written_to_tell_a_frame_from_others(monkeypatch):
+def test_source_digest_skips_image_columns(monkeypatch):
     table = pd.DataFrame({"photo": [np.zeros((2, 2, 3), np.uint8)] * 3, "price": [1.0, 2.0, 3.0]})
     prep = dp.Preprocessor({"photo": dp.Image(height=2, width=2), "price": "number"}).fit(table)
     read = []
     sample = PandasSource.sample
-    monkeypatch.setattr(PandasSource, "sample", lambda *given: read.append(given[1]) or sample(*given))
+    monkeypatch.setattr(PandasSource, "sample", lambda *args: read.append(args[1]) or sample(*args))
     state = prep.stream(table, 1).state_dict()
     assert read == [["price"]]
     with pytest.raises(ConfigError, match="another source"):
         prep.stream(table.assign(price=0.0), 1).load_state_dict(state)
 
 
-def test_the_audit_finds_a_batch_that_was_lost(simple, parts):
+def test_audit_detects_lost_batch(simple, parts):
     stream = simple.stream(parts, 60, **OPTIONS)
     assert stream.audit() == {"rows": 0, "batches": 0}
     list(stream)
@@ -217,7 +217,7 @@ def test_the_audit_finds_a_batch_that_was_lost(simple, parts):
         stream.audit()
 
 
-def test_an_iterator_that_has_not_begun_gives_the_epochs_that_it_was_made_for(simple, parts, numbers):
+def test_set_epoch_does_not_shorten_existing_iterator(simple, parts, numbers):
     stream = simple.stream(parts, 100, row_ids=True)
     batches = iter(stream)
     stream.set_epoch(5)

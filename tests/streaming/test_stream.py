@@ -1,4 +1,4 @@
-"""A stream gives the rows that a loader gives of a dataset that was written, in an order that it promises."""
+"""Streams yield the rows of a loader over the written dataset, in a fixed order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dataset(prep, path, tmp_path_factory):
 
 @pytest.fixture
 def source(request, table, parts):
-    """The same rows, cut in other ways."""
+    """The same rows in different partitions."""
     return {
         "pandas": lambda: table,
         "dask": lambda: dd.from_pandas(table, npartitions=7, sort=False),
@@ -41,7 +41,7 @@ def same(found, expected):
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 @pytest.mark.parametrize("source", SOURCES, indirect=True)
-def test_every_epoch_has_the_rows_and_values_of_the_loader(prep, dataset, source, split, joined):
+def test_every_epoch_equals_loader_rows_and_values(prep, dataset, source, split, joined):
     stream = prep.stream(source, 48, split=split, row_ids=True, window="1MB", epochs=2)
     batches = list(stream)
     expected = joined(dataset[split].loader(48, row_ids=True))
@@ -51,12 +51,12 @@ def test_every_epoch_has_the_rows_and_values_of_the_loader(prep, dataset, source
 
 
 @pytest.mark.parametrize("options", [{"expand": False}, {"columns": ["review_word", "price"]}, {"columns": "sold"}])
-def test_batches_hold_what_the_loader_gives(prep, dataset, parts, joined, options):
+def test_batch_options_equal_loader(prep, dataset, parts, joined, options):
     stream = prep.stream(parts, 48, row_ids=True, window=WINDOW, **options)
     same(joined(stream), joined(dataset["train"].loader(48, row_ids=True, **options)))
 
 
-def test_targets_and_transform_are_those_of_the_loader(prep, dataset, parts):
+def test_targets_and_transform_equal_loader(prep, dataset, parts):
     options = {"shuffle": False, "targets": ["sold", "city"], "transform": lambda pair: [pair[0]["price"], pair[1]]}
     pairs = zip(prep.stream(parts, 48, window=WINDOW, **options), dataset["train"].loader(48, **options), strict=True)
     for (prices, targets), (prices_expected, targets_expected) in pairs:
@@ -64,20 +64,20 @@ def test_targets_and_transform_are_those_of_the_loader(prep, dataset, parts):
         same(targets, targets_expected)
 
 
-def test_rows_come_as_in_the_source_without_shuffle(prep, dataset, parts, numbers):
+def test_shuffle_false_preserves_source_order(prep, dataset, parts, numbers):
     stream = prep.stream(parts, 48, shuffle=False, row_ids=True, window=WINDOW)
     expected = dataset["train"].read("row_id")["row_id"]
     np.testing.assert_array_equal(np.concatenate(numbers(stream)), expected)
 
 
-def test_no_partition_is_read_before_the_first_where_counts_are_known(simple, gated):
+def test_known_row_counts_need_no_read(simple, gated):
     stream = simple.stream(gated, 48)
     assert gated.read_partitions == []
     assert len(stream) == 21
 
 
 @pytest.mark.parametrize(("columns", "passes"), [(["price"], 0), (["price", "area"], 1)])
-def test_gaps_are_looked_at_before_only_in_columns_that_are_given(table, gated, columns, passes):
+def test_counting_pass_only_for_selected_columns_with_fill(table, gated, columns, passes):
     features = {"price": "number", "area": dp.Number(missing_value_strategy="bfill")}
     dp.Preprocessor(features).fit(table).stream(gated, 48, columns=columns)
     assert len(gated.read_partitions) == passes * gated.npartitions
@@ -87,14 +87,14 @@ def test_gaps_are_looked_at_before_only_in_columns_that_are_given(table, gated, 
     "options",
     [{"threads": 1}, {"threads": 5}, {"device": "cpu"}, {"expand": False}, {"transform": lambda batch: batch}],
 )
-def test_the_order_depends_on_seed_and_window_alone(prep, parts, numbers, options):
+def test_order_depends_only_on_seed_and_window(prep, parts, numbers, options):
     first = numbers(prep.stream(parts, 48, row_ids=True, window=WINDOW, threads=2))
     again = numbers(prep.stream(parts, 48, row_ids=True, window=WINDOW, **options))
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_order_does_not_depend_on_the_scheduler(prep, table, numbers):
+def test_order_does_not_depend_on_scheduler(prep, table, numbers):
     frame = dd.from_pandas(table, npartitions=7, sort=False)
     found = []
     for scheduler in ("sync", "threads"):
@@ -104,7 +104,7 @@ def test_the_order_does_not_depend_on_the_scheduler(prep, table, numbers):
 
 
 @pytest.mark.parametrize("changed", [{"seed": 1}, {"window": 90_000}])
-def test_another_seed_or_window_gives_another_order(prep, parts, numbers, changed):
+def test_order_differs_by_seed_and_window(prep, parts, numbers, changed):
     options = {"row_ids": True, "window": WINDOW}
     one = np.concatenate(numbers(prep.stream(parts, 48, **options)))
     other = np.concatenate(numbers(prep.stream(parts, 48, **{**options, **changed})))
@@ -114,7 +114,7 @@ def test_another_seed_or_window_gives_another_order(prep, parts, numbers, change
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [12, 60, 984])
-def test_global_batches_are_the_same_for_any_number_of_ranks(simple, parts, numbers, batch_size, drop_last):
+def test_global_batches_do_not_depend_on_ranks(simple, parts, numbers, batch_size, drop_last):
     options = {"row_ids": True, "window": WINDOW, "drop_last": drop_last, "epochs": 2, "uneven": True}
     alone = numbers(simple.stream(parts, batch_size, **options))
     for world in (2, 3, 4, 5, 7):
@@ -126,12 +126,12 @@ def test_global_batches_are_the_same_for_any_number_of_ranks(simple, parts, numb
         assert sum(stream.audit()["rows"] for stream in streams) == sum(map(len, alone)) // 2
 
 
-def test_fewer_rows_than_ranks_are_left_to_the_last_batch(simple, gated, numbers):
+def test_fewer_rows_than_ranks_join_last_batch(simple, gated, numbers):
     ranks = [numbers(simple.stream(gated, 1000, row_ids=True, rank=rank, world_size=4)) for rank in range(4)]
     assert [[len(batch) for batch in rank] for rank in ranks] == [[250], [251], [251], [251]]
 
 
-def test_iterating_again_goes_on_with_the_next_epoch(simple, parts, numbers):
+def test_next_iteration_continues_with_next_epoch(simple, parts, numbers):
     options = {"row_ids": True, "window": WINDOW}
     expected = numbers(simple.stream(parts, 48, epochs=4, **options))
     stream = simple.stream(parts, 48, epochs=2, **options)
@@ -140,14 +140,14 @@ def test_iterating_again_goes_on_with_the_next_epoch(simple, parts, numbers):
     np.testing.assert_array_equal(np.concatenate(found), np.concatenate(expected))
 
 
-def test_set_epoch_gives_that_epoch(simple, parts, numbers):
+def test_set_epoch_selects_epoch(simple, parts, numbers):
     stream = simple.stream(parts, 48, epochs=3, row_ids=True, window=WINDOW)
     expected = numbers(stream)[2 * 21 :]
     stream.set_epoch(2)
     np.testing.assert_array_equal(np.concatenate(numbers(stream)[:21]), np.concatenate(expected))
 
 
-def test_a_stream_without_end_goes_on(simple, parts):
+def test_endless_stream_has_no_length(simple, parts):
     stream = simple.stream(parts, 500, epochs=None, window=WINDOW)
     for number, _ in enumerate(stream):
         if number == 20:
@@ -164,7 +164,7 @@ def test_rows_of_a_window_are_mixed(simple, parts, numbers):
         assert len(np.unique(batch // 100)) > 5
 
 
-def test_augmentation_draws_as_the_loader_does(tmp_path):
+def test_augmentation_equals_loader(tmp_path):
     frame = pd.DataFrame({"photo": [np.full((6, 6), i, np.uint8) for i in range(40)], "n": range(40)})
     photo = dp.Image(mode="eager", height=6, width=6, num_channels=1)
     prep = dp.Preprocessor({"photo": photo, "n": "number"}, split=dp.RandomSplit((0.5, 0.5)))
@@ -175,12 +175,12 @@ def test_augmentation_draws_as_the_loader_does(tmp_path):
     assert torch.equal(found, expected)
 
 
-def test_a_data_loader_without_workers_passes_batches_on(simple, parts):
+def test_data_loader_without_workers(simple, parts):
     batches = list(DataLoader(simple.stream(parts, 48), batch_size=None))
     assert sum(len(batch["price"]) for batch in batches) == 1003
 
 
-def test_what_a_stream_did_is_told(simple, parts):
+def test_stats_and_repr(simple, parts):
     stream = simple.stream(parts, 48, window=WINDOW)
     list(stream)
     stats = stream.stats()

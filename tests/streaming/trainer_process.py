@@ -1,4 +1,4 @@
-"""One trainer of several on a cluster: notes what it was given and where it stands, batch by batch."""
+"""One of several trainers on a cluster: save rows and state after each batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WINDOW = 30_000
 
 
 def main(address: str, prep: str, rows: str, out: str, rank: str, world: str, stop: str) -> None:
-    """Train until the end, or say so and hang after `stop` batches."""
+    """Train until the end, or print "stopped" and hang after `stop` batches."""
     notes = Path(out)
     before = notes.read_text().splitlines() if notes.exists() else []
     with Client(address), notes.open("a") as file:

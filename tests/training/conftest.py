@@ -1,4 +1,4 @@
-"""A dataset in three splits, and a model that notes the rows that it was trained on."""
+"""A dataset of three splits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows = Callable[[Iterable[Any]], list[list[int]]]
 
 @pytest.fixture(scope="session")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the dataset lies: 160 rows to train, 20 to validate, 20 to test."""
+    """The path of a dataset of 160 training, 20 validation and 20 test rows."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
         {

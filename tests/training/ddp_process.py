@@ -1,4 +1,4 @@
-"""Train on two ranks, and leave what each of them saw: a script that Lightning starts a second time."""
+"""Train on two ranks and save the rows of each. Lightning starts this script for the second rank."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def main() -> None:
     trainer = make_trainer(max_epochs=2, callbacks=[checkpoints], check_val_every_n_epoch=2)
     model = Recorder()
     trainer.fit(model, data)
-    told = {"calls": len(CALLS), **model.rows}
+    results = {"calls": len(CALLS), **model.rows}
     trainer.test(model, data, verbose=False)
-    told["test"] = model.rows["test"]
+    results["test"] = model.rows["test"]
     loader = dp.open_dataset(FOLDER / "listings.dp")["train"].loader(15, row_ids=True, uneven=True)
     for name, batches in (("bare", loader), ("wrapped", DataLoader(loader, batch_size=None))):
         loader.set_epoch(0)
         plain = Recorder()
         make_trainer(max_epochs=1, enable_checkpointing=False).fit(plain, batches)
-        told[name] = plain.rows["trained"]
-    (FOLDER / f"rank-{trainer.global_rank}.json").write_text(json.dumps(told))
+        results[name] = plain.rows["trained"]
+    (FOLDER / f"rank-{trainer.global_rank}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

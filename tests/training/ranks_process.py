@@ -1,4 +1,4 @@
-"""One of two ranks of torch.distributed, without a trainer: prepares, gives its rows, and sees a failure."""
+"""One of two ranks of torch.distributed without a trainer: prepare, yield rows, and fail."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def main() -> None:
         dp.DataModule({"train": {"lm": fail}}).prepare_data()
     except (OSError, DaskprepError) as error:
         failed = str(error)
-    told = {"calls": len(CALLS), "rows": rows, "numbers": numbers, "examples": examples, "failed": failed}
-    (FOLDER / f"rank-{RANK}.json").write_text(json.dumps(told))
+    results = {"calls": len(CALLS), "rows": rows, "numbers": numbers, "examples": examples, "failed": failed}
+    (FOLDER / f"rank-{RANK}.json").write_text(json.dumps(results))
     torch.distributed.destroy_process_group()
 
 

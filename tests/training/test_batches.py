@@ -1,4 +1,4 @@
-"""Processors over a source of batches: what they change, and where they go on."""
+"""Processors over a source of batches, and how they resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daskprep.training import Batches
 
 
 class Numbers:
-    """Be a stream: an epoch of numbers, which differ from epoch to epoch."""
+    """A stream of numbers that differ by epoch."""
 
     def __init__(self, count=6):
         self.count, self.epoch, self.given, self.begun = count, 0, 0, False
@@ -41,7 +41,7 @@ class Numbers:
 
 
 class Pairs:
-    """Join batches by twos, and keep one that is waiting for another."""
+    """Join batches in pairs, and keep one that waits for another."""
 
     def __init__(self):
         self.waiting, self.loaded = [], False
@@ -63,16 +63,16 @@ class Pairs:
         self.waiting, self.loaded = list(state["waiting"]), True
 
 
-def taken(batches, count):
+def take(batches, count):
     iterator = iter(batches)
     return [next(iterator) for _ in range(count)]
 
 
-def test_batches_go_through_processors_groups_and_collate_in_this_order():
-    said = []
+def test_order_is_processors_groups_collate():
+    calls = []
 
     def note(name):
-        return lambda batch: said.append((name, batch)) or batch
+        return lambda batch: calls.append((name, batch)) or batch
 
     def doubling(batches):
         for batch in batches:
@@ -81,24 +81,24 @@ def test_batches_go_through_processors_groups_and_collate_in_this_order():
     batches = Batches(Numbers(1), [note("first"), note("second")], [doubling], note("collate"))
 
     assert list(batches) == [0]
-    assert [name for name, _ in said] == ["first", "second", "group", "collate"]
+    assert [name for name, _ in calls] == ["first", "second", "group", "collate"]
 
 
 @pytest.mark.parametrize("at", [0, 1, 5, 6, 7])
-def test_a_state_goes_on_with_the_rest(at):
+def test_resume_yields_remaining_batches(at):
     def both(batches):
         return list(batches) + list(batches)
 
     whole = both(Batches(Numbers(), [str]))
     batches = Batches(Numbers(), [str])
-    first = list(batches) + taken(batches, at - 6) if at >= 6 else taken(batches, at)
+    first = list(batches) + take(batches, at - 6) if at >= 6 else take(batches, at)
     other = Batches(Numbers(), [str])
     other.load_state_dict(json.loads(json.dumps(batches.state_dict())))
 
     assert first + both(other)[: 12 - at] == whole
 
 
-def test_iterators_that_are_asked_for_nothing_begin_no_epoch():
+def test_unused_iterators_do_not_start_an_epoch():
     batches = Batches(Numbers())
     for _ in range(3):
         iter(batches)
@@ -106,7 +106,7 @@ def test_iterators_that_are_asked_for_nothing_begin_no_epoch():
     assert list(batches) == list(range(6))
 
 
-def test_an_iteration_that_was_left_says_no_more_where_things_stand():
+def test_abandoned_iterator_does_not_change_state():
     batches = Batches(Numbers(), limit=5)
     old = iter(batches)
     next(old)
@@ -120,9 +120,9 @@ def test_an_iteration_that_was_left_says_no_more_where_things_stand():
     assert batches.state_dict()["given"] == 3
 
 
-def test_set_epoch_begins_an_epoch_or_leaves_a_loaded_state_alone():
+def test_set_epoch_keeps_loaded_state_of_same_epoch():
     batches = Batches(Numbers(), limit=4)
-    taken(batches, 2)
+    take(batches, 2)
     other = Batches(Numbers(), limit=4)
     other.load_state_dict(batches.state_dict())
     other.set_epoch(0)
@@ -133,22 +133,22 @@ def test_set_epoch_begins_an_epoch_or_leaves_a_loaded_state_alone():
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
-def test_a_limit_gives_the_same_batches_again_and_goes_on(at):
+def test_limit_repeats_same_batches_and_resumes(at):
     batches = Batches(Numbers(), epoch=0, limit=3)
     assert len(batches) == 3
     assert list(batches) + list(batches) == [0, 1, 2, 0, 1, 2]
-    given = taken(batches, at)
+    first = take(batches, at)
     other = Batches(Numbers(), epoch=0, limit=3)
     other.load_state_dict(batches.state_dict())
 
     rest = [0, 1, 2] if at in {0, 3} else [0, 1, 2][at:]
-    assert given + list(other) + list(other) == [0, 1, 2][:at] + rest + [0, 1, 2]
+    assert first + list(other) + list(other) == [0, 1, 2][:at] + rest + [0, 1, 2]
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_group_processors_that_have_a_state_go_on_with_what_they_hold(at):
+def test_stateful_group_processors_resume_with_buffered_batches(at):
     def odd(batches):
-        """Take one batch more than it gives."""
+        """Read one batch ahead."""
         held = []
         for batch in batches:
             held.append(batch)
@@ -157,19 +157,19 @@ def test_group_processors_that_have_a_state_go_on_with_what_they_hold(at):
 
     whole = list(Batches(Numbers(), groups=[Pairs()]))
     batches = Batches(Numbers(), groups=[Pairs()])
-    first = taken(batches, at)
+    first = take(batches, at)
     other = Batches(Numbers(), groups=[Pairs()])
     other.load_state_dict(batches.state_dict())
 
     assert first + list(other) == whole == [(0, 1), (2, 3), (4, 5)]
     lost = Batches(Numbers(), groups=[odd])
-    first = taken(lost, at)
+    first = take(lost, at)
     other = Batches(Numbers(), groups=[odd])
     other.load_state_dict(lost.state_dict())
     assert first + list(other) == [0, 1, 2, 3, 4][:at] + [[0, 1, 2, 3, 4], [2, 3, 4], [3, 4]][at]
 
 
-def test_an_earlier_state_of_a_group_is_not_changed_by_what_it_takes():
+def test_saved_group_state_is_not_modified_later():
     worked = [0]
     batches = Batches(Numbers(), groups=[Pairs()], counter=lambda: worked[0])
     iterator = iter(batches)
@@ -182,16 +182,16 @@ def test_an_earlier_state_of_a_group_is_not_changed_by_what_it_takes():
     assert list(other) == [(2, 3), (4, 5)]
 
 
-def test_a_new_epoch_begins_without_what_groups_held():
+def test_new_epoch_clears_group_state():
     batches = Batches(Numbers(5), groups=[Pairs()])
-    taken(batches, 2)
+    take(batches, 2)
     other = Batches(Numbers(5), groups=[Pairs()])
     other.load_state_dict(batches.state_dict(ended=True))
 
     assert list(other) == [(100, 101), (102, 103)]
 
 
-def test_a_processor_cannot_end_an_epoch():
+def test_stop_iteration_in_processor_raises():
     def stopping(batch):
         return next(iter([]))
 
@@ -200,9 +200,9 @@ def test_a_processor_cannot_end_an_epoch():
             list(Batches(Numbers(), **options))
 
 
-def test_a_state_of_other_groups_is_refused():
+def test_state_with_other_groups_raises():
     batches = Batches(Numbers(), groups=[Pairs()])
-    taken(batches, 1)
+    take(batches, 1)
 
     with pytest.raises(ConfigError, match="with 1 stateful group processors, but there are 0"):
         Batches(Numbers()).load_state_dict(batches.state_dict())
@@ -210,13 +210,13 @@ def test_a_state_of_other_groups_is_refused():
         Batches(Numbers()).load_state_dict({"epoch": 3})
 
 
-def test_batches_of_groups_have_no_length():
+def test_len_with_groups_raises():
     assert len(Batches(Numbers())) == 6
     with pytest.raises(TypeError, match="is not known in advance"):
         len(Batches(Numbers(), groups=[Pairs()]))
 
 
-def test_what_a_trainer_has_not_worked_on_is_given_again():
+def test_state_excludes_unprocessed_batches():
     worked = [0]
     batches = Batches(Numbers(), counter=lambda: worked[0])
     iterator = iter(batches)
@@ -230,7 +230,7 @@ def test_what_a_trainer_has_not_worked_on_is_given_again():
     assert states == [0, 1, 1, 2, 2, 3]
 
 
-def test_a_batch_that_was_fetched_ahead_is_given_again():
+def test_state_excludes_batch_fetched_ahead():
     worked = [41]  # As of a checkpoint.
     batches = Batches(Numbers(), counter=lambda: worked[0])
     iterator = iter(batches)
@@ -245,11 +245,11 @@ def test_a_batch_that_was_fetched_ahead_is_given_again():
     assert states == [0, 1, 1, 2, 2, 3]
 
 
-def test_a_loader_is_a_source(dataset, rows):
+def test_loader_as_source_resumes(dataset, rows):
     loader = dataset["train"].loader(16, row_ids=True)
     whole = rows(loader)
     batches = Batches(dataset["train"].loader(16, row_ids=True))
-    first = rows(taken(batches, 4))
+    first = rows(take(batches, 4))
     other = Batches(dataset["train"].loader(16, row_ids=True))
     other.load_state_dict(batches.state_dict())
 
@@ -257,7 +257,7 @@ def test_a_loader_is_a_source(dataset, rows):
     assert isinstance(dp.Manager(loader).data, type(loader))
 
 
-def test_a_state_of_the_end_does_not_go_on_with_what_a_group_left_out():
+def test_state_at_end_skips_batches_dropped_by_group():
     def by_twos(batches):
         yield from zip(batches, batches, strict=False)
 

@@ -1,4 +1,4 @@
-"""DataModules in YAML, examples to predict with, and functions of single examples."""
+"""DataModules from YAML, prediction on examples, and example processors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def steps(tmp_path, monkeypatch):
     return "yaml_steps."
 
 
-def test_a_whole_data_module_is_read_from_yaml(path, steps, tmp_path):
+def test_data_module_from_yaml(path, steps, tmp_path):
     (tmp_path / "data.yaml").write_text(f"""
 train:
   lm:
@@ -82,7 +82,7 @@ CONFIG = "{input_features: [{name: price, type: number}, {name: city, type: cate
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "huggingface", "saved"])
-def test_files_and_datasets_of_hugging_face_are_written_once(tmp_path, kind, monkeypatch):
+def test_files_and_hugging_face_datasets_are_written_once(tmp_path, kind, monkeypatch):
     frame().to_csv(tmp_path / "rows.csv", index=False)
     frame().to_parquet(tmp_path / "rows.parquet")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -108,13 +108,13 @@ def test_files_and_datasets_of_hugging_face_are_written_once(tmp_path, kind, mon
     assert len(versions) == 1
 
 
-def test_rows_are_prepared_by_a_function_that_is_allowed(tmp_path, steps):
+def test_prepare_function_must_be_allowed(tmp_path, steps):
     frame().to_parquet(tmp_path / "rows.parquet")
     dp.Preprocessor({"price": dp.Number(normalization=None)}).fit(frame()).save(tmp_path / "prep.json")
-    given = {"files": f"{tmp_path}/rows.parquet", "preprocessor": f"{tmp_path}/prep.json"}
+    source_options = {"files": f"{tmp_path}/rows.parquet", "preprocessor": f"{tmp_path}/prep.json"}
 
     def opened(prepare, **more):
-        config = {"train": {"a": {"data": given | more | {"prepare": prepare}}}}
+        config = {"train": {"a": {"data": source_options | more | {"prepare": prepare}}}}
         module = dp.DataModule.from_config(config, allowed=steps, folder=tmp_path / "made")
         module.setup("fit")
         split = module.train_dataloader().source.split
@@ -151,7 +151,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("data", "words"), REFUSED)
-def test_what_a_configuration_may_not_say_is_refused(data, words):
+def test_invalid_configuration_raises(data, words):
     with pytest.raises(ConfigError, match=words):
         dp.DataModule.from_config(f"train: {{a: {{data: {data}}}}}")
     packing = "{data: a.dp, group_processors: {packing: {size: 3}}}"
@@ -174,13 +174,13 @@ def test_functions_with_arguments_must_be_allowed(path, steps):
     assert dp.DataModule.from_config(config | {"overfit_batches": 2}, allowed=steps).overfit_batches == 2
 
 
-def test_arguments_that_a_function_does_not_have_are_named(path, steps):
+def test_unknown_function_arguments_raise(path, steps):
     config = {"train": {"a": {"data": path, "processors": [{"function": "yaml_steps.scaled", "bye": 2}]}}}
     with pytest.raises(ConfigError, match='"yaml_steps.scaled" does not accept these arguments: .*bye'):
         dp.DataModule.from_config(config, allowed=steps)
 
 
-def test_a_dataset_is_named_by_text():
+def test_open_dataset_with_int_raises():
     with pytest.raises(ConfigError, match="the path or URL of a dataset, not int"):
         dp.open_dataset(3)
 
@@ -199,7 +199,7 @@ def predicting(dataset, data, **options):
     return module.predict_dataloader()[0]
 
 
-def test_any_iterable_is_predicted(dataset):
+def test_predict_any_iterable(dataset):
     loader = predicting(dataset, Numbers(), example_processors=[lambda one: one | {"price": one["price"] * 2}])
     assert len(loader) == 3
     for _ in range(2):
@@ -211,7 +211,7 @@ def test_any_iterable_is_predicted(dataset):
     assert list(predicting(dataset, ("a", "b"), processors=len)) == [2]
 
 
-def test_ranks_share_batches_and_examples_that_they_do_not_divide(dataset):
+def test_uneven_ranks_share_batches_and_examples(dataset):
     def of_rank(rank):
         train = dp.Manager(dataset, 10, uneven=True, row_ids=True)
         managers = {"train": {"a": train}, "predict": {"a": dp.Manager(list("abcdefghi"), 4)}}
@@ -226,7 +226,7 @@ def test_ranks_share_batches_and_examples_that_they_do_not_divide(dataset):
     assert sorted("".join(examples)) == list("abcdefghi")
 
 
-def test_examples_of_rows_are_processed_one_by_one(path):
+def test_example_processors_receive_single_rows(path):
     def twice(example):
         assert example["price"].ndim == 0
         return {"twice": [example["price"], example["price"] * 2]}
@@ -242,7 +242,7 @@ def test_examples_of_rows_are_processed_one_by_one(path):
     assert price.shape == sold.shape == (16,)
 
 
-def test_examples_that_cannot_be_given_are_refused(dataset):
+def test_invalid_examples_raise(dataset):
     with pytest.raises(ConfigError, match="yields its examples only once"):
         dp.Manager(iter("ab"))
     for option in ("targets", "columns_to_remove", "split"):

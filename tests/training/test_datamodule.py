@@ -29,7 +29,7 @@ def managers(dataset):
     }
 
 
-def test_names_are_those_of_the_loaders_of_the_stage(managers):
+def test_dataloader_names_follow_stage(managers):
     data = dp.DataModule(managers)
     data.setup("fit")
     assert data.dataloader_names == {"train": ["lm"], "val": ["lm"], "test": ["slow", "other"], "predict": ["lm"]}
@@ -42,7 +42,7 @@ def test_names_are_those_of_the_loaders_of_the_stage(managers):
         data.dataloader_names["tset"]
 
 
-def test_loaders_are_there_between_setup_and_teardown(managers):
+def test_loaders_exist_between_setup_and_teardown(managers):
     data = dp.DataModule(managers)
     with pytest.raises(ConfigError, match=r'loaders of "val" are not open: call setup\("fit"\) or setup\("validate"\)'):
         data.val_dataloader()
@@ -56,7 +56,7 @@ def test_loaders_are_there_between_setup_and_teardown(managers):
         data.train_dataloader()
 
 
-def test_only_what_is_trained_on_changes_its_order(managers, rows):
+def test_only_training_loader_is_shuffled(managers, rows):
     data = dp.DataModule(managers)
     data.setup("fit")
     train, val = data.train_dataloader(), data.val_dataloader()[0]
@@ -66,8 +66,8 @@ def test_only_what_is_trained_on_changes_its_order(managers, rows):
     assert val.epoch == 0  # Random changes are the same each time, too.
 
 
-@pytest.mark.parametrize("again", [True, False], ids=["opened again", "open"])
-def test_a_state_goes_on_before_or_after_setup(managers, rows, again):
+@pytest.mark.parametrize("load_first", [True, False], ids=["opened load_first", "open"])
+def test_state_loads_before_or_after_setup(managers, rows, load_first):
     data = dp.DataModule(managers)
     data.setup("fit")
     whole = rows(data.train_dataloader()) + rows(data.train_dataloader())
@@ -76,17 +76,17 @@ def test_a_state_goes_on_before_or_after_setup(managers, rows, again):
     first = rows(islice(data.train_dataloader(), 7))
     state = json.loads(json.dumps(data.state_dict()))
     other = dp.DataModule(managers)
-    if again:
+    if load_first:
         other.load_state_dict(state)
     other.setup("fit")
-    if not again:
+    if not load_first:
         other.load_state_dict(state)
 
     assert len(json.dumps(state)) < 1000
     assert first + rows(other.train_dataloader()) + rows(other.train_dataloader()) == whole
 
 
-def test_what_was_torn_down_goes_on(managers, rows):
+def test_state_survives_teardown(managers, rows):
     whole = dp.DataModule(managers)
     whole.setup("fit")
     expected = rows(whole.train_dataloader())
@@ -102,7 +102,7 @@ def test_what_was_torn_down_goes_on(managers, rows):
     assert first + rows(data.train_dataloader()) == expected
 
 
-def test_a_state_of_another_loader_is_refused(managers):
+def test_state_of_other_manager_raises(managers):
     data = dp.DataModule(managers)
     data.setup("fit")
     state = data.state_dict()
@@ -112,7 +112,7 @@ def test_a_state_of_another_loader_is_refused(managers):
         other.load_state_dict(state)
 
 
-def test_overfitting_gives_the_same_batches_to_train_and_to_validate(managers, rows):
+def test_overfit_batches_in_training_and_validation(managers, rows):
     data = dp.DataModule(managers, overfit_batches=1)
     for stage in ("fit", "test"):
         data.setup(stage)
@@ -126,7 +126,7 @@ def test_overfitting_gives_the_same_batches_to_train_and_to_validate(managers, r
     assert [len(one) for one in tests] == [2, 2]
 
 
-def test_packed_rows_can_be_overfitted(dataset):
+def test_overfit_batches_with_packing(dataset):
     packed = dp.Manager(dataset, 4, group_processors=[dp.Packing(block_size=16, columns="steps")])
     data = dp.DataModule({"train": {"lm": packed}}, overfit_batches=2)
     data.setup("fit")
@@ -171,7 +171,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("managers", "message"), REFUSED)
-def test_managers_that_make_no_run_are_refused(managers, message):
+def test_invalid_managers_raise(managers, message):
     with pytest.raises(ConfigError, match=message):
         dp.DataModule(managers)
 
@@ -180,48 +180,50 @@ def test_managers_that_make_no_run_are_refused(managers, message):
     ("options", "message"),
     [({"rank": 1}, "pass both rank and world_size"), ({"overfit_batches": 0}, "overfit_batches=0: expected")],
 )
-def test_options_that_make_no_sense_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigError, match=message):
         dp.DataModule({"train": {"a": "a.dp"}}, **options)
 
 
-def test_a_datamodule_can_be_sent_to_another_process(managers, rows):
+def test_datamodule_pickles(managers, rows):
     data = dp.DataModule(managers)
     data.setup("fit")
 
     assert rows(pickle.loads(pickle.dumps(data)).train_dataloader()) == rows(data.train_dataloader())
 
 
-def test_no_torch_is_imported_for_the_names_alone():
+def test_importing_names_does_not_import_torch():
     code = "import sys, daskprep; daskprep.__all__; print('torch' in sys.modules, 'lightning' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
 
-    assert said.stdout.split() == ["False", "False"]
+    assert completed.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.slow
-def test_ranks_of_torch_wait_for_the_first_and_share_rows(tmp_path):
+def test_torch_ranks_wait_for_first_rank_and_share_rows(tmp_path):
     script = Path(__file__).parent / "ranks_process.py"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     commands = [[sys.executable, str(script), str(tmp_path), str(rank)] for rank in range(2)]
     processes = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for command in commands]
     errors = [process.communicate(timeout=280)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
-    told = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    results = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
     dataset = dp.open_dataset(tmp_path / "listings.dp")
 
-    assert [one["calls"] for one in told] == [1, 0]
-    assert sorted(told[0]["rows"] + told[1]["rows"]) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
-    assert [one["numbers"] for one in told] == [[[[0, 1], [4, 5]]] * 2, [[[2, 3], [6, 7, 8]]] * 2]
-    assert [one["examples"] for one in told] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    assert [one["failed"] for one in told] == [
+    assert [one["calls"] for one in results] == [1, 0]
+    assert sorted(results[0]["rows"] + results[1]["rows"]) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
+    assert [one["numbers"] for one in results] == [[[[0, 1], [4, 5]]] * 2, [[[2, 3], [6, 7, 8]]] * 2]
+    assert [one["examples"] for one in results] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert [one["failed"] for one in results] == [
         "no room",
         "rank 0 failed to prepare the data: OSError: no room",
     ]
 
 
-def test_a_method_is_called_once_for_all_managers_that_share_it(dataset):
+def test_shared_method_is_called_once(dataset):
     class Data:
         calls = 0
 
@@ -236,7 +238,7 @@ def test_a_method_is_called_once_for_all_managers_that_share_it(dataset):
     assert mine.calls == 1
 
 
-def test_what_trains_is_not_evaluated_on_in_between(dataset):
+def test_training_loader_in_validation_raises(dataset):
     loader = dataset["train"].loader(16, shuffle=False)
     with pytest.raises(ConfigError, match="is also used for training.*pass a function") as caught:
         dp.DataModule({"train": {"a": loader}, "val": {"b": loader}})

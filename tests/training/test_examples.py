@@ -27,7 +27,7 @@ class Numbers(torch.utils.data.Dataset):
 
 
 class Stream(IterableDataset):
-    """Rows of an epoch; its length says nothing of rows by number."""
+    """An iterable dataset that has a length but no `__getitem__`."""
 
     def __init__(self):
         self.epochs = []
@@ -53,13 +53,13 @@ def as_lists(batches):
     return [batch.tolist() for batch in batches]
 
 
-def test_empty_examples_are_validated(dataset):
+def test_validation_of_empty_examples(dataset):
     _, loader = opened([{}] * 6, "val", collate=len)
     assert list(loader) == list(loader) == [4, 2]
 
 
 @given(rows=st.integers(0, 40), size=st.integers(1, 9), world=st.integers(1, 9))
-def test_ranks_have_as_many_batches_and_each_example_once(rows, size, world):
+def test_ranks_have_equal_batch_counts_and_each_example_once(rows, size, world):
     size = max(size, world)
     for data in (list(range(rows)), iter_of(rows)):
         if 0 < rows < world:
@@ -82,7 +82,7 @@ def iter_of(rows):
     return Rows()
 
 
-def test_datasets_of_torch_are_shuffled_to_train_only():
+def test_torch_datasets_are_shuffled_only_for_training():
     _, loader = opened(Numbers(), seed=1)
     first, second = as_lists(loader), as_lists(loader)
     assert first != second
@@ -94,7 +94,7 @@ def test_datasets_of_torch_are_shuffled_to_train_only():
 
 
 @pytest.mark.parametrize("data", [Numbers(), Subset(Numbers(), range(10)), Stream(), list(range(10))])
-def test_training_goes_on_behind_the_examples_that_were_given(data):
+def test_training_resumes_after_yielded_examples(data):
     whole = as_lists(opened(data, seed=3)[1])
     for world in (1, 2):
         for done in range(1, 4):
@@ -118,7 +118,7 @@ def second_epoch(data):
     return loader
 
 
-def test_an_iterable_is_told_the_epoch_and_read_in_its_order():
+def test_iterable_dataset_receives_epoch_and_keeps_order():
     data = Stream()
     _, loader = opened(data)
     assert as_lists(loader) == as_lists(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -127,7 +127,7 @@ def test_an_iterable_is_told_the_epoch_and_read_in_its_order():
         opened(Stream(), shuffle=True)
 
 
-def test_streamed_datasets_of_hugging_face_give_examples():
+def test_hugging_face_iterable_dataset_yields_examples():
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"a": list(range(10))})
     for one in (data, data.to_iterable_dataset()):
@@ -135,7 +135,7 @@ def test_streamed_datasets_of_hugging_face_give_examples():
         assert batches == [[0, 1], [4, 5], [8], [2, 3], [6, 7], [9]]
 
 
-def test_a_state_of_other_examples_is_refused():
+def test_state_of_other_examples_raises():
     module, loader = opened(Numbers())
     next(iter(loader))
     state = module.state_dict()
@@ -153,12 +153,12 @@ def test_a_state_of_other_examples_is_refused():
         (pd.Series([1]), "expected a split"),
     ],
 )
-def test_what_is_no_examples_is_refused(data, words):
+def test_invalid_examples_raise(data, words):
     with pytest.raises(ConfigError, match=words):
         dp.Manager(data)
 
 
-def test_ranks_need_one_order_and_all_examples():
+def test_ranks_with_unordered_or_partial_examples_raise():
     with pytest.raises(ConfigError, match="is a set, which has another order on each rank"):
         opened({"a", "b"}, "val", 0, 2)
     with pytest.raises(ConfigError, match="takes rank and returned examples, which ranks share"):

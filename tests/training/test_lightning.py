@@ -1,4 +1,4 @@
-"""Under Lightning's Trainer: named loaders in every stage, and checkpoints that go on with exactly the rest."""
+"""Lightning's Trainer: named loaders in every stage, and checkpoints that resume exactly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from daskprep.lightning import DataModule
 pytestmark = [
     # Lightning 2.6 with torch 2.13.
     pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated:FutureWarning"),
-    # The checkpoints are made by a callback, which the run that goes on does without.
+    # A callback writes the checkpoints; the resumed run does not need it.
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks:UserWarning"),
 ]
 
@@ -35,7 +35,7 @@ STEPS = 10  # of an epoch: 160 rows
 
 
 class Recorder(LightningModule):
-    """Notes the rows of each batch that it was trained on, and of those it has seen otherwise, by name."""
+    """Record the rows of training batches, and of other batches by loader name."""
 
     def __init__(self, *, fail_at=None, one_cycle=False):
         super().__init__()
@@ -72,8 +72,8 @@ class Recorder(LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)]
 
 
-def as_they_are(batches):
-    """Be a group processor: no one knows how many batches it makes, so that Lightning fetches one ahead."""
+def identity(batches):
+    """A group processor: its length is unknown, so Lightning fetches one batch ahead."""
     yield from batches
 
 
@@ -88,8 +88,8 @@ def data_of(dataset, **options):
 
 def trainer_of(**options):
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    given = {"max_epochs": 2, "enable_checkpointing": "callbacks" in options, **options}
-    return Trainer(accelerator="cpu", **quiet, **given)
+    defaults = {"max_epochs": 2, "enable_checkpointing": "callbacks" in options, **options}
+    return Trainer(accelerator="cpu", **quiet, **defaults)
 
 
 def fitted(data, ckpt=None, model=None, **options):
@@ -103,13 +103,13 @@ def keeping(folder, **options):
 
 
 def checkpoints(folder):
-    """Give the checkpoints by how many batches had been trained on."""
+    """Yield checkpoints with their number of training batches."""
     for path in folder.glob("*.ckpt"):
         loops = torch.load(path, weights_only=True)["loops"]
         yield path, loops["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
 
 
-def test_without_lightning_the_error_says_what_to_install(monkeypatch):
+def test_import_without_lightning_raises(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
     monkeypatch.delitem(sys.modules, "daskprep.lightning")
 
@@ -120,7 +120,7 @@ def test_without_lightning_the_error_says_what_to_install(monkeypatch):
 # -- stages
 
 
-def test_loaders_of_each_stage_have_their_names(dataset):
+def test_loaders_of_each_stage_are_named(dataset):
     two = {name: {"data": dataset["test"], "batch_size": 8, "row_ids": True} for name in ("lm", "other")}
     data = DataModule({"train": {"lm": {"data": dataset, "row_ids": True}}, "val": two, "test": two, "predict": two})
     model, trainer = Recorder(), trainer_of(max_epochs=1)
@@ -139,7 +139,7 @@ def test_loaders_of_each_stage_have_their_names(dataset):
     assert sorted(flat(ids for name, ids in fit if name == "other")) == rows
 
 
-def test_stages_without_loaders_are_what_lightning_knows(dataset):
+def test_missing_loaders_warn_or_raise_in_lightning(dataset):
     data = DataModule({"train": {"lm": {"data": dataset, "row_ids": True}}})
     model, trainer = Recorder(), trainer_of(max_epochs=1)
 
@@ -150,7 +150,7 @@ def test_stages_without_loaders_are_what_lightning_knows(dataset):
         trainer.test(model, data)
 
 
-def test_a_module_without_training_predicts_and_does_not_fit(dataset):
+def test_module_without_training_predicts_and_raises_in_fit(dataset):
     data = DataModule({"predict": {"lm": {"data": dataset["test"], "batch_size": 8, "row_ids": True}}})
     assert trainer_of().predict(Recorder(), data) == ["lm"] * 3
     data.val_dataloader = data.predict_dataloader  # which silences Lightning's warning
@@ -158,23 +158,23 @@ def test_a_module_without_training_predicts_and_does_not_fit(dataset):
         trainer_of().fit(Recorder(), data)
 
 
-def test_stages_say_when_a_loader_is_used(dataset):
+def test_manager_stages_select_loaders(dataset):
     val = {
         "quick": {"data": dataset, "row_ids": True},
         "slow": {"data": dataset, "row_ids": True, "stages": ["validate", "test"]},
     }
     data = DataModule({"train": {"lm": {"data": dataset, "row_ids": True}}, "val": val})
     model, trainer = Recorder(), trainer_of(max_epochs=1)
-    said = []
+    names = []
     for run in (trainer.fit, trainer.validate, trainer.test):
         model.seen = []
         run(model, data)
-        said.append({name for name, _ in model.seen})
+        names.append({name for name, _ in model.seen})
 
-    assert said == [{"quick"}, {"quick", "slow"}, {"slow"}]
+    assert names == [{"quick"}, {"quick", "slow"}, {"slow"}]
 
 
-# -- going on
+# -- resuming
 
 
 WAYS = {
@@ -183,14 +183,14 @@ WAYS = {
     "after validation": ({}, {"val_check_interval": 4}),
     "while gradients are accumulated": ({"every_n_train_steps": 2}, {"accumulate_grad_batches": 4}),
     "in shortened epochs": ({"every_n_train_steps": 2}, {"limit_train_batches": 5, "max_epochs": 3}),
-    "with loaders asked for again": ({"every_n_train_steps": 3}, {"reload_dataloaders_every_n_epochs": 1}),
+    "with reloaded dataloaders": ({"every_n_train_steps": 3}, {"reload_dataloaders_every_n_epochs": 1}),
     "by steps": ({"every_n_train_steps": 3}, {"max_steps": 20, "max_epochs": None}),
 }
 
 
-@pytest.mark.parametrize("groups", [[], [as_they_are]], ids=["known length", "unknown length"])
+@pytest.mark.parametrize("groups", [[], [identity]], ids=["known length", "unknown length"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_checkpoint_goes_on_with_exactly_the_rest(dataset, tmp_path, way, groups):
+def test_checkpoint_resumes_with_remaining_batches(dataset, tmp_path, way, groups):
     saving, options = WAYS[way]
     whole = fitted(data_of(dataset, group_processors=groups), callbacks=keeping(tmp_path, **saving), **options)
     found = dict(checkpoints(tmp_path))
@@ -202,7 +202,7 @@ def test_a_checkpoint_goes_on_with_exactly_the_rest(dataset, tmp_path, way, grou
         assert rest == whole[trained:], f"{way}, after {trained} batches"
 
 
-def test_an_epoch_that_is_gone_on_with_gives_each_row_once(dataset, tmp_path):
+def test_resumed_epoch_yields_each_row_once(dataset, tmp_path):
     first = fitted(data_of(dataset), callbacks=keeping(tmp_path, every_n_train_steps=7), max_epochs=1)
     rest = fitted(data_of(dataset), next(tmp_path.glob("*.ckpt")), max_epochs=1)
 
@@ -210,7 +210,7 @@ def test_an_epoch_that_is_gone_on_with_gives_each_row_once(dataset, tmp_path):
     assert sorted(flat(first[:7] + rest)) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
 
 
-def test_another_batch_size_within_an_epoch_is_refused(dataset, tmp_path):
+def test_resume_within_epoch_with_other_batch_size_raises(dataset, tmp_path):
     def data_of_size(size):
         managers = {"lm": dp.Manager(dataset, size, row_ids=True, streams=8)}
         return DataModule({"train": managers, "val": {"lm": dp.Manager(dataset, BATCH, row_ids=True)}})
@@ -223,7 +223,7 @@ def test_another_batch_size_within_an_epoch_is_refused(dataset, tmp_path):
     assert len(fitted(data_of_size(8), end[0])) == 20
 
 
-def test_a_run_goes_on_twice(dataset, tmp_path):
+def test_run_resumes_twice(dataset, tmp_path):
     whole = fitted(data_of(dataset))
     seen, ckpt = [], None
     for part, stop in enumerate((6, 13, 20)):
@@ -236,9 +236,9 @@ def test_a_run_goes_on_twice(dataset, tmp_path):
     assert seen == whole
 
 
-@pytest.mark.parametrize("groups", [[], [as_they_are]], ids=["known length", "unknown length"])
+@pytest.mark.parametrize("groups", [[], [identity]], ids=["known length", "unknown length"])
 @pytest.mark.parametrize("failing", [0, 9, 10, 13])
-def test_a_batch_that_failed_is_given_again(dataset, tmp_path, failing, groups):
+def test_failed_batch_is_repeated_after_resume(dataset, tmp_path, failing, groups):
     whole = fitted(data_of(dataset, group_processors=groups))
     trainer, model = trainer_of(), Recorder(fail_at=failing)
     with pytest.raises(RuntimeError, match="a step failed"):
@@ -247,11 +247,11 @@ def test_a_batch_that_failed_is_given_again(dataset, tmp_path, failing, groups):
 
     rest = fitted(data_of(dataset, group_processors=groups), tmp_path / "failed.ckpt")
 
-    # Lightning takes the last batch of an epoch for done, though it failed: then it comes first in the next.
+    # Lightning counts a failed last batch of an epoch as done; it comes first in the next epoch.
     assert rest[:5] == whole[failing : failing + 5]
 
 
-def test_estimated_steps_do_not_make_a_run_begin_anew(dataset, tmp_path):
+def test_estimated_steps_do_not_restart_resumed_run(dataset, tmp_path):
     options = {"callbacks": keeping(tmp_path, every_n_train_steps=7), "max_epochs": 1}
     whole = fitted(data_of(dataset), model=Recorder(one_cycle=True), **options)
     rest = fitted(data_of(dataset), next(tmp_path.glob("*.ckpt")), Recorder(one_cycle=True), max_epochs=1)
@@ -259,9 +259,9 @@ def test_estimated_steps_do_not_make_a_run_begin_anew(dataset, tmp_path):
     assert rest == whole[7:]
 
 
-@pytest.mark.parametrize("groups", [[], [as_they_are]], ids=["known length", "unknown length"])
+@pytest.mark.parametrize("groups", [[], [identity]], ids=["known length", "unknown length"])
 @pytest.mark.parametrize("stop", [7, STEPS])
-def test_a_fit_that_is_stopped_goes_on_there(dataset, tmp_path, stop, groups):
+def test_stopped_fit_resumes_at_same_batch(dataset, tmp_path, stop, groups):
     whole = fitted(data_of(dataset, group_processors=groups))
     trainer, model = trainer_of(max_steps=stop, max_epochs=None), Recorder()
     trainer.fit(model, data_of(dataset, group_processors=groups))
@@ -271,11 +271,11 @@ def test_a_fit_that_is_stopped_goes_on_there(dataset, tmp_path, stop, groups):
         return fitted(data_of(dataset, group_processors=groups), tmp_path / "stopped.ckpt", **options)
 
     assert rest(max_steps=20, max_epochs=None) == whole[stop:]
-    # Without max_steps, the Trainer counts the epoch that it stopped in as a whole one.
+    # Without max_steps, the Trainer counts the epoch in which it stopped as complete.
     assert rest(max_epochs=3)[: 20 - stop] == whole[stop:]
 
 
-def test_one_trainer_that_fits_again_goes_on_and_another_one_begins(dataset):
+def test_same_trainer_continues_and_new_trainer_restarts(dataset):
     whole = fitted(data_of(dataset))
     data, trainer, model = data_of(dataset), trainer_of(max_epochs=1), Recorder()
     trainer.fit(model, data)
@@ -286,7 +286,7 @@ def test_one_trainer_that_fits_again_goes_on_and_another_one_begins(dataset):
     assert fitted(data) == whole
 
 
-def test_a_checkpoint_without_the_state_of_the_data_is_refused(dataset, tmp_path):
+def test_checkpoint_without_data_state_raises(dataset, tmp_path):
     class Other(DataModule):
         pass
 
@@ -297,7 +297,7 @@ def test_a_checkpoint_without_the_state_of_the_data_is_refused(dataset, tmp_path
         fitted(data, next(tmp_path.glob("*.ckpt")), max_epochs=1)
 
 
-def test_a_run_that_failed_leaves_the_next_fit_alone(dataset, tmp_path):
+def test_failed_run_does_not_affect_next_fit(dataset, tmp_path):
     whole = fitted(data_of(dataset), callbacks=keeping(tmp_path, every_n_train_steps=7), max_epochs=1)
     data = data_of(dataset)
     with pytest.raises(RuntimeError, match="a step failed"):
@@ -306,7 +306,7 @@ def test_a_run_that_failed_leaves_the_next_fit_alone(dataset, tmp_path):
     assert fitted(data, max_epochs=1) == whole
 
 
-def test_weights_that_are_tested_leave_the_next_fit_alone(dataset, tmp_path):
+def test_validating_checkpoint_does_not_affect_next_fit(dataset, tmp_path):
     whole = fitted(data_of(dataset), callbacks=keeping(tmp_path, every_n_train_steps=7), max_epochs=1)
     data = data_of(dataset)
     trainer_of().validate(Recorder(), data, next(tmp_path.glob("*.ckpt")), verbose=False)
@@ -314,7 +314,7 @@ def test_weights_that_are_tested_leave_the_next_fit_alone(dataset, tmp_path):
     assert fitted(data, max_epochs=1) == whole
 
 
-def test_packed_documents_go_on(dataset, tmp_path):
+def test_checkpoint_resumes_packed_documents(dataset, tmp_path):
     class Tokens(Recorder):
         def training_step(self, batch, batch_idx):
             self.trained.append(batch["steps"].tolist())
@@ -332,7 +332,7 @@ def test_packed_documents_go_on(dataset, tmp_path):
         assert fitted(data(), path, Tokens(), max_epochs=1) == whole[trained:]
 
 
-def test_an_endless_stream_goes_on(dataset, tmp_path):
+def test_checkpoint_resumes_endless_stream(dataset, tmp_path):
     table = pd.DataFrame({"area": np.random.default_rng(0).normal(size=100)})
     prep = dp.Preprocessor({"area": "number"}).fit(table)
     frame = dd.from_pandas(table, npartitions=4)
@@ -355,7 +355,7 @@ def test_an_endless_stream_goes_on(dataset, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["Trainer", "DataModule"])
-def test_overfitting_gives_the_same_batches_again(dataset, way):
+def test_overfit_batches_repeats_batches(dataset, way):
     data, options = data_of(dataset), {"num_sanity_val_steps": 0}
     if way == "Trainer":
         options["overfit_batches"] = 2
@@ -374,26 +374,26 @@ def test_overfitting_gives_the_same_batches_again(dataset, way):
 
 
 @pytest.mark.slow
-def test_two_ranks_share_rows_and_one_goes_on(tmp_path):
+def test_two_ranks_share_rows_and_one_rank_resumes(tmp_path):
     script = Path(__file__).parent / "ddp_process.py"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, script, tmp_path]
     ran = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=280)
     assert ran.returncode == 0, ran.stderr
-    told = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    results = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
     dataset = dp.open_dataset(tmp_path / "listings.dp")
 
-    assert [one["calls"] for one in told] == [1, 0]  # The first rank writes, and both open what it wrote.
-    assert len(told[0]["trained"]) == len(told[1]["trained"]) == 20
+    assert [one["calls"] for one in results] == [1, 0]  # The first rank writes, and both open what it wrote.
+    assert len(results[0]["trained"]) == len(results[1]["trained"]) == 20
     for split, rows in (("train", "trained"), ("validation", "val"), ("test", "test")):
-        given = flat(batch for one in told for batch in one[rows][:STEPS])
-        assert sorted(given) == sorted(dataset[split].read("row_id")["row_id"].tolist())
+        seen = flat(batch for one in results for batch in one[rows][:STEPS])
+        assert sorted(seen) == sorted(dataset[split].read("row_id")["row_id"].tolist())
     for rows in ("bare", "wrapped"):  # loaders without a DataModule
-        assert [len(batch) for batch in told[0][rows]][:-1] == [7] * 9
-        given = flat(batch for one in told for batch in one[rows])
-        assert sorted(given) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
+        assert [len(batch) for batch in results[0][rows]][:-1] == [7] * 9
+        seen = flat(batch for one in results for batch in one[rows])
+        assert sorted(seen) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
     alone = fitted(data_of(dataset), tmp_path / "step=13.ckpt")
-    both = [sorted(one + other) for one, other in zip(*(one["trained"] for one in told), strict=True)]
+    both = [sorted(one + other) for one, other in zip(*(one["trained"] for one in results), strict=True)]
     assert [sorted(batch) for batch in alone] == both[13:]
 
 
@@ -402,7 +402,7 @@ class Speaker(LightningModule):
         return batch
 
 
-def test_prompts_of_a_configuration_are_predicted(path):
+def test_predict_prompts_from_configuration(path):
     config = f"{{train: {{a: {{data: {path}}}}}, predict: {{b: {{data: [one, two, three], batch_size: 2}}}}}}"
     trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False)
     assert trainer.predict(Speaker(), DataModule.from_config(config)) == [["one", "two"], ["three"]]
@@ -422,8 +422,8 @@ class RowsInOrder(torch.utils.data.IterableDataset):
 
 
 @pytest.mark.parametrize("data", [Rows(), RowsInOrder()])
-@pytest.mark.parametrize("group", [[], [as_they_are]])
-def test_datasets_of_torch_go_on_within_an_epoch(tmp_path, data, group):
+@pytest.mark.parametrize("group", [[], [identity]])
+def test_checkpoint_resumes_torch_datasets(tmp_path, data, group):
     def module():
         manager = dp.Manager(data, BATCH, seed=3, group_processors=group)
         return DataModule({"train": {"lm": manager}, "val": {"lm": dp.Manager(data, BATCH)}})

@@ -1,4 +1,4 @@
-"""What a manager reads, changes, and refuses."""
+"""Sources, processors and errors of managers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daskprep.loader import Loader
 
 
 def opened(manager, place="val", **options):
-    """Return the loader of a manager that stands in a place."""
+    """Return the loader of a manager in a role."""
     managers = (
         {"train": {"lm": manager}} if place == "train" else {"train": {"lm": "nowhere.dp"}, place: {"lm": manager}}
     )
@@ -25,7 +25,7 @@ def opened(manager, place="val", **options):
 
 
 @pytest.mark.parametrize(("place", "split"), [("train", "train"), ("val", "validation"), ("test", "test")])
-def test_rows_are_those_of_the_split_of_the_place(dataset, path, place, split):
+def test_default_split_follows_role(dataset, path, place, split):
     for data in (dataset, path, str(path), lambda: dataset, lambda: path, dataset[split], lambda: dataset[split]):
         loader = opened(dp.Manager(data, 16), place).source
         assert loader.split.name == split
@@ -33,20 +33,20 @@ def test_rows_are_those_of_the_split_of_the_place(dataset, path, place, split):
     assert opened(dp.Manager(dataset, split="test"), place).source.split.name == "test"
 
 
-def test_what_is_predicted_has_no_split_of_its_own(dataset):
+def test_predict_without_split_raises(dataset):
     with pytest.raises(ConfigError, match=r"split is needed: .* has train, validation, test. Pass split="):
         opened(dp.Manager(dataset), "predict")
     assert opened(dp.Manager(dataset, split="test"), "predict").source.split.name == "test"
 
 
-def test_columns_that_are_removed_are_not_read(dataset):
+def test_columns_to_remove_are_not_read(dataset):
     batches = opened(dp.Manager(dataset, columns_to_remove=["steps", "sold"], row_ids=True))
 
     assert batches.source.names == ["price", "area"]
     assert set(next(iter(batches))) == {"price", "area", "row_id"}
 
 
-def test_columns_that_no_dataset_has_are_taken_out_of_batches(dataset):
+def test_columns_to_remove_includes_added_outputs(dataset):
     packing = dp.Packing(block_size=16, columns="steps")
     packed = dp.Manager(dataset, 4, group_processors=[packing], columns_to_remove="position_ids")
     assert set(next(iter(opened(packed)))) == {"steps", "document_ids"}
@@ -59,7 +59,7 @@ def test_columns_that_no_dataset_has_are_taken_out_of_batches(dataset):
         next(iter(opened(dp.Manager(loader, columns_to_remove=["prise"]))))
 
 
-def test_options_are_those_of_the_loader(dataset):
+def test_loader_options_are_passed_on(dataset):
     manager = dp.Manager(dataset, 8, seed=5, targets="sold", prefetch_size=0, drop_last=True)
     loader = opened(manager).source
 
@@ -67,7 +67,7 @@ def test_options_are_those_of_the_loader(dataset):
     assert isinstance(next(iter(loader)), tuple)
 
 
-def test_processors_are_found_by_name_among_those_that_are_allowed(dataset, tmp_path, monkeypatch):
+def test_processors_are_imported_by_allowed_name(dataset, tmp_path, monkeypatch):
     (tmp_path / "own_steps.py").write_text("def shifted(batch):\n    return {'price': batch['price'] + 1000}\n")
     monkeypatch.syspath_prepend(tmp_path)
     manager = {"data": dataset, "processors": ["own_steps.shifted"], "collate": "own_steps.shifted"}
@@ -90,7 +90,7 @@ def test_processors_are_found_by_name_among_those_that_are_allowed(dataset, tmp_
         ("mine", ("mine.",)),
     ],
 )
-def test_nothing_is_imported_that_is_not_allowed(dataset, name, allowed):
+def test_import_outside_allowed_raises(dataset, name, allowed):
     with pytest.raises(ConfigError, match="processors: "):
         opened({"data": dataset, "processors": [name]}, allowed=allowed)
     assert "antigravity" not in sys.modules
@@ -112,7 +112,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("manager", "message"), REFUSED)
-def test_what_makes_no_sense_is_refused_at_once(manager, message):
+def test_invalid_manager_raises(manager, message):
     with pytest.raises(ConfigError, match=message) as caught:
         dp.DataModule({"train": {"lm": "a.dp"}, "val": {"other": manager}})
     assert caught.value.__notes__ == ['in manager "other" of "val"']
@@ -127,18 +127,18 @@ REFUSED_OPENING = [
 
 
 @pytest.mark.parametrize(("options", "message"), REFUSED_OPENING)
-def test_what_a_dataset_has_not_is_refused_when_it_is_opened(dataset, options, message):
+def test_options_not_matching_dataset_raise_in_setup(dataset, options, message):
     with pytest.raises(ConfigError, match=message) as caught:
         opened(dp.Manager(dataset, **options))
     assert 'in manager "lm" of "val"' in caught.value.__notes__
 
 
-def test_a_split_that_is_another_is_refused(dataset):
+def test_split_contradicting_data_raises(dataset):
     with pytest.raises(ConfigError, match='split="test" contradicts data, which is the split "train"'):
         opened(dp.Manager(dataset["train"], split="test"))
 
 
-def test_a_function_has_to_return_rows(dataset):
+def test_function_returning_none_raises(dataset):
     with pytest.raises(ConfigError, match="returned None: expected a split, a dataset"):
         opened(dp.Manager(lambda: os.environ.get("NO_SUCH_PLACE")))
 
@@ -146,7 +146,7 @@ def test_a_function_has_to_return_rows(dataset):
 # -- streams
 
 
-def test_a_stream_is_made_for_the_rank(dataset):
+def test_stream_function_receives_rank(dataset):
     made = []
 
     def stream(rank, world_size):
@@ -162,7 +162,7 @@ def test_a_stream_is_made_for_the_rank(dataset):
     assert [len(batch["row_id"]) for batch in data.train_dataloader()] == [8] * 10
 
 
-def test_each_manager_goes_through_a_stream_of_its_own(dataset):
+def test_managers_create_separate_streams(dataset):
     def stream():
         return dataset["test"].loader(16, shuffle=False)
 
@@ -175,7 +175,7 @@ def test_each_manager_goes_through_a_stream_of_its_own(dataset):
     assert len({id(one.source) for one in loaders}) == 3
 
 
-def test_streams_that_do_not_fit_are_refused(dataset):
+def test_incompatible_streams_raise(dataset):
     shuffled = dataset["test"].loader(16)
     with pytest.raises(ConfigError, match="is shuffled, which is for training only"):
         opened(dp.Manager(shuffled))
