@@ -1,4 +1,4 @@
-"""Tables, datasets and streams of Arrow, and of all who speak it, as sources."""
+"""Arrow tables, datasets and streams as sources, also of libraries that export Arrow."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def files_of(written: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Give the files of the dataset of the same rows in Parquet."""
+    """Return the files of a dataset written from Parquet."""
     folder = tmp_path_factory.mktemp("parquet")
     write(parquet(folder), folder / "out")
     return files_of(folder / "out")
@@ -128,7 +128,7 @@ def write(frame: Any, path: Path, **options: Any) -> dp.Preprocessor:
 
 
 @pytest.mark.parametrize("kind", [*IN_MEMORY, *OUT_OF_CORE])
-def test_written_bytes_are_those_of_parquet(kind: str, written: dict[str, bytes], tmp_path: Path) -> None:
+def test_written_bytes_equal_parquet(kind: str, written: dict[str, bytes], tmp_path: Path) -> None:
     frame = IN_MEMORY[kind]() if kind in IN_MEMORY else OUT_OF_CORE[kind](tmp_path)
     write(frame, tmp_path / "out", memory="4GB")
     assert len(written) > 10
@@ -136,7 +136,7 @@ def test_written_bytes_are_those_of_parquet(kind: str, written: dict[str, bytes]
 
 
 @pytest.mark.parametrize("kind", ["reader", "lazy frame", "duckdb", "arrow dataset", "lance", "streaming"])
-def test_partitions_make_no_difference(kind: str, written: dict[str, bytes], tmp_path: Path) -> None:
+def test_written_bytes_do_not_depend_on_partitions(kind: str, written: dict[str, bytes], tmp_path: Path) -> None:
     source = as_source(OUT_OF_CORE[kind](tmp_path), partition_bytes=20_000)
     assert source.npartitions > 2
     write(source, tmp_path / "out")
@@ -163,14 +163,14 @@ def test_fit_encode_and_guess(kind: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, arrays[name])
 
 
-def test_stream_is_guessed_and_written_in_one_reading(tmp_path: Path) -> None:
+def test_stream_is_inferred_and_written_in_one_pass(tmp_path: Path) -> None:
     prep = dp.Preprocessor("auto")
     dataset = prep.fit_write(reader(table()), tmp_path / "out", progress=False)
     assert sum(len(dataset[split]) for split in dataset) == ROWS
     assert list(dp.infer_features(reader(table()))) == list(prep.features_)
 
 
-def test_only_columns_that_are_read_are_kept() -> None:
+def test_stream_keeps_only_selected_columns() -> None:
     source = as_source(reader(table()), columns=["note", "city"])
     assert isinstance(source, StreamSource)
     assert source.columns == ["note", "city"]
@@ -178,14 +178,14 @@ def test_only_columns_that_are_read_are_kept() -> None:
     assert source.read(0, []).num_rows == ROWS
 
 
-def test_scratch_of_a_stream_is_a_local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_url_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="scratch='memory://scratch' is a URL.*local folder"):
         as_source(table().to_reader(), scratch="memory://scratch")
     assert not list(tmp_path.iterdir())
 
 
-def test_stream_is_kept_in_scratch_as_long_as_it_is_needed(tmp_path: Path) -> None:
+def test_stream_scratch_lives_as_long_as_lazy_result(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     prep = dp.Preprocessor({"price": "number"}, scratch=str(scratch)).fit(table())
     lazy = prep.encode(reader(table()))
@@ -198,7 +198,7 @@ def test_stream_is_kept_in_scratch_as_long_as_it_is_needed(tmp_path: Path) -> No
     assert not list(scratch.iterdir())
 
 
-def test_copies_of_pieces_do_not_remove_what_is_kept() -> None:
+def test_unpickled_fragment_does_not_delete_scratch() -> None:
     source = as_source(reader(table()))
     fragment = pickle.loads(pickle.dumps(source.fragments[0]))
     assert fragment.read(["city"]).equals(source.read(0, ["city"]))
@@ -216,21 +216,21 @@ def test_cluster_reads_streams_and_fragments(cluster: Any, tmp_path: Path, writt
         assert files_of(tmp_path / kind) == written
 
 
-def test_stream_that_was_read_is_refused() -> None:
+def test_consumed_stream_raises() -> None:
     rows = reader(table())
     prep = dp.Preprocessor({"price": "number"}).fit(rows)
     with pytest.raises(ConfigError, match="this RecordBatchReader was read before, and returns its rows once"):
         prep.encode(rows)
 
 
-def test_lazy_frames_and_relations_are_read_as_often_as_one_likes(tmp_path: Path) -> None:
+def test_lazy_frames_and_relations_are_rereadable(tmp_path: Path) -> None:
     for kind in ("lazy frame", "duckdb", "generator"):
         frame = OUT_OF_CORE[kind](tmp_path)
         prep = dp.Preprocessor({"price": "number"}).fit(frame)
         assert len(prep.encode(frame)["price"].compute()) == ROWS
 
 
-def test_targets_that_a_stream_lacks_are_left_out() -> None:
+def test_missing_targets_are_ignored_in_encode() -> None:
     prep = dp.Preprocessor({"price": "number", "sold": "binary"}, targets="sold").fit(reader(table()))
     assert list(prep.encode(reader(table().select(["price"])))) == ["price"]
 
@@ -243,7 +243,7 @@ def test_few_rows(rows: pa.Table, tmp_path: Path) -> None:
         assert source.read(0, ["price"]).column("price").to_pylist() == rows["price"].to_pylist()
 
 
-def test_batches_larger_than_a_partition_are_cut() -> None:
+def test_large_batches_are_split() -> None:
     source = as_source(reader(table(), batch_rows=ROWS), partition_bytes=5_000)
     assert source.npartitions > 5
     assert max(fragment.nbytes for fragment in source.fragments) <= 2_200
@@ -252,7 +252,7 @@ def test_batches_larger_than_a_partition_are_cut() -> None:
     ].to_pylist()
 
 
-def test_partitions_of_a_stream_hold_two_fifths_of_what_those_of_files_may() -> None:
+def test_stream_partitions_are_two_fifths_of_partition_bytes() -> None:
     source = as_source(reader(table(), batch_rows=10), partition_bytes=20_000)
     nbytes = [fragment.nbytes for fragment in source.fragments]
     assert len(nbytes) > 5
@@ -267,7 +267,7 @@ def test_tables_in_memory_are_sliced() -> None:
     assert as_source(media).row_counts == [1_024, 1_024, 952]
 
 
-def test_row_groups_and_ranges_of_rows_are_partitions(tmp_path: Path) -> None:
+def test_row_groups_and_row_ranges_are_partitions(tmp_path: Path) -> None:
     source = as_source(pds.dataset(parquet(tmp_path)), partition_bytes=1)
     assert not isinstance(source, StreamSource)
     assert source.row_counts == [250, 250, 250, 150]
@@ -278,7 +278,7 @@ def test_row_groups_and_ranges_of_rows_are_partitions(tmp_path: Path) -> None:
     assert sum(cut.row_counts) == ROWS
 
 
-def test_columns_of_folders_and_of_later_files(tmp_path: Path) -> None:
+def test_columns_of_hive_folders_and_later_files(tmp_path: Path) -> None:
     pds.write_dataset(table().select(["city", "sold"]), tmp_path / "sets", format="parquet", partitioning=["sold"])
     pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": [2], "b": ["x"]}), tmp_path / "2.parquet")
@@ -293,21 +293,21 @@ def read_all(source: Source, column: str) -> list[Any]:
     return [cell for i in range(source.npartitions) for cell in source.read(i, [column])[column].to_pylist()]
 
 
-def test_deleted_rows_of_lance_are_gone(tmp_path: Path) -> None:
+def test_deleted_rows_of_lance_are_skipped(tmp_path: Path) -> None:
     dataset = of_lance(tmp_path)
     dataset.delete("count = 3")
     source = as_source(dataset, columns=["count"], partition_bytes=1_000)
     assert read_all(source, "count") == [one for one in table()["count"].to_pylist() if one != 3]
 
 
-def test_files_that_are_gone_are_an_error_of_ours(tmp_path: Path) -> None:
+def test_missing_file_raises(tmp_path: Path) -> None:
     source = as_source(pds.dataset(parquet(tmp_path)), partition_bytes=1)
     (tmp_path / "rows.parquet").unlink()
     with pytest.raises(ConfigError, match="rows.parquet.* cannot be read: .*create the dataset again"):
         source.read(1, ["city"])
 
 
-def test_types_that_batches_disagree_on() -> None:
+def test_types_differing_between_batches() -> None:
     def rows() -> Iterator[dict[str, Any]]:
         for i in range(700):
             yield {"a": i if i < 300 else i + 0.5, "b": None if i < 600 else "x"}
@@ -325,7 +325,7 @@ def test_types_that_batches_disagree_on() -> None:
 
 
 @pytest.mark.parametrize("make", [table, lambda: reader(table()), lambda: pds.dataset([table()])])
-def test_columns_that_are_not_there_and_names_that_two_share(make: Callable[[], Any]) -> None:
+def test_missing_and_duplicate_columns_raise(make: Callable[[], Any]) -> None:
     with pytest.raises(ColumnError, match=r'column "citty" is not in the data\. Did you mean "city"'):
         as_source(make(), columns=["citty"])
     twice = pa.table([[1], [2], [3]], names=["a", "a", "b"])
@@ -334,7 +334,7 @@ def test_columns_that_are_not_there_and_names_that_two_share(make: Callable[[], 
             as_source(frame)
 
 
-def test_errors_of_a_stream_come_through() -> None:
+def test_stream_errors_propagate() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from table().to_batches(max_chunksize=100)[:2]
         raise OSError("the line is dead")
@@ -352,7 +352,7 @@ def test_errors_of_a_stream_come_through() -> None:
         {"a": pa.array([1.0])},
     ],
 )
-def test_batches_that_are_not_of_their_schema_are_refused(batch: dict[str, pa.Array]) -> None:
+def test_batch_with_wrong_schema_raises(batch: dict[str, pa.Array]) -> None:
     schema = pa.schema([("a", pa.float64()), ("b", pa.string())])
     good = pa.record_batch({"a": [0.5], "b": ["y"]})
     with pytest.raises(ColumnError, match="a batch has .*, but its schema has a: double, b: string"):
@@ -362,25 +362,25 @@ def test_batches_that_are_not_of_their_schema_are_refused(batch: dict[str, pa.Ar
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
 @pytest.mark.parametrize("largest", [5, 2**100, 2**127 - 1])
-def test_integers_of_128_bits_are_read(kind: Any, largest: int, lazy: bool) -> None:
+def test_int128_columns(kind: Any, largest: int, lazy: bool) -> None:
     frame = pl.DataFrame({"a": pl.Series([1, None, largest], dtype=kind), "b": ["x", "y", "z"]})
-    given = frame.lazy() if lazy else frame
+    rows = frame.lazy() if lazy else frame
     features = {"n": dp.Number(column="a", normalization="minmax"), "c": dp.Category(column="a")}
-    prep = dp.Preprocessor(features).fit(given)
-    assert np.asarray(prep.encode(given)["n"]).tolist() == [0.0, 0.5, 1.0]
+    prep = dp.Preprocessor(features).fit(rows)
+    assert np.asarray(prep.encode(rows)["n"]).tolist() == [0.0, 0.5, 1.0]
     assert {"1", str(largest)} <= {str(token) for token in prep.learned_["c"].vocabulary.tokens}
 
 
 @pytest.mark.parametrize("kind", [pl.List(pl.Int128), pl.Struct({"k": pl.UInt128}), pl.Object])
-def test_types_that_arrow_does_not_have_are_refused_unless_they_are_left_out(kind: Any) -> None:
+def test_types_unsupported_by_arrow_raise_unless_excluded(kind: Any) -> None:
     frame = pl.DataFrame({"a": pl.Series([None], dtype=kind), "b": [1]})
-    for given in (frame, frame.lazy()):
+    for rows in (frame, frame.lazy()):
         with pytest.raises(ColumnError, match='column "a" of a polars .*Frame has type .*: cast it'):
-            as_source(given)
+            as_source(rows)
     assert as_source(frame, columns=["b"]).columns == ["b"]
 
 
-def test_folders_of_delta_lake_are_no_folders_of_files(tmp_path: Path) -> None:
+def test_delta_lake_folder_raises(tmp_path: Path) -> None:
     deltalake.write_deltalake(str(tmp_path), table())
     deltalake.DeltaTable(str(tmp_path)).delete("count < 10")
     with pytest.raises(ConfigError, match=r"is a Delta Lake table.* pass deltalake\.DeltaTable\(path\)"):
@@ -398,7 +398,7 @@ def test_folders_of_delta_lake_are_no_folders_of_files(tmp_path: Path) -> None:
         pa.ExtensionArray.from_storage(pa.json_(), pa.array(["a", "b", None])),
     ],
 )
-def test_text_of_any_type_is_text(array: pa.Array) -> None:
+def test_text_types_encode_identically(array: pa.Array) -> None:
     plain = dp.Preprocessor({"a": "category"}).fit(pa.table({"a": pa.array(["a", "b", None])}))
     for frame in (pa.table({"a": array}), reader(pa.table({"a": array}), 2)):
         assert dp.Preprocessor({"a": "category"}).fit(frame).to_dict() == plain.to_dict()
@@ -413,12 +413,12 @@ def test_text_of_any_type_is_text(array: pa.Array) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["number", "category", "set", "vector", "text", "date", "image"])
-def test_types_that_no_feature_reads_are_named(array: pa.Array, kind: str) -> None:
+def test_unsupported_types_raise(array: pa.Array, kind: str) -> None:
     with pytest.raises(ColumnError, match='column "a".* (map|struct|month_day_nano_interval)'):
         dp.Preprocessor({"a": kind}).fit(pa.table({"a": array}))
 
 
-def test_dicts_keep_whole_numbers_and_arrays() -> None:
+def test_dict_preserves_integers_and_arrays() -> None:
     columns = {
         "id": [2**62 + 1, None],
         "vector": np.eye(2),
@@ -445,7 +445,7 @@ def test_dicts_keep_whole_numbers_and_arrays() -> None:
     ]
 
 
-def test_streams_give_batches_and_predictions() -> None:
+def test_stream_and_predict_on_arrow_data() -> None:
     prep = dp.Preprocessor({"price": "number", "sold": "binary"}, targets="sold", split=None).fit(table())
     for frame in (reader(table()), table(), pl.from_arrow(table()).lazy()):
         rows = sum(len(target) for _, target in prep.stream(frame, 100, shuffle=False))
@@ -454,7 +454,7 @@ def test_streams_give_batches_and_predictions() -> None:
     pd.testing.assert_frame_equal(found[0], found[1].compute().reset_index(drop=True))
 
 
-def test_encoded_arrow_is_arrow() -> None:
+def test_encode_returns_arrow_compatible_arrays() -> None:
     prep = dp.Preprocessor({"price": "number", "tags": "set"}).fit(table())
     for frame in (table(), pl.from_arrow(table()), table().combine_chunks().to_batches()[0]):
         arrays = prep.encode(frame)
@@ -467,7 +467,7 @@ def test_encoded_arrow_is_arrow() -> None:
 
 
 @pytest.mark.parametrize("container", ["pandas", "polars"])
-def test_transform_gives_frames_for_arrow(container: Any) -> None:
+def test_transform_returns_frames_for_arrow(container: Any) -> None:
     prep = dp.Preprocessor({"city": "category", "price": "number"}).set_output(transform=container).fit(table())
     feature = dp.Category().set_output(transform=container)
     expected = prep.transform(table().to_pandas())

@@ -1,4 +1,4 @@
-"""Types that sources deliver, and what columns of several files have in common."""
+"""Types that sources return, and common types of several files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskprep.sources.base import split_evenly
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.string()])
 @pytest.mark.parametrize("start", [0, 1, 3])
-def test_text_is_narrowed_at_any_offset(kind: pa.DataType, start: int) -> None:
+def test_narrow_text_at_any_offset(kind: pa.DataType, start: int) -> None:
     cells = ["a", None, "", "déf", None, "x"]
     array = pa.array(cells).cast(kind).slice(start)
     narrowed = narrow_column(array)
@@ -26,12 +26,12 @@ def test_text_is_narrowed_at_any_offset(kind: pa.DataType, start: int) -> None:
     assert narrowed.to_pylist() == cells[start:]
 
 
-def test_narrowing_shares_the_bytes_of_text() -> None:
+def test_narrow_text_is_zero_copy() -> None:
     array = pa.array(["abc", "def"], pa.large_string())
     assert narrow_column(array.slice(1)).chunk(0).buffers()[2].address == array.buffers()[2].address + 3
 
 
-def test_text_too_long_for_one_array_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_text_splits_long_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daskprep.sources.arrow_types._MAX_OFFSET", 10)
     cells = ["abcdef", "ghi", None, "jklmnopq", "r", "stuvw"]
     narrowed = narrow_column(pa.array(cells, pa.large_string()))
@@ -68,7 +68,7 @@ def test_narrow_types(kind: pa.DataType, expected: pa.DataType) -> None:
 
 @pytest.mark.parametrize("make", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
 @pytest.mark.parametrize("start", [0, 1, 2])
-def test_lists_of_any_kind_are_narrowed_at_any_offset(make: Callable[..., pa.DataType], start: int) -> None:
+def test_narrow_lists_at_any_offset(make: Callable[..., pa.DataType], start: int) -> None:
     cells = [["ab"], None, [], ["c", None]]
     narrowed = narrow_column(pa.array(cells, make(pa.large_string())).slice(start))
     narrowed.validate(full=True)
@@ -77,7 +77,7 @@ def test_lists_of_any_kind_are_narrowed_at_any_offset(make: Callable[..., pa.Dat
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])
-def test_lists_of_fixed_size_and_structs_are_narrowed_at_any_offset(start: int) -> None:
+def test_narrow_fixed_size_lists_and_structs_at_any_offset(start: int) -> None:
     lists = [["a", "b"], None, ["c", None], ["d", "e"]]
     media = [{"bytes": b"x", "path": "a"}, None, {"bytes": None, "path": "b"}, {"bytes": b"y", "path": None}]
     views = pa.struct([("bytes", pa.binary_view()), ("path", pa.string_view())])
@@ -92,18 +92,18 @@ def test_lists_of_fixed_size_and_structs_are_narrowed_at_any_offset(start: int) 
 
 
 @given(st.lists(st.none() | st.uuids()), st.integers(0, 3))
-def test_uuids_are_delivered_as_python_writes_them(cells: list[uuid.UUID | None], start: int) -> None:
+def test_uuids_become_text(cells: list[uuid.UUID | None], start: int) -> None:
     stored = pa.array([cell and cell.bytes for cell in cells], pa.binary(16))
     narrowed = narrow_column(pa.ExtensionArray.from_storage(pa.uuid(), stored).slice(start))
     assert narrowed.to_pylist() == [cell and str(cell) for cell in cells[start:]]
 
 
-def test_bool8_is_delivered_as_booleans() -> None:
+def test_bool8_becomes_bool() -> None:
     array = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
     assert narrow_column(array).to_pylist() == [True, False, None]
 
 
-def test_codes_are_kept_and_other_dictionaries_decoded() -> None:
+def test_narrow_keeps_text_dictionaries_and_decodes_others() -> None:
     text = pa.array(["b", None, "a", "b"]).dictionary_encode()
     assert narrow_column(text).chunk(0).dictionary.to_pylist() == ["b", "a"]
     assert narrow_column(pa.array([5, None, 5]).dictionary_encode()).to_pylist() == [5, None, 5]
@@ -132,7 +132,7 @@ def test_common_types(one: pa.DataType, other: pa.DataType, expected: pa.DataTyp
 
 
 @pytest.mark.parametrize("total", [0, 1, 99, 100, 101, 250])
-def test_even_cuts_leave_parts_of_at_most_the_limit(total: int) -> None:
+def test_split_evenly_respects_limit(total: int) -> None:
     bounds = [7, *split_evenly(7, 7 + total, 100), 7 + total]
     sizes = [b - a for a, b in pairwise(bounds)]
     assert sum(sizes) == total

@@ -1,4 +1,4 @@
-"""The text of a value is one, whatever holds it."""
+"""Equal values have equal text in all container types."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def stamps(moment: dt.datetime, zone: str | None = None) -> list[Any]:
         (str(uuid.UUID(int=7)), [uuid.UUID(int=7), str(uuid.UUID(int=7))]),
     ],
 )  # fmt: skip
-def test_values_have_one_text_whatever_holds_them(text: str, holders: list[Any]) -> None:
+def test_equal_values_have_equal_text(text: str, holders: list[Any]) -> None:
     columns = [holder for holder in holders if isinstance(holder, pa.Scalar)]
     cells = [holder for holder in holders if not isinstance(holder, pa.Scalar)]
     assert cell_texts(cells) == [text] * len(cells)
@@ -87,7 +87,7 @@ def test_values_have_one_text_whatever_holds_them(text: str, holders: list[Any])
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**14), max_value=10**14), st.integers(0, 9))
-def test_text_of_a_decimal_is_that_of_the_equal_float(value: Decimal, zeros: int) -> None:
+def test_decimal_text_equals_float_text(value: Decimal, zeros: int) -> None:
     [text] = cell_texts([value])
     assert Decimal(text or "") == value
     if Decimal(repr(float(value))) == value:
@@ -99,23 +99,23 @@ def test_text_of_a_decimal_is_that_of_the_equal_float(value: Decimal, zeros: int
 
 
 @given(st.timedeltas(dt.timedelta(-90_000), dt.timedelta(90_000)))
-def test_text_of_a_duration_reads_back_as_it(value: dt.timedelta) -> None:
+def test_duration_text_round_trips(value: dt.timedelta) -> None:
     [text] = cell_texts([value])
     assert as_text(pa.array([value])).to_pylist() == [text]
     assert pd.Timedelta(text) == value
 
 
-def test_durations_longer_than_arrow_holds_have_text() -> None:
+def test_duration_text_beyond_arrow_range() -> None:
     assert cell_texts([dt.timedelta.max]) == ["999999999 days 23:59:59.999999"]
 
 
 @pytest.mark.parametrize("column", [pa.array([(1, 2, 3)], pa.month_day_nano_interval())])
-def test_types_without_text_are_refused(column: pa.Array) -> None:
+def test_types_without_text_raise(column: pa.Array) -> None:
     with pytest.raises(ColumnError, match="month_day_nano_interval, which have no text: convert them first"):
         as_text(column)
 
 
-def test_months_have_no_text() -> None:
+def test_month_durations_raise() -> None:
     with pytest.raises(ColumnError, match="has no fixed length"):
         cell_texts([np.timedelta64(1, "M")])
 
@@ -123,7 +123,7 @@ def test_months_have_no_text() -> None:
 @pytest.mark.parametrize("zone", ["Europe/Rome", "America/New_York", "Asia/Kolkata", "UTC"])
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("year", [1999, 2036, 2037, 2038, 2100, 2261])
-def test_clocks_of_zones_are_those_of_python_in_any_year(zone: str, unit: str, year: int) -> None:
+def test_local_clock_equals_python_zoneinfo(zone: str, unit: str, year: int) -> None:
     moments = [dt.datetime(year, month, 3, 12, tzinfo=zoneinfo.ZoneInfo(zone)) for month in (1, 4, 7, 11)]
     column = pa.array([*moments, None], pa.timestamp(unit, zone))
     assert as_text(column).to_pylist() == [*map(str, moments), None]
@@ -131,7 +131,7 @@ def test_clocks_of_zones_are_those_of_python_in_any_year(zone: str, unit: str, y
 
 
 @given(st.integers(-(10**30), 10**30).map(float))
-def test_text_of_large_floats_is_that_of_equal_integers(value):
+def test_large_float_text_equals_integer_text(value):
     texts = {
         as_text(pa.array([value]))[0].as_py(),
         as_text(pa.array([Decimal(int(value))], pa.decimal256(60, 2)))[0].as_py(),
@@ -141,6 +141,6 @@ def test_text_of_large_floats_is_that_of_equal_integers(value):
     assert texts == {str(int(value))}
 
 
-def test_category_of_integers_beyond_int64_knows_equal_floats():
+def test_category_of_uint64_matches_equal_floats():
     city = dp.Category().fit(pd.DataFrame({"id": np.array([10**19, 3], np.uint64)}))
     assert city.transform(pd.DataFrame({"id": [1e19]})).item() > 0

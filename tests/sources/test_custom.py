@@ -1,4 +1,4 @@
-"""Sources that users write: what they must define, and what they get for it."""
+"""User-defined sources: required methods and supported features."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEATURES = {"n": "number", "c": "category"}
 
 
 class Slices(Source):
-    """Slices of a frame, as a reader of a user gives them."""
+    """Slices of a frame, as a user-defined reader."""
 
     def __init__(self, *, counted: bool = True, mark: int = 0) -> None:
         self.columns = list(FRAME.columns)
@@ -37,7 +37,7 @@ class Slices(Source):
 
 
 class Returning(Source):
-    """One partition of two rows, for which a function returns what it will."""
+    """One partition of two rows that returns any object."""
 
     def __init__(self, made: Any) -> None:
         self.columns, self.row_counts, self.made = ["n"], [2], made
@@ -48,7 +48,7 @@ class Returning(Source):
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("counted", [True, False])
-def test_rows_of_a_source_are_fitted_and_encoded_as_those_of_a_frame(scheduler: str, counted: bool) -> None:
+def test_custom_source_fit_and_encode_equal_frame(scheduler: str, counted: bool) -> None:
     with dask.config.set(scheduler=scheduler):
         prep = dp.Preprocessor(FEATURES).fit(Slices(counted=counted))
         encoded = prep.encode(Slices(counted=counted))
@@ -58,7 +58,7 @@ def test_rows_of_a_source_are_fitted_and_encoded_as_those_of_a_frame(scheduler: 
     assert list(dp.infer_features(Slices(counted=counted))) == list(FEATURES)
 
 
-def test_rows_of_a_source_are_streamed_and_prepared() -> None:
+def test_custom_source_stream_and_prepared() -> None:
     prep = dp.Preprocessor(FEATURES).fit(FRAME)
     rows = [len(batch["n"]) for batch in prep.stream(Slices(), 40, shuffle=False)]
     assert rows == [40, 40, 20]
@@ -66,7 +66,7 @@ def test_rows_of_a_source_are_streamed_and_prepared() -> None:
     assert doubled.read(3, ["n"])["n"].to_pylist() == (2 * FRAME["n"][90:]).tolist()
 
 
-def test_a_write_of_equal_records_is_recognized(tmp_path: Path) -> None:
+def test_write_with_equal_record_is_skipped(tmp_path: Path) -> None:
     prep = dp.Preprocessor(FEATURES)
     digest = prep.fit_write(Slices(), tmp_path / "a.dp").digest
     again = prep.fit_write(Slices(), tmp_path / "a.dp")
@@ -84,12 +84,12 @@ def test_a_write_of_equal_records_is_recognized(tmp_path: Path) -> None:
         ({"n": [1], "m": [1, 2]}, r"returned no Arrow table"),
     ],
 )
-def test_what_a_source_returns_is_checked(made: Any, message: str) -> None:
+def test_invalid_read_rows_result_raises(made: Any, message: str) -> None:
     with pytest.raises(ColumnError, match=message):
         as_source(Returning(made)).read(0, ["n"])
 
 
-def test_what_a_source_returns_may_be_of_any_type_and_more_than_was_asked_for() -> None:
+def test_read_rows_result_is_narrowed_and_selected() -> None:
     for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())):
         table = pa.table({"m": [0, 1], "n": pa.array(["a", None]).cast(kind)})
         read = Returning(table).read(0, ["n"])
@@ -99,7 +99,7 @@ def test_what_a_source_returns_may_be_of_any_type_and_more_than_was_asked_for() 
     assert Returning(table).read(0, []).num_rows == 2
 
 
-def test_a_source_that_reads_nothing_says_what_to_define() -> None:
+def test_missing_read_rows_raises() -> None:
     class Nothing(Source):
         columns, row_counts = ["n"], [1]
 
@@ -117,7 +117,7 @@ def write_record(path: Path, data: bytes, parts: Sequence[int] = ()) -> None:
             file.write(struct.pack("<II", 0xCED7230A, kind << 29 | len(part)) + part + bytes(-len(part) % 4))
 
 
-def test_the_example_reads_records_in_parts(tmp_path: Path) -> None:
+def test_recordio_example_reads_split_records(tmp_path: Path) -> None:
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "recordio" / "stream.py"))
     path, magic = tmp_path / "a.rec", struct.pack("<I", 0xCED7230A)
     images = [b"x", b"12345678", b"", b"abcd" + magic + b"e", b"q" * 8 + magic + b"r" * 12 + magic + b"st"]

@@ -1,4 +1,4 @@
-"""Feather and Arrow IPC files: record batches as pieces."""
+"""Feather and Arrow IPC files: record batches as fragments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE = pa.table(
 )
 
 
-def whole(source: FileSource) -> pa.Table:
+def read_table(source: FileSource) -> pa.Table:
     return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
 
 
@@ -32,12 +32,12 @@ def test_batches_are_joined_up_to_partition_bytes(tmp_path: Path, compression: s
     for partition_bytes, parts in ((1, 10), (4_500, 5), (10**9, 1)):
         source = read_files(path, partition_bytes=partition_bytes)
         assert source.row_counts == [1000 // parts] * parts
-        assert whole(source).to_pydict() == TABLE.to_pydict()
-        assert whole(source).schema.types == source.schema.types == TABLE.schema.types
+        assert read_table(source).to_pydict() == TABLE.to_pydict()
+        assert read_table(source).schema.types == source.schema.types == TABLE.schema.types
 
 
 @pytest.mark.parametrize("coded", [False, True])
-def test_long_texts_count_at_their_length(tmp_path: Path, coded: bool) -> None:
+def test_partition_size_counts_text_length(tmp_path: Path, coded: bool) -> None:
     texts = pa.array([f"{i % 10} " + "word " * 60 for i in range(10_000)])
     table = pa.table({"text": texts.dictionary_encode() if coded else texts, "unused": ["x" * 1_000] * 10_000})
     pa.feather.write_feather(table, tmp_path / "a.feather", chunksize=1_000)
@@ -47,13 +47,13 @@ def test_long_texts_count_at_their_length(tmp_path: Path, coded: bool) -> None:
     assert nbytes <= sum(fragment.nbytes for fragment in fragments) < 1.1 * nbytes
 
 
-def test_streams_are_read_too(tmp_path: Path) -> None:
+def test_ipc_streams_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     with pa.ipc.new_stream(path, TABLE.schema) as writer:
         writer.write_table(TABLE, max_chunksize=300)
     source = read_files(path, partition_bytes=1)
     assert source.row_counts == [300, 300, 300, 100]
-    assert whole(source).to_pydict() == TABLE.to_pydict()
+    assert read_table(source).to_pydict() == TABLE.to_pydict()
 
 
 def test_remote_files_are_read() -> None:
@@ -66,7 +66,7 @@ def test_remote_files_are_read() -> None:
     assert source.read(3, ["number"])["number"].to_pylist() == [float(i) for i in range(900, 1000)]
 
 
-def test_columns_come_in_the_order_asked_for_and_none_keeps_the_rows(tmp_path: Path) -> None:
+def test_column_order_and_empty_selection(tmp_path: Path) -> None:
     path = tmp_path / "a.feather"
     pa.feather.write_feather(TABLE, path, chunksize=400)
     source = read_files(path)
@@ -74,10 +74,10 @@ def test_columns_come_in_the_order_asked_for_and_none_keeps_the_rows(tmp_path: P
     assert source.read(0, []).num_rows == 1000
 
 
-def test_types_are_widened_over_files_or_refused(tmp_path: Path) -> None:
+def test_types_are_widened_across_files_or_raise(tmp_path: Path) -> None:
     for name, column in (("1", [1]), ("2", [2.5])):
         pa.feather.write_feather(pa.table({"a": column}), tmp_path / f"{name}.feather")
-    assert whole(read_files(tmp_path))["a"].to_pylist() == [1.0, 2.5]
+    assert read_table(read_files(tmp_path))["a"].to_pylist() == [1.0, 2.5]
     pa.feather.write_feather(pa.table({"a": ["x"]}), tmp_path / "3.feather")
     with pytest.raises(ColumnError, match=r'"a" is of type string in .*3\.feather, but of type double'):
         read_files(tmp_path)
@@ -90,19 +90,19 @@ def test_files_without_rows_are_read(tmp_path: Path, batches: int) -> None:
             writer.write_batch(pa.RecordBatch.from_pylist([], TABLE.schema))
     source = read_files(tmp_path / "a.arrow")
     assert source.row_counts == [0]
-    assert whole(source).schema.types == TABLE.schema.types
+    assert read_table(source).schema.types == TABLE.schema.types
 
 
 @pytest.mark.parametrize(
     ("content", "message"), [(b"FEA1 and more", "Feather version 1"), (b"no", "cannot be read as Arrow IPC")]
 )
-def test_files_of_another_format_are_an_error(tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_of_other_formats_raise(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.feather").write_bytes(content)
     with pytest.raises(ConfigError, match=rf"a\.feather: .*{message}"):
         read_files(tmp_path / "a.feather")
 
 
-def test_structs_with_two_fields_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_structs_with_duplicate_fields_raise(tmp_path: Path) -> None:
     one = pa.array([1, 2])
     twins = pa.StructArray.from_arrays([one, one], ["a", "a"])
     pa.feather.write_feather(pa.table({"n": one, "twins": twins}), tmp_path / "a.feather")

@@ -60,13 +60,13 @@ def column(values: Any, dtype: Any = None) -> pa.ChunkedArray:
         ([np.nan, 1], "Sparse[float]", pa.float64(), [None, 1.0]),
     ],
 )  # fmt: skip
-def test_dtypes_have_one_result(values: list[Any], dtype: Any, kind: pa.DataType, expected: list[Any]) -> None:
+def test_dtype_conversion(values: list[Any], dtype: Any, kind: pa.DataType, expected: list[Any]) -> None:
     assert column(values, dtype).type == kind
     assert column(values, dtype).to_pylist() == expected
 
 
 @pytest.mark.parametrize("dtype", ["datetime64[ns]", "datetime64[s]", "datetime64[us, Europe/Rome]"])
-def test_times_keep_their_zone(dtype: str) -> None:
+def test_timestamps_keep_time_zone(dtype: str) -> None:
     values = pd.Series(["2020-01-01 05:00", None], dtype=dtype)
     read = column(values, dtype)
     assert read.null_count == 1
@@ -83,12 +83,12 @@ def test_times_keep_their_zone(dtype: str) -> None:
         (pd.cut([1, 2], 2), None, "interval"),
     ],
 )
-def test_dtypes_that_no_feature_reads_are_refused(values: Any, dtype: Any, message: str) -> None:
+def test_unsupported_dtypes_raise(values: Any, dtype: Any, message: str) -> None:
     with pytest.raises(ColumnError, match=f'column "c" has .*{message}'):
         column(values, dtype)
 
 
-def test_slices_give_all_rows_and_copy_none() -> None:
+def test_partitions_are_zero_copy_slices() -> None:
     numbers = np.arange(300_000, dtype=float)
     frame = pd.DataFrame({"a": numbers, "b": pd.Series(numbers.astype(int).astype(str))}, copy=False)
     source = as_source(frame)
@@ -103,7 +103,7 @@ def test_slices_give_all_rows_and_copy_none() -> None:
     assert start <= address < start + numbers.nbytes
 
 
-def test_slices_of_an_object_column_have_one_type() -> None:
+def test_object_column_has_one_type_in_all_partitions() -> None:
     cells = [1] * 131_072 + ["x", 2.5, None]
     source = as_source(pd.DataFrame({"c": pd.Series(cells, dtype=object)}))
     parts = [source.read(i, ["c"])["c"] for i in range(2)]
@@ -112,7 +112,7 @@ def test_slices_of_an_object_column_have_one_type() -> None:
     assert parts[1].to_pylist() == ["x", "2.5", None]
 
 
-def test_rows_in_errors_are_those_of_the_frame() -> None:
+def test_error_names_row_of_frame() -> None:
     cells = pd.Series(["x"] * 131_075, dtype=object)
     cells[131_073] = {"k": 1}
     source = as_source(pd.DataFrame({"c": cells}))
@@ -121,7 +121,7 @@ def test_rows_in_errors_are_those_of_the_frame() -> None:
 
 
 @pytest.mark.parametrize("cell", [b"\0\xff", {"bytes": b"x", "path": None}])
-def test_slices_of_large_cells_are_short(cell: Any) -> None:
+def test_partitions_of_large_cells_have_fewer_rows(cell: Any) -> None:
     cells = pd.Series([None] * 100 + [cell] * 1_000 + ["a.png" if isinstance(cell, dict) else cell] * 948, dtype=object)
     source = as_source(pd.DataFrame({"c": cells, "n": range(2_048)}))
     assert source.row_counts == [1_024, 1_024]
@@ -131,14 +131,14 @@ def test_slices_of_large_cells_are_short(cell: Any) -> None:
     assert as_source(pd.DataFrame({"c": cells, "n": range(2_048)}), columns=["n"]).row_counts == [2_048]
 
 
-def test_row_of_an_unreadable_medium_is_that_of_the_frame() -> None:
+def test_media_error_names_row_of_frame() -> None:
     cells = pd.Series([{"bytes": b"x"}] * 1_030, dtype=object)
     cells[1_025] = 7
     with pytest.raises(ColumnError, match=r'column "c", row 1025: this cell cannot be read as an image \(int\)'):
         as_source(pd.DataFrame({"c": cells})).read(1, ["c"])
 
 
-def test_dask_partitions_of_media_and_of_paths_agree() -> None:
+def test_dask_partitions_of_media_and_paths_convert_identically() -> None:
     cells = [{"bytes": b"x", "path": None}, None, "a.png", "b.png"]
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(pd.DataFrame({"c": pd.Series(cells, dtype=object)}), npartitions=2)
@@ -160,7 +160,7 @@ def test_dask_partitions_of_media_and_of_paths_agree() -> None:
     ],
 )
 @pytest.mark.parametrize("cell", [["a", "b"], np.ones((2, 2)), {"bytes": b"x", "path": None}])
-def test_lists_and_media_that_dask_made_text_are_refused(made: Any, cell: Any) -> None:
+def test_lists_and_media_converted_to_text_by_dask_raise(made: Any, cell: Any) -> None:
     frame = pd.DataFrame({"c": pd.Series([None, cell, cell, None], dtype=object), "t": "['a']", "n": range(4)})
     remedy = r'column "c" of the Dask frame: .*dask\.config\.set\(\{"dataframe\.convert-string": False\}\) before'
     with pytest.raises(ColumnError, match=remedy):
@@ -172,24 +172,24 @@ def test_lists_and_media_that_dask_made_text_are_refused(made: Any, cell: Any) -
         as_source(made(frame), columns=["c"])
 
 
-def test_columns_of_dask_frames_that_are_no_longer_what_was_converted_are_read() -> None:
+def test_replaced_dask_columns_are_read() -> None:
     frame = dd.from_pandas(pd.DataFrame({"c": [["a", "b"], ["c"]], "n": [1, 2]}), npartitions=1)
     assert as_source(frame.assign(c=frame["c"].str[2:3])).read(0, ["c"])["c"].to_pylist() == ["a", "c"]
     assert as_source(frame[["n"]].rename(columns={"n": "c"})).read(0, ["c"])["c"].to_pylist() == [1, 2]
 
 
-def test_frames_without_rows_are_one_partition() -> None:
+def test_empty_frame_is_one_partition() -> None:
     source = as_source(pd.DataFrame({"a": pd.Series([], dtype="float64"), "b": pd.Series([], dtype="str")}))
     assert source.row_counts == [0]
     assert source.read(0, ["b", "a"]).schema.types == [pa.string(), pa.float64()]
 
 
-def test_no_columns_keep_the_rows() -> None:
+def test_empty_selection_keeps_row_count() -> None:
     frame = pd.DataFrame({"a": [1, 2, 3]})
     assert as_source(frame).read(0, []).num_rows == table_from_pandas(frame, []).num_rows == 3
 
 
-def test_frames_are_not_changed() -> None:
+def test_frame_is_not_modified() -> None:
     frame = pd.DataFrame({"a": [[1, "x"], None], "b": ["x", 1], "c": [1.5, np.nan]}, index=[7, 7])
     before = frame.copy(deep=True)
     as_source(frame).read(0, ["a", "b", "c"])
@@ -204,13 +204,13 @@ def test_frames_are_not_changed() -> None:
         (["a", "a"], r'2 columns are named "a" \(numbers 0, 1, counted from 0\)'),
     ],
 )
-def test_names_must_be_text_and_unique(names: Any, message: str, dask: bool) -> None:
+def test_invalid_column_names_raise(names: Any, message: str, dask: bool) -> None:
     frame = pd.DataFrame([[1, 2]], columns=names)
     with pytest.raises(ColumnError, match=message):
         as_source(dd.from_pandas(frame, npartitions=1) if dask else frame)
 
 
-def test_names_of_several_levels_are_refused() -> None:
+def test_multiindex_columns_raise() -> None:
     frame = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")]))
     with pytest.raises(ColumnError, match=r'named by a tuple.*"_"\.join'):
         as_source(frame)
@@ -220,7 +220,7 @@ def test_names_of_several_levels_are_refused() -> None:
     assert as_source(frame).columns == ["a_x", "a_y"]
 
 
-def test_columns_that_are_not_asked_for_may_have_any_name() -> None:
+def test_unselected_columns_may_have_any_name() -> None:
     frame = pd.DataFrame([[1, 2, 3, 4]], columns=["a", 5, "b", "b"])
     source = as_source(frame, columns=["a"])
     assert source.columns == ["a"]
@@ -231,7 +231,7 @@ def test_columns_that_are_not_asked_for_may_have_any_name() -> None:
         as_source(frame, columns=["aa"])
 
 
-def test_dask_frames_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_dask_frame_is_used_directly(tmp_path: Path) -> None:
     frame = dd.from_pandas(pd.DataFrame({"a": range(10), "b": list("abcdefghij")}), npartitions=3)
     source = as_source(frame)
     assert isinstance(source, DaskSource)
@@ -248,7 +248,7 @@ def test_dask_frames_are_taken_as_they_are(tmp_path: Path) -> None:
     assert not hasattr(as_source(tmp_path / "a.csv"), "frame")
 
 
-def test_row_of_an_error_in_a_partition_is_said_to_be_one() -> None:
+def test_error_names_row_of_partition() -> None:
     with pytest.raises(ColumnError, match='column "c", row 1 of a partition: a cell of type dict'):
         table_from_pandas(pd.DataFrame({"c": ["x", {}]}), ["c"])
 
@@ -259,7 +259,7 @@ def test_importing_sources_does_not_import_dask() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_is_frame_tells_frames_from_the_rest() -> None:
+def test_is_frame() -> None:
     frame = pd.DataFrame({"a": [1]})
     assert is_frame(frame)
     assert is_frame(dd.from_pandas(frame, npartitions=1))
@@ -268,5 +268,5 @@ def test_is_frame_tells_frames_from_the_rest() -> None:
     assert not is_frame("a.csv")
 
 
-def test_repr_says_how_much_there_is() -> None:
+def test_repr_shows_size() -> None:
     assert repr(PandasSource(pd.DataFrame({"a": [1, 2]}))) == "<PandasSource: 2 rows, 1 columns>"

@@ -33,7 +33,7 @@ FEATURES = datasets.Features(
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_progress_bars():
-    # Theirs start a thread that watches them.
+    # Progress bars of datasets start a monitor thread.
     datasets.disable_progress_bars()
     yield
     datasets.enable_progress_bars()
@@ -59,24 +59,24 @@ def on_disk(folder: Path) -> datasets.Dataset:
     return datasets.load_from_disk(str(folder / "saved"))
 
 
-def whole(source: Any, columns: list[str]) -> pa.Table:
+def read_table(source: Any, columns: list[str]) -> pa.Table:
     return pa.concat_tables([source.read(i, columns) for i in range(source.npartitions)])
 
 
-def test_columns_arrive_as_they_are_stored() -> None:
+def test_columns_keep_stored_types() -> None:
     source = as_source(in_memory())
     assert isinstance(source, HuggingFaceSource)
     assert source.columns == list(FEATURES)
     table = source.read(0, ["grid", "photo", "label", "city"])
     photo = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     assert table.schema.types == [pa.list_(pa.list_(pa.int32())), photo, pa.int64(), pa.string()]
-    given = rows()
+    expected = rows()
     for name in table.column_names:
-        assert table[name].to_pylist() == given[name]
+        assert table[name].to_pylist() == expected[name]
     assert convert_media_column(table["photo"], "image").field("bytes")[1].as_py() == b"no picture 1"
 
 
-def test_sounds_are_not_decoded() -> None:
+def test_audio_is_not_decoded() -> None:
     cells = pa.array([{"bytes": b"RIFF", "path": None}, {"bytes": None, "path": "a.wav"}])
     info = datasets.DatasetInfo(features=datasets.Features({"sound": datasets.Audio(sampling_rate=8000)}))
     read = as_source(datasets.Dataset(pa.table({"sound": cells}), info=info)).read(0, ["sound"])
@@ -84,20 +84,20 @@ def test_sounds_are_not_decoded() -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_rows_come_in_the_order_of_the_dataset(stored: bool, tmp_path: Path) -> None:
+def test_row_order_is_preserved(stored: bool, tmp_path: Path) -> None:
     dataset = on_disk(tmp_path) if stored else in_memory()
     for chosen in (dataset.shuffle(seed=3), dataset.select([5, 3, 3, 399]), dataset.select(range(50, 90))):
         source = HuggingFaceSource(chosen, None, 200, None)
         assert source.npartitions > 1
         assert sum(source.row_counts) == len(chosen)
-        table = whole(source, ["photo", "price"])
+        table = read_table(source, ["photo", "price"])
         frame = chosen.with_format("pandas")[:]
         assert table["photo"].to_pylist() == [None if pd.isna(cell) else cell for cell in frame["photo"]]
         np.testing.assert_array_equal(table["price"].to_numpy(), frame["price"])
         assert table["photo"].num_chunks == source.npartitions
 
 
-def test_format_of_the_dataset_changes_nothing() -> None:
+def test_dataset_format_is_ignored() -> None:
     dataset = in_memory()
     for other in (dataset.with_format("numpy", columns=["price"]), dataset.with_transform(lambda batch: {"x": [1]})):
         source = as_source(other)
@@ -105,7 +105,7 @@ def test_format_of_the_dataset_changes_nothing() -> None:
         assert source.read(0, ["label"]).equals(as_source(dataset).read(0, ["label"]))
 
 
-def test_partitions_are_short_where_media_are_read() -> None:
+def test_partitions_of_media_have_fewer_rows() -> None:
     numbers = list(range(3_000))
     cells = [{"bytes": None, "path": "a.png"}] * 3_000
     features = datasets.Features({"n": datasets.Value("int64"), "photo": datasets.Image()})
@@ -115,13 +115,13 @@ def test_partitions_are_short_where_media_are_read() -> None:
     assert as_source(dataset, columns=["n"], partition_bytes=8_000).row_counts == [1_000] * 3
 
 
-def test_pieces_tell_their_size() -> None:
+def test_fragments_have_rows_and_bytes() -> None:
     source = as_source(in_memory(), columns=["grid"])
     assert [fragment.rows for fragment in source.fragments] == [ROWS]
     assert source.fragments[0].nbytes == pytest.approx(in_memory().select_columns(["grid"]).data.nbytes, rel=0.01)
 
 
-def test_empty_and_column_less_tables_keep_their_rows() -> None:
+def test_empty_selection_keeps_row_count() -> None:
     assert as_source(in_memory()).read(0, []).num_rows == ROWS
     assert as_source(in_memory(), columns=[]).read(0, []).num_rows == ROWS
     nothing = as_source(in_memory().select([]))
@@ -129,7 +129,7 @@ def test_empty_and_column_less_tables_keep_their_rows() -> None:
     assert nothing.read(0, ["city", "photo"]).num_rows == 0
 
 
-def test_datasets_on_disk_travel_as_paths(tmp_path: Path) -> None:
+def test_datasets_on_disk_pickle_as_paths(tmp_path: Path) -> None:
     dataset = on_disk(tmp_path)
     for chosen in (dataset, dataset.shuffle(seed=3), dataset.select(range(50, 90))):
         source = as_source(chosen)
@@ -139,14 +139,14 @@ def test_datasets_on_disk_travel_as_paths(tmp_path: Path) -> None:
         assert pickle.loads(sent).read(["city"]).equals(source.read(0, ["city"]))
 
 
-def test_rows_or_order_in_memory_stay_in_this_process(tmp_path: Path) -> None:
+def test_datasets_or_indices_in_memory_are_in_memory_sources(tmp_path: Path) -> None:
     dataset = on_disk(tmp_path)
     both = datasets.concatenate_datasets([dataset, in_memory()])
     assert [as_source(one).in_memory for one in (in_memory(), dataset.select([3, 1]), both)] == [True] * 3
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_fit_and_encode_as_the_frame_of_the_same_rows(stored: bool, tmp_path: Path) -> None:
+def test_fit_and_encode_equal_frame(stored: bool, tmp_path: Path) -> None:
     dataset = (on_disk(tmp_path) if stored else in_memory()).shuffle(seed=3)
     frame = dataset.select_columns(["price", "city", "label"]).to_pandas()
     frame["label"] = frame["label"].map({0: "no", 1: "yes"})
@@ -159,7 +159,7 @@ def test_fit_and_encode_as_the_frame_of_the_same_rows(stored: bool, tmp_path: Pa
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_fit_write_gives_every_row(stored: bool, tmp_path: Path) -> None:
+def test_fit_write_writes_every_row(stored: bool, tmp_path: Path) -> None:
     dataset = (on_disk(tmp_path) if stored else in_memory()).shuffle(seed=3)
     prep = dp.Preprocessor({"price": dp.Number(missing_value_strategy="fill_with_mean"), "label": "binary"})
     written = prep.fit_write(dataset, tmp_path / "out", progress=False, memory="4GB")
@@ -180,14 +180,14 @@ def test_cluster_reads_datasets_on_disk_and_in_memory(cluster: Any, tmp_path: Pa
             np.testing.assert_array_equal(array, expected[name])
 
 
-def test_column_that_is_not_there_is_named() -> None:
+def test_missing_column_raises() -> None:
     with pytest.raises(ColumnError, match=r'column "citty" is not in the data\. Did you mean "city"'):
         as_source(in_memory(), columns=["citty"])
     with pytest.raises(ColumnError, match='column "x" is not in the data'):
         as_source(in_memory()).read(0, ["x"])
 
 
-def test_column_that_a_feature_cannot_read_is_named() -> None:
+def test_unsupported_column_raises() -> None:
     with pytest.raises(ColumnError, match='column "photo": holds values of type struct'):
         dp.Preprocessor({"photo": "category"}).fit(in_memory())
 
@@ -202,22 +202,22 @@ def test_column_that_a_feature_cannot_read_is_named() -> None:
         ),
     ],
 )
-def test_several_datasets_are_refused(make: Any, message: str) -> None:
+def test_dataset_dict_with_unknown_split_raises(make: Any, message: str) -> None:
     with pytest.raises(ColumnError, match=message):
         as_source(make(in_memory()))
 
 
-def test_a_dict_of_datasets_by_split_is_one_source() -> None:
-    whole = in_memory()
-    source = as_source(datasets.DatasetDict(test=whole.select(range(3)), train=whole), columns=["city"])
+def test_dataset_dict_by_split_is_one_source() -> None:
+    dataset = in_memory()
+    source = as_source(datasets.DatasetDict(test=dataset.select(range(3)), train=dataset), columns=["city"])
     assert source.row_counts == [400, 3]
     assert source.read(1, ["split", "city"])["split"].to_pylist() == ["test"] * 3
 
 
-def test_repr_says_how_much_there_is() -> None:
+def test_repr_shows_size() -> None:
     assert repr(as_source(in_memory())) == "<HuggingFaceSource: 400 rows, 5 columns>"
 
 
-def test_a_dataset_is_as_many_partitions_as_asked_for() -> None:
+def test_requested_partitions() -> None:
     dataset = datasets.Dataset.from_dict({"a": list(range(10))})
     assert as_source(dataset, partitions=5).row_counts == [2] * 5

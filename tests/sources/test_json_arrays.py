@@ -1,4 +1,4 @@
-"""JSON arrays: cut between elements, read as JSON lines are."""
+"""JSON arrays: split between elements, read like JSON lines."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ ROWS: list[dict[str, Any]] = [
 ] * 5
 
 
-def whole(source: FileSource) -> pa.Table:
+def read_table(source: FileSource) -> pa.Table:
     return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
 
 
 @pytest.fixture
 def lines(tmp_path: Path) -> pa.Table:
     (tmp_path / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return whole(read_files(tmp_path / "lines.jsonl"))
+    return read_table(read_files(tmp_path / "lines.jsonl"))
 
 
 @pytest.mark.parametrize("indent", [None, 0, 2])
 @pytest.mark.parametrize("partition_bytes", [1, 50, 1_000_000])
 @pytest.mark.parametrize("block_bytes", [3, 1 << 20])
-def test_an_array_is_read_as_its_elements_in_lines(
+def test_json_array_equals_json_lines(
     tmp_path: Path, lines: pa.Table, indent: int | None, partition_bytes: int, block_bytes: int
 ) -> None:
     path = tmp_path / "a.json"
@@ -51,7 +51,7 @@ def test_an_array_is_read_as_its_elements_in_lines(
         mock.patch.object(text, "BLOCK_BYTES", block_bytes),
     ):
         source = read_files(path, partition_bytes=partition_bytes)
-        assert whole(source).equals(lines)
+        assert read_table(source).equals(lines)
     assert source.row_counts is not None
     assert sum(source.row_counts) == len(ROWS)
     assert (source.npartitions > 5) == (partition_bytes < 1_000_000)
@@ -60,21 +60,21 @@ def test_an_array_is_read_as_its_elements_in_lines(
 def test_compressed_and_transcoded_arrays_are_read(tmp_path: Path, lines: pa.Table) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(ROWS, indent=1).encode()))
     (tmp_path / "b.json").write_bytes(json.dumps(ROWS, ensure_ascii=False).encode("utf-16"))
-    assert whole(read_files(tmp_path / "a.json.gz", partition_bytes=10)).equals(lines)
-    assert whole(read_files(tmp_path / "b.json", encoding="utf-16")).equals(lines)
+    assert read_table(read_files(tmp_path / "a.json.gz", partition_bytes=10)).equals(lines)
+    assert read_table(read_files(tmp_path / "b.json", encoding="utf-16")).equals(lines)
 
 
-def test_arrays_and_lines_are_one_source(tmp_path: Path) -> None:
+def test_arrays_and_lines_in_one_source(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text('[{"a": 1},\n {"a": 2}]')
     (tmp_path / "2.jsonl").write_text('{"a": 3}\n')
     (tmp_path / "3.json").write_text(" [ ] ")
     for partition_bytes in (1, 1000):
-        assert whole(read_files(tmp_path, partition_bytes=partition_bytes))["a"].to_pylist() == [1, 2, 3]
+        assert read_table(read_files(tmp_path, partition_bytes=partition_bytes))["a"].to_pylist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("partition_bytes", [1, 1000])
 @pytest.mark.parametrize("element", ['{"a": }', "7", "[1]", '{"a": 1, "a": 2}', '{"a": "\n"}'])
-def test_a_bad_element_is_named_by_its_line(tmp_path: Path, element: str, partition_bytes: int) -> None:
+def test_invalid_element_error_names_line(tmp_path: Path, element: str, partition_bytes: int) -> None:
     (tmp_path / "a.json").write_text(f'[{{"a": 1}}, {{"a":\n2}},\n\n{element},\n{{"a": 3}}]')
     with pytest.raises(RejectedValueError, match=r"a\.json, line 4: not one JSON object"):
         read_files(tmp_path / "a.json", partition_bytes=partition_bytes)
@@ -83,16 +83,16 @@ def test_a_bad_element_is_named_by_its_line(tmp_path: Path, element: str, partit
 @pytest.mark.parametrize(
     "content", ['[{"a": 1}', '[{"a": "]}', '[{"a": 1}}', '[{"a": 1}]\n[{"a": 2}]', "[", '[{"a": 1]}']
 )
-def test_an_array_that_does_not_end_as_it_should_is_refused(tmp_path: Path, content: str) -> None:
+def test_malformed_array_raises(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(DaskprepError, match=r"a\.json"):
-        whole(read_files(tmp_path / "a.json"))
+        read_table(read_files(tmp_path / "a.json"))
 
 
 # -- rows are parsed once
 
 
-def test_files_that_fit_are_parsed_once(tmp_path: Path) -> None:
+def test_small_files_are_parsed_once(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1, "b": "x", "c": [1]}\n{"a": 2.5}\n{"b": null}\n')
     expected = [1.0, 2.5, None]
@@ -108,31 +108,31 @@ def test_files_that_fit_are_parsed_once(tmp_path: Path) -> None:
         assert read_files(path).read(0, []).num_rows == 3
 
 
-def test_rows_are_parsed_again_where_types_differ(tmp_path: Path) -> None:
+def test_rows_are_reparsed_if_types_differ(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1, "b": "2020-01-31"}\n')
     (tmp_path / "b.jsonl").write_text('{"a": "x", "b": "y"}\n{"a": 0.5}\n')
-    table = whole(read_files(tmp_path))
+    table = read_table(read_files(tmp_path))
     assert table.to_pydict() == {"a": ["1", "x", "0.5"], "b": ["2020-01-31", "y", None]}
 
 
 @pytest.mark.parametrize("place", ["scratch", None, "memory://scratch"])
-def test_larger_files_are_parsed_once_into_scratch(
+def test_large_files_are_parsed_once_into_scratch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None
 ) -> None:
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-    given = tmp_path / place if place == "scratch" else place
+    scratch = tmp_path / place if place == "scratch" else place
     rows = [{"a": i, "b": None if i < 20 else f"x{i}"} for i in range(50)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with mock.patch.object(
         JsonFragment, "_parse_table", autospec=True, side_effect=JsonFragment._parse_table
     ) as parsed:
-        source = read_files(tmp_path / "a.jsonl", partition_bytes=100, scratch=given)
+        source = read_files(tmp_path / "a.jsonl", partition_bytes=100, scratch=scratch)
         surveyed = parsed.call_count
         copies = pickle.loads(pickle.dumps(source.fragments))
         assert len(copies) == surveyed > 5
         assert [row for fragment in copies for row in fragment.read(["a", "b"]).to_pylist()] == rows
-        assert whole(source).to_pylist() == rows
+        assert read_table(source).to_pylist() == rows
         assert parsed.call_count == surveyed
         parsed.reset_mock()  # it keeps the pieces that it was called with
         del source
@@ -143,15 +143,13 @@ def test_larger_files_are_parsed_once_into_scratch(
 
 
 @pytest.mark.parametrize("free", [0, 10**12])
-def test_larger_files_are_parsed_again_where_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
-) -> None:
+def test_large_files_are_reparsed_if_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: mock.Mock(free=free))
     with mock.patch.object(Spool, "write", side_effect=StorageFullError) as write:
         source = read_files(tmp_path / "a.jsonl", partition_bytes=100, scratch=tmp_path / "scratch")
     assert write.called == (free > 0)
-    assert whole(source).num_rows == 50
+    assert read_table(source).num_rows == 50
     del source
     gc.collect()
     assert not list((tmp_path / "scratch").iterdir())

@@ -1,4 +1,4 @@
-"""JSON lines: types do not depend on where a file is cut, and bad lines are named."""
+"""JSON lines: types do not depend on partitions, and errors name the line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(tmp_path: Path) -> WriteLines:
     return write_lines
 
 
-def whole(source: FileSource) -> pa.Table:
+def read_table(source: FileSource) -> pa.Table:
     return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
 
 
@@ -52,11 +52,11 @@ COLUMNS = KINDS.flatmap(lambda kind: st.lists(st.none() | kind, min_size=1, max_
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(COLUMNS, st.integers(1, 60))
-def test_any_partition_bytes_gives_the_same_table(write: WriteLines, cells: list[Any], partition_bytes: int) -> None:
+def test_table_does_not_depend_on_partition_bytes(write: WriteLines, cells: list[Any], partition_bytes: int) -> None:
     path = write(*[{"a": cell, "b": i} if i % 3 else {"a": cell} for i, cell in enumerate(cells)], {"b": 1})
-    expected = whole(read_files(path))
+    expected = read_table(read_files(path))
     cut = read_files(path, partition_bytes=partition_bytes)
-    assert whole(cut).combine_chunks().equals(expected.combine_chunks())
+    assert read_table(cut).combine_chunks().equals(expected.combine_chunks())
     assert sum(cut.row_counts or ()) == len(cells) + 1
 
 
@@ -97,48 +97,48 @@ def test_types_of_columns(
 ) -> None:
     source = read_files(write(*[{"a": cell} for cell in cells]), partition_bytes=partition_bytes)
     assert source.schema.field("a").type == kind
-    table = whole(source)
+    table = read_table(source)
     assert table["a"].type == kind
     assert table["a"].to_pylist() == expected
 
 
-def test_nan_is_a_number(write: WriteLines) -> None:
-    column = whole(read_files(write('{"a": NaN}', '{"a": 1}')))["a"]
+def test_nan_is_float(write: WriteLines) -> None:
+    column = read_table(read_files(write('{"a": NaN}', '{"a": 1}')))["a"]
     assert column.type == pa.float64()
     assert math.isnan(column[0].as_py())
 
 
-def test_keys_may_be_missing_in_rows_and_files(write: WriteLines) -> None:
+def test_missing_keys_become_null(write: WriteLines) -> None:
     paths = [
         write({"a": 1}, name="1.jsonl"),
         write({"b": "x"}, {"a": 2.5}, name="2.ndjson"),
         write(name="3.json"),
     ]
-    assert whole(read_files(paths)).to_pydict() == {"a": [1.0, None, 2.5], "b": [None, "x", None]}
+    assert read_table(read_files(paths)).to_pydict() == {"a": [1.0, None, 2.5], "b": [None, "x", None]}
 
 
-def test_blank_lines_marks_and_carriage_returns_are_no_rows(tmp_path: Path) -> None:
+def test_blank_lines_and_byte_order_marks_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'\xef\xbb\xbf\n{"a": 1}\r\n\n  \n{"a": 2}')
     for partition_bytes in (1, 1000):
-        assert whole(read_files(path, partition_bytes=partition_bytes))["a"].to_pylist() == [1, 2]
+        assert read_table(read_files(path, partition_bytes=partition_bytes))["a"].to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize("line", [b"", b'{"a": 2}'])
-def test_a_mark_within_a_file_is_refused_however_it_is_cut(tmp_path: Path, line: bytes) -> None:
+def test_byte_order_mark_inside_file_raises(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n\xef\xbb\xbf' + line)
     for partition_bytes in (1, 1000):
         with pytest.raises(RejectedValueError, match="line 2"):
-            whole(read_files(path, partition_bytes=partition_bytes))
+            read_table(read_files(path, partition_bytes=partition_bytes))
 
 
-def test_line_longer_than_arrows_blocks_is_read(write: WriteLines) -> None:
+def test_line_longer_than_arrow_block(write: WriteLines) -> None:
     source = read_files(write({"a": "x" * 3_000_000}, {"a": "y"}))
-    assert [len(text) for text in whole(source)["a"].to_pylist()] == [3_000_000, 1]
+    assert [len(text) for text in read_table(source)["a"].to_pylist()] == [3_000_000, 1]
 
 
-def test_columns_come_in_the_order_asked_for_and_none_keeps_the_rows(write: WriteLines) -> None:
+def test_column_order_and_empty_selection(write: WriteLines) -> None:
     source = read_files(write({"a": 1, "b": 2, "c": "x"}, {"a": "x"}))
     assert source.read(0, ["c", "a"]).to_pydict() == {"c": ["x", None], "a": ["1", "x"]}
     assert source.read(0, []).num_rows == 2
@@ -149,56 +149,56 @@ def test_compressed_and_transcoded_files_are_read(tmp_path: Path) -> None:
     lines = '{"a": "é"}\n{"a": 1}\n'
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     (tmp_path / "b.jsonl").write_bytes(lines.encode("utf-16"))
-    assert whole(read_files(tmp_path / "a.jsonl.gz"))["a"].to_pylist() == ["é", "1"]
-    assert whole(read_files(tmp_path / "b.jsonl", encoding="utf-16"))["a"].to_pylist() == ["é", "1"]
+    assert read_table(read_files(tmp_path / "a.jsonl.gz"))["a"].to_pylist() == ["é", "1"]
+    assert read_table(read_files(tmp_path / "b.jsonl", encoding="utf-16"))["a"].to_pylist() == ["é", "1"]
 
 
 @pytest.mark.parametrize("partition_bytes", [1, 1000])
 @pytest.mark.parametrize(
     "line", ['{"a": }', '{"a": 1', '[{"a": 1}]', "7", '{"a": 1, "a": 2}', '{"a": 1} x', '{"a": "\\ud800"}']
 )
-def test_bad_line_is_named(write: WriteLines, line: str, partition_bytes: int) -> None:
+def test_invalid_line_error_names_line(write: WriteLines, line: str, partition_bytes: int) -> None:
     with pytest.raises(RejectedValueError, match=r"a\.jsonl, line 3: not one JSON object"):
-        whole(read_files(write({"a": 1}, "", line, {"a": 2}), partition_bytes=partition_bytes))
+        read_table(read_files(write({"a": 1}, "", line, {"a": 2}), partition_bytes=partition_bytes))
 
 
-def test_bytes_that_are_not_utf8_are_an_error(tmp_path: Path) -> None:
+def test_invalid_utf8_raises(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": "x"}\n{"a": "caf\xe9"}\n')
     with pytest.raises(RejectedValueError, match=r"a\.jsonl, line 2"):
-        whole(read_files(path))
+        read_table(read_files(path))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [('{\n"a": 1}', "is not a JSON object"), ("7", "is not")],
 )
-def test_json_that_is_not_in_lines_is_refused(write: WriteLines, content: str, message: str) -> None:
+def test_json_not_in_lines_raises(write: WriteLines, content: str, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"a\.json: its first line {message}.*pandas\.read_json"):
         read_files(write(content, name="a.json"))
 
 
-def test_file_without_objects_is_an_error(write: WriteLines) -> None:
+def test_file_without_objects_raises(write: WriteLines) -> None:
     with pytest.raises(ConfigError, match="the file has no columns"):
         read_files(write())
 
 
 @pytest.mark.parametrize("first", ["", '{"a": "[[[[{"}\n{"a": "]]"}\n'])
 @pytest.mark.parametrize("levels", [101, 1000, 200_000])
-def test_very_deep_nesting_is_refused_with_its_line(tmp_path: Path, first: str, levels: int) -> None:
+def test_deep_nesting_raises(tmp_path: Path, first: str, levels: int) -> None:
     opens = '{"a": [' * (levels // 2) + "1" + ', "]}"]}' * (levels // 2)
     (tmp_path / "a.jsonl").write_text(f'{first}{{"b": [{opens}]}}\n')
     with pytest.raises(DaskprepError, match=r"a\.jsonl.*(nested more than 100 levels|not a JSON object)"):
         read_files(tmp_path / "a.jsonl")
 
 
-def test_brackets_in_text_are_no_nesting(tmp_path: Path) -> None:
+def test_brackets_in_text_do_not_count_as_nesting(tmp_path: Path) -> None:
     text = "[{" * 300 + '\\"' + "]" * 7
     (tmp_path / "a.jsonl").write_text(f'{{"a": {json.dumps(text)}, "b": {"[" * 90}{"]" * 90}}}\n' * 3)
     assert read_files(tmp_path / "a.jsonl").read(0, ["a"])["a"].to_pylist() == [text] * 3
 
 
-def test_a_key_that_stands_twice_is_refused_beside_values_of_several_kinds(tmp_path: Path) -> None:
+def test_duplicate_key_raises_with_mixed_types(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": "x"}\n{"a": 1, "a": 2}\n')
     with pytest.raises(RejectedValueError, match=r'a\.jsonl, line 2: .*the key "a" occurs twice'):
         read_files(tmp_path / "a.jsonl")

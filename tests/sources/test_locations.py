@@ -1,4 +1,4 @@
-"""Which files a path, glob, folder or URL names, and what their names give away."""
+"""Files of paths, globs, folders and URLs, and their names in messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def csv(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_a_name_may_be_a_suffix_alone(tmp_path: Path) -> None:
+def test_file_name_may_be_only_a_suffix(tmp_path: Path) -> None:
     csv(tmp_path, ".csv")
     assert cells(read_files(tmp_path / ".csv")) == [".csv"]
 
@@ -35,7 +35,7 @@ def cells(source: FileSource, column: str = "a") -> list[str | None]:
     return [cell for i in range(source.npartitions) for cell in source.read(i, [column])[column].to_pylist()]
 
 
-def test_folders_and_globs_are_in_natural_order(tmp_path: Path) -> None:
+def test_folders_and_globs_sort_naturally(tmp_path: Path) -> None:
     csv(tmp_path, "part-10.csv", "part-2.csv", "part-1.csv", "deep/part-3.csv")
     assert cells(read_files(tmp_path)) == ["part-3", "part-1", "part-2", "part-10"]
     assert cells(read_files(str(tmp_path / "part-*.csv"))) == ["part-1", "part-2", "part-10"]
@@ -43,7 +43,7 @@ def test_folders_and_globs_are_in_natural_order(tmp_path: Path) -> None:
     assert cells(read_files(tmp_path.as_uri() + "/part-?.csv")) == ["part-1", "part-2"]
 
 
-def test_lists_keep_their_order(tmp_path: Path) -> None:
+def test_list_of_paths_preserves_order(tmp_path: Path) -> None:
     csv(tmp_path, "b.csv", "a.csv", "more/c.csv", "more/d.csv")
     assert cells(read_files([tmp_path / "b.csv", tmp_path / "more", str(tmp_path / "a.*")])) == [
         "b",
@@ -53,25 +53,25 @@ def test_lists_keep_their_order(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("again", ["a.csv", "./a.csv", "../{}/a.csv", "*.csv", "."])
-def test_files_that_a_list_names_twice_are_refused(again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("second", ["a.csv", "./a.csv", "../{}/a.csv", "*.csv", "."])
+def test_duplicate_paths_raise(second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     csv(tmp_path, "a.csv", "b.csv")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"/a\.csv: the paths contain it twice, .* remove one"):
-        read_files(["a.csv", again.format(tmp_path.name)])
+        read_files(["a.csv", second.format(tmp_path.name)])
     assert cells(read_files(["a.csv", "b.csv"])) == ["a", "b"]
 
 
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("given", ["data", "data/*", "data/**/*.json*", "memory"])
-def test_datasets_below_a_folder_are_passed_over(
-    given: str, killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("location", ["data", "data/*", "data/**/*.json*", "memory"])
+def test_nested_datasets_are_skipped(
+    location: str, killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = f"memory://{tmp_path.name}{killed}" if given == "memory" else "data"
+    rows = f"memory://{tmp_path.name}{killed}" if location == "memory" else "data"
     with fsspec.open(f"{rows}/a.jsonl", "w") as file:
         file.write('{"a": 1}\n{"a": 2}\n')
-    source = dp.read_files(rows if given == "memory" else given)
+    source = dp.read_files(rows if location == "memory" else location)
     prep = dp.Preprocessor({"a": "number"})
     prep.fit_write(source, f"{rows}/deep/out.dp")
     if killed:
@@ -80,34 +80,34 @@ def test_datasets_below_a_folder_are_passed_over(
         filesystem.rm(f"{root}/manifest.json")
         filesystem.makedirs(f"{version}/receipts")
         filesystem.pipe(f"{version}/receipts/0.json", b"{}")
-    again = dp.read_files(rows if given == "memory" else given)
-    assert again.fingerprint() == source.fingerprint()
+    second = dp.read_files(rows if location == "memory" else location)
+    assert second.fingerprint() == source.fingerprint()
 
 
-def test_the_folder_of_a_dataset_is_named_as_one(tmp_path: Path) -> None:
+def test_reading_dataset_folder_raises(tmp_path: Path) -> None:
     csv(tmp_path, "a.csv")
     dp.Preprocessor({"a": "category"}).fit_write(tmp_path / "a.csv", tmp_path / "a.dp")
     with pytest.raises(ConfigError, match=r"a\.dp. is a dataset of encoded rows: read it with open_dataset"):
         read_files(tmp_path / "a.dp")
 
 
-def test_folders_that_are_named_as_versions_are_read(tmp_path: Path) -> None:
+def test_folder_named_like_version_is_read(tmp_path: Path) -> None:
     csv(tmp_path, "0123456789abcdef/train/a.csv", "b.csv")
     assert cells(read_files(tmp_path)) == ["a", "b"]
 
 
-def test_hidden_and_unknown_files_of_folders_are_left_out(tmp_path: Path) -> None:
+def test_hidden_and_unknown_files_are_skipped(tmp_path: Path) -> None:
     csv(tmp_path, "a.csv", "_SUCCESS.csv", ".b.csv", "README.md", "_temporary/c.csv", ".git/d.csv")
     assert cells(read_files(tmp_path)) == ["a"]
     assert cells(read_files(str(tmp_path / "*.md"), format="csv")) == ["README"]
 
 
-def test_names_with_glob_characters_are_found(tmp_path: Path) -> None:
+def test_path_with_glob_characters(tmp_path: Path) -> None:
     csv(tmp_path, "data[1].csv", "data1.csv")
     assert cells(read_files(tmp_path / "data[1].csv")) == ["data[1]"]
 
 
-def test_home_and_relative_paths_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_and_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     csv(tmp_path, "a.csv")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -116,7 +116,7 @@ def test_home_and_relative_paths_are_found(tmp_path: Path, monkeypatch: pytest.M
     assert source.fingerprint()[0][0] == str(tmp_path / "a.csv")
 
 
-def test_folders_give_columns(tmp_path: Path) -> None:
+def test_hive_folders_become_columns(tmp_path: Path) -> None:
     csv(
         tmp_path,
         "city=Rome/year=2020/x.csv",
@@ -133,7 +133,7 @@ def test_folders_give_columns(tmp_path: Path) -> None:
     assert read_files(tmp_path / "city=Rome/year=2020/x.csv").columns == ["a"]
 
 
-def test_files_inside_and_outside_such_folders_do_not_mix(tmp_path: Path) -> None:
+def test_files_inside_and_outside_hive_folders_raise(tmp_path: Path) -> None:
     csv(tmp_path, "city=Rome/x.csv", "y.csv")
     with pytest.raises(ColumnError, match=r'"city" is in the names of folders .*y\.csv is not in such a folder'):
         read_files(tmp_path)
@@ -142,7 +142,7 @@ def test_files_inside_and_outside_such_folders_do_not_mix(tmp_path: Path) -> Non
         read_files(tmp_path)
 
 
-def test_missing_file_names_a_sibling(tmp_path: Path) -> None:
+def test_missing_file_error_suggests_sibling(tmp_path: Path) -> None:
     csv(tmp_path, "train.csv")
     with pytest.raises(ConfigError, match=r'no file or folder ".*/trian\.csv"\. Did you mean "train\.csv"'):
         read_files(tmp_path / "trian.csv")
@@ -152,7 +152,7 @@ def test_missing_file_names_a_sibling(tmp_path: Path) -> None:
         read_files("memory://nowhere/x.csv")
 
 
-def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
+def test_no_files_raises(tmp_path: Path) -> None:
     csv(tmp_path, "notes/README.md")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=r'\*\.csv" matches no file'):
@@ -165,7 +165,7 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         read_files([])
 
 
-def test_formats_are_told_by_names_and_do_not_mix(tmp_path: Path) -> None:
+def test_mixed_or_unknown_formats_raise(tmp_path: Path) -> None:
     csv(tmp_path, "a.csv", "b.tsv", "c.xyz")
     with pytest.raises(ConfigError, match="1 of csv and 1 of tsv; .* append files of another format after"):
         read_files(tmp_path)
@@ -189,7 +189,7 @@ def test_formats_are_told_by_names_and_do_not_mix(tmp_path: Path) -> None:
         ("a.pkl.gz", ", as opening one may run any code; if you trust it, read it with pandas.read_pickle, and pass"),
     ],
 )
-def test_files_of_other_programs_are_refused_with_what_reads_them(name: str, remedy: str, tmp_path: Path) -> None:
+def test_unsupported_formats_raise_with_remedy(name: str, remedy: str, tmp_path: Path) -> None:
     csv(tmp_path, name)
     suffix = name.lower().removesuffix(".gz")[1:]
     with pytest.raises(ConfigError, match=re.escape(f"{name}: {suffix} files are not supported{remedy}")):
@@ -197,7 +197,7 @@ def test_files_of_other_programs_are_refused_with_what_reads_them(name: str, rem
     assert cells(read_files(csv(tmp_path, "b.xls") / "b.xls", format="csv")) == ["b"]
 
 
-def test_urls_of_other_file_systems_are_read() -> None:
+def test_fsspec_urls_are_read() -> None:
     for i in (10, 2):
         with fsspec.open(f"memory://bucket/part-{i}.csv", "wb") as handle:
             handle.write(b"a,b\n" + b'x,"1\n2"\n' * i)
@@ -223,18 +223,18 @@ def test_urls_of_other_file_systems_are_read() -> None:
         ("/data/a@b.csv", "/data/a@b.csv"),
     ],
 )
-def test_names_hold_no_credentials(url: str, shown: str) -> None:
+def test_redact_url_removes_credentials(url: str, shown: str) -> None:
     assert redact_url(url) == shown
 
 
-def test_queries_are_told_apart_but_not_shown() -> None:
+def test_redact_url_hashes_query() -> None:
     one, other = (redact_url(f"https://host/a.csv?token={token}") for token in ("secret1", "secret2"))
     assert one.startswith("https://host/a.csv?")
     assert one != other
     assert "secret" not in one + other
 
 
-def test_no_credentials_in_anything_that_is_shown() -> None:
+def test_credentials_are_not_shown() -> None:
     with fsspec.open("memory://private/a.csv", "wb") as handle:
         handle.write(b"a\n1\n")
     source = read_files("memory://private/a.csv", storage_options={"token": "secret"})
@@ -249,7 +249,7 @@ def test_no_credentials_in_anything_that_is_shown() -> None:
     assert pickle.loads(pickle.dumps(source.fragments[0])).read(["a"])["a"].to_pylist() == ["1"]
 
 
-def test_protocol_that_is_unknown_or_needs_a_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_protocol_or_missing_package_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r'"memroy://x.csv" cannot be opened: .*Did you mean "memory"'):
         read_files("memroy://x.csv")
 
@@ -261,7 +261,7 @@ def test_protocol_that_is_unknown_or_needs_a_package_is_an_error(monkeypatch: py
         read_files("s3://bucket/x.csv")
 
 
-def test_file_system_that_fails_is_an_error_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_error_hides_original_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object, **options: object) -> None:
         raise RuntimeError("https://user:secret@host refused")
 
@@ -273,9 +273,7 @@ def test_file_system_that_fails_is_an_error_without_its_text(monkeypatch: pytest
 
 @pytest.mark.parametrize("error", [OSError, EOFError, RuntimeError])
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.csv.gz", "a.parquet", "a.feather"])
-def test_file_that_storage_refuses_is_an_error_without_its_text(
-    monkeypatch: pytest.MonkeyPatch, name: str, error: type[Exception]
-) -> None:
+def test_read_error_hides_original_message(monkeypatch: pytest.MonkeyPatch, name: str, error: type[Exception]) -> None:
     def fail(*args: object, **options: object) -> None:
         raise error("https://user:secret@host refused")
 
@@ -287,7 +285,7 @@ def test_file_that_storage_refuses_is_an_error_without_its_text(
     assert "secret" not in str(caught.value)
 
 
-def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_modification_time(tmp_path: Path) -> None:
     csv(tmp_path, "a.csv")
     before = read_files(tmp_path).fingerprint()
     assert before == read_files(tmp_path).fingerprint()
@@ -295,28 +293,28 @@ def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert read_files(tmp_path).fingerprint() != before
 
 
-def test_file_that_is_gone_is_an_error_in_the_task(tmp_path: Path) -> None:
+def test_deleted_file_raises_on_read(tmp_path: Path) -> None:
     source = read_files(csv(tmp_path, "a.csv"))
     (tmp_path / "a.csv").unlink()
     with pytest.raises(ConfigError, match=r"a\.csv: cannot be found any more, or not from here"):
         source.read(0, ["a"])
 
 
-def test_repr_names_the_first_files(tmp_path: Path) -> None:
+def test_repr_shows_first_files(tmp_path: Path) -> None:
     source = read_files(csv(tmp_path, *(f"{i}.csv" for i in range(5))), partition_bytes=1)
     assert repr(source).startswith(f'<FileSource: 5 partitions, 1 columns of csv: "{tmp_path}/0.csv", ')
     assert repr(source).endswith(" and 2 more>")
     assert source.settings["encoding"] == "utf-8"
 
 
-def test_what_is_no_path_is_an_error() -> None:
+def test_invalid_path_type_raises() -> None:
     with pytest.raises(ConfigError, match="not a int"):
         read_files(3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected a path or a list of paths, not a int"):
         read_files(["a.csv", 3])  # type: ignore[list-item]
 
 
-def test_listings_that_file_systems_keep_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_cache_is_invalidated(monkeypatch: pytest.MonkeyPatch) -> None:
     with fsspec.open("memory://relisted/a.csv", "wb") as handle:
         handle.write(b"a\n1\n")
     dropped = mock.Mock()
@@ -325,7 +323,7 @@ def test_listings_that_file_systems_keep_are_not_trusted(monkeypatch: pytest.Mon
     dropped.assert_called_once_with()
 
 
-def test_pipes_sockets_devices_and_broken_links_are_refused(tmp_path: Path) -> None:
+def test_pipes_sockets_devices_and_broken_links_raise(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "device.csv").symlink_to("/dev/null")
     with socket.socket(socket.AF_UNIX) as bound:
@@ -343,7 +341,7 @@ def test_pipes_sockets_devices_and_broken_links_are_refused(tmp_path: Path) -> N
         read_files(str(tmp_path / "b*.csv"))
 
 
-def test_folders_that_are_linked_in_a_circle_are_read_once(tmp_path: Path) -> None:
+def test_circular_folder_links_are_read_once(tmp_path: Path) -> None:
     csv(tmp_path, "a.csv")
-    (tmp_path / "again").symlink_to(tmp_path)
+    (tmp_path / "second").symlink_to(tmp_path)
     assert cells(read_files(tmp_path)) == cells(read_files(str(tmp_path / "**/*.csv"))) == ["a"]

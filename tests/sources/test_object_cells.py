@@ -76,7 +76,7 @@ DAY, NOON = dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 12)
         ([pd.Series([1, 2], index=[5, 6])], pa.list_(pa.int64()), [[1, 2]]),
     ],
 )
-def test_cells_of_one_kind_have_its_type(values: list[Any], kind: pa.DataType, expected: list[Any]) -> None:
+def test_cells_of_one_type_keep_type(values: list[Any], kind: pa.DataType, expected: list[Any]) -> None:
     array = converted([*values, *MISSING])
     assert array.type == kind
     assert array.to_pylist() == [*expected, *[None] * len(MISSING)]
@@ -110,7 +110,7 @@ def test_cells_of_one_kind_have_its_type(values: list[Any], kind: pa.DataType, e
         ([pathlib.PurePosixPath("a/b")], ["a/b"]),
     ],
 )
-def test_cells_of_several_kinds_are_text(values: list[Any], expected: list[str]) -> None:
+def test_cells_of_mixed_types_become_text(values: list[Any], expected: list[str]) -> None:
     array = converted([*values, *MISSING])
     assert array.type == MIXED
     assert array.null_count == [*expected, *MISSING].count(None) + 3
@@ -119,7 +119,7 @@ def test_cells_of_several_kinds_are_text(values: list[Any], expected: list[str])
     assert text.to_pylist() == [*expected, *[None] * len(MISSING)]
 
 
-def test_numbers_among_cells_of_several_kinds_stay_numbers() -> None:
+def test_numbers_among_mixed_cells_are_kept() -> None:
     cells = ["1.5", 1.234, Decimal("0.1"), np.float32(0.1), 2**70, True, float("inf"), 10**400, None, np.nan]
     cells += [DAY, np.timedelta64(1, "D")]
     numbers = [None, 1.234, 0.1, float(np.float32(0.1)), 2.0**70, 1.0, *[None] * 6]
@@ -127,7 +127,7 @@ def test_numbers_among_cells_of_several_kinds_stay_numbers() -> None:
 
 
 @pytest.mark.parametrize("values", [[], MISSING])
-def test_columns_without_cells_are_null(values: list[Any]) -> None:
+def test_columns_of_missing_cells_are_null(values: list[Any]) -> None:
     assert converted(values).equals(pa.nulls(len(values)))
 
 
@@ -135,19 +135,19 @@ CELLS = st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab", 
 
 
 @given(st.lists(CELLS, max_size=8), st.integers(0, 8))
-def test_parts_of_a_column_come_out_as_the_whole(values: list[Any], cut: int) -> None:
+def test_conversion_does_not_depend_on_partitioning(values: list[Any], cut: int) -> None:
     kind = cell_kind(objects(values))
     parts = [converted(part, kind) for part in (values[:cut], values[cut:])]
     assert pa.concat_arrays(parts).equals(converted(values))
 
 
 @given(st.lists(CELLS, min_size=1, max_size=8))
-def test_text_of_a_cell_does_not_depend_on_its_neighbours(values: list[Any]) -> None:
+def test_cell_text_does_not_depend_on_neighbors(values: list[Any]) -> None:
     assert cell_texts(values) == [cell_texts([value])[0] for value in values]
 
 
 @given(st.floats(allow_nan=False))
-def test_text_of_a_float_reads_back_as_it(value: float) -> None:
+def test_float_text_round_trips(value: float) -> None:
     assert float(cell_texts([value])[0] or "") == value
 
 
@@ -174,13 +174,13 @@ def test_text_of_a_float_reads_back_as_it(value: float) -> None:
         ([None, (WAVE, 8000.5)], r"row 1: this cell cannot be read as audio \(tuple: a sampling rate of 8000.5"),
     ],
 )
-def test_cells_that_cannot_be_read_are_named(values: list[Any], message: str) -> None:
+def test_unsupported_cells_raise(values: list[Any], message: str) -> None:
     with pytest.raises(ColumnError, match=f'column "c", {message}'):
         converted(values)
 
 
 @pytest.mark.parametrize("values", [["a", "\ud800"], [1, "\ud800"], ["a", b"\xff"], [["a"], ["\ud800"]]])
-def test_cells_that_are_not_text_are_named(values: list[Any]) -> None:
+def test_invalid_text_raises(values: list[Any]) -> None:
     with pytest.raises(RejectedValueError, match=r'column "c", row 1: .* is not UTF-8 text'):
         converted(values)
 
@@ -201,7 +201,7 @@ def test_cells_that_are_not_text_are_named(values: list[Any]) -> None:
         ([{"bytes": b"x"}, {"array": WAVE, "sampling_rate": 8000}], "audio"),
     ],
 )
-def test_media_are_structs_as_the_media_cells_are(values: list[Any], kind: Any) -> None:
+def test_media_objects_become_structs(values: list[Any], kind: Any) -> None:
     assert cell_kind(objects([*values, *MISSING])) == kind
     array = converted([*values, *MISSING])
     assert array.type == CELL_TYPE
@@ -209,7 +209,7 @@ def test_media_are_structs_as_the_media_cells_are(values: list[Any], kind: Any) 
     assert array.null_count == len(MISSING)
 
 
-def test_what_a_medium_holds_arrives() -> None:
+def test_media_path_and_bytes_are_preserved() -> None:
     array = converted(["a.png", PICTURE, b"x", Decimal("NaN")])
     assert array.field("path").to_pylist() == ["a.png", None, None, None]
     picture = Image.open(io.BytesIO(array.field("bytes")[1].as_py()))
@@ -229,11 +229,11 @@ def test_what_a_medium_holds_arrives() -> None:
         (["a", b"b\0"], "mixed"),
     ],
 )
-def test_columns_without_media_objects_keep_their_kind(values: list[Any], kind: str) -> None:
+def test_columns_without_media_objects_keep_kind(values: list[Any], kind: str) -> None:
     assert cell_kind(objects([*values, None])) == kind
 
 
-def test_part_of_a_media_column_is_of_its_type() -> None:
+def test_parts_of_media_column_have_same_type() -> None:
     cells = [None, "a.png", b"x", PICTURE]
     parts = [converted(part, cell_kind(objects(cells))) for part in (cells[:1], cells[1:2], cells[2:])]
     assert pa.concat_arrays(parts).equals(converted(cells))

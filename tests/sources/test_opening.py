@@ -1,4 +1,4 @@
-"""What `fit` may be given."""
+"""Types of rows that `fit` accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources import DaskSource, FileSource, PandasSource, as_source
 
 
-def test_each_kind_of_frame_has_its_source(tmp_path: Path) -> None:
+def test_source_class_by_input_type(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": [1, 2]})
     frame.to_csv(tmp_path / "a.csv", index=False)
     assert isinstance(as_source(frame), PandasSource)
@@ -26,7 +26,7 @@ def test_each_kind_of_frame_has_its_source(tmp_path: Path) -> None:
         assert isinstance(as_source(paths), FileSource)
 
 
-def test_source_is_returned_as_it_is() -> None:
+def test_source_is_returned_unchanged() -> None:
     source = as_source(pd.DataFrame({"a": [1]}))
     assert as_source(source) is source
     assert as_source(source, columns=["a"]) is source
@@ -35,11 +35,11 @@ def test_source_is_returned_as_it_is() -> None:
 
 
 def spark_frame() -> Any:
-    """Return what Spark's frames look like from outside."""
+    """Return a stand-in for a Spark frame."""
     return type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "toPandas": None})()
 
 
-def test_options_reach_the_files(tmp_path: Path) -> None:
+def test_options_are_passed_to_files(tmp_path: Path) -> None:
     pd.DataFrame({"a": range(100), "b": 1}).to_csv(tmp_path / "a.csv", index=False)
     source = as_source(tmp_path / "a.csv", columns=["b"], partition_bytes=100)
     assert source.npartitions > 1
@@ -48,7 +48,7 @@ def test_options_reach_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         (pd.Series([1]), r"a pandas.*Series cannot be read as rows.*\.to_frame\(\)"),
         (
@@ -76,6 +76,6 @@ def test_options_reach_the_files(tmp_path: Path) -> None:
         (3, "a int cannot be read as rows"),
     ],
 )
-def test_anything_else_is_refused(given: Any, message: str) -> None:
+def test_unsupported_input_raises(value: Any, message: str) -> None:
     with pytest.raises((ConfigError, ColumnError), match=message):
-        as_source(given)
+        as_source(value)

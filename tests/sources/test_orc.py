@@ -1,4 +1,4 @@
-"""ORC files: stripes as pieces."""
+"""ORC files: stripes as fragments."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TABLE = pa.table(
 
 
 def write(path: Path, table: pa.Table = TABLE, rows: int = 100, **options: object) -> Path:
-    """Write stripes of so many rows."""
+    """Write stripes of `rows` rows."""
     pa.orc.write_table(table, path, stripe_size=1, batch_size=rows, **options)
     return path
 
 
-def whole(source: FileSource) -> pa.Table:
+def read_table(source: FileSource) -> pa.Table:
     return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
 
 
@@ -42,17 +42,17 @@ def test_stripes_are_joined_up_to_partition_bytes(tmp_path: Path) -> None:
     for partition_bytes, parts in ((1, 10), (10**9, 1)):
         source = read_files(path, partition_bytes=partition_bytes)
         assert source.row_counts == [1000 // parts] * parts
-        assert whole(source).to_pydict() == TABLE.to_pydict()
-        assert whole(source).schema.types == source.schema.types == TABLE.schema.types
+        assert read_table(source).to_pydict() == TABLE.to_pydict()
+        assert read_table(source).schema.types == source.schema.types == TABLE.schema.types
 
 
 @pytest.mark.parametrize("compression", ["zlib", "zstd", "snappy", "lz4"])
 def test_compressed_files_are_read(tmp_path: Path, compression: str) -> None:
     source = read_files(write(tmp_path / "a.orc", compression=compression), partition_bytes=1)
-    assert whole(source).to_pydict() == TABLE.to_pydict()
+    assert read_table(source).to_pydict() == TABLE.to_pydict()
 
 
-def test_columns_come_in_the_order_asked_for_and_none_keeps_the_rows(tmp_path: Path) -> None:
+def test_column_order_and_empty_selection(tmp_path: Path) -> None:
     source = read_files(write(tmp_path / "a.orc"))
     assert source.read(0, ["a.b", "number", "text"]).equals(TABLE.select(["a.b", "number", "text"]))
     assert source.read(0, []).num_rows == 1000
@@ -65,10 +65,10 @@ def test_remote_files_are_read() -> None:
     assert source.read(9, ["number"])["number"].to_pylist() == [float(i) for i in range(900, 1000)]
 
 
-def test_types_are_widened_over_files_or_refused(tmp_path: Path) -> None:
+def test_types_are_widened_across_files_or_raise(tmp_path: Path) -> None:
     for name, column in (("1", [1]), ("2", [2.5])):
         write(tmp_path / f"{name}.orc", pa.table({"a": column}))
-    assert whole(read_files(tmp_path))["a"].to_pylist() == [1.0, 2.5]
+    assert read_table(read_files(tmp_path))["a"].to_pylist() == [1.0, 2.5]
     write(tmp_path / "3.orc", pa.table({"a": ["x"]}))
     with pytest.raises(ColumnError, match=r'"a" is of type string in .*3\.orc, but of type double'):
         read_files(tmp_path)
@@ -77,22 +77,22 @@ def test_types_are_widened_over_files_or_refused(tmp_path: Path) -> None:
 def test_files_without_rows_are_read(tmp_path: Path) -> None:
     source = read_files(write(tmp_path / "a.orc", TABLE.slice(0, 0)))
     assert source.row_counts == [0]
-    assert whole(source).schema.types == TABLE.schema.types
+    assert read_table(source).schema.types == TABLE.schema.types
 
 
-def test_a_file_is_encoded_as_the_frame_that_it_holds(tmp_path: Path) -> None:
+def test_auto_features_equal_frame(tmp_path: Path) -> None:
     prep = dp.Preprocessor("auto").fit(read_files(write(tmp_path / "a.orc"), partition_bytes=1))
     frame = TABLE.to_pandas().assign(day=lambda rows: pd.to_datetime(rows["day"]))
     assert prep.to_dict() == dp.Preprocessor(dict(prep.inferred_)).fit(frame).to_dict()
 
 
-def test_the_command_line_reads_the_format_that_it_is_told(tmp_path: Path) -> None:
+def test_command_line_format_option(tmp_path: Path) -> None:
     rows, output = str(write(tmp_path / "rows.dat")), str(tmp_path / "a.dp")
     assert main(["preprocess", "auto", rows, "--format", "orc", "-o", output]) == 0
     assert len(dp.open_dataset(tmp_path / "a.dp")["train"]) == 700
 
 
-def test_damaged_and_other_files_are_an_error(tmp_path: Path) -> None:
+def test_damaged_and_other_files_raise(tmp_path: Path) -> None:
     data = write(tmp_path / "a.orc").read_bytes()
     for damaged in (data[:-40], data[: len(data) // 2], b"", b"ORC"):
         (tmp_path / "b.orc").write_bytes(damaged)

@@ -1,4 +1,4 @@
-"""Parquet: row groups as pieces, codes where they pay, one type over all files."""
+"""Parquet: row groups as fragments, dictionary codes, one type across files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
     return write_parquet
 
 
-def whole(source: FileSource) -> pa.Table:
+def read_table(source: FileSource) -> pa.Table:
     return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
 
 
@@ -44,7 +44,7 @@ def test_row_groups_are_joined_up_to_partition_bytes(write: Write) -> None:
     for parts, counts in ((0.5, [100] * 30), (2, [200] * 15), (24, [2400, 600]), (1000, [3000])):
         source = read_files(paths, partition_bytes=int(unit * parts))
         assert source.row_counts == counts
-        assert whole(source)["a"].to_pylist() == list(range(3000))
+        assert read_table(source)["a"].to_pylist() == list(range(3000))
         assert [source.read(i, []).num_rows for i in range(source.npartitions)] == counts
 
 
@@ -62,7 +62,7 @@ REPEATED = [f"{i} " + "word " * (10 * i + 10) for i in range(10)]  # 310 bytes i
     ],
 )
 @pytest.mark.parametrize("is_sorted", [False, True])
-def test_repeated_values_count_at_their_length(
+def test_partition_size_counts_repeated_values(
     write: Write, kind: pa.DataType, cells: Callable[[str], object], is_sorted: bool
 ) -> None:
     rows = REPEATED * 3000
@@ -73,27 +73,27 @@ def test_repeated_values_count_at_their_length(
     assert nbytes < sum(fragment.nbytes for fragment in read_files(path).fragments) < 1.3 * nbytes
 
 
-def test_row_groups_of_codes_are_cut_by_the_texts_that_they_stand_for(write: Write) -> None:
+def test_dictionary_row_groups_are_split_by_decoded_size(write: Write) -> None:
     rows = {"t": REPEATED * 1000, "n": range(10_000)}
     path = write(options={"row_group_size": 7_000}, **rows)
     source = read_files(path, partition_bytes=500_000)
     assert source.npartitions >= 7
-    assert whole(source).to_pydict() == {"t": rows["t"], "n": list(rows["n"])}
+    assert read_table(source).to_pydict() == {"t": rows["t"], "n": list(rows["n"])}
     assert source.schema.field("t").type == CODES
     for i, count in enumerate(source.row_counts or ()):
         table = source.read(i, ["t"])
         assert sum(map(len, table["t"].to_pylist())) < 500_000
         assert source.read(i, []).num_rows == table.num_rows == count
-    assert whole(read_files(path, partition_bytes=10**9)).equals(whole(source))
+    assert read_table(read_files(path, partition_bytes=10**9)).equals(read_table(source))
 
 
-def test_columns_that_are_not_asked_for_do_not_count(write: Write) -> None:
+def test_partition_size_ignores_unselected_columns(write: Write) -> None:
     path = write(options={"row_group_size": 100}, a=range(1000), b=[bytes([i % 256]) * 500 for i in range(1000)])
     assert read_files(path, partition_bytes=10_000).npartitions > 5
     assert read_files(path, partition_bytes=10_000, columns=["a"]).npartitions == 1
 
 
-def test_pieces_are_small_and_equal_after_pickling(write: Write) -> None:
+def test_fragments_pickle_small_and_equal(write: Write) -> None:
     source = read_files(write(options={"row_group_size": 10}, a=range(100), b=["x"] * 100), partition_bytes=1)
     for i, fragment in enumerate(source.fragments):
         copy = pickle.loads(pickle.dumps(fragment))
@@ -102,26 +102,26 @@ def test_pieces_are_small_and_equal_after_pickling(write: Write) -> None:
         assert len(pickle.dumps(fragment)) < 1000
 
 
-def test_text_that_repeats_is_read_as_codes(write: Write) -> None:
+def test_repeated_text_is_read_as_dictionary(write: Write) -> None:
     few, many = ["north", None, "south"] * 1000, [f"name {i:08d}" for i in range(3000)]
     source = read_files(write(few=few, many=many, none=pa.nulls(3000, pa.string())))
     assert source.schema.types == [CODES, pa.string(), CODES]
-    assert whole(source).schema.types == source.schema.types
-    assert whole(source).to_pydict() == {"few": few, "many": many, "none": [None] * 3000}
+    assert read_table(source).schema.types == source.schema.types
+    assert read_table(source).to_pydict() == {"few": few, "many": many, "none": [None] * 3000}
 
 
-def test_codes_need_dictionary_pages_in_all_files(write: Write) -> None:
+def test_dictionary_requires_dictionary_pages_in_all_files(write: Write) -> None:
     paths = [write("1.parquet", {"use_dictionary": False}, a=["x"] * 100), write("2.parquet", a=["x"] * 100)]
     assert read_files(paths).schema.field("a").type == pa.string()
-    assert whole(read_files(paths))["a"].to_pylist() == ["x"] * 200
+    assert read_table(read_files(paths))["a"].to_pylist() == ["x"] * 200
 
 
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())]
 )
-def test_all_ways_to_keep_text_arrive_alike(write: Write, kind: pa.DataType) -> None:
+def test_text_types_read_identically(write: Write, kind: pa.DataType) -> None:
     text = [f"name {i:08d}" for i in range(100)] + [None]
-    column = whole(read_files(write(a=pa.array(text).cast(kind))))["a"]
+    column = read_table(read_files(write(a=pa.array(text).cast(kind))))["a"]
     assert column.type == (CODES if pa.types.is_dictionary(kind) else pa.string())
     assert column.to_pylist() == text
 
@@ -140,36 +140,36 @@ def test_all_ways_to_keep_text_arrive_alike(write: Write, kind: pa.DataType) -> 
     ],
 )
 @pytest.mark.parametrize("swapped", [False, True])
-def test_types_that_fit_are_widened(
+def test_compatible_types_are_widened(
     write: Write, one: pa.Array, other: pa.Array, kind: pa.DataType, swapped: bool
 ) -> None:
-    given = [other, one] if swapped else [one, other]
-    paths = [write(f"{i}.parquet", {"use_dictionary": False}, a=array) for i, array in enumerate(given)]
+    arrays = [other, one] if swapped else [one, other]
+    paths = [write(f"{i}.parquet", {"use_dictionary": False}, a=array) for i, array in enumerate(arrays)]
     source = read_files(paths)
     assert source.schema.field("a").type == kind
-    assert whole(source)["a"].to_pylist() == pa.chunked_array([array.cast(kind) for array in given]).to_pylist()
+    assert read_table(source)["a"].to_pylist() == pa.chunked_array([array.cast(kind) for array in arrays]).to_pylist()
 
 
-def test_structs_have_the_fields_of_all_files(write: Write) -> None:
+def test_structs_have_fields_of_all_files(write: Write) -> None:
     paths = [write("1.parquet", a=[{"k": 1}]), write("2.parquet", a=[{"l": "x", "k": 0.5}])]
-    assert whole(read_files(paths))["a"].to_pylist() == [{"k": 1.0, "l": None}, {"k": 0.5, "l": "x"}]
+    assert read_table(read_files(paths))["a"].to_pylist() == [{"k": 1.0, "l": None}, {"k": 0.5, "l": "x"}]
 
 
 @pytest.mark.parametrize("other", [pa.array(["x"]), pa.array([True]), pa.array([[1]]), pa.array([dt.date(2020, 1, 1)])])
-def test_types_that_do_not_fit_name_file_and_column(write: Write, other: pa.Array) -> None:
+def test_incompatible_types_error_names_file_and_column(write: Write, other: pa.Array) -> None:
     paths = [write("1.parquet", a=[1], b=[1]), write("2.parquet", a=other, b=[1])]
     with pytest.raises(ColumnError, match=r'"a" is of type .* in .*2\.parquet, but of type int64 in files before it'):
         read_files(paths)
     assert read_files(paths, columns=["b"]).read(0, ["b"])["b"].to_pylist() == [1, 1]
 
 
-def test_widening_never_changes_a_value(write: Write) -> None:
+def test_lossy_widening_raises(write: Write) -> None:
     source = read_files([write("1.parquet", a=[2**60 + 1]), write("2.parquet", a=[0.5])])
     with pytest.raises(ColumnError, match=r'column "a" of .*1\.parquet does not fit the type double'):
         source.read(0, ["a"])
 
 
-def test_missing_column_names_file_and_column(write: Write) -> None:
+def test_missing_column_error_names_file_and_column(write: Write) -> None:
     paths = [write("1.parquet", a=[1], b=[1]), write("2.parquet", a=[1])]
     with pytest.raises(ColumnError, match=r'"b" is missing in .*2\.parquet, but present in .*1\.parquet'):
         read_files(paths)
@@ -178,7 +178,7 @@ def test_missing_column_names_file_and_column(write: Write) -> None:
         source.read(0, ["aa"])
 
 
-def test_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
+def test_duplicate_columns_raise(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_arrays([pa.array([1])] * 3, ["a", "b", "a"]), path)
     with pytest.raises(ColumnError, match=r'2 columns are named "a" \(numbers 0, 2, counted from 0\)'):
@@ -186,7 +186,7 @@ def test_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
     assert read_files(path, columns=["b"]).read(0, ["b"]).num_rows == 1
 
 
-def test_index_that_pandas_keeps_is_no_column(tmp_path: Path) -> None:
+def test_pandas_index_is_not_a_column(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1, 2]}, index=[5, 7]).to_parquet(tmp_path / "a.parquet")
     assert read_files(tmp_path / "a.parquet").columns == ["a"]
 
@@ -197,11 +197,11 @@ def test_files_and_row_groups_without_rows_are_read(write: Write, tmp_path: Path
     pq.ParquetWriter(tmp_path / "4.parquet", pa.schema([("a", pa.int64())])).close()
     for partition_bytes in (1, 1000):
         source = read_files([*paths, tmp_path / "4.parquet"], partition_bytes=partition_bytes)
-        assert whole(source)["a"].to_pylist() == [1]
+        assert read_table(source)["a"].to_pylist() == [1]
     assert read_files(tmp_path / "4.parquet").row_counts == [0]
 
 
-def test_nested_columns_and_names_with_dots_are_whole(write: Write) -> None:
+def test_nested_columns_and_names_with_dots(write: Write) -> None:
     columns = {"a": [{"x": 1, "y": [1, 2]}], "a.x": [5], "l": [["s"]]}
     source = read_files(write(**columns))
     assert source.columns == ["a", "a.x", "l"]
@@ -209,20 +209,20 @@ def test_nested_columns_and_names_with_dots_are_whole(write: Write) -> None:
         assert source.read(0, [name]).to_pydict() == {name: cells}
 
 
-def test_dates_far_away_do_not_overflow(write: Write) -> None:
+def test_int96_dates_do_not_overflow(write: Write) -> None:
     far = dt.datetime(3000, 1, 1)
     path = write(options={"use_deprecated_int96_timestamps": True}, a=pa.array([far], pa.timestamp("us")))
-    assert whole(read_files(path))["a"].to_pylist() == [far]
+    assert read_table(read_files(path))["a"].to_pylist() == [far]
 
 
-def test_file_that_changed_since_it_was_listed_is_an_error(write: Write) -> None:
+def test_changed_file_raises(write: Write) -> None:
     source = read_files(write(a=[1, 2, 3]))
     write(a=[1, 2, 3, 4])
     with pytest.raises(ConfigError, match=r"a\.parquet: changed since it was listed"):
         source.read(0, ["a"])
 
 
-def test_remote_file_that_lost_its_row_groups_is_an_error() -> None:
+def test_changed_remote_file_raises() -> None:
     with fsspec.open("memory://lost/a.parquet", "wb") as handle:
         pq.write_table(pa.table({"a": range(10)}), handle, row_group_size=5)
     source = read_files("memory://lost/a.parquet", partition_bytes=1)
@@ -233,7 +233,7 @@ def test_remote_file_that_lost_its_row_groups_is_an_error() -> None:
             source.read(i, ["a"])
 
 
-def test_file_that_is_no_parquet_is_an_error(tmp_path: Path) -> None:
+def test_invalid_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"hello, this is no Parquet file")
     with pytest.raises(ConfigError, match=r"a\.parquet: cannot be read as Parquet"):
@@ -241,7 +241,7 @@ def test_file_that_is_no_parquet_is_an_error(tmp_path: Path) -> None:
 
 
 class KeyService(KmsClient):
-    """Keeps no secret."""
+    """An insecure key service."""
 
     def __init__(self, settings: object) -> None:
         KmsClient.__init__(self)
@@ -250,7 +250,7 @@ class KeyService(KmsClient):
         return base64.b64encode(key)
 
 
-def test_an_encrypted_column_is_an_error(tmp_path: Path) -> None:
+def test_encrypted_column_raises(tmp_path: Path) -> None:
     encryption = CryptoFactory(KeyService).file_encryption_properties(
         KmsConnectionConfig(), EncryptionConfiguration("footer", column_keys={"column": ["a"]}, plaintext_footer=True)
     )
@@ -261,7 +261,7 @@ def test_an_encrypted_column_is_an_error(tmp_path: Path) -> None:
         read_files(tmp_path / "a.parquet")
 
 
-def test_text_that_is_no_utf8_is_an_error(tmp_path: Path) -> None:
+def test_invalid_utf8_raises(tmp_path: Path) -> None:
     latin = pa.array(["a", "é".encode("latin-1")], pa.binary())
     text = pa.Array.from_buffers(pa.string(), 2, latin.buffers())
     pq.write_table(pa.table({"a": [1, 2], "b": text}), tmp_path / "a.parquet")
@@ -272,7 +272,7 @@ def test_text_that_is_no_utf8_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("partitions", "found"), [(1, 1), (3, 3), (8, 8), (9, 8)])
-def test_row_groups_are_as_many_partitions_as_asked_for(tmp_path: Path, partitions: int, found: int) -> None:
+def test_requested_partitions_of_row_groups(tmp_path: Path, partitions: int, found: int) -> None:
     table = pa.table({"a": list(range(40))})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
     source = read_files(tmp_path / "a.parquet", partitions=partitions)

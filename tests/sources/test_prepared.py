@@ -1,4 +1,4 @@
-"""Rows that a function prepares before they are learned from, written and streamed."""
+"""Rows prepared by a function before fitting, writing and streaming."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def of_text(rows):
     return with_each(rows.assign(price=rows["price"].astype(float), rooms=rows["rooms"].astype(float)))
 
 
-def test_all_see_the_rows_that_were_made(frame, tmp_path):
+def test_fit_write_and_stream_use_prepared_rows(frame, tmp_path):
     source = dp.prepared(frame, of_text)
     assert source.columns == ["price", "rooms", "city", "each"]
     prep = dp.Preprocessor(FEATURES).fit(source)
@@ -66,7 +66,7 @@ def test_all_see_the_rows_that_were_made(frame, tmp_path):
         np.testing.assert_array_equal(torch.cat([batch[name] for batch in streamed]), array)
 
 
-def test_a_state_knows_what_prepared_the_rows(tmp_path):
+def test_state_contains_prepare_function(tmp_path):
     FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
     prep = dp.Preprocessor(FEATURES).fit(EXPECTED)
 
@@ -112,7 +112,7 @@ def without_city(rows):
         (lambda rows: [], ColumnError, "lambda> returned a list for a frame without rows"),
     ],
 )
-def test_errors_name_the_function_and_the_partition(function, error, words, dask):
+def test_errors_name_function_and_partition(function, error, words, dask):
     frame = dd.from_pandas(FRAME, npartitions=2) if dask else FRAME
     with pytest.raises(error, match=words) as caught:
         dp.Preprocessor({"price": "number"}).fit(dp.prepared(frame, function))
@@ -120,14 +120,14 @@ def test_errors_name_the_function_and_the_partition(function, error, words, dask
         assert caught.value.__notes__[0] == f"while {__name__}.failing prepared partition 0"
 
 
-def test_a_column_that_is_not_made_is_named():
+def test_missing_prepared_column_raises():
     with pytest.raises(ColumnError, match=r'without_city returned no column "city" for partition 0'):
         dp.Preprocessor({"city": "category"}).fit(dp.prepared(FRAME, without_city))
     with pytest.raises(ColumnError, match='column "area" is not in the data'):
         dp.Preprocessor({"area": "number"}).fit(dp.prepared(FRAME, with_each))
 
 
-def test_a_frame_is_left_as_it_was():
+def test_frame_is_not_modified():
     def change(rows):
         rows["price"] = 0
         return rows
@@ -137,7 +137,7 @@ def test_a_frame_is_left_as_it_was():
     pd.testing.assert_frame_equal(FRAME, before)
 
 
-def test_what_cannot_be_kept_is_refused(tmp_path):
+def test_unsupported_options_raise(tmp_path):
     with pytest.raises(ConfigError, match="memory= cannot limit"):
         dp.Preprocessor(FEATURES).fit_write(dp.prepared(FRAME, with_each), tmp_path / "a.dp", memory="4GB")
     with pytest.raises(ConfigError, match="prepare=3: expected a function"):
@@ -148,7 +148,7 @@ def twice(inputs):
     return inputs["each"] * 2
 
 
-def test_predictions_are_made_of_prepared_rows(tmp_path):
+def test_predict_uses_prepared_rows(tmp_path):
     FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
     features = FEATURES | {"price": dp.Number(normalization=None)}
     prep = dp.Preprocessor(features, targets="price").fit(EXPECTED)
@@ -166,7 +166,7 @@ def of_both(rows):
 
 
 @pytest.mark.parametrize("kind", ["pandas", "dask"])
-def test_rows_that_come_in_splits_stay_in_them(kind, tmp_path):
+def test_prepared_rows_keep_splits(kind, tmp_path):
     rows = {"test": FRAME[200:], "train": FRAME[:200]}
     apart = rows if kind == "pandas" else {name: dd.from_pandas(one, npartitions=2) for name, one in rows.items()}
     source = dp.prepared(apart, of_both)
@@ -181,14 +181,14 @@ def test_rows_that_come_in_splits_stay_in_them(kind, tmp_path):
 
 
 @pytest.mark.parametrize("frame", [FRAME, dd.from_pandas(FRAME, npartitions=2)])
-def test_a_sample_of_prepared_rows_knows_their_function(frame):
+def test_state_of_sampled_rows_contains_prepare_function(frame):
     prep = dp.Preprocessor({"price": "number"}, sample=0.5).fit(frame)
     state = prep.stream(frame, 64, prepare=with_each).state_dict()
     with pytest.raises(ConfigError, match="saved with prepare=.*with_each.*, but this stream has .*of_both"):
         prep.stream(frame, 64, prepare=of_both).load_state_dict(state)
 
 
-def test_rows_in_another_order_are_refused(frame):
+def test_reordered_rows_raise(frame):
     with pytest.raises(ColumnError, match="changed the order of the rows of partition ."):
         dp.Preprocessor({"city": "category"}).fit(dp.prepared(frame, lambda rows: rows.sort_values("city")))
     relabelled = dp.prepared(frame, lambda rows: rows.set_axis(rows.index + 1_000))
@@ -196,14 +196,14 @@ def test_rows_in_another_order_are_refused(frame):
 
 
 def tens(rows):
-    """Stand for a function of a script, which travels whole."""
+    """A stand-in for a function of a script, which is pickled by value."""
     return rows.assign(price=rows["price"] * FACTOR)
 
 
 FACTOR = 10
 
 
-def test_a_function_has_a_key_of_its_content(monkeypatch):
+def test_content_key_depends_on_globals(monkeypatch):
     here = sys.modules[__name__]
     monkeypatch.setattr(tens, "__module__", "__main__")
     first = content_key(tens)
@@ -213,11 +213,11 @@ def test_a_function_has_a_key_of_its_content(monkeypatch):
 
 
 @pytest.mark.parametrize("by", [{"a", "b"}, type("Local", (), {"__module__": "__main__"})(), threading.Lock()])
-def test_a_function_that_processes_pickle_differently_has_no_key(by):
+def test_content_key_is_none_for_unstable_pickles(by):
     assert content_key(functools.partial(tens, by=by)) is None
 
 
-def test_other_sources_are_identified_by_content(tmp_path):
+def test_source_identity_depends_on_content(tmp_path):
     path, table = tmp_path / "rows.parquet", pd.DataFrame({"a": range(9)})
     table.to_parquet(path, row_group_size=3)
     source = read_files(path, partition_bytes=1)
@@ -231,7 +231,7 @@ def test_other_sources_are_identified_by_content(tmp_path):
     assert as_source(table).identity() is None
 
 
-def test_rows_in_memory_have_a_digest_only_where_it_is_used(monkeypatch):
+def test_content_record_is_computed_lazily(monkeypatch):
     table, made = pd.DataFrame({"a": range(9)}), []
     original = frames.content_record
     monkeypatch.setattr(frames, "content_record", lambda source: made.append(source) or original(source))
