@@ -1,4 +1,4 @@
-"""How much the longest tests do: a fixed share of their cases, or with DASKPREP_THOROUGH all of them."""
+"""How many cases the longest tests check: a fixed share, or with DASKPREP_THOROUGH all of them.|"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# Pages of ours load nothing from elsewhere: no host name resolves.
+# Pages of this repository load nothing from other hosts: no host name resolves.
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -70,7 +70,7 @@ class Browser:
     def open(
         self, url: str, width: int = 1280, height: int = 800, *, dark: bool = False, media: str = "screen"
     ) -> None:
-        """Load a page in a window of this size, and wait until its resources and fonts are loaded."""
+        """Load a page in a window of this size, and wait until its resources and fonts are loaded.|"""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -89,11 +89,11 @@ class Browser:
         return answer["result"].get("value")
 
     def type(self, text: str) -> None:
-        """Type over what is selected in the field that has the focus."""
+        """Replace the selected text of the focused field."""
         self._call("Input.insertText", text=text)
 
     def screenshot(self, path: Path) -> None:
-        """Store what the window shows as a PNG file."""
+        """Save a screenshot of the window as a PNG file."""
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Browser:
                 return answer["result"]
 
     def _receive(self) -> Any:
-        """Return the next answer or event; events that report errors are also kept in `errors`."""
+        """Return the next answer or event; events that report errors are also appended to `errors`."""
         while b"\0" not in self._unread:
             read = os.read(self._from, 1 << 16)
             assert read, "Chromium has stopped"

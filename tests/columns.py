@@ -1,4 +1,4 @@
-"""Encode whole columns, also of frames of a few rows, which `Preprocessor.encode` gives to row encoders."""
+"""Encode whole columns, also of frames of a few rows, which `Preprocessor.encode` passes to row encoders.|"""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from daskprep.sources import as_source
 
 
 def encode_columns(prep: dp.Preprocessor, frame: Any) -> dict[str, Any]:
-    """Return what `Preprocessor.encode` makes of many rows."""
+    """Return what `Preprocessor.encode` returns for many rows."""
     return encode_source(prep.features_, prep.learned_, as_source(frame))

@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: frames on each backend, and a cluster of processes."""
+"""Fixtures for all tests: frames on each backend, and a cluster of processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from daskprep.steps.saved import FORMAT
 from daskprep.storage import remote_files
 from tests.browser import CHROMIUM, Browser
 
-# Examples are timed on machines that others share: a deadline would fail at random.
+# Examples run on shared machines: a deadline would fail at random.
 settings.register_profile("daskprep", deadline=None, print_blob=True)
 settings.load_profile("daskprep")
 
@@ -29,7 +29,7 @@ AsFrame = Callable[[pd.DataFrame], "pd.DataFrame | dd.DataFrame"]
 
 
 def with_empty_partitions(table: pd.DataFrame) -> dd.DataFrame:
-    """Give a Dask frame whose first, middle and last partitions hold no rows."""
+    """Return a Dask frame whose first, middle and last partitions have no rows."""
     middle, none = len(table) // 2, table.iloc[:0]
     pieces = [none, table.iloc[:middle], none, table.iloc[middle:], none]
     return dd.from_map(lambda piece: piece, pieces, meta=none)
@@ -51,7 +51,7 @@ def as_frame(request: pytest.FixtureRequest) -> AsFrame:
 
 @pytest.fixture
 def as_object_frame(as_frame: AsFrame) -> Iterator[AsFrame]:
-    """As `as_frame`, but Dask leaves columns of objects alone; by default it makes text of them."""
+    """As `as_frame`, but Dask keeps object columns, which it converts to text by default."""
     with dask.config.set({"dataframe.convert-string": False}):
         yield as_frame
 
@@ -70,15 +70,15 @@ def _workers() -> Iterator[Client]:
 
 @pytest.fixture
 def cluster(_workers: Client) -> Client:
-    """Give two worker processes, the same to all tests of a module; mark these with ``pytest.mark.cluster``."""
-    # One that the test before had killed may still be starting.
+    """Start two worker processes, shared by all tests of a module; mark these with ``pytest.mark.cluster``."""
+    # A worker that the previous test killed may still be starting.
     _workers.wait_for_workers(2)
     return _workers
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _without_pauses() -> Iterator[None]:
-    """Ask storage again at once; in processes that a test starts, pauses stay."""
+    """Retry storage without pauses; processes that a test starts keep them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote_files, "_FIRST_PAUSE", 0.001)
         patch.setattr(remote_files, "_MAX_PAUSE", 0.01)
@@ -86,8 +86,8 @@ def _without_pauses() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _saved_files_keep_to_the_schema() -> Iterator[None]:
-    """Hold every Preprocessor that a test saves to the schema that docs/saved-format.md links to."""
+def _validate_saved_files() -> Iterator[None]:
+    """Validate every Preprocessor that a test saves against the schema that docs/saved-format.md links to."""
     schema = Path(__file__).parents[1] / "docs" / "saved-format.schema.json"
     validator, to_bytes = Draft202012Validator(json.loads(schema.read_text(encoding="utf-8"))), state._to_bytes
 
@@ -112,7 +112,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Store(NamedTuple):
-    """Where a test may write, and what opens it."""
+    """A location that a test can write to, and the options to open it."""
 
     url: str
     storage_options: dict[str, Any]
@@ -120,13 +120,13 @@ class Store(NamedTuple):
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[Store]:
-    """Serve a bucket of S3 from this process; tests keep to a folder of their own in it."""
+    """Serve an S3 bucket from this process; each test writes to a separate folder."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    # As secret as any: tests look for them in what is written and said.
+    # A secret: tests search written files and messages for it.
     options = {"key": "AKIAOPENSESAME", "secret": "hunter2/hunter2+hunter2"}
     options["client_kwargs"] = {"endpoint_url": f"http://{host}:{port}"}
     fsspec.filesystem("s3", **options).mkdir("bucket")

@@ -1,4 +1,4 @@
-"""Run pages of the documentation and store what their blocks print: python -m tests.fill_docs docs/start.md."""
+"""Run pages of the documentation and store the output of their blocks: python -m tests.fill_docs docs/start.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.test_docs import BLOCK
 
 
 def filled(page: Path) -> str:
-    """Return the page with the text that each Python block prints below it."""
+    """Return the page with the output of each Python block below the block."""
     text, end, parts = page.read_text(encoding="utf-8"), 0, []
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in BLOCK.finditer(text):

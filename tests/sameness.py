@@ -1,4 +1,4 @@
-"""Digests of all that may not change when code is only moved or renamed.
+"""Digests of all results that must not change if code is only moved or renamed.
 
     python tests/sameness.py record    # writes tests/sameness.json, before
     python tests/sameness.py           # compares, after; exits with 1 and names the entries that differ
@@ -86,7 +86,7 @@ def array_parts(name: str, value: Any) -> Iterator[bytes | str]:
 
 
 def dataset_digest(path: Path) -> str:
-    """Return a digest of the files of a dataset; where its rows came from, and hence its version, is left out."""
+    """Return a digest of the files of a dataset, without the source of its rows and hence its version."""
     manifest = json.loads((path / "manifest.json").read_text())["manifest"]
     folder = path / manifest["version"]
     parts: list[bytes | str] = [
@@ -102,7 +102,7 @@ def dataset_digest(path: Path) -> str:
 
 
 def mixed_table(rows: int = ROWS) -> pd.DataFrame:
-    """Return rows of all columns of the saved-format vectors, cells drawn at random, in an order of time."""
+    """Return time-ordered rows of all columns of the saved-format vectors, with random cells."""
     rng = np.random.default_rng(11)
     table = SAVED["frame"]()
     drawn = {name: table[name].iloc[rng.integers(0, len(table), rows)].to_list() for name in table}
@@ -128,7 +128,7 @@ def all_features() -> dict[str, Any]:
 
 
 def text_features() -> dict[str, Any]:
-    """Return features whose columns a CSV file holds."""
+    """Return the features whose columns a CSV file can store."""
     return {
         "number": dp.Number(normalization="quantile_normal", missing_value_strategy="fill_with_median"),
         "city": dp.Category(min_frequency=2),
@@ -198,7 +198,7 @@ def media_features(mode: str) -> dict[str, Any]:
     }
 
 
-# -- what is compared
+# -- compared results
 
 
 def datasets(folder: Path) -> Iterator[tuple[str, str]]:
@@ -238,7 +238,7 @@ def splits() -> dict[str, Any]:
 
 
 def write_twice(source: Path, path: Path) -> str:
-    """Write in a process that is killed once some chunks are on disk, and resume."""
+    """Write in a process that is killed after some chunks are on disk, and resume."""
     process = subprocess.Popen([sys.executable, __file__, "write", str(source), str(path)], start_new_session=True)
     while process.poll() is None and sum(1 for _ in path.rglob("c.*")) < 20:
         time.sleep(0.005)
@@ -359,7 +359,7 @@ def parameters(function: Callable[..., Any]) -> str:
 
 def results() -> dict[str, str]:
     """Return every digest, under a name."""
-    warnings.simplefilter("ignore")  # most cells are odd
+    warnings.simplefilter("ignore")  # most cells cannot be read
     folder = Path(tempfile.mkdtemp(prefix="sameness-"))
     groups: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
         "names": names, "formats": formats, "earlier": lambda: earlier(folder), "services": lambda: services(folder),

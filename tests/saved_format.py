@@ -1,4 +1,4 @@
-"""Make what docs/saved-format.md links to: a JSON Schema of saved files, and test vectors.
+"""Generate the files that docs/saved-format.md links to: a JSON Schema of saved files, and test vectors.
 
     .venv/bin/python tests/saved_format.py
 
@@ -45,12 +45,12 @@ PLAIN: dict[Any, Json] = {
 
 
 def schema_of(annotation: Any) -> Json:
-    """Return the schema of what JSON holds for an annotation."""
+    """Return the schema of the JSON value for an annotation."""
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in PLAIN:
         return PLAIN[annotation]
     if origin in (Union, types.UnionType):
-        # JSON holds no functions.
+        # JSON has no functions.
         return {"anyOf": [schema_of(part) for part in parts if typing.get_origin(part) is not Callable]}
     if origin is Literal:
         return {"enum": list(parts)}
@@ -75,7 +75,7 @@ def object_of(properties: Mapping[str, Json], optional: Sequence[str] = ()) -> J
 def parameters_schema(feature: type[Feature]) -> Json:
     """Return the schema of each parameter of a type, by the names in saved files."""
     annotations = dict(annotations_of(feature))
-    annotations |= {"num_classes": Count | None} if "num_classes" in annotations else {}  # "auto" has a key of its own
+    annotations |= {"num_classes": Count | None} if "num_classes" in annotations else {}  # "auto" has a separate key
     former = {key: Count if type(value) is int else type(value) for key, value in REMOVED.get(feature.kind, {}).items()}
     return {key: schema_of(former.get(key, one)) for key, one in to_saved_parameters(feature.kind, annotations).items()}
 
@@ -142,7 +142,7 @@ def learned_of(feature: type[Feature]) -> Json:
 
 
 def chosen(classes: Mapping[str, Any]) -> Json:
-    """Return the schema of a split or a balance: its type, and the parameters of that."""
+    """Return the schema of a split or a balance: its type, and the parameters of the type."""
     found = []
     for name, one in classes.items():
         hints = [(key.replace("shares", "probabilities"), hint) for key, hint in annotations_of(one).items()]
@@ -189,7 +189,7 @@ def schema() -> Json:
     }
 
 
-# -- vectors: all types that need no files, in their less usual forms too
+# -- vectors: all types that need no files, also with unusual options
 
 TEXTS = {
     "number": ["1.5", " 2 ", "-3e2", "+.5", "7.", "1e400", "0x1F", "1_000", "", None],
@@ -290,7 +290,7 @@ def frame() -> pd.DataFrame:
 def vectors() -> Json:
     table = frame()
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")  # most cells are odd
+        warnings.simplefilter("ignore")  # most cells cannot be read
         prep = dp.Preprocessor(features()).fit(table)
         prep.save(Path(folder) / "prep.json")
         saved = json.loads((Path(folder) / "prep.json").read_text(encoding="utf-8"))
@@ -303,7 +303,7 @@ def vectors() -> Json:
 
 
 def laid_out(value: Any, depth: int) -> str:
-    """Write JSON with a line for each value of objects and of lists of objects, down to a depth."""
+    """Write JSON with a line per value of objects and of lists of objects, down to a depth."""
     if depth and isinstance(value, dict) and value:
         inner = [f"{text(key)}: {laid_out(one, depth - 1)}" for key, one in value.items()]
         return "{\n" + ",\n".join(inner) + "\n}"

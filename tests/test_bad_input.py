@@ -1,4 +1,4 @@
-"""Bad input gives a clear error of ours, or the documented result; never a traceback from inside pandas or Arrow."""
+"""Bad input raises a clear daskprep error or has the documented result, never a traceback of pandas or Arrow."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_features_of_the_same_column_are_independent(as_frame):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working folder, with a folder and a file in it."""
+    """Return the working folder, which has a folder and a file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")

@@ -1,4 +1,4 @@
-"""Classes end up with exactly the training rows that were asked for, whatever the partitions."""
+"""Balanced classes have exactly the requested training rows for any partitioning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def through_pickle(value):
 
 
 def repeat(balance, tables, masks=None):
-    """Run the protocol as the owner of the partitions does, everything that travels going through pickle."""
+    """Run census, plan and repeats as the owner of the partitions does; everything sent is pickled."""
     masks = masks or [None] * len(tables)
     pairs = list(zip(tables, masks, strict=True))
     plan = balance.plan([through_pickle(balance.census(table, mask)) for table, mask in pairs])
@@ -51,7 +51,7 @@ def pieces(rows, borders):
 
 
 def sums(cells, mask, repeats):
-    """Return how many training rows each class has in the end."""
+    """Return the number of training rows of each class after balancing."""
     found = Counter()
     for cell, train, times in zip(cells, mask, repeats.tolist(), strict=True):
         if train:
@@ -69,7 +69,7 @@ borders_of = st.lists(st.integers(0, 999), max_size=5)
 
 
 def test_repeats_do_not_change_between_releases():
-    """A promise: if this fails, datasets that exist would be balanced anew."""
+    """If this fails, existing datasets would be balanced differently."""
     table = table_of(a=700, b=250, c=50)
     for balance, expected in (
         (Oversample("x", ratio=0.6), "990d473c9ed1afa5"),
@@ -94,7 +94,7 @@ def test_ratio_is_exact_per_class_for_every_partitioning(rows, ratio, borders, o
         wanted = round(exact * max(present.values())) if over else round(min(present.values()) / exact)
         expected = max(count, wanted) if over else min(count, wanted)
         assert sums(cells, mask, repeats)[name] == expected
-        # Fair: no row appears more than once more often than another row of its class.
+        # Fair: row counts differ by at most one within a class.
         assert np.ptp(repeats[mask & np.array([cell == name for cell in cells])]) <= 1
 
 
@@ -115,10 +115,10 @@ def test_counts_are_exact_and_keep_other_classes(rows, borders, data):
 @pytest.mark.parametrize(
     ("balance", "expected"),
     [
-        (Oversample("x", ratio=0.05), {"a": 90, "b": 10}),  # the reference shrinks b to 4 rows
+        (Oversample("x", ratio=0.05), {"a": 90, "b": 10}),  # Ludwig shrinks b to 4 rows
         (Oversample("x", ratio=0.5), {"a": 90, "b": 45}),
         (Oversample("x", ratio=1), {"a": 90, "b": 90}),
-        (Undersample("x", ratio=0.05), {"a": 90, "b": 10}),  # the reference fails: it wants 200 of 90 rows
+        (Undersample("x", ratio=0.05), {"a": 90, "b": 10}),  # Ludwig fails: it samples 200 of 90 rows
         (Undersample("x", ratio=0.5), {"a": 20, "b": 10}),
         (Undersample("x", ratio=1.0), {"a": 10, "b": 10}),
         (Undersample("x", ratio=1e-300), {"a": 90, "b": 10}),

@@ -1,4 +1,4 @@
-"""The browser that other tests use reports what a page does wrong."""
+"""The browser of other tests reports errors of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels come back in the type of their column."""
+"""Labels are decoded in the type of their column."""
 
 from __future__ import annotations
 

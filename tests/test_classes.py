@@ -1,4 +1,4 @@
-"""Places in classes and ranks in order do not depend on the partitions."""
+"""Positions in classes and ranks do not depend on partitions."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_class_totals_sum_over_partitions(parts):
 
 
 def positions_of(rows, masks, key):
-    """Return the position of each row, partitions given as lists of cells."""
+    """Return the position of each row for partitions of cells."""
     tables = [pa.table({"x": pa.array(part, pa.string())}) for part in rows]
     masks = [np.array(mask, dtype=bool) for mask in masks]
     counts = [count_classes(table, "x", mask) for table, mask in zip(tables, masks, strict=True)]
@@ -216,7 +216,7 @@ def test_positions_keep_the_order_of_many_classes():
     rows, classes, places = share.positions(table, None)
     assert np.array_equal(np.sort(rows), np.arange(values.size))
     assert share.classes.take(pa.array(classes)).equals(table["x"].take(rows).cast(pa.large_string()).combine_chunks())
-    # Each class fills its own range, so that the pairs of class and position are all that there can be.
+    # Each class fills its range, so that all pairs of class and position are unique.
     totals = np.bincount(classes)
     order = np.lexsort((places, classes))
     assert np.array_equal(places[order], np.arange(values.size) - np.repeat(np.cumsum(totals) - totals, totals))
@@ -304,7 +304,7 @@ def test_find_ranks_shares_ties_in_partition_order():
     def recount(windows):
         raise AssertionError("nothing is too coarse, so that no pass over the data is needed")
 
-    # In order: 1, then six times 5, then 7 and 9.
+    # Sorted: 1, then six times 5, then 7 and 9.
     found = find_ranks([0, 1, 2, 4, 6, 7], parts, recount)
     shares = {rank: [rows for _, rows in places] for rank, places in found.items()}
     assert [places[0][0] for places in found.values()] == [1, 5, 5, 5, 5, 7]
@@ -361,7 +361,7 @@ def test_largest_remainder_equals_fractions(n, hundredths):
         (0, (0.7, 0.1, 0.2), [0, 0, 0]),
         (100, (0.57, 0.29, 0.14), [57, 29, 14]),  # 0.57 * 100 is 56.99999999999999
         (10**9, (0.123456789, 0.876543211), [123_456_789, 876_543_211]),
-        (11, (0.7, 0.1, 0.2), [8, 1, 2]),  # the reference loses a row here: 7, 1, 2
+        (11, (0.7, 0.1, 0.2), [8, 1, 2]),  # Ludwig loses a row here: 7, 1, 2
     ],
 )
 def test_largest_remainder_assigns_every_row(n, probabilities, shares):

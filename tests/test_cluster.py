@@ -1,4 +1,4 @@
-"""On worker processes everything is as it is on threads, also when one of them dies."""
+"""Worker processes return the same results as threads, even if a worker dies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_cluster_fit_and_encode_equal_local(cluster, table, expected, tmp_path):
 
 
 def killing_frame(table: pd.DataFrame, flag: str) -> dd.DataFrame:
-    """Make a frame that kills the worker that reads its fifth partition, the first time."""
+    """Return a frame that kills the worker that reads its fifth partition, once."""
 
     def read(piece: int) -> pd.DataFrame:
         if piece == 4 and get_worker():

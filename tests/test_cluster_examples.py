@@ -1,4 +1,4 @@
-"""The files of examples/clusters work as they are, as far as one machine can tell."""
+"""The files of examples/clusters work on one machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 CLUSTERS = ROOT / "examples" / "clusters"
 SCRIPTS = Path(sys.executable).parent
 
-# Stand in for SLURM: jobs are processes of this machine.
+# A fake SLURM: jobs are processes of this machine.
 SBATCH = """#!/usr/bin/env bash
 tasks=1
 for word in "$@"; do case "$word" in --ntasks=*) tasks="${word#--ntasks=}" ;; esac; done
@@ -58,7 +58,7 @@ def sales(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def slurm(tmp_path: Path, sales: dict[str, str]) -> dict[str, str]:
-    """Put commands in front of the path that do what SLURM's do, on this machine."""
+    """Prepend fake SLURM commands, which run on this machine, to the path."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("scancel", SCANCEL)):
@@ -68,7 +68,7 @@ def slurm(tmp_path: Path, sales: dict[str, str]) -> dict[str, str]:
 
 
 def check_written(environment: dict[str, str]) -> None:
-    """Check that the dataset has the bytes of one that threads wrote."""
+    """Check that the dataset has the same bytes as one written with threads."""
     assert len(dp.open_dataset(environment["TARGET"])["train"]) == 140
     local = {**environment, "TARGET": environment["TARGET"] + "-local"}
     subprocess.run([sys.executable, CLUSTERS / "preprocess.py"], env=local, check=True, timeout=600)
@@ -89,11 +89,11 @@ def run(environment: dict[str, str], folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_slurm_allocation_writes_the_dataset(slurm, tmp_path):
-    # The script names itself by its path in the repository.
+    # The script refers to itself by its path in the repository.
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     batch = ["sbatch", "--ntasks=3", str(CLUSTERS / "slurm" / "allocation.sbatch")]
-    said = subprocess.run(batch, env=slurm, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-    job = said.split()[-1]
+    output = subprocess.run(batch, env=slurm, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    job = output.split()[-1]
     subprocess.run(
         ["tail", "--pid", (tmp_path / f"job-{job}.pid").read_text().strip(), "-f", "/dev/null"], timeout=600, check=True
     )
@@ -111,7 +111,7 @@ def test_slurm_job_workers_write_the_dataset(slurm, tmp_path):
 
 @pytest.fixture
 def ssh_host(tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Serve SSH on the loopback address: a command of who has the key is run here."""
+    """Serve SSH on the loopback address: commands of the holder of the key run here."""
     import asyncssh
 
     key = asyncssh.generate_private_key("ssh-ed25519")
@@ -128,7 +128,7 @@ def ssh_host(tmp_path: Path) -> Iterator[dict[str, Any]]:
         )
         await process.redirect(stdout=shell.stdout, stderr=shell.stderr)
         try:
-            # What the command said goes out first: after `exit` it would close the whole connection.
+            # The output of the command is sent first: after `exit` it would close the whole connection.
             await process.stdout.drain()
             await process.stderr.drain()
             process.exit(await shell.wait())
@@ -136,7 +136,7 @@ def ssh_host(tmp_path: Path) -> Iterator[dict[str, Any]]:
             if shell.returncode is None:
                 shell.kill()
                 await shell.wait()
-            shell._transport.close()  # what it started may still hold its pipes
+            shell._transport.close()  # child processes may still hold its pipes
 
     served: queue.Queue[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
@@ -170,7 +170,7 @@ def test_ssh_workers_write_the_dataset(ssh_host, sales, tmp_path):
 
 
 def strict(schema: Any) -> Any:
-    """Refuse fields that a resource does not have, which Kubernetes drops without a word."""
+    """Reject fields that a resource does not have, which Kubernetes ignores."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Docstrings, comments, messages and names of the package are plain: no banned phrase or word, no sentence too long.
+"""Docstrings, comments, messages and names of the package have no banned phrase or word and no long sentence.
 
 python tests/test_code_prose.py daskprep/loader    # prints the findings of some files or folders
 """
@@ -24,7 +24,7 @@ from tests.test_prose import findings
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "daskprep").rglob("*.py"))
 
-# Regular expressions, as in `REMEDIES`, for what only code says.
+# Regular expressions, as in `REMEDIES`, for phrases of code.
 CODE_REMEDIES = {
     r"\b(return|yield|raise|write|read|count|add|keep)s? (what|which|who)\b": "the noun: Return a reader of ...",
     r"\bwho(ever|m)?\b": "the noun",
@@ -45,7 +45,7 @@ CODE_REMEDIES = {
     r"\beverything\b|\bsomething\b|\banything\b": "the noun",
 }  # fmt: skip
 
-# Parts of names that say nothing of the thing itself. Public parameters and keys of saved files are allowed below.
+# Vague parts of names. Public parameters and keys of saved files are allowed below.
 BANNED_NAMES = set(
     """told untold tell telling ask asked asks asking say said beside besides among whole how stretch found odd doubt
     doubtful around surroundings place places piece pieces given holds goes thing things something anything whatever
@@ -78,7 +78,7 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str, ast.AST]]:
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the comments of a file; lines of comments that follow each other are one."""
+    """Yield the comments of a file; consecutive lines of comments are joined."""
     block: list[str] = []
     first = last = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -97,7 +97,7 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the strings of at least four words, such as messages and texts of reports; values in them are code."""
+    """Yield strings of at least four words, such as messages and texts of reports; formatted values become code."""
     nodes = list(ast.walk(tree))
     seen = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
     seen |= {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}

@@ -24,7 +24,7 @@ ROWS = 400
 
 
 def passengers(rows: int = ROWS) -> pd.DataFrame:
-    """Make rows such as those of ships' lists and of a census."""
+    """Return rows that resemble passenger lists and a census."""
     rng = np.random.default_rng(0)
     words = np.array([f"word{i}" for i in range(2000)])
     age = rng.integers(1, 80, rows).astype(float)
@@ -68,7 +68,7 @@ def kinds(inferred) -> dict[str, str]:
 
 
 def guess(cells, name: str = "column") -> str:
-    """Return the type of one column; a second keeps the frame from being of no use."""
+    """Return the inferred type of one column, next to a usable second column."""
     frame = pd.DataFrame({name: pd.Series(cells), "other": np.linspace(0.0, 1.0, len(cells))})
     return kinds(dp.infer_features(frame)).get(name, "skipped")
 
@@ -95,7 +95,7 @@ def test_csv_file_has_the_features_of_the_frame(tmp_path):
 
 @pytest.mark.parametrize("npartitions", [1, 3, 16])
 def test_features_and_reasons_do_not_depend_on_partitions(npartitions):
-    rows = 20_000  # more than are kept, so that what is distinct is estimated
+    rows = 20_000  # more than are kept, so that the number of distinct values is estimated
     frame = passengers(rows).assign(code=[f"{i * 7919 % 15_000:05x} z" for i in range(rows)])
     whole = dp.infer_features(frame)
     parts = dp.infer_features(dd.from_pandas(frame, npartitions=npartitions, sort=False))
@@ -318,7 +318,7 @@ def test_auto_fit_write_writes_the_inferred_features(tmp_path):
     assert dp.Preprocessor.from_dataset(dataset).to_dict() == prep.to_dict()
 
 
-# -- what merges
+# -- merging
 
 
 def test_column_facts_of_parts_sum_to_the_whole():
@@ -395,9 +395,9 @@ def test_missing_markers_are_reported_and_learned_as_missing(name):
     inferred = dp.infer_features(frame)
     assert inferred.reasons[name].endswith("10.0 % missing; '?' is treated as missing")
     inferred[name].set_params(missing_value_strategy="ffill")
-    solved = name in ("sold", "float")  # by null_values
-    told = contextlib.nullcontext() if solved else pytest.warns(UserWarning, match="20 of 200 cells")
-    with told:
+    has_null_values = name in ("sold", "float")  # with null_values
+    context = contextlib.nullcontext() if has_null_values else pytest.warns(UserWarning, match="20 of 200 cells")
+    with context:
         learned = dp.Preprocessor(dict(inferred)).fit(frame).learned_[name]
     assert (learned.rows, learned.missing) == (200, 20)
 

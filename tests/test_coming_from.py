@@ -1,4 +1,4 @@
-"""What docs/coming-from/ludwig.md lists in place of Ludwig's commands, functions and metadata works."""
+"""The replacements of Ludwig's commands, functions and metadata in docs/coming-from/ludwig.md work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ preprocessing:
 
 @pytest.fixture
 def frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
-    """Return rows that are also in a.csv of the current folder, beside the configuration a.yaml."""
+    """Return rows that are also in a.csv of the current folder, next to the configuration a.yaml."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     rows = {"city": rng.choice(["Oslo", "Rome"], 200), "price": rng.normal(80, 9, 200)}

@@ -1,4 +1,4 @@
-"""The hook of commit messages refuses subjects without an area, and verbs of speech."""
+"""The hook of commit messages rejects subjects without an area, and verbs of speech."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations in the layout of Ludwig: what is read, ignored and refused, and that they come back."""
+"""Ludwig configurations: keys that are read, ignored and rejected, and round trips."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CONFIG = {
 }
 
 
-# Where a configuration has Ludwig's default, and the class another one.
+# Parameters whose default in a configuration is Ludwig's, and differs from the default of the class.
 LUDWIGS: dict[str, dict[str, Any]] = {
     "text": {"lowercase": False},
     "number": {"missing_value_strategy": "fill_with_const"},
@@ -79,7 +79,7 @@ def params_of(owner):
     return {key: (type(value), value) for key, value in owner.get_params(deep=False).items()}
 
 
-# -- where a configuration comes from
+# -- sources of configurations
 
 
 def test_read_config_returns_preprocessor_arguments():
@@ -95,7 +95,7 @@ def test_read_config_returns_preprocessor_arguments():
 @pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json", ".JSON"])
 @pytest.mark.parametrize("as_path", [str, Path])
 def test_file_suffix_selects_the_format(tmp_path, suffix, as_path):
-    # A tab is JSON, and no YAML.
+    # A tab is valid in JSON, but not in YAML.
     text = json.dumps(CONFIG, indent="\t") if suffix.lower() == ".json" else yaml.safe_dump(CONFIG)
     path = tmp_path / f"model{suffix}"
     path.write_text(text, encoding="utf-8")
@@ -138,7 +138,7 @@ def test_other_types_raise(config):
 
 # -- defaults
 
-# Without those that have no defaults, as a target encoding without a target, or no configuration of their own.
+# Without types that have required parameters, such as a target encoding, or no configuration.
 LUDWIG_KINDS = [
     kind for kind in FEATURES if kind not in ("target_encoding", "boxes", "keypoints", "embedding", "weight")
 ]
@@ -195,7 +195,7 @@ def test_yaml_dates_are_read_as_text():
     assert read_config(text)["features"]["x"].fill_value == "2020-01-31"
 
 
-# -- what is ignored
+# -- ignored keys
 
 
 def test_model_keys_are_ignored_in_their_sections():
@@ -243,11 +243,11 @@ def test_unset_settings_are_accepted():
     assert repr(read_config(config_of("set") | {"preprocessing": unset})) == repr(read_config(config_of("set")))
 
 
-# -- what is told of
+# -- keys that are noted
 
 
-def told_of(config):
-    """Return what is read of a configuration, and what its one warning tells."""
+def read_with_notes(config):
+    """Return the arguments of a configuration, and the notes of its single warning."""
     with pytest.warns(UserWarning, match="Parts of this configuration are ignored or read differently: ") as caught:
         arguments = read_config(config)
     [warning] = caught
@@ -257,7 +257,7 @@ def told_of(config):
 def test_ignored_feature_keys_share_one_note():
     config = config_of("sequence", reduce_output="sum", bidirectional=True, most_common=3)
     config["output_features"] = [{"name": "y", "type": "category", "num_fc_layers": 2}]
-    arguments, [note] = told_of(config)
+    arguments, [note] = read_with_notes(config)
     assert 'reduce_output ("x"), bidirectional ("x"), most_common ("x"), num_fc_layers ("y")' in note
     assert params_of(arguments["features"]["x"]) == params_of(Sequence())
 
@@ -273,19 +273,19 @@ def test_ignored_feature_keys_share_one_note():
     ],
 )
 def test_ignored_parameter_is_noted(kind, key, value):
-    arguments, [note] = told_of(config_of(kind, {key: value}))
+    arguments, [note] = read_with_notes(config_of(kind, {key: value}))
     assert note.startswith(f'{key} of "x" is ignored: ')
     assert params_of(arguments["features"]["x"]) == params_of(feature_of(kind))
-    _, [of_all] = told_of(config_of(kind) | {"defaults": {kind: {"preprocessing": {key: value}}}})
+    _, [of_all] = read_with_notes(config_of(kind) | {"defaults": {kind: {"preprocessing": {key: value}}}})
     assert of_all.startswith(f"{key} of defaults.{kind} is ignored: ")
 
 
 def test_top_level_prompt_is_ignored_with_a_note():
-    _, [note] = told_of(config_of("text") | {"prompt": {"task": "Sum it up"}})
+    _, [note] = read_with_notes(config_of("text") | {"prompt": {"task": "Sum it up"}})
     assert note.startswith("prompt is ignored: store the finished")
 
 
-# -- the words of older releases
+# -- names of older releases
 
 
 def test_numerical_is_an_alias_of_number():
@@ -345,7 +345,7 @@ def test_anomaly_and_distribution_targets_are_read():
     assert params_of(shares) == params_of(Vector(vector_size=3, missing_value_strategy="drop_row"))
 
 
-# -- what encoders and models do to preprocessing
+# -- effects of encoders and models on preprocessing
 
 
 @pytest.mark.parametrize(
@@ -410,13 +410,13 @@ def test_llm_sets_the_tokenizer_and_left_padding():
 
 
 def test_image_encoder_with_fixed_size_is_noted():
-    arguments, [note] = told_of(config_of("image", {"height": None}, encoder="resnet"))
+    arguments, [note] = read_with_notes(config_of("image", {"height": None}, encoder="resnet"))
     assert note.startswith('the encoder resnet of "x" does not determine the size of images: set height')
     assert params_of(arguments["features"]["x"]) == params_of(Image(**LUDWIGS["image"]))
     assert feature_of("image", {"height": 8, "width": 8}, encoder={"type": "vit"}).height == 8
 
 
-# -- what is refused
+# -- rejected configurations
 
 
 @pytest.mark.parametrize(
@@ -590,7 +590,7 @@ def test_fit_on_round_trips():
     assert read_config(write_config(**arguments))["fit_on"] == "all"
 
 
-# -- and back
+# -- round trips
 
 
 def test_write_config_omits_defaults():
@@ -719,7 +719,7 @@ def features_of(draw, kind):
     return feature
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind != "embedding"])  # which no configuration names
+@pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind != "embedding"])  # not in any configuration
 @settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_feature_round_trips_through_yaml_and_json(kind, data):
@@ -789,7 +789,7 @@ def test_special_symbols_of_type_and_feature_are_merged():
     ],
 )  # fmt: skip
 def test_limits_of_inferred_image_sizes_are_noted(params, needed):
-    arguments, notes = told_of(config_of("image", params))
+    arguments, notes = read_with_notes(config_of("image", params))
     assert notes == [f'{next(iter(params))} of "x" is ignored: set {needed}.']
     assert params_of(arguments["features"]["x"]) == params_of(Image(**LUDWIGS["image"]))
 
@@ -894,7 +894,7 @@ def test_oversized_configuration_raises(tmp_path):
         read_config(tmp_path / "a.yaml")
 
 
-# Ludwig's own, as far as its parameters are ours.
+# Ludwig's own defaults, for the parameters that daskprep has.
 _CELLS = {"missing_value_strategy": "fill_with_const"}
 _TOKENS = {**_CELLS, "fill_value": "<UNK>", "most_common": 10_000, "lowercase": False}
 _SEQUENCES = {

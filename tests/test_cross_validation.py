@@ -1,4 +1,4 @@
-"""What is learned without each fold, in one pass, is what a fit on the other rows learns."""
+"""The state without each fold, learned in one pass, equals a fit on the other rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOLDS = {
 
 
 def states(prep) -> list[str]:
-    """Return what was learned of all rows, and without each fold."""
+    """Return the learned state of all rows, and without each fold."""
     return [json.dumps(one.to_dict()["features"]) for one in (prep, *map(prep.fold, range(K)))]
 
 

@@ -1,4 +1,4 @@
-"""What is relied on of Dask that it does not document; a release that changes it is to fail here."""
+"""Undocumented behavior of Dask that daskprep relies on; a release that changes it fails here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def client() -> Iterator[Client]:
 
 
 class Unread:
-    """An argument that cannot be looked at to make a name of it."""
+    """An argument that cannot be tokenized."""
 
     def __dask_tokenize__(self):
         raise AssertionError
@@ -76,7 +76,7 @@ def joined(*arguments):
 
 
 def a_graph():
-    """Make a graph whose arguments look like keys, tasks and lists of them."""
+    """Return a graph whose arguments look like keys, tasks and lists of them."""
     task, data, reference = graphs.Task, graphs.DataNode, graphs.TaskRef
     return {
         "x": data("x", (print, "y")),

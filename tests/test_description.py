@@ -1,4 +1,4 @@
-"""What a Preprocessor looks like in a notebook and in a terminal, before and after fitting."""
+"""The display of a Preprocessor in a notebook and in a terminal, before and after fitting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCRIPT = "<script>alert('&')</script>"
 
 
 class Page(HTMLParser):
-    """Cells by row, text of the caption, tags and attributes; fails on tags that are not closed in order."""
+    """Cells by row, caption text, tags and attributes; raises if tags are not closed in order."""
 
     def __init__(self, text):
         super().__init__()
@@ -64,7 +64,7 @@ def page_of(*args):
 
 
 def cells_of(learned, feature=None, name="x"):
-    """Return the cells of one feature by the name of their column."""
+    """Return the cells of one feature by column name."""
     columns, row = page_of({name: feature or Number()}, {name: learned}).rows
     return dict(zip(columns, row, strict=True))
 
@@ -119,7 +119,7 @@ def test_missing_and_unreadable_cells_are_counted():
         rows=12_345, missing=1_235, invalid=3, invalid_samples=("oops", "n/a"), fill_value=0.0, mean=1.0
     )
     cells = cells_of(learned)
-    assert "rows" not in cells  # the caption has it, as all features have the same
+    assert "rows" not in cells  # it is in the caption, since all features have the same
     assert cells["missing"] == "1,235 (10.0 %), filled with 0"
     assert cells["unreadable"] == "3: 'oops', 'n/a'"
 
@@ -166,7 +166,7 @@ def test_category_lists_most_frequent_tokens():
 
 
 def test_ready_vocabulary_lists_most_frequent_tokens():
-    # Its order is its own, special symbols may be frequent and in the middle, and most tokens never occur.
+    # It is not sorted by frequency, special symbols are frequent and in the middle, and most tokens never occur.
     tokens = ["z", "<UNK>", "y", "x", "w", "<PAD>", *(f"t{i}" for i in range(1000)), "last"]
     specials = SpecialSymbols.locate_in(tokens, {"padding": "<PAD>", "unknown": "<UNK>"})
     frequencies = np.zeros(len(tokens), np.int64)
@@ -217,7 +217,7 @@ def test_large_vocabulary_is_not_converted_to_python_objects(monkeypatch):
     assert "vocabulary of 20,001" in description.text()
 
 
-# -- what may not break the page
+# -- escaping
 
 
 def test_every_value_is_escaped():
@@ -309,7 +309,7 @@ def test_preprocessor_is_described_before_and_after_fit():
 @pytest.mark.parametrize("split", [None, RandomSplit()])
 @pytest.mark.parametrize("fit_on", ["train", "all"])
 def test_missing_shares_are_relative_to_rows_seen(tmp_path, capsys, split, fit_on):
-    """Of 1,000 rows, 100 have no price and another 100 no area; of the other 800 a quarter have no height."""
+    """Of 1,000 rows, 100 have no price and another 100 no area; of the other 800 a quarter has no height."""
     number = np.arange(1000.0)
     frame = pd.DataFrame(
         {
@@ -328,8 +328,8 @@ def test_missing_shares_are_relative_to_rows_seen(tmp_path, capsys, split, fit_o
     assert f"{height.missing} ({height.missing / height.rows:.1%})".replace("%", " %") in cells["height"]
     assert dataset.report().html.count("missing</b> 100 (10.0 %), dropped") == 2
     main(["inspect", dataset.url, "--json"])
-    told = {name: one["missing_rate"] for name, one in json.loads(capsys.readouterr().out)["features"].items()}
-    assert told == {"price": 0.1, "area": 0.1, "height": height.missing / height.rows}
+    rates = {name: one["missing_rate"] for name, one in json.loads(capsys.readouterr().out)["features"].items()}
+    assert rates == {"price": 0.1, "area": 0.1, "height": height.missing / height.rows}
 
 
 def test_states_without_rows_seen_are_read():

@@ -1,4 +1,4 @@
-"""Words and tables that people read."""
+"""Formatted values and tables."""
 
 from __future__ import annotations
 

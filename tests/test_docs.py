@@ -1,4 +1,4 @@
-"""The documentation and the examples do what they say: every Python block in them runs."""
+"""The documentation and the examples work: every Python block in them runs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n((?:\$ daskprep (?:.*\\\n)*.*\n)+)```$", re.MULTILINE)
 REFERENCE_NAME = re.compile(r"^   ([A-Za-z]\w*)$", re.MULTILINE)
 PARAMETERS = re.compile(r"^Parameters\n-{10}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
-OPENED = {"Dataset", "FoldedDataset"}  # by `open_dataset`, never by its own name
+OPENED = {"Dataset", "FoldedDataset"}  # by `open_dataset`, not by its name
 
 
 def runnable(text: str) -> str:
-    """Turn the commands of ```console blocks into Python."""
+    """Convert the commands of ```console blocks to Python."""
     return CONSOLE.sub(lambda block: f"```python\n{_calls(block[1])}```", text)
 
 
@@ -49,12 +49,12 @@ def _calls(commands: str) -> str:
 
 
 def python_blocks(text: str) -> list[tuple[int, str, str | None]]:
-    """Give (line number, source, text below) of each block; those opened with ```python no-run are left out."""
+    """Return (line number, source, text below) of each block, without blocks opened with ```python no-run."""
     return [(text.count("\n", 0, match.start(1)), match[1], match[2]) for match in BLOCK.finditer(text)]
 
 
 def run_blocks(text: str, filename: str) -> dict[str, object]:
-    """Run the blocks in one namespace; tracebacks show the page and its line; check what it prints."""
+    """Run the blocks in one namespace and check their output; tracebacks show the page and its line."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, source, below in python_blocks(text):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -70,7 +70,7 @@ def _lines(text: str) -> list[str]:
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """Take out of the registries and the environment what a page puts into them, which other tests would find."""
+    """Remove entries that a page adds to registries and the environment, for the sake of other tests."""
     registries: list[dict[str, Any]] = [FEATURES, TOKENIZERS]
     kept = [dict(registry) for registry in registries]
     with mock.patch.dict(os.environ):
@@ -175,7 +175,7 @@ def test_troubleshooting_messages_exist_in_the_package():
 
 
 def literals(path: Path) -> Iterator[str]:
-    """Yield the strings of a module; adjacent ones are joined, up to the values that they format."""
+    """Yield the strings of a module; adjacent ones are joined, up to formatted values."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
@@ -185,8 +185,8 @@ def test_every_public_name_is_in_the_reference_once():
     assert sorted(names) == sorted(daskprep.__all__)
 
 
-def documented(thing: Any) -> list[str] | None:
-    """Return the names that the section of parameters has, sorted; None without such a section."""
+def documented_parameters(thing: Any) -> list[str] | None:
+    """Return the documented parameter names, sorted; None without a section of parameters."""
     section = PARAMETERS.search(inspect.getdoc(thing) or "")
     if section is None:
         return None
@@ -194,15 +194,15 @@ def documented(thing: Any) -> list[str] | None:
     return sorted(re.findall(r"\w+", " ".join(heads)))
 
 
-def taken(thing: Any) -> list[str]:
-    """Return the names of the parameters that a class or function takes, sorted."""
+def parameters_of(thing: Any) -> list[str]:
+    """Return the names of the parameters of a class or function, sorted."""
     return sorted(name for name in inspect.signature(thing).parameters if name != "self")
 
 
 @pytest.mark.parametrize("name", sorted(set(daskprep.__all__) - OPENED))
 def test_public_names_document_all_parameters(name):
     thing = getattr(daskprep, name)
-    assert (documented(thing) or []) == taken(thing)
+    assert (documented_parameters(thing) or []) == parameters_of(thing)
 
 
 def test_methods_that_document_parameters_document_all():
@@ -210,9 +210,10 @@ def test_methods_that_document_parameters_document_all():
     classes = {base for thing in things if isinstance(thing, type) for base in thing.__mro__}
     ours = [one for one in classes if one.__module__.startswith("daskprep.")]
     members = [member for one in ours for member in vars(one).values()]
-    told = {one: documented(one) for one in members if inspect.isfunction(one)}
-    assert len([names for names in told.values() if names]) >= 5
-    assert not [one.__qualname__ for one, names in told.items() if names is not None and names != taken(one)]
+    by_function = {one: documented_parameters(one) for one in members if inspect.isfunction(one)}
+    assert len([names for names in by_function.values() if names]) >= 5
+    named = {one: names for one, names in by_function.items() if names is not None}
+    assert not [one.__qualname__ for one, names in named.items() if names != parameters_of(one)]
 
 
 @pytest.mark.parametrize(("given", "names"), [("a, b : int\n    c : no", ["a", "b"]), ("*x\n    d", ["x"])])
@@ -220,7 +221,7 @@ def test_documented_parses_parameter_names(given, names):
     def function() -> None: ...
 
     function.__doc__ = f"Do.\n\nParameters\n----------\n{given}\n\nExamples\n--------\n>>> 1"
-    assert documented(function) == names
+    assert documented_parameters(function) == names
 
 
 EXAMPLED = [path for path in sorted((ROOT / "daskprep").rglob("*.py")) if ">>>" in path.read_text()]

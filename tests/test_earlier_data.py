@@ -1,4 +1,4 @@
-"""A dataset and states written by an earlier commit are read, encoded and decoded as they were then.
+"""A dataset and states of an earlier commit are read, encoded and decoded unchanged.
 
     .venv/bin/python -m tests.test_earlier_data FOLDER
 
@@ -27,7 +27,7 @@ RANKS = [(16, 1), (64, 1), (16, 2), (8, 4), (32, 8)]
 
 
 def frame(rows: int = 120) -> pd.DataFrame:
-    """Return rows with every type but images and audio, with missing, unreadable and rare cells."""
+    """Return rows with every type except images and audio, with missing, unreadable and rare cells."""
     rng = np.random.default_rng(1)
     number = np.arange(rows)
     cells: dict[str, Any] = {
@@ -82,7 +82,7 @@ def features() -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return arrays, frames and rows as JSON has them."""
+    """Return arrays, frames and rows as JSON values."""
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -97,12 +97,12 @@ def plain(value: Any) -> Any:
 
 
 def rounded(table: pd.DataFrame) -> Any:
-    """Return what people read, to five digits and four places: later versions may show fewer or more."""
+    """Return decoded values to five digits and four decimal places: later versions may show fewer or more."""
     return json.loads(json.dumps(plain(table)), parse_float=lambda text: float(f"{round(float(text), 4):.5g}"))
 
 
 def recorded(dataset: dp.Dataset) -> dict[str, Any]:
-    """Return what is read from a dataset, and what its state makes of rows."""
+    """Return the arrays and tables read from a dataset, and the encoding of rows with its state."""
     prep = dp.Preprocessor.from_dataset(dataset)
     rows = frame(40)
     few = rows.astype(object).where(rows.notna(), None).to_dict("records")
@@ -151,7 +151,7 @@ def test_earlier_dataset_is_read_unchanged(dataset):
         if not name.endswith("decoded"):
             assert found[name] == values, name
             continue
-        # Decoded numbers were the ones that float32 made of them: 0 was -9.1e-07.
+        # Decoded numbers had the rounding of float32: 0 was -9.1e-07.
         assert found[name].keys() == values.keys()
         for column, cells in values.items():
             is_number = all(isinstance(one, float | int | None) for one in cells)

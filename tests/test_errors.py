@@ -1,4 +1,4 @@
-"""Messages: the closest name where one does not exist, swapped arguments, and their length."""
+"""Error messages: the closest name for an unknown one, swapped arguments, and their length."""
 
 from __future__ import annotations
 
@@ -122,9 +122,9 @@ def test_warnings_are_short_for_3000_columns(tmp_path):
         dp.Preprocessor.from_config(config)
         dp.read_files(path)
         list(dp.Preprocessor(features, split=None).fit(frame).stream(frame, 1))
-    said = [str(one.message) for one in caught]
-    assert len(said) >= 4
-    assert MAX_MESSAGE_CHARACTERS - 1 <= max(map(len, said)) <= MAX_MESSAGE_CHARACTERS
+    messages = [str(one.message) for one in caught]
+    assert len(messages) >= 4
+    assert MAX_MESSAGE_CHARACTERS - 1 <= max(map(len, messages)) <= MAX_MESSAGE_CHARACTERS
 
 
 def test_long_message_is_truncated_in_the_middle():

@@ -10,13 +10,13 @@ from daskprep.features import FEATURES, Weight
 from daskprep.features.base import cross_fit_folds, learners_from_y
 from daskprep.features.media import MediaFeature
 
-# Random numbers make odd columns for some types, and these say so.
+# Random numbers are unusual columns for some types, which warn.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(column|each of the columns) .* (cannot be read|is constant|has all its dates on|holds more than two)"
 )
 
 
-# Media are left out: the checks fit numbers and short words, which are no media and no paths of any.
+# Media are omitted: the checks fit numbers and short words, which are neither media nor paths of them.
 # Weights, boxes and keypoints are of a Preprocessor. Embeddings need a function.
 NO_TRANSFORMERS = (MediaFeature, Weight, dp.Boxes, dp.Keypoints, dp.Embedding)
 TRANSFORMERS = [one for one in FEATURES.values() if not issubclass(one, NO_TRANSFORMERS)]

@@ -1,4 +1,4 @@
-"""Every row is in one of k folds, of equal sizes, whatever the partitions; groups stay whole."""
+"""Every row is in one of k folds of equal sizes, for any partitioning; groups are not split."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def sizes(assigned, k):
 
 
 def units_of(groups, strata=None):
-    """Return the units of groups that are numbered, and the groups by unit."""
+    """Return the units of numbered groups, and the groups by unit."""
     table = pa.table({"g": groups, "c": groups if strata is None else strata})
     stratify = None if strata is None else "c"
     return GroupUnits.of([count_groups(table, "g", stratify, 1, None)], stratify)
 
 
 def test_folds_do_not_change_between_releases():
-    """A promise: if this fails, folds that exist would be made anew."""
+    """If this fails, existing folds would change."""
     assert digest(assign(KFold(5), [ROWS])) == "997815e72e1f4b1d"
     assert digest(assign(KFold(5, stratify="x"), [ROWS])) == "42e9ab1148f06cf8"
     assert digest(assign(KFold(5, group="y"), [ROWS])) == "2fa78a9840996bb1"
@@ -137,14 +137,14 @@ def test_each_group_is_in_one_fold(groups, k, borders):
 
 
 def squares_of(units, places, shares):
-    """Return the sums of the squares of what every split lacks of every class: of one choice of places, or of many."""
+    """Return the sums of squared deviations from the shares of every class, for one assignment or for many."""
     weights = units.rows / units.rows.sum(axis=1, keepdims=True)
     lacks = [share - (places == split) @ weights.T for split, share in enumerate(shares)]
     return np.square(lacks).sum(axis=(0, -1))
 
 
 def least_and_most(units, shares):
-    """Return the least sum of squares that any choice has, and the bound."""
+    """Return the least sum of squares of any assignment, and the bound."""
     every = np.array(list(product(range(len(shares)), repeat=units.units.size)))
     weights = units.rows / units.rows.sum(axis=1, keepdims=True)
     return squares_of(units, every, shares).min() - 1e-9, np.square(weights).sum() + 1e-9

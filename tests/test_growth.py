@@ -1,4 +1,4 @@
-"""Vocabularies that grow, and rows appended to a dataset."""
+"""Growing vocabularies, and rows appended to a dataset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEATURES = {
 
 
 def day(number, rows=60, labels=("yes", "no")):
-    """Rows whose tokens are partly those of earlier days."""
+    """Return rows with some tokens of earlier days."""
     rng = np.random.default_rng(number)
     words = np.array([f"w{word}" for word in range(5 + 8 * number)])
     texts = [" ".join(rng.choice(words, 3)) for _ in range(rows)]
@@ -113,7 +113,7 @@ def test_grown_integer_category_with_text_decodes_as_text():
 
 
 def test_appended_parts_read_as_one_dataset(tmp_path):
-    """Ids become wider on the way: from one byte to two."""
+    """Ids change from one byte to two."""
     prep, dataset = fitted(tmp_path)
     path = tmp_path / "days.dp"
     versions = [dataset]

@@ -1,4 +1,4 @@
-"""On hosts that share nothing but a bucket, everything is as it is on one; see benchmarks/hosts."""
+"""Hosts that share only a bucket return the same results as one host; see benchmarks/hosts."""
 
 from __future__ import annotations
 

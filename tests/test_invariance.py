@@ -1,4 +1,4 @@
-"""What is learned, split and encoded does not depend on partitions, schedulers or crashes."""
+"""Learned states, splits and encodings do not depend on partitions, schedulers or crashes."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_encoded_arrays_do_not_depend_on_partitions(table, frame):
 
 
 def numbers() -> pd.DataFrame:
-    """Return more distinct values than quantiles count exactly, of several sizes, and a target."""
+    """Return more distinct values than quantiles count exactly, of several magnitudes, and a target."""
     rng = np.random.default_rng(3)
     values = rng.normal(size=20_000) * 10.0 ** rng.integers(-6, 6, 20_000)
     target = np.where(values > 0, 1.5, -0.3) * rng.random(20_000)
@@ -199,8 +199,8 @@ def test_only_training_rows_are_learned_from(table):
     split = dp.RandomSplit((0.5, 0.2, 0.3), seed=5)
     prep = preprocessor(split=split).fit(table)
     training = table[prep.assign(table)["split"] == 0]
-    # Neighbours fill gaps across splits, and dropped rows are in none: features that do either learn more than this.
-    # All rows are put into the folds of target encodings, so that training rows alone are in others.
+    # ffill and bfill read across splits, and dropped rows are in no split: such features learn from more rows.
+    # All rows are assigned to folds of target encodings, so that training rows alone have other folds.
     own = {name: f for name, f in prep.features_.items() if not cross_fit_folds({name: f})}
     alone = {name: f for name, f in own.items() if f.imputer is None and not drops_missing(f)}
     again = dp.Preprocessor(alone).fit(training)
@@ -230,7 +230,7 @@ def test_learned_json_is_the_same_on_a_cluster(cluster, table, expected):
 
 
 def kill_once(flag: str) -> None:
-    """Kill this worker process, unless one was killed before."""
+    """Kill this worker process, unless one has been killed."""
     try:
         os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -314,7 +314,7 @@ SPLITS = {
 
 def written_bytes(prep: dp.Preprocessor, frame: dd.DataFrame | pd.DataFrame, folder: Path) -> dict[str, str]:
     """Return the manifest, which has a checksum of every file, of the dataset or of each fold."""
-    prep.fit_write(frame, str(folder), version="1", progress=False)  # of rows in memory, the manifest holds a digest
+    prep.fit_write(frame, str(folder), version="1", progress=False)  # the manifest has a digest of rows in memory
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("manifest.json"))}
 
 

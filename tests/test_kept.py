@@ -1,4 +1,4 @@
-"""A fit that was killed goes on from what its tasks had found."""
+"""A killed fit resumes from the results of finished tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = 480
 
 
 class Killed(BaseException):
-    """What ends work as a signal does."""
+    """Ends work as a signal does."""
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def source_of(file):
 
 @pytest.fixture
 def reads(file, monkeypatch):
-    """Note which partitions are read, and end the work before the one of that number."""
+    """Record which partitions are read, and end the work before the one of that number."""
     kind, found = type(source_of(file).fragments[0]), {"read": [], "until": None}
     original = kind.read_stored
 
@@ -101,7 +101,7 @@ def test_killed_fit_resumes_from_finished_tasks(file, reads, tmp_path, split, th
     reads.update(read=[], until=20)
     with pytest.raises(Killed):
         preprocessor(str(scratch), split).fit(source_of(file))
-    # With one thread there are eight tasks of six partitions: three are done. More threads change no task.
+    # One thread has eight tasks of six partitions, of which three are done. More threads have the same tasks.
     monkeypatch.setattr(dp.partitions.passes, "worker_threads", lambda: (1, threads))
     reads.update(read=[], until=None)
     assert preprocessor(str(scratch), split).fit(source_of(file)).to_dict() == expected
@@ -121,7 +121,7 @@ def test_killed_fit_of_text_resumes_from_parsed_rows(file, tmp_path, monkeypatch
     assert whole > 40
 
     def fit_until(kind, name, until):
-        """Return how often something is read; the work is ended before the one of that number."""
+        """Return the number of reads; the work ends before the read of that number."""
         original, found = getattr(kind, name), []
 
         def read(fragment, columns):
@@ -174,7 +174,7 @@ def test_killed_write_resumes_from_finished_tasks_of_the_first_pass(file, reads,
     reads.update(read=[], until=20)
     with pytest.raises(Killed):
         preprocessor(split=split).fit_write(source_of(file), tmp_path / "b.dp", progress=False)
-    # A result does not count if the parsed rows of one of its partitions are gone.
+    # A result is recomputed if the parsed rows of one of its partitions are missing.
     parsed = max((tmp_path / "b.dp").rglob("parsed-*.scratch"))
     parsed.unlink()
     reads.update(read=[], until=None)
@@ -235,7 +235,7 @@ def test_learned_state_is_loaded_from_scratch(file, tmp_path):
     learned = dp.Preprocessor(features).fit(source_of(file)).learned_
     saved = saved_learned(tmp_path, learned)
     assert saved.save_checkpoint()
-    # In the folder of the version is nothing yet.
+    # The folder of the version is still empty.
     found = dict(pickle.loads(pickle.dumps(saved)))
     assert {name: (type(one), one.to_dict()) for name, one in found.items()} == {
         name: (type(one), one.to_dict()) for name, one in learned.items()
@@ -244,7 +244,7 @@ def test_learned_state_is_loaded_from_scratch(file, tmp_path):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLearned(Learned):
-    """One of a type of the user's own."""
+    """Learned state of a custom type."""
 
 
 def test_learned_state_with_a_custom_class_is_not_saved(tmp_path):

@@ -15,14 +15,14 @@ from daskprep.kernels import TokenCodes
 from daskprep.steps.base import smallest_uint
 
 ROWS = st.lists(st.none() | st.text(max_size=40), max_size=20)
-# Few different tokens of every length that is treated in a way of its own, so that tokens meet again.
+# Few distinct tokens of every length with its own code path, so that tokens repeat.
 TOKENS = st.sampled_from(
     ["a", "b", "é", "\0", "abcdefgh", "bbcdefgh", "abcdefghi", "bbcdefghi", "abcdefgh\0", "x" * 16, "x" * 17, "ü" * 30]
 )
 
 
 def sliced(rows: list[str | None], kind: pa.DataType | None = None) -> pa.Array:
-    """Make a column that begins and ends inside of its buffers."""
+    """Return a column that starts and ends inside of its buffers."""
     column = pa.array([None, "before the slice", *rows, "behind"], kind or pa.string())
     return column.slice(2, len(rows))
 
@@ -132,7 +132,7 @@ def test_non_ascii_finds_nul_too(rows):
     assert kernels.find_non_ascii(sliced(rows)).tolist() == odd
 
 
-# -- pieces
+# -- splitting
 
 
 @pytest.mark.usefixtures("blocks")
@@ -304,7 +304,7 @@ JUNK = st.sampled_from(["x", "1_0", "--1", "1,5", "0x1", "1e", ".", "\0", "1\0",
 
 def read(text: str) -> list[float] | None:
     try:
-        if "_" in text or not text.isascii():  # Python reads more than Arrow does
+        if "_" in text or not text.isascii():  # Python accepts more notations than Arrow
             raise ValueError
         return [float(token) for token in text.split()]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Labels of targets: ids without <UNK>, unknown and missing ones, the positive one, and names that are declared."""
+"""Labels of targets: ids without <UNK>, unknown and missing ones, the positive one, and declared names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links between README, pages and notebooks lead to files and headings that exist."""
+"""Links between README, pages and notebooks resolve to existing files and headings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def documents() -> list[Path]:
 
 
 def prose(page: Path) -> str:
-    """Return the Markdown of a page or notebook without its blocks of code."""
+    """Return the Markdown of a page or notebook without code blocks."""
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".ipynb":
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
@@ -31,7 +31,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors of the headings as GitHub and the site make them."""
+    """Return the anchors of the headings as GitHub and the site generate them."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(prose(page))}
 
 

@@ -1,4 +1,4 @@
-"""What a fit holds depends on the size of partitions and on workers, not on rows; a write keeps its limit."""
+"""The memory of a fit depends on the size of partitions and on workers, not on rows; a write keeps its limit."""
 
 from __future__ import annotations
 

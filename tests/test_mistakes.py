@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader  # noqa: F401
 import daskprep as dp
 from daskprep import serving  # noqa: F401
 
-# Expression, and the part of the error or warning that has the remedy.
+# Expression, and the part of the error or warning with the remedy.
 MISTAKES = """
 Prep({"city": "categorical"}).fit(df) | Did you mean "category"?
 Prep({"price": "int"}).fit(df) | Did you mean "number"?
@@ -317,7 +317,7 @@ dp.train_test_split | Did you mean "RandomSplit"?
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Names of the expressions, and their files in the current folder."""
+    """Return the names for the expressions, with their files in the current folder."""
     folder = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("mistakes"))
     rng = np.random.default_rng(0)

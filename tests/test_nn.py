@@ -37,7 +37,7 @@ FRAME = pd.DataFrame(
         "gap": [1.0, None, 3.0] * (ROWS // 3),
     }
 )
-# Every input, by a name that says its type, and its width.
+# Every input, named after its type, and its width.
 TYPES = {
     "number": (dp.Number(column="price"), 1),
     "bins": (dp.Number(column="price", encoding="bins", bins=4), 3),
@@ -148,7 +148,7 @@ def test_token_mean_excludes_padding_with_and_without_lengths(tmp_path, padding)
     torch.testing.assert_close(rows, expected)
     torch.testing.assert_close(inputs(batch_of(dataset, trim=True)), expected)
     batch = batch_of(dataset, trim=True)
-    batch["words"] = torch.where(batch["words"] == 0, 1, batch["words"])  # only lengths tell where padding is
+    batch["words"] = torch.where(batch["words"] == 0, 1, batch["words"])  # only lengths mark the padding
     torch.testing.assert_close(inputs(batch), expected)
 
 

@@ -1,4 +1,4 @@
-"""The notebooks run without errors and warnings, and what is stored of them tells nothing of the machine."""
+"""The notebooks run without errors and warnings, and their stored outputs have no machine paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 QUICKEST = "07_scikit_learn_pipelines"
 RUNNER = runpy.run_path(str(FOLDER / "run.py"), run_name="runner")
-# Folders of a machine, addresses in memory, and how long something took.
+# Machine folders, memory addresses, and durations.
 PRIVATE = re.compile(r"/(?:tmp|home|root|Users|usr|var|work)\b|\b0x[0-9a-f]{6,}|127\.0\.0\.1|\b\d+(?:\.\d+)? m?s\b")
 
 
@@ -26,7 +26,7 @@ def kinds_of(notebook):
     return [(output.output_type, sorted(output.get("data", []))) for output in outputs_of(notebook)]
 
 
-def said_of(notebook, name):
+def stream_text(notebook, name):
     return "".join(output.text for output in outputs_of(notebook) if output.get("name") == name)
 
 
@@ -46,7 +46,7 @@ def notebook_of(*sources):
 def test_notebook_runs_and_reproduces_stored_outputs(path):
     stored, ran = nbformat.read(path, as_version=4), RUNNER["run"](path)
 
-    assert not re.search("Warning|Traceback|Exception", said_of(ran, "stderr"))
+    assert not re.search("Warning|Traceback|Exception", stream_text(ran, "stderr"))
     assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), f"store it again: python notebooks/run.py {path.name}"
 
 
@@ -55,7 +55,7 @@ def test_stored_notebooks_do_not_contain_machine_paths(path):
     stored = nbformat.read(path, as_version=4)
 
     assert any("image/png" in output.get("data", {}) for output in outputs_of(stored))
-    assert not said_of(stored, "stderr")
+    assert not stream_text(stored, "stderr")
     assert PRIVATE.findall(text_of(stored)) == []
     assert stored == RUNNER["to_store"](nbformat.read(path, as_version=4)), "store it with notebooks/run.py"
 
@@ -75,7 +75,7 @@ def test_temporary_paths_become_relative(tmp_path):
     source = "import tempfile\nprint(tempfile.mkdtemp() + '/pets.dp')"
     nbformat.write(notebook_of(source), tmp_path / "paths.ipynb")
 
-    assert said_of(RUNNER["run"](tmp_path / "paths.ipynb"), "stdout") == "pets.dp\n"
+    assert stream_text(RUNNER["run"](tmp_path / "paths.ipynb"), "stdout") == "pets.dp\n"
 
 
 def test_stream_outputs_are_merged(tmp_path):

@@ -1,4 +1,4 @@
-"""A type more is one file and one line of the registry: all that guesses, writes, shows and loads finds it there."""
+"""A new type is one file and one line of the registry: inference, writing, display and loading use it."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def test_custom_type_is_written_loaded_decoded_and_shown(frame, tmp_path):
     assert "Mean by position" in page
     assert "favourite" in page
     assert len(opened.plot("paint").subfigs) == 1
-    told = json.loads(CliRunner().invoke(program, ["inspect", "--json", str(tmp_path / "d")]).stdout)
-    assert told["features"]["paint"]["learned"] == {"favourite": "#ff8000"}
+    inspected = json.loads(CliRunner().invoke(program, ["inspect", "--json", str(tmp_path / "d")]).stdout)
+    assert inspected["features"]["paint"]["learned"] == {"favourite": "#ff8000"}
 
 
 def test_custom_type_is_saved_and_configured(frame, tmp_path):
@@ -157,5 +157,5 @@ def test_custom_type_can_have_several_outputs(frame, tmp_path, colour, monkeypat
     monkeypatch.setitem(FEATURES, "parts", Parts)
     dataset = dp.Preprocessor({"paint": "parts"}, split=None).fit_write(frame, tmp_path / "d")
     assert dataset["train"].head(4)["paint"].tolist() == COLOURS
-    told = CliRunner().invoke(program, ["inspect", "--json", str(tmp_path / "d")])
-    assert json.loads(told.stdout)["features"]["paint"]["outputs"] == ["paint_red", "paint_rest"]
+    inspected = CliRunner().invoke(program, ["inspect", "--json", str(tmp_path / "d")])
+    assert json.loads(inspected.stdout)["features"]["paint"]["outputs"] == ["paint_red", "paint_rest"]

@@ -1,4 +1,4 @@
-"""Export to ONNX: the graph in onnxruntime returns what `encode` returns, and what it cannot encode is refused."""
+"""Export to ONNX: the graph in onnxruntime returns the arrays of `encode`; other features raise."""
 
 import json
 import sys
@@ -72,7 +72,7 @@ def fitted():
 
 
 def run(path, frame):
-    """Return the outputs of a model by name, for a frame as a user of onnxruntime would pass it."""
+    """Return the outputs of a model by name, for a frame passed as in onnxruntime."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     convert = {
         "tensor(double)": lambda column: column.to_numpy(np.float64),

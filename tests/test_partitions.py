@@ -34,7 +34,7 @@ def table() -> pd.DataFrame:
 
 
 def counted_frame(table: pd.DataFrame, folder, npartitions: int = 4) -> dd.DataFrame:
-    """Make a Dask frame whose partitions leave a file each time they are read."""
+    """Return a Dask frame whose partitions create a file each time they are read."""
 
     def read(piece: int) -> pd.DataFrame:
         (folder / f"{piece}-{len(list(folder.iterdir()))}").touch()
@@ -225,7 +225,7 @@ def test_single_core_processes_every_row(monkeypatch):
     assert prep.learned_["x"].rows == len(prep.encode(frame)["x"]) == 300_000
 
 
-# Functions are defined inside of tests: cloudpickle sends these to other processes, which cannot import this module.
+# Functions are defined inside tests: cloudpickle sends these to other processes, which cannot import this module.
 
 
 def as_pandas(table, folder):
@@ -247,10 +247,10 @@ def source(request, table, tmp_path):
 
 
 def test_map_partitions_advances_per_result_in_the_calling_thread(source):
-    told, threads = [], set()
+    advanced, threads = [], set()
 
     def advance(result):
-        told.append(result)
+        advanced.append(result)
         threads.add(threading.get_ident())
 
     def number(shared, i, table):
@@ -260,7 +260,7 @@ def test_map_partitions_advances_per_result_in_the_calling_thread(source):
         partitions.Work(source, number, ["x"], "shared", range(source.npartitions)), "number", advance=advance
     )
     assert [result[:2] for result in results] == [("shared", i) for i in range(source.npartitions)]
-    assert sorted(told) == results
+    assert sorted(advanced) == results
     assert threads == {threading.get_ident()}
 
 
@@ -268,18 +268,18 @@ def test_run_tasks_advances_between_tasks():
     log = []
     with dask.config.set(scheduler="sync"):
         partitions.run_tasks(
-            "log", lambda shared, i: log.append("run"), None, range(3), advance=lambda _: log.append("told")
+            "log", lambda shared, i: log.append("run"), None, range(3), advance=lambda _: log.append("advance")
         )
-    assert log == ["run", "told"] * 3
+    assert log == ["run", "advance"] * 3
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_run_tasks_is_the_same_on_every_scheduler(scheduler):
-    told = []
+    advanced = []
     with dask.config.set(scheduler=scheduler, num_workers=2):
-        results = partitions.run_tasks("add", lambda shared, i: shared + i, 10, [3, 1, 2], advance=told.append)
+        results = partitions.run_tasks("add", lambda shared, i: shared + i, 10, [3, 1, 2], advance=advanced.append)
     assert results == [13, 11, 12]
-    assert sorted(told) == [11, 12, 13]
+    assert sorted(advanced) == [11, 12, 13]
 
 
 def test_run_tasks_without_tasks_returns_an_empty_list():
@@ -287,10 +287,10 @@ def test_run_tasks_without_tasks_returns_an_empty_list():
 
 
 def test_scheduler_without_callbacks_advances_at_the_end():
-    told = []
+    advanced = []
     with dask.config.set(scheduler=dask.core.get):
-        partitions.run_tasks("double", lambda shared, i: 2 * i, None, [1, 2], advance=told.append)
-    assert told == [2, 4]
+        partitions.run_tasks("double", lambda shared, i: 2 * i, None, [1, 2], advance=advanced.append)
+    assert advanced == [2, 4]
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
@@ -353,7 +353,7 @@ def test_interrupt_starts_no_more_tasks(monkeypatch):
 
 
 def test_map_reduce_merges_in_small_groups_and_finishes_each_key(source):
-    sizes, told = [], []
+    sizes, advanced = [], []
 
     def merge(values):
         sizes.append(len(values))
@@ -370,10 +370,10 @@ def test_map_reduce_merges_in_small_groups_and_finishes_each_key(source):
         merge=merge,
         finish=finish,
         keys=["b", "a"],
-        advance=told.append,
+        advance=advanced.append,
     )
     assert list(folded.items()) == [("b", ["b", *sorted(-i for i in numbers)]), ("a", ["a", *numbers])]
-    assert sorted(told) == list(numbers)
+    assert sorted(advanced) == list(numbers)
     assert max(sizes) <= 8
 
 
@@ -413,11 +413,11 @@ def test_checkpointed_results_do_not_depend_on_the_number_of_threads(table, tmp_
 
 
 def test_tasks_without_partitions_keep_freed_memory(monkeypatch):
-    asked = []
-    monkeypatch.setattr(partitions.passes, "keep_freed_memory", lambda: asked.append(1))
+    calls = []
+    monkeypatch.setattr(partitions.passes, "keep_freed_memory", lambda: calls.append(1))
     with dask.config.set(scheduler="sync"):
         assert partitions.run_tasks("add", lambda shared, i: shared + i, 1, [1, 2]) == [2, 3]
-    assert asked
+    assert calls
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -436,7 +436,7 @@ def test_tasks_group_several_partitions(table, tmp_path, threads):
         prep.fit(as_source(str(tmp_path / "part.parquet"), partition_bytes=1))
     assert prep.to_dict() == expected
     scans = min(ROWS // (ROWS // (8 * threads)), ROWS)
-    # State of the scan and of learning; scans; what merges them; two features.
+    # State of the scan and of learning; scans; merges; two features.
     merges = 0 if threads == 1 else 5
     assert graphs == [2 + scans + merges + 2]
 
@@ -459,14 +459,14 @@ def test_task_reads_one_partition_at_a_time(table):
 
     merger = partitions.passes.Merger(lambda values: list(chain(*values)))
     given = list(enumerate(Fragment() for _ in range(5)))
-    told, merged = partitions.passes.run_on_fragments(small, None, given, ["x"], merger, range(5), None)
-    assert (list(told), merged) == ([0, 1, 2, 3, 4], {"key": [0, 1, 2, 3, 4]})
+    partials, merged = partitions.passes.run_on_fragments(small, None, given, ["x"], merger, range(5), None)
+    assert (list(partials), merged) == ([0, 1, 2, 3, 4], {"key": [0, 1, 2, 3, 4]})
     assert most == [1] * 5
 
 
 def test_first_partition_is_merged_on_its_own():
     merger = partitions.passes.Merger(lambda values: ("bounded", *values))
-    assert merger(iter([("told", {"key": 1})])) == [["told"], {"key": ("bounded", 1)}]
+    assert merger(iter([("partial", {"key": 1})])) == [["partial"], {"key": ("bounded", 1)}]
     assert merger(iter([(0, {"key": 1}), (1, {"key": 2})])) == [[0, 1], {"key": ("bounded", ("bounded", 1), 2)}]
 
 
@@ -528,16 +528,16 @@ def test_distributed_is_not_imported_without_a_cluster():
 
 @pytest.mark.cluster
 def test_cluster_advances_per_result(cluster, table, tmp_path):
-    told = []
+    advanced = []
     for frame in (as_file(table, tmp_path), dd.from_pandas(table, npartitions=10).persist()):
         source = as_source(frame)
         rows = partitions.map_partitions(
             partitions.Work(source, lambda shared, i, part: part.num_rows, ["x"], None, range(10)),
             "rows",
-            advance=told.append,
+            advance=advanced.append,
         )
         assert rows == [4] * 10
-    assert told == [4] * 20
+    assert advanced == [4] * 20
     assert partitions.is_distributed()
     assert partitions.worker_threads() == (2, 2)
 
@@ -565,7 +565,7 @@ def test_configured_scheduler_takes_precedence_over_a_cluster(cluster):
 
 @pytest.mark.cluster
 def test_cluster_map_reduce_returns_merged_keys(cluster, table):
-    told = []
+    advanced = []
     source = as_source(dd.from_pandas(table, npartitions=20))
     folded = partitions.map_reduce(
         partitions.Work(
@@ -579,10 +579,10 @@ def test_cluster_map_reduce_returns_merged_keys(cluster, table):
         merge=lambda values: list(chain(*values)),
         finish=lambda key, values: key + sum(chain(*values)),
         keys=[1000, 2000],
-        advance=told.append,
+        advance=advanced.append,
     )
     assert folded == {1000: 1000 + sum(range(ROWS)), 2000: 2000 + sum(range(ROWS))}
-    assert told == [2] * 20
+    assert advanced == [2] * 20
 
 
 @pytest.mark.cluster
@@ -602,8 +602,9 @@ def test_allocator_settings_of_the_user_are_kept(environment, monkeypatch):
 @pytest.mark.cluster
 def test_cluster_tasks_can_run_tasks(cluster):
     def outer(i):
-        told = []
-        return partitions.run_tasks("inner", lambda shared, j: i + j, None, [0, 1], advance=told.append), sorted(told)
+        calls = []
+        results = partitions.run_tasks("inner", lambda shared, j: i + j, None, [0, 1], advance=calls.append)
+        return results, sorted(calls)
 
     assert cluster.gather(cluster.map(outer, [10, 20, 30])) == [([i, i + 1], [i, i + 1]) for i in (10, 20, 30)]
 
@@ -614,12 +615,12 @@ def test_run_two_stages_passes_the_needed_results():
     def both(source):
         return {"a": source, "b": -source}
 
-    told = []
+    advanced = []
     given = partitions.run_two_stages(
-        "make", both, [3, 5], "use", lambda *got: got, list("wxyz"), needs, advance=told.append
+        "make", both, [3, 5], "use", lambda *got: got, list("wxyz"), needs, advance=advanced.append
     )
     assert given == [("w", [3]), ("x", [-3, 5]), ("y", []), ("z", [-5, 3, -5])]
-    assert sorted(told) == given
+    assert sorted(advanced) == given
     assert partitions.run_two_stages("make", both, [3, 5], "use", lambda *got: got, [], []) == []
 
 

@@ -1,4 +1,4 @@
-"""The scripts of the alternatives in benchmarks do the same work as ours."""
+"""The scripts of the alternatives in benchmarks do the same work as daskprep's."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def test_polars_peer_has_the_same_vocabularies_and_ids(tmp_path):
         json.loads(run(script, *data, "--out", tmp_path / "out"))["digest"]
         for script in ("ours_prep.py", "peers/peer_polars.py")
     )
-    # A set holds each item once; polars keeps the repeats within a row.
+    # Sets of daskprep have each item once; polars keeps duplicates within a row.
     for digest in (ours, theirs):
         assert digest["tags"].pop("sum") > digest["tags"].pop("real") > 0
     assert theirs == ours

@@ -1,4 +1,4 @@
-"""The bijection is one, mixes well and never changes."""
+"""The permutation is a bijection, mixes well and never changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ sizes = st.integers(1, 2**62)
 keys = st.integers(0, 2**64 - 1)
 
 
-# The next three tests hold promises: if one fails, datasets that exist would be split and ordered anew.
+# If one of the next three tests fails, existing datasets would be split and ordered differently.
 
 
 def test_make_key_does_not_change_between_releases():
@@ -168,7 +168,7 @@ def test_bit_lengths_equal_python(numbers):
 
 
 def hash_slowly(text, key):
-    """Hash one string as the docstring of hash_strings says, with whole numbers of Python."""
+    """Hash one string as in the docstring of hash_strings, with Python integers."""
     word = 2**64 - 1
 
     def mix(z):

@@ -1,4 +1,4 @@
-"""Frames through a model: the same predictions for any source, in order, with a row for every row."""
+"""Predictions of frames: the same for any source, in order, one per row."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def prep(table) -> dp.Preprocessor:
 
 
 class Net(torch.nn.Module):
-    """Weighs all that it is given; in training it would drop half of it."""
+    """Uses all inputs; drops half of them in training mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def net(table, prep) -> Net:
 
 @pytest.fixture
 def expected(table, prep, net) -> pd.DataFrame:
-    """Return what a loop over batches of a stream gives."""
+    """Return the predictions of a loop over batches of a stream."""
     net.eval()
     with torch.no_grad():
         found = prep.predictions(net(inputs) for inputs, _ in prep.stream(table, 16, shuffle=False))
@@ -221,7 +221,7 @@ def test_modules_run_in_eval_mode_and_modes_are_restored(table, prep, net):
 
 
 class Keeping(torch.nn.Module):
-    """Keeps a table, as of positions, that it makes with the first rows."""
+    """Keeps a table, such as of positions, created with the first rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -358,7 +358,7 @@ def test_images_are_decoded_batch_by_batch(tmp_path, monkeypatch):
             assert len(filling.predict(frame, model, batch_size=8)) == len(frame)
 
 
-# -- what is refused
+# -- errors
 
 
 def test_invalid_arguments_raise(table, prep, net):
@@ -406,7 +406,7 @@ def test_predictions_and_import_do_not_import_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# -- last, since the cluster stays until the end
+# -- last, since the cluster runs until the end
 
 
 @pytest.mark.slow

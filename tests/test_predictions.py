@@ -1,4 +1,4 @@
-"""Outputs of models become labels, units and tokens: what was true comes back, and what says nothing is refused."""
+"""Model outputs are converted to labels, units and tokens; the encoded truth round-trips, invalid outputs raise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prep_of(feature: Any, cells: Any) -> dp.Preprocessor:
 
 
 def truth(prep: dp.Preprocessor, cells: Any, *, expand: bool = False) -> Any:
-    """Return what a model that is always right would have to say."""
+    """Return the outputs of a model that is always right."""
     encoded = torch.from_numpy(prep.encode(frame_of(cells))["y"])
     return prep.features_["y"].expand(encoded, prep.learned_["y"]) if expand else encoded
 
@@ -59,7 +59,7 @@ def words() -> dp.Preprocessor:
     return prep_of(dp.Text(add_start_stop=True), ["good day", "good"])  # <PAD>, <START>, <STOP>, <UNK>, good, day
 
 
-# -- what is right comes back
+# -- round trips
 
 
 @pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "iq", "log1p"])
@@ -199,7 +199,7 @@ def test_threshold_decides_binary_predictions(sold):
     for threshold in (0.7, {"y": 0.7}):
         found = sold.predictions(scores, logits=False, threshold=threshold, probabilities=True)
         assert found["y_predictions"].tolist() == ["no", "no", "yes"]
-        np.testing.assert_allclose(found["y_probability"], [0.8, 0.4, 0.8])  # of what is predicted
+        np.testing.assert_allclose(found["y_probability"], [0.8, 0.4, 0.8])  # of the prediction
         np.testing.assert_allclose(found["y_probabilities_yes"], scores)
     assert sold.predictions([0.0])["y_predictions"].tolist() == ["yes"]
 
@@ -265,7 +265,7 @@ def test_many_rows_are_processed_in_chunks(monkeypatch, sort, words):
             prep.predictions(rows)
 
 
-# -- how outputs may be given
+# -- forms of outputs
 
 
 @pytest.fixture(scope="module")
@@ -341,7 +341,7 @@ def test_refit_changes_predictions():
     assert pickle.loads(pickle.dumps(prep)).predictions([[1]])["y_predictions"].tolist() == ["b"]
 
 
-# -- what is refused
+# -- errors
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Processes of this machine, started for one call: for large sources only, with the same bytes, and none is left."""
+"""Processes of this machine, started for one call on large sources: the same bytes, and no process is left running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from daskprep import partitions
 from daskprep.errors import ConfigError, WorkerError
 from daskprep.partitions import schedulers
 from daskprep.sources import estimate_bytes
-from tests.test_notebooks import RUNNER, notebook_of, said_of
+from tests.test_notebooks import RUNNER, notebook_of, stream_text
 
 GB = 10**9
 ROWS = 600
@@ -47,7 +47,7 @@ def source(path) -> dp.Source:
 
 @pytest.fixture
 def started(monkeypatch) -> list[int]:
-    """Count processes in place of starting them, on a machine of 16 cores."""
+    """Count processes instead of starting them, on a machine of 16 cores."""
     counts: list[int] = []
     monkeypatch.setattr(schedulers, "CPU_COUNT", 16)
     monkeypatch.setattr(
@@ -67,7 +67,7 @@ def preprocessor() -> dp.Preprocessor:
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    """Return the files of a dataset, but for its manifest, which has times."""
+    """Return the files of a dataset except its manifest, which has times."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))
@@ -253,7 +253,7 @@ def test_process_killed_in_each_pass_does_not_change_the_dataset(source, tmp_pat
     compute, killed = schedulers._gather_as_completed, []
 
     def kill_and_compute(*arguments: Any) -> list[Any]:
-        """Kill a worker that the scheduler still counts on, whenever the tasks of a pass are sent."""
+        """Kill a worker that the scheduler still lists, whenever the tasks of a pass are sent."""
         supervisors = [process for process in psutil.Process().children() if "spec" in process.cmdline()]
         workers = [worker for process in supervisors for worker in process.children() if worker.pid not in killed]
         workers[0].kill()
@@ -343,4 +343,4 @@ def test_notebook_function_runs_on_processes(path, tmp_path):
     """
     nbformat.write(notebook_of(textwrap.dedent(source)), tmp_path / "processes.ipynb")
     ran = RUNNER["run"](tmp_path / "processes.ipynb")
-    assert said_of(ran, "stdout") == "['train']\n"
+    assert stream_text(ran, "stdout") == "['train']\n"

@@ -93,7 +93,7 @@ def sentences(block: Block) -> Iterator[Block]:
 
 
 def findings(text: str, name: str) -> list[str]:
-    """Return what is to be rewritten in Markdown, as `name:line: phrase -> remedy`."""
+    """Return the findings of Markdown as `name:line: phrase -> remedy`."""
     found = []
     for block in blocks(text):
         for sentence in sentences(block):

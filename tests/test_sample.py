@@ -1,4 +1,4 @@
-"""A sample is used in place of all rows: exact, seeded, the same for any partitioning."""
+"""A sample replaces all rows: exact, seeded, the same for any partitioning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/saved-format.md tells what is saved: its schema and its vectors are those of the code."""
+"""docs/saved-format.md describes saved files: its schema and its vectors are generated from the code."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def test_inverse_transform_equals_decode():
     decoded = prep.decode(prep.encode(MIXED.drop(columns="sold")))
     table = prep.transform(MIXED)
     inverse = prep.inverse_transform(table)
-    # A set has no order, and its columns are in the order of ids.
+    # A set is unordered, and its columns are ordered by id.
     for frame in (decoded, inverse):
         frame["tags"], frame["bag"] = frame["tags"].map(sorted), frame["bag"].map(sorted)
     pd.testing.assert_frame_equal(inverse, decoded)

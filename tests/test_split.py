@@ -1,4 +1,4 @@
-"""Every row lands in exactly one split, in exact numbers, whatever the partitions."""
+"""Every row is assigned to exactly one split, with exact counts, for any partitioning."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def through_pickle(value):
 
 
 def assign(split, tables, keeps=None):
-    """Run the protocol as the owner of the partitions does, everything that travels going through pickle."""
+    """Run census, plan and assignment as the owner of the partitions does; everything sent is pickled."""
     keeps = keeps or [None] * len(tables)
     pairs = list(zip(tables, keeps, strict=True))
     passes = []
@@ -90,7 +90,7 @@ def tables_of(column, borders):
 
 @contextmanager
 def quietly():
-    """Let classes too small to split pass: another test is about their warning."""
+    """Ignore warnings about classes too small to split, which another test checks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
@@ -110,11 +110,11 @@ shares = st.tuples(st.integers(1, 10), st.integers(0, 10), st.integers(0, 10)).m
 )
 
 
-# ---- what all splits hold
+# ---- all splits
 
 
 def test_assignments_do_not_change_between_releases():
-    """A promise: if this fails, datasets that exist would be split anew."""
+    """If this fails, existing datasets would be split differently."""
     table = pa.table({"x": [f"k{i % 7}" for i in range(1000)], "y": range(1000)})
     assert digest(assign(RandomSplit(), [table])) == "b528d77e8fcfaf5c"
     assert digest(assign(StratifiedSplit("x"), [table])) == "1c88cefaa22ebaf6"
@@ -261,7 +261,7 @@ def test_assignments_do_not_depend_on_partitions(data, borders, probabilities):
             cut = assign(split, tables_of(column, borders), pieces(kept, borders))
         assert np.array_equal(whole, cut)
         assert np.array_equal(whole == DROPPED, ~kept)
-        # Dropped rows leave no trace: the others are assigned as if they had never been there.
+        # Dropped rows do not change the assignment of the others.
         with quietly():
             assert np.array_equal(assign(split, tables_of(column.filter(pa.array(kept)), [])), whole[kept])
 
@@ -440,7 +440,7 @@ def test_fixed_raises_for_other_values(value):
 
 
 def test_hash_does_not_change_between_releases():
-    """A promise: rows stay where they are while data grows."""
+    """Rows keep their split if data grows."""
     split = HashSplit("x", (0.4, 0.3, 0.3))
     values = ["u0", "u1", "1", "", None, "é", "a rather long value, longer than a word"]
     assert assign(split, [pa.table({"x": values})]).tolist() == [1, 0, 0, 1, 1, 0, 0]
@@ -493,7 +493,7 @@ def test_hash_seeds_are_independent_also_for_missing_values():
 
 
 def sorted_split(times, probabilities):
-    """Cut rows in order of (time, row number): what DatetimeSplit must equal."""
+    """Cut rows sorted by (time, row number), the reference for DatetimeSplit."""
     order = np.argsort(np.asarray(times), kind="stable")
     assigned = np.empty(len(times), dtype=np.uint8)
     assigned[order] = np.repeat([TRAIN, VALIDATION, TEST], largest_remainder(len(times), probabilities))
@@ -559,7 +559,7 @@ def test_datetime_is_the_same_for_every_type():
 
 
 def order_of(texts, datetime_format=None):
-    """Return the texts in the order that the split sees, by cutting after each of them."""
+    """Return the texts in the order of the split, by cutting after each of them."""
     table = pa.table({"x": texts})
     ranks = np.zeros(len(texts), dtype=int)
     for cut in range(1, len(texts)):
@@ -588,7 +588,7 @@ def test_datetime_format_applies_to_iso_like_strings():
 
 def test_datetime_format_accepts_more_digits_than_microseconds():
     late = ["01/02/2020 10:00:00.5", "01/02/2020 10:00:00.500001999", "01/02/2020 10:00:00.500002"]
-    ordered = ["01/02/1066 10:00:00.5", *late]  # nanoseconds do not reach back so far
+    ordered = ["01/02/1066 10:00:00.5", *late]  # outside the range of nanoseconds
     assert order_of(ordered[::-1], "%d/%m/%Y %H:%M:%S.%f") == ordered
 
 

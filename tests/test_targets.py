@@ -1,4 +1,4 @@
-"""Features that a model predicts: what knows of them, and new rows, which have none and are never lost."""
+"""Targets, which a model predicts: their uses, and new rows, which have no targets and are never dropped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make(targets: Any = ("sold", "days"), **others: Any) -> dp.Preprocessor:
     return dp.Preprocessor(features(), targets=targets, **others)
 
 
-# -- who knows of them
+# -- uses of targets
 
 
 def test_transform_excludes_targets(table):
@@ -145,8 +145,8 @@ def test_descriptions_reports_and_cli_show_targets(table, tmp_path):
     assert "binary, target" in dataset.report().html
     text = CliRunner().invoke(program, ["inspect", str(tmp_path / "a.dp")]).output
     assert "number, target" in text
-    told = json.loads(CliRunner().invoke(program, ["inspect", str(tmp_path / "a.dp"), "--json"]).output)
-    assert told["targets"] == ["sold", "days"]
+    inspected = json.loads(CliRunner().invoke(program, ["inspect", str(tmp_path / "a.dp"), "--json"]).output)
+    assert inspected["targets"] == ["sold", "days"]
 
 
 def test_cli_target_option_requires_auto(table, tmp_path):
@@ -203,10 +203,10 @@ def test_batches_without_target_columns_are_inputs(table, tmp_path, way, given):
 def test_stream_warns_with_the_number_of_dropped_rows(table):
     prep = make().fit(table)
     gaps = table.assign(sold=table["sold"].where(table.index % 4 != 0))
-    with pytest.warns(UserWarning, match=r'^1[0-9] of 40 rows are left out, .* of "price", "sold", "days"') as told:
+    with pytest.warns(UserWarning, match=r'^1[0-9] of 40 rows are left out, .* of "price", "sold", "days"') as caught:
         stream = prep.stream(gaps, 8)
-    assert len(told) == 1
-    assert sum(len(targets["sold"]) for _, targets in stream) == 40 - int(str(told[0].message)[:2])
+    assert len(caught) == 1
+    assert sum(len(targets["sold"]) for _, targets in stream) == 40 - int(str(caught[0].message)[:2])
 
 
 def test_stream_warns_about_rows_excluded_by_a_gap():
@@ -233,8 +233,8 @@ def frames(table: pd.DataFrame, folder: Path) -> dict[str, Any]:
     }
 
 
-def odd(table: pd.DataFrame) -> pd.DataFrame:
-    """Return rows as they come to a model that is in use."""
+def add_odd_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Return new rows as in production: with missing, unreadable and unseen cells."""
     prices = table["price"].astype(object).where(table.index % 3 != 0, "$3").where(table.index % 5 != 0, None)
     cities = table["city"].where(table.index % 4 != 0, "Atlantis").where(table.index % 7 != 0, None)
     return table.assign(price=prices.map(str, na_action="ignore"), city=cities)
@@ -243,7 +243,7 @@ def odd(table: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("labels", ["without", "empty", "one of two", "there"])
 def test_every_new_row_is_encoded(table, tmp_path, labels):
     prep = make().fit(table)
-    new = odd(table)
+    new = add_odd_cells(table)
     if labels == "without":
         new = new.drop(columns=["sold", "days"])
     elif labels == "one of two":
@@ -263,7 +263,7 @@ def test_every_new_row_is_encoded(table, tmp_path, labels):
 
 def test_single_rows_encode_as_in_a_frame(table):
     prep = make().fit(table)
-    new = odd(table).drop(columns=["sold", "days"]).assign(city="Rome")
+    new = add_odd_cells(table).drop(columns=["sold", "days"]).assign(city="Rome")
     whole = prep.encode(new)
     for row in range(ROWS):
         for output, array in prep.encode(new[row : row + 1]).items():
@@ -308,7 +308,7 @@ def test_missing_input_column_raises(table):
 
 def test_cell_counts_are_the_same_for_every_source(table, tmp_path):
     prep = make().fit(table)
-    new = odd(table).drop(columns=["sold", "days"])
+    new = add_odd_cells(table).drop(columns=["sold", "days"])
     expected = pd.DataFrame(
         {
             "rows": ROWS,
@@ -354,16 +354,16 @@ def test_cell_counts_of_every_type(feature, seen, new, counts, strategy):
 
 def test_cell_counts_ignore_invalid_raise(table):
     prep = make().set_params(price__invalid="raise").fit(table)
-    assert prep.cell_counts(odd(table)).loc["price", "unreadable"] > 3
+    assert prep.cell_counts(add_odd_cells(table)).loc["price", "unreadable"] > 3
 
 
 def test_missing_labels_warn_unless_rows_are_dropped(tmp_path):
     frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "sold": ["yes", "no", None, "yes"]})
     features = {"size": "number", "sold": "binary"}
-    told = 'target "sold": 1 of 4 labels are missing, and models are trained as if they were True: .*"drop_row"'
-    with pytest.warns(UserWarning, match=told):
+    message = 'target "sold": 1 of 4 labels are missing, and models are trained as if they were True: .*"drop_row"'
+    with pytest.warns(UserWarning, match=message):
         prep = dp.Preprocessor(features, targets="sold").fit(frame)
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=message):
         dp.Preprocessor(features, targets="sold").fit_write(frame, tmp_path / "a.dp")
     prep.save(tmp_path / "prep.json")
     dp.Preprocessor.load(tmp_path / "prep.json").write(frame, tmp_path / "b.dp")

@@ -1,4 +1,4 @@
-"""Folds in order of time are trained on the past alone, and are those of scikit-learn."""
+"""Time-series folds are trained only on the past, and equal scikit-learn's."""
 
 from __future__ import annotations
 

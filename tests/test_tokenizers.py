@@ -51,8 +51,8 @@ IN_PYTHON = {
 NEED_A_FILE = {"hf_tokenizer": {"path": "a name"}, "sentencepiece": {"path": "a name"}}
 
 
-# What lower-cases to something else than one letter, or by its neighbours; what is white space or ends a word
-# without being ASCII; what sticks to letters without being one; and ASCII that matters to any of these.
+# Characters that lower-case to something other than one letter, or depending on neighbors; that are white space or
+# end a word without being ASCII; that join letters without being one; and ASCII that matters to any of these.
 TRICKY = "\u0130\u03a3\u03c3\u03c2\u00df\u212a\u01c5\u0390\u00a0\u3000\u0085\u2028\u001c\u001f\0\x7f"
 TRICKY += "\u0301\u00ad\u2019\u2014\u4e2d\U0001f600"
 TEXT = st.text(st.sampled_from(TRICKY + "aAzZ09_ ,.':^`-\t\n") | st.characters(codec="utf-8"), max_size=40)
@@ -67,7 +67,7 @@ def make(name: str, *, lowercase: bool = False) -> Tokenizer:
 
 
 def check(tokens: pa.ListArray) -> None:
-    """Hold a result against the contract that does not depend on the tokenizer."""
+    """Check the tokenizer-independent contract of a result."""
     tokens.validate(full=True)
     assert tokens.type == pa.list_(pa.dictionary(pa.int32(), pa.string()))
     codes, dictionary = tokens.flatten().indices.to_numpy(), tokens.values.dictionary.to_pylist()
@@ -416,7 +416,7 @@ def test_import_error_inside_a_package_is_raised_unchanged(monkeypatch, tmp_path
 
 
 def fake_spacy() -> types.SimpleNamespace:
-    """Stand in for spaCy: tokens are words, white space and "n't"; a lemma is the word without its "s"."""
+    """Return a fake spaCy: tokens are words, white space and "n't"; a lemma is the word without its "s"."""
 
     class Token(builtins.str):
         text = property(builtins.str.__str__)

@@ -1,4 +1,4 @@
-"""A type checker marks the typos of a user's script, and knows the types of results."""
+"""A type checker reports the typos of a user's script, and infers the types of results."""
 
 from __future__ import annotations
 

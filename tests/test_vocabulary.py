@@ -33,7 +33,7 @@ def learned(text: str, specials: SpecialSymbols = PLAIN, **cut: int) -> dict[str
 
 @pytest.fixture
 def index_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look tokens up in an index however few there are."""
+    """Use an index for any number of tokens."""
     monkeypatch.setattr(vocabulary, "MIN_INDEXED_TOKENS", 0)
 
 
@@ -190,13 +190,13 @@ def test_duplicate_listed_token_raises() -> None:
 
 
 @pytest.mark.parametrize("indexed", [0, 10**9])
-@given(known=st.sets(st.text(max_size=4)), asked=st.lists(st.text(max_size=4)), skipped=st.integers(0, 2))
-def test_ids_are_positions_in_the_vocabulary(indexed: int, known: set[str], asked: list[str], skipped: int) -> None:
+@given(known=st.sets(st.text(max_size=4)), queries=st.lists(st.text(max_size=4)), skipped=st.integers(0, 2))
+def test_ids_are_positions_in_the_vocabulary(indexed: int, known: set[str], queries: list[str], skipped: int) -> None:
     words = Vocabulary.from_tokens(sorted(known), None, PLAIN)
-    expected = [words.to_dict()["str2idx"].get(token, 1) for token in asked]
+    expected = [words.to_dict()["str2idx"].get(token, 1) for token in queries]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vocabulary, "MIN_INDEXED_TOKENS", indexed)
-        assert words.ids(pa.array(asked, pa.string()).slice(skipped)).tolist() == expected[skipped:]
+        assert words.ids(pa.array(queries, pa.string()).slice(skipped)).tolist() == expected[skipped:]
 
 
 def test_index_distinguishes_tokens_of_equal_hash(monkeypatch: pytest.MonkeyPatch) -> None:

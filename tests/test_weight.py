@@ -132,7 +132,7 @@ def test_new_rows_need_no_weights(table, tmp_path):
     assert prep.write(new, tmp_path / "new", progress=False)["train"].read(["price"])["price"].shape == (ROWS,)
 
 
-# -- kept, and refused
+# -- saving, and errors
 
 
 def test_weights_round_trip_through_json_configurations_and_datasets(table, tmp_path):

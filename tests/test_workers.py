@@ -1,4 +1,4 @@
-"""Workers that lack the package, are of another version, are silent or die: an error says which, and what to do."""
+"""Workers that lack the package, have another version, are unresponsive or die raise an error with a remedy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from daskprep.partitions import schedulers
 from daskprep.writing import write
 
 
-class Elsewhere:
-    """A function of a module that workers lack."""
+class Unimportable:
+    """A function of a module that workers cannot import."""
 
     def __call__(self, *_: Any) -> None:
-        """Never get there."""
+        """Never called: workers cannot import the function."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return importlib.import_module, ("daskprep_of_tomorrow",)
@@ -45,7 +45,7 @@ def test_run_on_every_worker_returns_all_results(threads):
 
 def test_worker_without_a_package_raises(threads):
     with pytest.raises(WorkerError, match=r"worker inproc://.*daskprep_of_tomorrow.*same versions"):
-        partitions.run_on_every_worker(Elsewhere())
+        partitions.run_on_every_worker(Unimportable())
 
 
 def test_task_without_a_package_raises(threads):
@@ -68,12 +68,12 @@ def test_worker_of_another_version_raises(threads, monkeypatch):
 
 def test_unresponsive_worker_times_out(threads, monkeypatch):
     monkeypatch.setattr(schedulers, "_TIMEOUT_SECONDS", 0.01)
-    monkeypatch.setattr(schedulers, "_call_if_same_version", _think)
+    monkeypatch.setattr(schedulers, "_call_if_same_version", _sleep)
     with pytest.raises(WorkerError, match="did not all answer within"):
         partitions.run_on_every_worker(int)
 
 
-async def _think(*_: Any) -> None:
+async def _sleep(*_: Any) -> None:
     await asyncio.sleep(1)
 
 
@@ -101,8 +101,8 @@ def _die(*_: Any) -> None:
 
 
 @pytest.fixture
-def mortals() -> Iterator[Client]:
-    """Give a worker process whose tasks are not given to others when it dies."""
+def mortal_worker() -> Iterator[Client]:
+    """Start a worker process whose tasks are not rescheduled if it dies."""
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
         Client(workers) as client,
@@ -112,7 +112,7 @@ def mortals() -> Iterator[Client]:
 
 
 @pytest.mark.cluster
-def test_worker_killed_during_a_check_raises(mortals, monkeypatch, tmp_path):
+def test_worker_killed_during_a_check_raises(mortal_worker, monkeypatch, tmp_path):
     monkeypatch.setattr(write, "_check_visible", _die)
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "x.parquet")
@@ -123,7 +123,7 @@ def test_worker_killed_during_a_check_raises(mortals, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_repeatedly_killed_workers_raise_worker_error(mortals):
+def test_repeatedly_killed_workers_raise_worker_error(mortal_worker):
     with pytest.raises(WorkerError, match=r"killed for lack of memory.*partition_bytes"):
         partitions.run_tasks("dying", _die, None, [0])
 

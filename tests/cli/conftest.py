@@ -1,4 +1,4 @@
-"""Rows, a configuration and the dataset of both, and commands run in this process or in one of their own."""
+"""Rows, a configuration and the dataset of both, and commands run in this process or in a child process."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ output_features:
 
 
 class Ended(NamedTuple):
-    """How a command ended, and what it said."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
     error: str
 
     def check_line(self, *parts: str) -> None:
-        """Check that one line was said on standard error, and what is in it."""
+        """Check that standard error is one line that contains some texts."""
         assert re.fullmatch(r"(error|warning|interrupted): [^\n]+\n", self.error), self.error
         for part in parts:
             assert part in self.error
 
 
 def make_rows(rows: int = ROWS) -> pd.DataFrame:
-    """Make rows of several types, with missing cells and with characters that mean something in HTML and in files."""
+    """Return rows of several types, with missing cells and with special characters of HTML and files."""
     rng = np.random.default_rng(0)
     return pd.DataFrame(
         {
@@ -68,13 +68,13 @@ def config() -> str:
 
 @pytest.fixture(scope="session")
 def rows() -> Callable[[int], pd.DataFrame]:
-    """Make the first rows of the file; all of them are 300."""
+    """Return the first rows of the file, which has 300."""
     return make_rows
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory) -> Path:
-    """Give a folder with rows.csv, rows.yaml and rows.dp."""
+    """Return a folder with rows.csv, rows.yaml and rows.dp."""
     folder = tmp_path_factory.mktemp("files")
     make_rows().to_csv(folder / "rows.csv", index=False)
     (folder / "rows.yaml").write_text(CONFIG)
@@ -84,7 +84,7 @@ def files(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def photos(tmp_path) -> Path:
-    """Give the dataset of a few photos that are decoded when they are loaded."""
+    """Return the dataset of a few images that are decoded in the loader."""
     folder = tmp_path / "photos"
     folder.mkdir()
     for number in range(6):
@@ -101,15 +101,15 @@ def call(capsys) -> Callable[..., Ended]:
 
     def run(*arguments: object) -> Ended:
         status = main(list(map(str, arguments)))
-        said = capsys.readouterr()
-        return Ended(status, said.out, said.err)
+        captured = capsys.readouterr()
+        return Ended(status, captured.out, captured.err)
 
     return run
 
 
 @pytest.fixture
 def run_process() -> Callable[..., Ended]:
-    """Run a command, or some code, in a process of its own; `meanwhile` is called with the process."""
+    """Run a command, or some code, in a child process; `meanwhile` is called with the process."""
 
     def run(
         *arguments: object,
@@ -119,10 +119,10 @@ def run_process() -> Callable[..., Ended]:
         **options: Any,
     ) -> Ended:
         path = os.pathsep.join(filter(None, sys.path))
-        told = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
         command = [sys.executable, *(["-m", "daskprep"] if code is None else ["-c", code]), *map(str, arguments)]
         piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(command, env=told, **piped, **options)
+        process = subprocess.Popen(command, env=environment, **piped, **options)
         if meanwhile is not None:
             meanwhile(process)
         out, error = process.communicate(timeout=280)
@@ -143,7 +143,7 @@ def tree() -> Callable[[Path], dict[str, bytes]]:
 
 @pytest.fixture(autouse=True)
 def allocator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take back what clusters leave in the environment: memory of processes that are started later depends on it."""
+    """Reset the environment that clusters change, since the memory of later processes depends on it."""
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""Rows as values that a person reads."""
+"""Decoded rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import daskprep as dp
 
 @pytest.fixture
 def as_read(files, rows) -> Callable[[str], pd.DataFrame]:
-    """Return the rows of a split as they were in the source, those that are missing as they are filled."""
+    """Return the source rows of a split, with missing cells imputed."""
 
     def read(split: str = "train") -> pd.DataFrame:
         dataset = dp.open_dataset(files / "rows.dp")
@@ -29,8 +29,8 @@ def as_read(files, rows) -> Callable[[str], pd.DataFrame]:
 
 
 def test_decode_writes_source_values_as_csv(call, files, as_read):
-    said = call("decode", files / "rows.dp", "--split", "validation").out
-    found = pd.read_csv(io.StringIO(said), parse_dates=["listed"])
+    output = call("decode", files / "rows.dp", "--split", "validation").out
+    found = pd.read_csv(io.StringIO(output), parse_dates=["listed"])
     source = as_read("validation")
     assert found["price"].tolist() == source["price"].tolist()
     for name in ("city", "listed", "sold"):
@@ -40,12 +40,13 @@ def test_decode_writes_source_values_as_csv(call, files, as_read):
 
 
 def test_decode_writes_an_array_of_rows_as_json(call, files, as_read):
-    said = call("decode", files / "rows.dp", "--rows", 7, "--column", "city", "--column", "demand", "--format", "json")
+    columns = ["--column", "city", "--column", "demand"]
+    ended = call("decode", files / "rows.dp", "--rows", 7, *columns, "--format", "json")
     source = as_read()[:7]
     demand = [list(map(float, row.split())) for row in source["demand"]]
     expected = [{"city": city, "demand": row} for city, row in zip(source["city"], demand, strict=True)]
-    assert json.loads(said.out) == expected
-    assert len(said.out.splitlines()) == 9
+    assert json.loads(ended.out) == expected
+    assert len(ended.out.splitlines()) == 9
 
 
 def test_decode_writes_parquet_by_file_name(call, files, tmp_path, as_read):
@@ -109,8 +110,8 @@ def test_fold_option_opens_the_fold(call, files, tmp_path):
     frame = pd.DataFrame({"price": range(30)})
     folded = dp.Preprocessor({"price": "number"}, split=dp.KFold(3)).fit_write(frame, tmp_path / "folds.dp")
     held = folded.fold(1)["validation"].read("row_id")["row_id"].tolist()
-    said = call("decode", tmp_path / "folds.dp", "--fold", 1, "--split", "validation").out
-    assert pd.read_csv(io.StringIO(said))["price"].tolist() == held
+    output = call("decode", tmp_path / "folds.dp", "--fold", 1, "--split", "validation").out
+    assert pd.read_csv(io.StringIO(output))["price"].tolist() == held
     assert json.loads(call("inspect", tmp_path / "folds.dp", "--fold", 1, "--json").out)["version"]
     assert "3 folds" in call("inspect", tmp_path / "folds.dp").out
     for command in (["decode"], ["inspect", "--json"], ["inspect", "--html", tmp_path / "page.html"]):

@@ -1,4 +1,4 @@
-"""Remedies in messages are options on the command line, where there is one."""
+"""Messages on the command line name options as remedies."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_remedies_name_command_line_options(message, line):
 
 
 FUNCTIONS = [dp.read_files, dp.open_dataset, dp.Preprocessor, dp.Preprocessor.fit_write, dp.repair]
-OTHERS = {"columns", "split", "shuffle", "seed"}  # which mean something else there, or in a split
+OTHERS = {"columns", "split", "shuffle", "seed"}  # which have another meaning there, or in a split
 SHARED = {
     one.name: one.opts[-1]
     for command in program.commands.values()

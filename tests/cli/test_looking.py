@@ -1,4 +1,4 @@
-"""What commands tell of a dataset, and do to it."""
+"""Commands that show or change a dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import daskprep as dp
 
-# -- looking at a dataset
+# -- showing a dataset
 
 
 def test_inspect_shows_splits_vocabularies_and_missing_rates(call, files):
@@ -25,15 +25,15 @@ def test_inspect_shows_splits_vocabularies_and_missing_rates(call, files):
 
 
 def test_inspect_json_is_valid(call, files):
-    told = json.loads(call("inspect", files / "rows.dp", "--json").out)
+    inspected = json.loads(call("inspect", files / "rows.dp", "--json").out)
     dataset = dp.open_dataset(files / "rows.dp")
     price, city = dataset.learned["price"], dataset.vocabulary("city")
-    assert told["splits"] == {"train": 210, "validation": 30, "test": 60}
-    assert told["features"]["price"]["missing_rate"] == price.missing / price.rows > 0.05
-    assert told["features"]["price"]["learned"]["mean"] == price.mean
-    assert told["vocabularies"]["city"]["size"] == len(city)
-    assert [one["token"] for one in told["vocabularies"]["city"]["head"]] == city.tokens.to_pylist()
-    assert told["outputs"]["demand"] == {"dtype": "float32", "shape": [4]}
+    assert inspected["splits"] == {"train": 210, "validation": 30, "test": 60}
+    assert inspected["features"]["price"]["missing_rate"] == price.missing / price.rows > 0.05
+    assert inspected["features"]["price"]["learned"]["mean"] == price.mean
+    assert inspected["vocabularies"]["city"]["size"] == len(city)
+    assert [one["token"] for one in inspected["vocabularies"]["city"]["head"]] == city.tokens.to_pylist()
+    assert inspected["outputs"]["demand"] == {"dtype": "float32", "shape": [4]}
 
 
 def test_inspect_html_writes_the_report(call, files, tmp_path):

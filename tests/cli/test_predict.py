@@ -1,4 +1,4 @@
-"""Outputs of models as labels and units."""
+"""Model outputs as labels and units."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def test_predict_accepts_one_array_or_arrays_by_target(call, files, tmp_path):
     scores = np.array([-2.0, 2.0])
     np.save(tmp_path / "a.npy", scores)
     np.savez(tmp_path / "a.npz", sold=scores)
-    said = call("predict", files / "rows.dp", tmp_path / "a.npy")
-    assert said.out.splitlines()[0] == "sold_predictions,sold_probability"
-    assert [line.split(",")[0] for line in said.out.splitlines()[1:]] == ["no", "yes"]
+    ended = call("predict", files / "rows.dp", tmp_path / "a.npy")
+    assert ended.out.splitlines()[0] == "sold_predictions,sold_probability"
+    assert [line.split(",")[0] for line in ended.out.splitlines()[1:]] == ["no", "yes"]
     dp.Preprocessor.from_dataset(files / "rows.dp").save(tmp_path / "prep.json")
-    assert call("predict", tmp_path / "prep.json", tmp_path / "a.npz") == said
+    assert call("predict", tmp_path / "prep.json", tmp_path / "a.npz") == ended
     options = ("--no-logits", "--threshold", 3, "-o", tmp_path / "a.parquet")
     np.save(tmp_path / "a.npy", np.array([0.2, 0.8]))
     assert (
@@ -41,9 +41,9 @@ def test_predict_prints_with_a_dash(call, files, tmp_path, monkeypatch):
 def test_predict_accepts_a_single_unnamed_array(call, files, tmp_path):
     np.save(tmp_path / "a.npy", np.array([-2.0, 2.0]))
     np.savez(tmp_path / "a.npz", np.array([-2.0, 2.0]))
-    said = call("predict", files / "rows.dp", tmp_path / "a.npz")
-    assert said == call("predict", files / "rows.dp", tmp_path / "a.npy")
-    assert said.status == 0
+    ended = call("predict", files / "rows.dp", tmp_path / "a.npz")
+    assert ended == call("predict", files / "rows.dp", tmp_path / "a.npy")
+    assert ended.status == 0
     ended = call("predict", files / "rows.dp", tmp_path / "a.npz", "--no-logits")
     ended.check_line("leave out --no-logits for raw scores")
     assert "batch" not in ended.error

@@ -1,4 +1,4 @@
-"""From files to a dataset: what is guessed, planned and written, and what is said of data that are wrong."""
+"""From files to a dataset: inference, plans, written datasets, and errors for invalid data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import yaml
 
 import daskprep as dp
 
-# -- wrong data
+# -- invalid data
 
 
 def test_missing_path_prints_one_line_and_exits_with_1(run_process, files, tmp_path):
@@ -111,17 +111,17 @@ def test_progress_is_shown_on_terminals_unless_quiet(call, files, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     quiet = call(*command, "-q")
     monkeypatch.setattr("daskprep.progress._is_interactive", lambda: True)
-    said = call(*command)
-    assert said.out.startswith(quiet.out)
+    shown = call(*command)
+    assert shown.out.startswith(quiet.out)
     assert not quiet.error
-    assert all(f"{stage}: 100%" in said.error for stage in stages), said.error
+    assert all(f"{stage}: 100%" in shown.error for stage in stages), shown.error
 
 
 # -- infer and preprocess
 
 
 def make_adult(path: Path) -> None:
-    """Write rows like those of the census: numbers, categories, a space after each comma, "?" for what is missing."""
+    """Write rows like the census: numbers, categories, a space after each comma, "?" for missing cells."""
     rng = np.random.default_rng(0)
     with path.open("w") as file:
         file.write("age,workclass,education_num,hours_per_week,native_country,income\n")
@@ -343,7 +343,7 @@ def test_storage_options_apply_to_data_and_dataset(call, files, tmp_path, s3, ro
 def test_workers_write_the_same_bytes(call, files, tmp_path, tree):
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--workers", 2]
     with socket.socket() as taken:
-        with suppress(OSError):  # the port of Dask's dashboard: some other process may have it as well
+        with suppress(OSError):  # the port of Dask's dashboard: another process may use it
             taken.bind(("127.0.0.1", 8787))
             taken.listen()
         ended = call(*command)
@@ -356,33 +356,33 @@ def test_workers_write_the_same_bytes(call, files, tmp_path, tree):
 
 
 @pytest.fixture
-def apart(files, tmp_path):
+def separate_files(files, tmp_path):
     rows = pd.read_csv(files / "rows.csv")
     rows[:200].to_csv(tmp_path / "train.csv", index=False)
     rows[200:].to_parquet(tmp_path / "test.parquet")
     return ["--train", tmp_path / "train.csv", "--test", tmp_path / "test.parquet"]
 
 
-def test_files_of_separate_splits_are_written_and_repaired(call, files, apart, tmp_path):
-    ended = call("preprocess", files / "rows.yaml", *apart, "-o", tmp_path / "a.dp", "-q")
+def test_files_of_separate_splits_are_written_and_repaired(call, files, separate_files, tmp_path):
+    ended = call("preprocess", files / "rows.yaml", *separate_files, "-o", tmp_path / "a.dp", "-q")
     assert ended.status == 0, ended.error
     dataset = dp.open_dataset(tmp_path / "a.dp")
     assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 200, "test": 100}
     next((tmp_path / "a.dp").rglob("test/table/part-00000.parquet")).write_bytes(b"")
-    assert call("repair", tmp_path / "a.dp", *apart).status == 0
+    assert call("repair", tmp_path / "a.dp", *separate_files).status == 0
     assert dataset.damaged() == []
 
 
-def test_auto_accepts_separate_splits_and_a_sample(call, apart, tmp_path):
+def test_auto_accepts_separate_splits_and_a_sample(call, separate_files, tmp_path):
     options = ["--target", "sold", "--sample-ratio", 0.5, "-o", tmp_path / "a.dp", "-q"]
-    assert call("preprocess", "auto", *apart, *options).status == 0
+    assert call("preprocess", "auto", *separate_files, *options).status == 0
     dataset = dp.open_dataset(tmp_path / "a.dp")
     assert sum(map(len, dataset.splits.values())) == 150
     assert "split" not in dataset.features
 
 
-def test_dry_run_counts_the_sample(call, files, apart):
-    ended = call("preprocess", files / "rows.yaml", *apart, "--dry-run", "--sample-size", 120)
+def test_dry_run_counts_the_sample(call, files, separate_files):
+    ended = call("preprocess", files / "rows.yaml", *separate_files, "--dry-run", "--sample-size", 120)
     assert ended.status == 0, ended.error
     assert re.search("rows     120;", ended.out)
     assert "split: FixedSplit(column='split')" in ended.out
@@ -403,11 +403,11 @@ def test_conflicting_or_missing_data_is_a_usage_error(call, files, more, message
 
 
 def test_infer_style_sets_encodings(call, files):
-    told = call("infer", files / "rows.csv", "--style", "trees").out
+    styled = call("infer", files / "rows.csv", "--style", "trees").out
     plain = call("infer", files / "rows.csv").out
-    assert "for trees: " in told
+    assert "for trees: " in styled
     assert "for trees: " not in plain
-    assert yaml.safe_load(told)["input_features"] != yaml.safe_load(plain)["input_features"]
+    assert yaml.safe_load(styled)["input_features"] != yaml.safe_load(plain)["input_features"]
 
 
 def test_auto_accepts_a_style(call, files):

@@ -1,4 +1,4 @@
-"""What the program says before a command runs: help, completion, wrong use."""
+"""Output of the program before a command runs: help, completion, usage errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_unknown_command_suggests_the_closest_one(call):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["inspect", "listing.dp"], 'no dataset "listing.dp": .* Did you mean "listings.dp"?'),
         (["verify", "x"], 'no dataset "x": '),
@@ -53,7 +53,7 @@ def test_unknown_command_suggests_the_closest_one(call):
         (["preprocess", "auto", "--train", "a.csv", "-o", "x"], 'no file or folder "a.csv"'),
     ],
 )
-def test_missing_path_fails_before_heavy_imports(run_process, tmp_path, arguments, said):
+def test_missing_path_fails_before_heavy_imports(run_process, tmp_path, arguments, message):
     (tmp_path / "listings.dp").mkdir()
     code = (
         "import sys; from daskprep.cli import main\n"
@@ -62,7 +62,7 @@ def test_missing_path_fails_before_heavy_imports(run_process, tmp_path, argument
     )
     ended = run_process(code=code, cwd=tmp_path)
     assert ended.out == "set()\n", ended.error
-    assert re.match(f"error: {said}", ended.error)
+    assert re.match(f"error: {message}", ended.error)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,15 @@ def test_completion_is_printed_for_a_shell(call, shell):
 
 
 def test_completion_lists_commands_and_options(run_process):
-    told = {"_DASKPREP_COMPLETE": "zsh_complete", "COMP_WORDS": "daskprep preprocess --dr", "COMP_CWORD": "2"}
-    assert "--dry-run" in run_process(env=told).out
+    environment = {"_DASKPREP_COMPLETE": "zsh_complete", "COMP_WORDS": "daskprep preprocess --dr", "COMP_CWORD": "2"}
+    assert "--dry-run" in run_process(env=environment).out
 
 
-# -- wrong use
+# -- usage errors
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["inspekt", "x"], "inspekt"),
         (["inspect", "x", "--jso"], "--json"),
@@ -127,13 +127,13 @@ def test_completion_lists_commands_and_options(run_process):
         (["infer", "a.csv", "--delimiter", "ab"], "--delimiter"),
     ],
 )
-def test_usage_error_prints_one_line_and_exits_with_2(call, arguments, said, tmp_path, monkeypatch):
+def test_usage_error_prints_one_line_and_exits_with_2(call, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.yaml", "a.csv", "b.csv"):
         Path(name).touch()
     ended = call(*arguments)
     assert ended.status == 2
-    ended.check_line(said, "--help")
+    ended.check_line(message, "--help")
     assert not ended.out
 
 

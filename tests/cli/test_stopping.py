@@ -1,4 +1,4 @@
-"""Commands that are interrupted or run out of room."""
+"""Commands that are interrupted or run out of disk space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-# Sends Ctrl-C to itself in the midst of a command, once it does something of which Python tells audit hooks.
+# Sends Ctrl-C to itself in the middle of a command, at an audit event of Python.
 INTERRUPTED = """
 import os, signal, sys
 from daskprep.cli import main
@@ -44,7 +44,7 @@ WRITE = ["preprocess", "rows.yaml", "rows.csv", "-o", "new.dp"]
 
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C reach the processes that are started here, though tests in the background ignore it."""
+    """Let child processes receive Ctrl-C, which tests in the background ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -52,7 +52,7 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def many_files(tmp_path_factory, rows) -> Path:
-    """Give a folder of files that are a partition each, so that a write has many steps."""
+    """Return a folder of files that are a partition each, so that a write has many steps."""
     folder = tmp_path_factory.mktemp("many")
     text = rows(40).to_csv(index=False)
     for number in range(150):
@@ -61,7 +61,7 @@ def many_files(tmp_path_factory, rows) -> Path:
 
 
 def interrupt(path: Path, process: subprocess.Popen[str]) -> None:
-    """Send Ctrl-C once rows of a few partitions are put aside, to all processes as a terminal does."""
+    """Send Ctrl-C to all processes, as a terminal does, after rows of a few partitions are stored."""
     while process.poll() is None and len(list(path.glob("*/scratch/*/parsed-*"))) < 3:
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGINT)
@@ -96,7 +96,7 @@ def test_write_on_a_full_disk_fails_and_is_resumed(run_process, call, files, tre
 
 @pytest.fixture
 def folder(files, photos, tmp_path) -> Path:
-    """Give a folder with rows.csv, rows.yaml, rows.dp, damaged.dp, of which a file is gone, and photos.dp."""
+    """Return a folder with rows.csv, rows.yaml, rows.dp, damaged.dp, which lacks a file, and photos.dp."""
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     shutil.copytree(files / "rows.dp", tmp_path / "damaged.dp")
     next((tmp_path / "damaged.dp").glob("*/train/table/*.parquet")).unlink()
@@ -104,7 +104,7 @@ def folder(files, photos, tmp_path) -> Path:
 
 
 def check_clean(before: dict[str, bytes], after: dict[str, bytes]) -> None:
-    """Check that nothing was altered, and that nothing is new but whole files within datasets."""
+    """Check that nothing has changed, and that all new files are complete files within datasets."""
     new = after.keys() - before.keys()
     assert before.items() <= after.items()
     assert not [name for name in new if ".dp/" not in name or name.endswith(("manifest.json", ".tmp"))]

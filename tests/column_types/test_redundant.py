@@ -1,4 +1,4 @@
-"""Columns that repeat another column or a target are left out by inference, and no others."""
+"""Inference skips columns that repeat another column or a target, and keeps all others."""
 
 import numpy as np
 import pandas as pd
@@ -68,7 +68,7 @@ def test_few_or_repeated_rows_relate_no_columns():
     numbers = pd.DataFrame(RNG.lognormal(0, 1, (300, 4)).round(6), columns=list("abcd"))
     assert skipped(pd.concat([numbers, numbers.iloc[:40]])) == {}
     rare = np.zeros((1_000, 2), int)
-    rare[7] = 1  # one row alone may be a coincidence
+    rare[7] = 1  # a single row may be a coincidence
     assert skipped(pd.DataFrame(rare, columns=["a", "b"])) == {}
 
 

@@ -1,4 +1,4 @@
-"""Where each rule begins and ends, and what it says: one column at a time, without a frame."""
+"""Boundaries and reasons of each rule: one column at a time, without a frame."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SKIPPED = "skipped"
 
 
 def facts_of(*columns: Any) -> ColumnFacts:
-    """Return the facts of a column of which each argument is a partition."""
+    """Return the facts of a column with one partition per argument."""
     return sum((column_facts(pa.array(cells)) for cells in columns), ColumnFacts())
 
 
@@ -37,7 +37,7 @@ def kind_of(cells: Any, name: str = "column") -> str:
 
 
 def codes(values: int, each: int, first: int = 0) -> list[int]:
-    """Return whole numbers that follow each other, equally often."""
+    """Return consecutive integers, equally often."""
     return list(range(first, first + values)) * each
 
 
@@ -408,7 +408,7 @@ CELLS = ["8928308280fffff", "8928308280bffff", "89283082807ffff", "8a2a1072b59ff
 
 
 def h3(*, mode: int = 1, resolution: int = 9, base: int = 20, digits: str = "062102044") -> int:
-    """Return a cell put together from its fields."""
+    """Return a cell with the given fields."""
     places = [int(digit) for digit in digits.ljust(15, "7")]
     head = mode << 59 | resolution << 52 | base << 45
     return head | sum(digit << 3 * (14 - place) for place, digit in enumerate(places))
@@ -606,7 +606,7 @@ def test_few_frequent_integers_from_0_or_1_are_codes(numbers, found):
 
 
 def phrases(values: int, words: int, rows: int | None = None) -> list[str]:
-    """Return so many different cells of so many words, repeated to fill the rows."""
+    """Return distinct cells of some words, repeated to fill the rows."""
     different = [" ".join([f"w{value}", *["word"] * (words - 1)]) for value in range(values)]
     return [different[row % values] for row in range(rows or values)]
 
@@ -660,7 +660,7 @@ def test_codes_with_spaces_are_identifiers_but_prose_is_text():
 
 
 def drawn(rows: int) -> dict[str, list[str]]:
-    """Return columns of codes, most of them once, and of what tells rows apart."""
+    """Return columns of codes, most of them unique, and of identifiers."""
     rng = np.random.default_rng(rows)
     letters = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 
@@ -688,7 +688,7 @@ def test_codes_are_distinguished_from_identifiers_by_collisions(rows):
     found = {name: kind_of(cells, name) for name, cells in drawn(rows).items()}
     codes = dict.fromkeys(["diagnosis", "drg", "pressure", "region", "county"], "category")
     others = dict.fromkeys(["uuid", "token", "phone", "parcel", "entry", "shipment"], SKIPPED)
-    if rows < 100:  # of so few, one that comes twice says that they do not number the rows
+    if rows < 100:  # among few rows, one repetition means that they are not row numbers
         others["shipment"] = "category"
     assert found == codes | others | {"sent": "date"}
 
@@ -741,7 +741,7 @@ def test_few_values_with_other_cells_and_notations_are_labels(cells, found):
     assert kind_of(cells) == found
 
 
-# -- what spells a missing value
+# -- markers of missing values
 
 
 @pytest.mark.parametrize(
@@ -756,10 +756,10 @@ def test_few_values_with_other_cells_and_notations_are_labels(cells, found):
     ],
 )
 def test_treatment_of_missing_markers_is_noted(cells, remark):
-    said = "; '?' is treated as"
-    assert guess([*cells, "?"]).reason.endswith(f"{said} {remark}")
-    assert said not in guess(cells).reason
-    assert said not in guess([*cells, None]).reason
+    note = "; '?' is treated as"
+    assert guess([*cells, "?"]).reason.endswith(f"{note} {remark}")
+    assert note not in guess(cells).reason
+    assert note not in guess([*cells, None]).reason
 
 
 def test_media_and_skipped_columns_have_no_missing_marker_note():
@@ -781,7 +781,7 @@ def test_symbols_are_missing_and_words_stay_classes():
     assert kind_of([*["0", "2"] * 20, "unknown"]) == kind_of([*["1", "2"] * 20, "unknown"]) == "number"
 
 
-# -- what takes the place of missing cells
+# -- imputation of missing cells
 
 
 @pytest.mark.parametrize(
@@ -829,7 +829,7 @@ def test_possible_missing_sentinels_are_noted_but_stay_numbers():
     assert "but count as a separate class: if so" in guess([*codes(3, 20), *[-9] * 3]).reason
 
 
-# -- values that the frame itself puts in order
+# -- values with an order declared by the frame
 
 
 def in_order(*texts: str, order: tuple[str, ...], ordered: bool = True) -> pa.DictionaryArray:
@@ -858,7 +858,7 @@ def test_different_or_incomplete_orders_are_ignored():
     assert guess(in_order("a", "b", "c", order=("a", "b", "c", ""))).feature.order is None
 
 
-# -- what is to be predicted
+# -- targets
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What each style proposes for a column, and why."""
+"""Encodings and reasons of each style."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ MODE = {"missing_indicator": True}
 )
 def test_style_sets_encodings_for_its_models(frame, style, expected):
     found = inferred(frame, style)
-    told = {name: parameters(feature) for name, feature in found.items() if name != "sold"}
-    for one in told.values():
+    proposed = {name: parameters(feature) for name, feature in found.items() if name != "sold"}
+    for one in proposed.values():
         one.pop("positive", None)
-    assert told == expected
+    assert proposed == expected
 
 
 def test_no_style_sets_no_encodings_and_targets_stay_unchanged(frame):

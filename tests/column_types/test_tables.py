@@ -1,6 +1,6 @@
-"""What a person would choose for the columns of tables such as the collections of universities and of contests hold.
+"""Expected column types of tables like common public data sets.
 
-The choices were made from the tables alone, before any rule was asked.
+The types were chosen from the tables alone, independently of the rules.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Draw = Callable[..., Any]
 
 
 def draws(rng: np.random.Generator) -> Draw:
-    """Return what draws a cell for each row."""
+    """Return a function that draws a cell for each row."""
     return lambda values, p=None: rng.choice(np.array(values, object), ROWS, p=p)
 
 
 def some(cells: Any, mark: Any, share: float, seed: int = 9) -> np.ndarray:
-    """Return cells of which a share became a mark."""
+    """Return cells with a share of missing markers."""
     marked = np.random.default_rng(seed).random(ROWS) < share
     return np.where(marked, np.array([mark], object), np.array(cells, object))
 
@@ -323,15 +323,15 @@ TABLES = (
     *(iris, wine, census, mushrooms, tumours, bank, hearts, cars, hospital, invoices, houses, weather, survey),
     *(loans, films, households, sensors, students, churn, reviews, countries),
 )
-# Codes with gaps look like doses and sizes; of "unknown", only the work tells whether it is an answer.
-NOT_TOLD = {("hearts", "thal"): "number", ("bank", "default"): "binary"}
+# Codes with gaps look like doses and sizes; only a domain expert knows whether "unknown" is an answer.
+AMBIGUOUS = {("hearts", "thal"): "number", ("bank", "default"): "binary"}
 
 
-def made(table: Callable[[np.random.Generator, Draw], Table]) -> tuple[pd.DataFrame, dict[str, str]]:
+def make_table(table: Callable[[np.random.Generator, Draw], Table]) -> tuple[pd.DataFrame, dict[str, str]]:
     rng = np.random.default_rng(0)
     columns = table(rng, draws(rng))
     frame = pd.DataFrame({name: np.asarray(cells, object) for name, (_, cells) in columns.items()})
-    expected = {name: NOT_TOLD.get((table.__name__, name), kind) for name, (kind, _) in columns.items()}
+    expected = {name: AMBIGUOUS.get((table.__name__, name), kind) for name, (kind, _) in columns.items()}
     return frame, expected
 
 
@@ -341,7 +341,7 @@ def kinds(inferred: InferredFeatures) -> dict[str, str]:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_column_of_a_table_has_the_expected_type(table, tmp_path):
-    frame, expected = made(table)
+    frame, expected = make_table(table)
     frame.to_csv(tmp_path / "table.csv", index=False, sep=";")
     inferred, parts = (
         dp.infer_features(dp.read_files(tmp_path / "table.csv", delimiter=";", partition_bytes=size))

@@ -49,7 +49,7 @@ def learned(feature: dp.Audio, *cells) -> LearnedAudio:
     return found
 
 
-# -- what is decoded
+# -- decoding
 
 
 def test_mel_bands_equal_librosa_except_for_rounded_corners():
@@ -240,7 +240,7 @@ def test_contradictory_parameters_raise(params, message):
         fit(dp.Audio(**params), sound(1, 2))
 
 
-# -- cells that are missing or broken
+# -- missing and broken cells
 
 
 @pytest.mark.parametrize(("strategy", "firsts"), [("bfill", [1, 1, 2, 2]), ("ffill", [1, 1, 1, 2])])

@@ -1,4 +1,4 @@
-"""What the base of all types holds a type to when its class is made."""
+"""Checks of the base class when a type is defined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daskprep.summaries import Range
 
 
 def made(base, name, **attributes):
-    """Make a type that takes one parameter of a given name."""
+    """Return a type with one parameter of a given name."""
     space = {}
     exec(f"def __init__(self, *, {name}=None):\n    self.{name} = {name}", space)
     return type("Mine", (base,), {"__init__": space["__init__"], **attributes})
@@ -69,7 +69,7 @@ def test_learned_type_is_inferred_from_type_arguments():
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Shouted(dp.Text):
-    """A type that has the parameters of another module's, whose annotations it does not know by name."""
+    """A dataclass whose base is defined in another module, so that its annotations cannot be resolved here."""
 
     loud: bool = True
 

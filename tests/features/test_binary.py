@@ -93,7 +93,7 @@ def test_labels_do_not_depend_on_the_type(tmp_path, cells, kinds):
         assert np.asarray(prep.encode(str(tmp_path / "x.parquet"))["x"]).tolist() == expected, kind
         again = dp.Preprocessor({"x": "binary"}).fit(str(tmp_path / "x.parquet"))
         assert again.encode(frame)["x"].tolist() == expected, kind
-    if not isinstance(cells[0], timedelta):  # which to_csv writes as "1 day, 0:00:00" or "1 days", as the dtype may be
+    if not isinstance(cells[0], timedelta):  # written by to_csv as "1 day, 0:00:00" or "1 days", depending on the dtype
         frame.to_csv(tmp_path / "x.csv", index=False)
         assert np.asarray(prep.encode(str(tmp_path / "x.csv"))["x"]).tolist() == expected
 

@@ -1,4 +1,4 @@
-"""Bins that follow a target, against the trees of scikit-learn."""
+"""Target bins, compared with decision trees of scikit-learn."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_target_bins_equal_decision_tree_leaves(name, target):
     if name == "few":
         np.testing.assert_allclose(edges, thresholds, rtol=1e-6)
         return
-    # Splits of nearly the same gain may be others: what they tell of the target is the same.
+    # Splits of nearly the same gain may differ: the explained sum of squares is the same.
     ids = prep.encode(frame)["x"]
     targets = pd.get_dummies(frame[target]).to_numpy(float) if target == "class" else frame[["number"]].to_numpy()
 
@@ -163,7 +163,7 @@ def test_target_sums_are_exact_in_any_order(rows, limit):
 
 
 def saved_by(rows: list[tuple[float, list[int]]], threshold: float) -> Fraction:
-    """Return the squares that a threshold saves: of the target, or of the rows of its classes."""
+    """Return the sum of squares that a threshold saves: of the target, or of the rows of its classes."""
 
     def squares(part: list[list[int]]) -> Fraction:
         return Fraction(sum(sum(column) ** 2 for column in zip(*part, strict=True)), len(part))

@@ -171,7 +171,7 @@ def test_object_categories_do_not_depend_on_partitions(kind):
             assert np.array_equal(np.asarray(whole.transform(cut)), whole.transform(frame))
 
 
-# What transform gives
+# -- transform
 
 
 def scikit_learn(encoder, training: pd.DataFrame, rows: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
@@ -247,7 +247,7 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-# -- what is missing, and what comes first
+# -- missing values and order
 
 
 def test_null_values_are_missing_without_a_warning(as_frame):
@@ -350,7 +350,7 @@ def test_hashed_ids_depend_only_on_the_value(as_frame):
     few = dp.Category(hash_buckets=1_000).fit(as_frame(column("x")))
     many = dp.Category(hash_buckets=1_000).fit(as_frame(cells))
     ids = many.transform(cells).ravel()
-    # Fixed: models have been trained on them.
+    # Fixed: trained models depend on them.
     assert ids.tolist() == [GOLDEN["Rome"], GOLDEN["Oslo"], GOLDEN["Rome"], GOLDEN["7"], 0]
     assert few.transform(cells).ravel().tolist() == ids.tolist()
     assert many.learned_["x"].num_embeddings == 1_001

@@ -1,4 +1,4 @@
-"""What a type of one's own gives is held to its contract, and what is to be decoded to what was learned."""
+"""Results of a custom type are checked against its contract, and decoded arrays against the learned state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAME = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0]})
 
 
 class Given(dp.Feature):
-    """Numbers, as they are; `wrong` is what comes out of order when there are any."""
+    """Numbers, unchanged; `wrong` replaces the result of a method for any rows."""
 
     kind = "given"
     wrong: dict[str, Any] = {}  # noqa: RUF012
@@ -67,7 +67,7 @@ class Given(dp.Feature):
 
 @pytest.fixture
 def given(monkeypatch):
-    """Return a Preprocessor of a type of which a function gives something else than it should."""
+    """Return a function that makes a Preprocessor of a type with a wrong method."""
     monkeypatch.setitem(FEATURES, "given", Given)
 
     def make(**wrong):
@@ -165,7 +165,7 @@ def test_decode_with_wrong_result_raises(given, wrong):
         prep.decode(prep.encode(FRAME))
 
 
-# -- what is to be decoded
+# -- decode
 
 FEATURES_BY_NAME: dict[str, Any] = {
     "price": "number",
@@ -295,7 +295,7 @@ def test_negative_learned_integers_are_saved_and_loaded(given, monkeypatch, tmp_
     assert dp.Preprocessor.load(tmp_path / "prep.json").learned_["x"].shift == -3
 
 
-# What is kept between calls
+# -- cached values
 
 
 def test_cached_values_follow_parameters_and_learned_state():

@@ -611,7 +611,7 @@ def test_unset_new_parameters_are_not_saved():
     assert not {"parts", "cyclic", "since", "since_unit"} & params.keys()
 
 
-# -- forms with names of months, as dateutil reads them
+# -- formats with month names, as dateutil reads them
 
 DAYS = [
     "{d:%d} {m} {d:%Y}", "{d.day}{o} of {m}, {d:%Y}", "{m} {d.day}, {d:%Y}", "{w}, {d:%d} {m} {d:%Y}",
@@ -683,15 +683,15 @@ def test_numbers_that_are_not_dates_are_unreadable(text):
 @pytest.mark.parametrize("split", [dp.RandomSplit(), dp.StratifiedSplit("y")])
 def test_random_split_of_time_ordered_rows_warns(tmp_path, split, npartitions):
     frame = pd.DataFrame({"at": pd.date_range("2024-01-01", periods=400, freq="3h"), "y": [0, 1] * 200})
-    frame.loc[[100, 200], "at"] = pd.Timestamp("2024-01-02")  # nearly
+    frame.loc[[100, 200], "at"] = pd.Timestamp("2024-01-02")  # nearly sorted
     frame["day"] = frame["at"].dt.strftime("%Y-%m-%d")
     rows = dd.from_pandas(frame, npartitions=npartitions)
     for some, column in ((rows, "at"), (rows, "day"), (frame[::-1], "at")):
         prep = dp.Preprocessor({"when": dp.Date(column=column), "y": "binary"}, split=split)
         found = f'ordered by time in column "{column}", .* split=DatetimeSplit."{column}".'
-        with pytest.warns(UserWarning, match=found) as told:
+        with pytest.warns(UserWarning, match=found) as caught:
             state = prep.fit(some).to_dict()
-        assert len(told) == 1
+        assert len(caught) == 1
         with pytest.warns(UserWarning, match=found):
             prep.fit_write(some, tmp_path / "d.dp", overwrite=True, progress=False)
         assert prep.to_dict() == state

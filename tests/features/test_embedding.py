@@ -1,4 +1,4 @@
-"""Embeddings: a function is called once for each distinct value, and never for a dataset or state without trust."""
+"""Embeddings: a function is called once per distinct value, and never for a dataset or state without trust."""
 
 import shutil
 import sqlite3
@@ -39,7 +39,7 @@ VECTORS = {"a": [1, 97, 1], "b": [1, 98, 1], "ab": [2, 195, 1], None: [0, 0, 0]}
 
 @pytest.fixture
 def model(tmp_path, monkeypatch):
-    """Return a function that returns the values that the model embedded since the last call."""
+    """Return a function that returns the values embedded since the last call."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "some_model.py").write_text(MODULE)
@@ -62,7 +62,7 @@ def embedding(**parameters):
 def test_each_distinct_value_is_embedded_once(model):
     frame = pd.DataFrame({"text": TEXTS})
     prep = dp.Preprocessor({"text": embedding()}).fit(frame)
-    assert model() == []  # of a fit
+    assert model() == []  # not called in fit
     encoded = prep.encode(frame)["text"]
     assert encoded.dtype == np.float32
     assert encoded.tolist() == [VECTORS[text] for text in TEXTS]

@@ -1,4 +1,4 @@
-"""Which frames are encoded row by row, and that nobody can tell by what they become."""
+"""Frames that are encoded row by row, with the same result as by column."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def prep() -> dp.Preprocessor:
 
 
 def few(prep: dp.Preprocessor, frame: Any) -> dict[str, np.ndarray] | None:
-    """Return what row encoders make of a frame, after checking that `encode` gives what columns do."""
+    """Return the result of row encoders for a frame, after checking that `encode` equals encoding by column."""
     encoded, expected = prep.encode(frame), encode_columns(prep, frame)
     assert list(encoded) == list(expected)
     for name, array in expected.items():
@@ -111,7 +111,7 @@ def test_features_without_row_encoder_are_encoded_by_column(monkeypatch, prep):
     assert few(dp.Preprocessor({"x": dp.Set(tokenizer="space")}).fit(frame), frame) is None
     monkeypatch.setattr(arrays, "LARGE_VOCABULARY", 3)
     assert few(dp.Preprocessor({"x": "category"}).fit(frame), frame) is None
-    assert few(prep, FRAME)  # made before
+    assert few(prep, FRAME)  # cached before
 
 
 def test_errors_equal_those_of_columns():

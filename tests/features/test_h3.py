@@ -24,7 +24,7 @@ CELL, OTHER = 622236750694711295, 617700169958293503
 
 @st.composite
 def cells(draw) -> int:
-    """Draw a cell as the format describes it: digits behind the resolution are 7."""
+    """Draw a cell as the format describes it: digits beyond the resolution are 7."""
     resolution = draw(st.integers(0, 15))
     cell = draw(st.integers(0, 15)) << 59 | draw(st.integers(0, 7)) << 56 | resolution << 52
     cell |= draw(st.integers(0, 127)) << 45

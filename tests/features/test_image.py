@@ -57,13 +57,13 @@ def learned(feature: dp.Image, *cells) -> LearnedImage:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Give a folder with 24 images of different sizes."""
+    """Return a folder with 24 images of different sizes."""
     for k in range(24):
         (tmp_path / f"{k}.png").write_bytes(encode_png(noise(4 + k % 5, 6 + k % 3, 3, seed=k)))
     return tmp_path
 
 
-# -- what is decoded
+# -- decoding
 
 
 def test_resized_image_equals_pillow():
@@ -203,7 +203,7 @@ def test_contradictory_parameters_raise(params, message):
         fit(dp.Image(**params), flat(0))
 
 
-# -- cells that are missing or broken
+# -- missing and broken cells
 
 
 @pytest.mark.parametrize(("strategy", "levels"), [("bfill", [5, 5, 5, 9, 9, 9]), ("ffill", [5, 5, 5, 5, 9, 9])])
@@ -369,7 +369,7 @@ def test_images_without_three_channels_are_not_standardized():
     assert feature.expand(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8), found).max() == 1
 
 
-# -- where files are, and what is stored
+# -- locations of files, and storage
 
 
 def test_relative_paths_start_in_the_current_folder_or_base_dir(folder, monkeypatch):

@@ -105,7 +105,7 @@ def test_single_rows_have_the_same_indicators(frame, prep):
     rows = frame.to_dict("records")
     encoder = Encoder(json.loads(json.dumps(prep.to_dict())))
     for name, array in encode_columns(prep, frame).items():
-        if not name.startswith(("city", "when")):  # which are filled from the rows around
+        if not name.startswith(("city", "when")):  # filled from neighboring rows
             np.testing.assert_array_equal(encoder.encode(rows)[name], array, err_msg=name)
     assert encoder.encode(rows[1])["price_missing"].tolist() == [1]
     assert encoder.encode(rows[1], expand=True)["price_missing"].dtype == np.bool_

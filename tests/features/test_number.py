@@ -51,7 +51,7 @@ def test_normalizations_equal_scikit_learn(normalization, scaler):
     values = pd.DataFrame({"x": np.random.default_rng(0).lognormal(size=1000)})
     ours = dp.Number(normalization=normalization).fit_transform(values)
     theirs = scaler.fit_transform(values)
-    if normalization == "zscore":  # theirs divides by n, ours by n - 1
+    if normalization == "zscore":  # scikit-learn divides by n, daskprep by n - 1
         theirs = theirs * np.sqrt(999 / 1000)
     np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=1e-7)
 
@@ -292,9 +292,9 @@ def test_inferred_numbers_set_null_values_and_fit_without_warning(recwarn):
 
 def test_columns_beyond_float32_share_one_warning():
     frame = pd.DataFrame({name: [1.0, 2.0, size] for name, size in [("a", 1e300), ("b", 1e300), ("c", -2e200)]})
-    with pytest.warns(UserWarning, match="beyond float32") as told:
+    with pytest.warns(UserWarning, match="beyond float32") as caught:
         dp.Preprocessor({name: dp.Number(normalization=None) for name in frame}).fit(frame)
-    [message] = [str(one.message) for one in told]
+    [message] = [str(one.message) for one in caught]
     assert message.startswith('column "a" holds 1 number beyond float32')
     assert message.endswith('; also "b", "c"')
 

@@ -1,4 +1,4 @@
-"""Encodings that have a name in category_encoders, skrub and rtdl_num_embeddings have their values."""
+"""Encodings that also exist in category_encoders, skrub and rtdl_num_embeddings have equal values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transformers give when a frame is asked for."""
+"""Output of transformers with set_output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalizations by quantiles and powers, and bins, against scikit-learn."""
+"""Normalizations by quantiles and powers, and bins, compared with scikit-learn."""
 
 from __future__ import annotations
 

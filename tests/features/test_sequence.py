@@ -66,8 +66,8 @@ def test_truncation_keep_end_keeps_start_and_stop(padding):
     given = {"truncation": "keep_end", "padding": padding, "max_sequence_length": 4, "column": "x"}
     plain, marked = dp.Sequence(**given), dp.Sequence(**given, add_start_stop=True)
     prep = dp.Preprocessor({"plain": plain, "marked": marked, "text": dp.Text(**given, level="both")}).fit(rows)
-    told = {name: column.tolist() for name, column in prep.decode(prep.encode(rows.head(2))).items()}
-    assert told == {"plain": ["b c d e", "a"], "marked": ["d e", "a"], "text": ["b c d e", "a"]}
+    decoded = {name: column.tolist() for name, column in prep.decode(prep.encode(rows.head(2))).items()}
+    assert decoded == {"plain": ["b c d e", "a"], "marked": ["d e", "a"], "text": ["b c d e", "a"]}
     last = prep.learned_["marked"].vocabulary.ids(pa.array(["d", "e"]))
     assert prep.encode(rows)["marked"][0].tolist() == [1, *last, 2]
     saved = Encoder(prep.to_dict()).encode([{"x": cell} for cell in rows["x"].tolist()])
@@ -128,7 +128,7 @@ def test_length_without_room_for_tokens_raises(name):
         dp.Sequence(add_start_stop=True, **{name: 2}).fit(column("a"))
 
 
-@pytest.mark.parametrize("own", [0, 1])  # words are in many rows, or in one each
+@pytest.mark.parametrize("own", [0, 1])  # words are shared by many rows, or are in one row each
 def test_summaries_of_cuts_equal_summaries_of_their_rows(own):
     cells = [None if i % 7 == 3 else " ".join(f"{word + 9 * i * own}" for word in range(i % 4)) for i in range(20)]
     parsed = dp.Sequence(missing_value_strategy="bfill").parse(pa.array(cells)).slice(1)

@@ -1,4 +1,4 @@
-"""Vocabularies of parts of words: the same for any partitioning, and the same ids as the library's."""
+"""Subword vocabularies: the same for any partitioning, and the same ids as in the library."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_ids_of_words_equal_the_library(kind):
     expected = [part for word in words for part in Tokenizer(model).encode(mark + word).ids]
     encoded = prep.encode(pd.DataFrame({"x": [text]}))["x"][0].tolist()
     assert encoded == [1, *expected, 2, *[0] * (len(encoded) - len(expected) - 2)]
-    assert 3 in expected  # characters that were not learned are unknown
+    assert 3 in expected  # characters outside the vocabulary are unknown
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -173,7 +173,7 @@ def test_word_limit_scales_frequencies(kind, limit, monkeypatch):
 def test_rare_characters_are_unknown(kind, monkeypatch):
     monkeypatch.setattr(subwords, "_MAX_CHARACTERS", 9)
     vocabulary = fitted(kind).learned_["x"].vocabulary
-    assert len([token for token in vocabulary.tokens.to_pylist() if len(token) == 1]) == 9 + 1  # and the start
+    assert len([token for token in vocabulary.tokens.to_pylist() if len(token) == 1]) == 9 + 1  # and the word boundary
     assert vocabulary.frequencies[1] > 0
 
 

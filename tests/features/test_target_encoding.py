@@ -253,9 +253,9 @@ def test_folds_follow_a_split_by_time_or_group_by_default(table, tmp_path, split
         np.testing.assert_array_equal(again, found)
         return prep.to_dict()["features"]["x"]["params"], found
 
-    with pytest.warns(UserWarning, match=f'folds by "{column}", like the split; {parameter}=False puts') as told:
+    with pytest.warns(UserWarning, match=f'folds by "{column}", like the split; {parameter}=False puts') as caught:
         params, found = train("default")
-    assert len(told) == 1
+    assert len(caught) == 1
     assert params[parameter] == column
     np.testing.assert_array_equal(train("named", **{parameter: column})[1], found)
     params, at_random = train("random", **{parameter: False})
@@ -273,9 +273,9 @@ def test_random_folds_with_a_time_split_warn(table, split):
         prep = dp.Preprocessor({"x": encoding()}, split=split).fit(frame)
     assert prep.features_["x"].fold_time is None
     both = {"x": encoding(), "y": encoding()}
-    with pytest.warns(UserWarning, match='^features "x", "y": training rows are cross-fitted in folds') as told:
+    with pytest.warns(UserWarning, match='^features "x", "y": training rows are cross-fitted in folds') as caught:
         dp.Preprocessor(both, split=split).fit(frame)
-    assert len(told) == 1
+    assert len(caught) == 1
     dp.Preprocessor({"x": encoding(fold_time="day")}, split=split).fit(frame)
 
 
@@ -357,7 +357,7 @@ def test_csv_rows_are_counted_before_fold_assignment(table, tmp_path):
     assert dp.Preprocessor({"x": encoding()}).fit(source).to_dict() == prep.to_dict()
 
 
-# -- serving, and what is refused
+# -- serving, and errors
 
 
 @pytest.mark.filterwarnings("ignore:target")

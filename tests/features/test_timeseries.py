@@ -246,7 +246,7 @@ def with_group(feature: Timeseries, frame) -> list[list[float]]:
 
 
 def across(feature: Timeseries, pieces) -> list[list[float]]:
-    """Encode pieces of a frame as partitions, which only know each other by their edges."""
+    """Encode pieces of a frame as partitions, which exchange only their edges."""
     tables = [pa.Table.from_pandas(piece, preserve_index=False) for piece in pieces]
     constant = feature.missing_value_strategy == "fill_with_const"
     learned = dataclasses.replace(feature.learn(feature.summarize(feature.parse_fill(""))), rows=1)
@@ -261,7 +261,7 @@ def across(feature: Timeseries, pieces) -> list[list[float]]:
 
 
 def by_hand(feature: Timeseries, numbers: list[float], groups: list[str | None]) -> list[list[float]]:
-    """Make every window row by row."""
+    """Compute every window row by row."""
     rows = []
     for i, group in enumerate(groups):
         alike = [j for j, other in enumerate(groups) if other == group]

@@ -1,4 +1,4 @@
-"""Numbers as people write them: one style for a column, learned from all of its rows."""
+"""Numbers in notations such as "$1,234.5": one notation per column, learned from all of its rows."""
 
 from __future__ import annotations
 
@@ -91,25 +91,25 @@ def test_numbers_are_read_in_the_notation_of_their_column(cells, style, numbers)
     assert written(prep) == style
     assert encode(prep, *cells) == [FILL if number is None else number for number in numbers]
     assert prep.learned_["x"].invalid == numbers.count(None)
-    assert written(fit(style, style)) == style  # a style tells itself
+    assert written(fit(style, style)) == style  # a notation is an example of itself
 
 
 @pytest.mark.parametrize(
     ("cells", "style", "numbers"),
     [
         (["1,234", "2,345"], "1,234.5", [1234, 2345]),  # as in English
-        (["1,234", "2,5"], "1.234,5", [1.234, 2.5]),  # one cell can only be read so
+        (["1,234", "2,5"], "1.234,5", [1.234, 2.5]),  # cell with a single reading
         (["1,234", "2,345.5"], "1,234.5", [1234, 2345.5]),
         (["1,234", "0.5"], "1,234.5", [1234, 0.5]),
         (["1,234", "0,123"], "1.234,5", [1.234, 0.123]),
         (["1.234 €", "2.345.678 €"], "1.234,5 €", [1234, 2345678]),
         (["1,5", "1.5 kg", "2.5 kg"], None, [None, None, None]),
-        (["1,5 kg", "1.5 kg"], None, [None, None]),  # as many of either
-        (["1,5", "1.5"], None, [None, 1.5]),  # plain numbers are what they were
-        (["1,5", "2,5", "12.50"], "1.234,5", [1.5, 2.5, 12.5]),  # and are so in a style of most
+        (["1,5 kg", "1.5 kg"], None, [None, None]),  # equally many of both
+        (["1,5", "1.5"], None, [None, 1.5]),  # plain numbers are unchanged
+        (["1,5", "2,5", "12.50"], "1.234,5", [1.5, 2.5, 12.5]),  # also in the most frequent notation
         (["€1,5", "€2,5", "12.50", "7"], "€1.234,5", [1.5, 2.5, 12.5, 7]),
         (["1,5", "2.5", "3.5"], None, [None, 2.5, 3.5]),
-        (["1,5", "2,5", "$12.50"], None, [None, None, None]),  # a point for sure is no thousands
+        (["1,5", "2,5", "$12.50"], None, [None, None, None]),  # a certain decimal point excludes thousands
         ([*["1,5"] * 19, "1.234"], "1.234,5", [*[1.5] * 19, 1234]),
         ([*["1,5"] * 18, "1.234"], None, [*[None] * 18, 1.234]),
         (["1.234", "1.234.567"], "1.234,5", [1234, 1234567]),
@@ -117,7 +117,7 @@ def test_numbers_are_read_in_the_notation_of_their_column(cells, style, numbers)
         ([*["1.234"] * 20, "1.234,5"], None, [*[1.234] * 20, None]),  # one among many may be a typing error
         (["1.234", "0.5", "1.234,5"], None, [1.234, 0.5, None]),
         (["5.000", "2,5"], "1.234,5", [5000, 2.5]),
-        (["1.265", "416,945", "-736,4"], None, [1.265, None, None]),  # no thousands beside a decimal comma
+        (["1.265", "416,945", "-736,4"], None, [1.265, None, None]),  # no thousands with a decimal comma
         (["1h 30m", "45"], None, [None, 45]),  # of minutes or seconds
         (["12", "12A", "14B", "15"], None, [12, None, None, 15]),
         (["$5", "$6", "€7"], "$1,234.5", [5, 6, None]),
@@ -144,12 +144,12 @@ def test_new_cells_in_another_notation_are_unreadable(cell):
 def test_point_is_a_thousands_separator_with_a_decimal_comma(tmp_path):
     prep = fit("1.234,50 EUR", "2.500,00 EUR", "12 EUR", "7")
     assert encode(prep, "1.234", " -1.500\n", "5.000", "1.234 EUR") == [1234, -1500, 5000, 1234]
-    assert encode(prep, "1.234", "0.5") == [1234, 0.5]  # whatever else is in the partition
+    assert encode(prep, "1.234", "0.5") == [1234, 0.5]  # independent of the rest of the partition
     assert encode(prep, "1.5", "1234.5", "1.2345", "1.125e2") == [1.5, 1234.5, np.float32(1.2345), 112.5]
-    assert encode(prep, 1.125, 5.0) == [1.125, 5]  # no text
+    assert encode(prep, 1.125, 5.0) == [1.125, 5]  # not text
     prep.save(str(tmp_path / "prep.json"))
     assert encode(dp.Preprocessor.load(str(tmp_path / "prep.json")), "1.234") == [1234]
-    assert encode(fit("1 234,50 EUR", "7,5 EUR"), "1.125") == [1.125]  # spaces part the thousands there
+    assert encode(fit("1 234,50 EUR", "7,5 EUR"), "1.125") == [1.125]  # spaces separate thousands there
     assert encode(fit("1,234.50 EUR", "7.5 EUR"), "1.125") == [1.125]
 
 
@@ -188,7 +188,7 @@ def test_plain_columns_save_no_notation_and_read_no_other():
 def test_given_notation_resolves_ambiguity(tmp_path):
     prep = fit("1.234", "12", "2,5", "1.5", written="1.234,5 €")
     assert encode(prep, "1.234", "12", "2,5", "1.5", "7 €", "7 $") == [1234, 12, 2.5, FILL, 7, FILL]
-    assert encode(prep, 1.5, 1234.0) == [1.5, 1234]  # what is a number is no text
+    assert encode(prep, 1.5, 1234.0) == [1.5, 1234]  # numbers are not parsed as text
     prep.save(str(tmp_path / "prep.json"))
     assert encode(dp.Preprocessor.load(str(tmp_path / "prep.json")), "1.234") == [1234]
     assert encode(fit("3:45", "90", written="1:30"), "3:45", "90") == [13500, 90]
@@ -238,7 +238,7 @@ def test_dropped_outliers_are_listed_in_their_notation(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "notation", "mean"),
     [
-        (["2.5", "2.5", "1,5"] * 20, None, 2.5),  # too many commas beside decimal points
+        (["2.5", "2.5", "1,5"] * 20, None, 2.5),  # too many commas among decimal points
         (["2.5", *["1.234"] * 30, *["1,5"] * 700], "1.234,5", (2.5 + 1234 * 30 + 1.5 * 700) / 731),
         (["2.5", "3.25", *["1.234"] * 6], None, (2.5 + 3.25 + 1.234 * 6) / 8),
     ],
@@ -383,7 +383,7 @@ def test_numbers_do_not_depend_on_text_in_the_column(numbers, texts, is_given):
     frame = pd.DataFrame({"price": ["1.299,50 \u20ac", "12,5 \u20ac", "7 \u20ac"]})
     feature = dp.Number(normalization=None, written="1.234,5 \u20ac" if is_given else None)
     prep = dp.Preprocessor({"price": feature}).fit(frame)
-    cells = [*numbers, *texts] * (200 // (len(numbers) + len(texts)))  # more than the row encoders take
+    cells = [*numbers, *texts] * (200 // (len(numbers) + len(texts)))  # more than row encoders accept
     together = encode_columns(prep, pd.DataFrame({"price": pd.Series(cells, dtype=object)}))["price"]
     alone = Encoder(prep.to_dict()).encode([{"price": cell} for cell in cells])["price"]
     assert together.tobytes() == alone.tobytes()
@@ -448,7 +448,7 @@ def test_letters_of_codes_are_not_units(code):
 )
 @settings(deadline=None, max_examples=60)
 def test_known_units_are_learned(unit, numbers, blank):
-    blank = blank or " " * (unit == "K")  # "5K" are thousands
+    blank = blank or " " * (unit == "K")  # "5K" is in thousands
     prep = dp.Preprocessor({"x": dp.Number(normalization=None)})
     prep.fit(pd.DataFrame({"x": [f"{number}{blank}{unit}" for number in numbers]}))
     assert prep.encode(pd.DataFrame({"x": [f"7{blank}{unit}", "8"]}))["x"].tolist() == [7, 8]

@@ -1,4 +1,4 @@
-"""CSV files are read as Python's `csv` module reads them, JSON lines as `json` does, wherever they are cut."""
+"""CSV files are read as with Python's `csv` module, JSON lines as with `json`, for any partitioning."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ LONG = settings(max_examples=3_000 // one_in(8), suppress_health_check=[HealthCh
 # -- CSV
 
 DELIMITERS = [",", ";", "\t", "|", ":", " "]
-# What matters to readers, beside letters of one to four bytes, and a byte order mark.
+# Special characters of readers, letters of one to four bytes, and a byte order mark.
 cell_texts = st.text(st.sampled_from("ab\"'\n\r,;\t| \\é€𝄞\ufeff\0"), max_size=6)
 
 
 @st.composite
 def csv_files(draw: st.DrawFn) -> tuple[str, list[list[str]], dict[str, Any]]:
-    """Draw the text of a file, its rows, and how cells stand in it."""
+    """Draw the text of a file, its rows, and the style of its cells."""
     delimiter, quote = draw(st.sampled_from(DELIMITERS)), draw(st.sampled_from(['"', "'"]))
     newline = draw(st.sampled_from(["\n", "\r\n"]))
     width = draw(st.integers(1, 4))
     rows = draw(st.lists(st.lists(cell_texts, min_size=width, max_size=width), max_size=12))
 
     def written(cell: str) -> str:
-        # A cell alone that is empty would be a blank line, which is no row.
+        # A single empty cell would be a blank line, which is not a row.
         must = any(mark in cell for mark in (delimiter, quote, "\r", "\n")) or (width == 1 and not cell)
         return f"{quote}{cell.replace(quote, 2 * quote)}{quote}" if must or draw(st.booleans()) else cell
 
@@ -55,7 +55,7 @@ def csv_files(draw: st.DrawFn) -> tuple[str, list[list[str]], dict[str, Any]]:
             lines += draw(st.lists(st.sampled_from(['#"', f"# {delimiter}{quote}x", "#,'\"", "#"]), max_size=2))
         lines.append(delimiter.join(map(written, row)))
     text = newline.join(lines) + draw(st.sampled_from(["", newline]))
-    assume(not text.startswith("\ufeff"))  # which marks the file, and is in no cell
+    assume(not text.startswith("\ufeff"))  # marks the file, and is not in a cell
     return text, rows, options
 
 
@@ -113,7 +113,7 @@ anything = st.recursive(
 
 @st.composite
 def json_rows(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw rows whose columns hold values of one type each, some of them missing."""
+    """Draw rows whose columns have values of one type each, some of them missing."""
     columns = draw(st.dictionaries(texts, kinds, min_size=1, max_size=3))
     cells = {name: st.none() | values for name, values in columns.items()}
     rows: list[dict[str, Any]] = draw(st.lists(st.fixed_dictionaries({}, optional=cells), min_size=1, max_size=8))
@@ -135,17 +135,17 @@ def read_lines(path: Path, partition_bytes: int) -> dict[str, list[Any]]:
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Tell whether a cell is what stood in the file; fields of objects that are missing are null."""
+    """Return whether a cell equals the one in the file; missing fields of objects are null."""
     if isinstance(expected, dict):
         return all(same(found[key], expected.get(key)) for key in found) and expected.keys() <= found.keys()
     if isinstance(expected, list):
         return len(found) == len(expected) and all(map(same, found, expected))
     if isinstance(expected, float) and isinstance(found, Decimal):
-        # Whole numbers are decimals, all digits kept, where 64 bits do not hold one of their column.
+        # Integers are decimals with all digits if one of their column exceeds 64 bits.
         return expected.is_integer() and abs(expected) < 1e38 and float(found) == expected
     if isinstance(expected, float):
         return isinstance(found, float) and found == expected and math.copysign(1, found) == math.copysign(1, expected)
-    # Integers close to what 64 bits hold are decimals.
+    # Integers close to the limits of 64 bits are decimals.
     return type(found) in {type(expected), Decimal if type(expected) is int else None} and bool(found == expected)
 
 
@@ -188,7 +188,7 @@ def test_many_json_lines_equal_the_json_module(
 
 
 def outcome(path: Path, partition_bytes: int) -> dict[str, list[Any]] | None:
-    """Return the cells of a file, or None if it is refused by name."""
+    """Return the cells of a file, or None if it raises with its name."""
     try:
         return read_lines(path, partition_bytes)
     except DaskprepError as error:
@@ -198,7 +198,7 @@ def outcome(path: Path, partition_bytes: int) -> dict[str, list[Any]] | None:
 
 
 def check_anything(path: Path, content: bytes, partition_bytes: int) -> None:
-    """A file is read alike however it is cut, or refused by name however it is cut."""
+    """Check that a file is read equally for any partitioning, or raises with its name."""
     path.write_bytes(content)
     assert repr(outcome(path, partition_bytes)) == repr(outcome(path, 1_000_000))
 
@@ -244,7 +244,7 @@ def test_arbitrary_json_lines_are_read_consistently_or_raise(
     check_anything(tmp_path / "a.jsonl", content, partition_bytes)
 
 
-# pyarrow complains to stderr that it cannot show a row of wrong length that is no UTF-8; the error is ours.
+# pyarrow logs to stderr that it cannot show a row of wrong length that is not UTF-8; the error is a daskprep error.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:.*its first line is used as column names:UserWarning")
 @settings(QUICK, max_examples=200)

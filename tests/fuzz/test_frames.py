@@ -1,4 +1,4 @@
-"""Columns of every dtype and features with any parameters: the same result by every way, or an error of ours."""
+"""Columns of every dtype and features with any parameters: equal results in every way, or a daskprep error."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ROWS = 7
 ZONES = [zoneinfo.ZoneInfo("Europe/Rome"), dt.UTC, dt.timezone(dt.timedelta(hours=-3, minutes=-30))]
 UNITS = ["s", "ms", "us", "ns"]
 
-# -- cells, and the dtypes that hold them
+# -- cells and their dtypes
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Values of one kind, the dtypes that hold them, and the features that read them beside those of text."""
+    """Values of one kind, their dtypes, and the features that read them in addition to those of text."""
 
     values: st.SearchStrategy[Any]
     dtypes: tuple[Any, ...]
@@ -171,15 +171,15 @@ def columns(draw: st.DrawFn) -> tuple[str, pd.Series[Any], pd.Series[Any]]:
     kind = KINDS[name]
     dtype, other = draw(st.sampled_from(kind.dtypes)), draw(st.sampled_from(kind.dtypes))
     present = draw(st.sampled_from([kind.values, kind.values | st.none()]))
-    # Few distinct values, so that there are frequent ones, and two labels.
+    # Few distinct values, so that some are frequent, and two labels.
     pool = draw(st.lists(present, min_size=1, max_size=4))
     cells = draw(st.lists(st.sampled_from(pool), max_size=ROWS))
-    # Missing cells alone are of the kind that a dtype tells, and of none in a column of objects.
+    # All-missing columns have the kind of their dtype, and no kind if they are object columns.
     return name, series(cells, dtype), series(cells, other if any(cell is not None for cell in cells) else dtype)
 
 
 def series(cells: list[Any], dtype: Any) -> pd.Series[Any]:
-    """Make a column, in a dtype that is nearest where the one that is wanted cannot hold missing cells."""
+    """Return a column, in the closest dtype that supports missing cells."""
     if isinstance(dtype, pd.ArrowDtype):
         kind = dtype.pyarrow_dtype
         if pa.types.is_dictionary(kind):
@@ -269,7 +269,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Draw a frame, and a feature that may read its column; not every one can."""
+    """Draw a frame, and a feature that may read its column; not every feature can."""
     kind, column, other = draw(columns())
     name = draw(st.sampled_from((*TOKENS, *KINDS[kind].features)))
     feature, parameters = PARAMETERS[name]
@@ -277,7 +277,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(pd.DataFrame({NAME: column}), pd.DataFrame({NAME: other}), feature(**given))
 
 
-# -- what has to hold
+# -- checks
 
 
 @contextmanager
@@ -288,7 +288,7 @@ def quiet() -> Iterator[None]:
 
 
 def fitted(feature: dp.Feature, frame: Any) -> dp.Preprocessor | None:
-    """Fit, or return None after an error, which must be ours and name the column."""
+    """Fit, or return None after an error, which must be a daskprep error that names the column."""
     return allowed(lambda: dp.Preprocessor({NAME: feature}).fit(frame))
 
 
@@ -302,7 +302,7 @@ def allowed(call: Callable[[], Any]) -> Any:
 
 
 def in_partitions(frame: pd.DataFrame, cuts: list[int], *, as_objects: bool) -> dd.DataFrame:
-    """Cut a frame into partitions, some of them empty; every other one in a column of objects, if wanted."""
+    """Split a frame into partitions, some of them empty; every other one as an object column, if requested."""
     bounds = [0, *sorted(min(cut, len(frame)) for cut in cuts), len(frame)]
     pieces = [frame.iloc[start:stop] for start, stop in pairwise(bounds)]
     if as_objects:
@@ -318,7 +318,7 @@ def as_lists(encoded: Any) -> dict[str, Any]:
 
 
 def cells_of(column: pd.Series[Any]) -> list[Any]:
-    # Arrow 26.0.1 ends the process where pandas asks it for objects of some types.
+    # Arrow 26.0.1 crashes if pandas converts some types to objects.
     return pa.array(column).to_pylist() if isinstance(column.dtype, pd.ArrowDtype) else column.tolist()
 
 
@@ -327,7 +327,7 @@ def written(column: pd.Series[Any]) -> tuple[Any, str]:
 
 
 def is_widened(column: pd.Series[Any]) -> bool:
-    """Tell whether cells change when they become objects: floats of 32 bits are shortest as such."""
+    """Return whether cells change when converted to objects: 32-bit floats are shortened."""
     return (
         "16" in str(column.dtype)
         or "32" in str(column.dtype)
@@ -337,7 +337,7 @@ def is_widened(column: pd.Series[Any]) -> bool:
 
 
 def without_type(prep: dp.Preprocessor) -> dict[str, Any]:
-    """Return a state without the type of labels, which is that of the column."""
+    """Return a state without the type of labels, which depends on the dtype of the column."""
     state = prep.to_dict()
     for feature in state["features"].values():
         feature["learned"].pop("cell_type", None)
@@ -377,26 +377,26 @@ def check_dataset(case: Case, row_group_rows: int) -> None:
     with quiet(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         try:
-            if isinstance(frame[NAME].dtype, pd.SparseDtype):  # which Arrow does not take
+            if isinstance(frame[NAME].dtype, pd.SparseDtype):  # not supported by Arrow
                 frame = pd.DataFrame({NAME: frame[NAME].sparse.to_dense()})
             table = pa.Table.from_pandas(frame, preserve_index=False)
             pq.write_table(table, path, row_group_size=row_group_rows)
             table = pq.read_table(path)
         except pa.ArrowException:
-            return  # Parquet does not hold these cells
+            return  # Parquet cannot store these cells
         frame = pd.DataFrame({NAME: pd.arrays.ArrowExtensionArray(table.column(NAME))})
         prep = fitted(feature, frame)
         source = dp.read_files(str(path), partition_bytes=1)
         writer = dp.Preprocessor({NAME: feature})
         dataset = allowed(lambda: writer.fit_write(source, Path(folder) / "rows.dp"))
         if dataset is None:
-            # Rows that encoding refuses are met in a write, not in a fit.
+            # Rows that raise in encode are found in a write, not in a fit.
             assert prep is None or allowed(lambda: as_lists(prep.encode(frame))) is None
             return
         assert prep is not None
         assert writer.to_dict() == prep.to_dict()
         assert dp.Preprocessor.from_dataset(dataset).to_dict() == prep.to_dict()
-        # `encode` returns all rows, a dataset has those that `drop_row` does not drop.
+        # `encode` returns all rows, a dataset has those that `drop_row` keeps.
         kept = prep.assign(frame)["split"] == 0
         encoded = as_lists({name: array[kept] for name, array in prep.encode(frame).items()})
         if "train" not in dataset.splits:
@@ -407,7 +407,7 @@ def check_dataset(case: Case, row_group_rows: int) -> None:
 
 
 def check_few_rows(case: Case, others: pd.Series[Any]) -> None:
-    """A few rows become what whole columns make of them, or the same error; also cells of another kind than learned."""
+    """Check that few rows encode as by column, or raise the same error; also cells of other kinds than in fit."""
     case.tell()
     note(f"also {others.dtype}: {cells_of(others)!r}")
     with quiet():
@@ -418,11 +418,11 @@ def check_few_rows(case: Case, others: pd.Series[Any]) -> None:
         for rows in (frame, frame.iloc[:1], frame.iloc[1:2]):
             few = encode_small_frame(prep.features_, prep.learned_, as_source(rows))
             event(f"{case.feature.kind}: {'by columns' if few is None else 'by rows'}")
-            assert told(prep.encode, rows) == told(functools.partial(encode_columns, prep), rows)
+            assert outcome(prep.encode, rows) == outcome(functools.partial(encode_columns, prep), rows)
 
 
-def told(encode: Callable[[Any], Any], frame: pd.DataFrame) -> Any:
-    """Return what rows are encoded to, bit by bit, or the error that refuses them."""
+def outcome(encode: Callable[[Any], Any], frame: pd.DataFrame) -> Any:
+    """Return the encoded rows, bit by bit, or the error."""
     try:
         return {name: (array.dtype, array.shape, array.tobytes()) for name, array in encode(frame).items()}
     except DaskprepError as error:

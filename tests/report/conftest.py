@@ -37,7 +37,7 @@ FEATURES: dict[str, Any] = {
     "bands": dp.Audio(column="noise", audio_file_length_limit_in_s=0.2, num_filter_bands=8, mode="eager"),
     "sold": "binary",
     NASTY: "category",
-    # Wider than the screen of a phone, without a place to break.
+    # Wider than a phone screen, without a place to break.
     "long" * 20: dp.Number(column="area"),
 }
 

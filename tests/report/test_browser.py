@@ -1,4 +1,4 @@
-"""Reports and notebook views as a browser shows them."""
+"""Reports and notebook views in a browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.report_page import cards
 from tests.browser import Browser
 
 DESKTOP, PHONE = 1280, 390  # pixels
-# Words that stand on two lines; what is cut by an ellipsis or scrolled away stands on one.
+# Words that wrap over two lines; truncated or scrollable text has one line.
 BROKEN = r"""(() => {
   const broken = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), range = new Range();
   while (walker.nextNode()) {
@@ -58,7 +58,7 @@ def test_report_fits_the_screen_and_breaks_no_word(browser, page, width):
     browser.open(page.as_uri(), width)
     assert browser.evaluate("document.querySelectorAll('section').length") > 10
     assert browser.evaluate(OVERFLOW) <= 0
-    # The name of 80 letters has no place where it could be scrolled to.
+    # The name of 80 letters cannot scroll.
     assert {word for word in browser.evaluate(BROKEN) if not word.startswith("long")} == set()
 
 

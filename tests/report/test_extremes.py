@@ -1,4 +1,4 @@
-"""Reports, figures and tables of columns at the ends of what numbers, dates and names can be."""
+"""Reports, figures and tables of columns with extreme numbers, dates and names."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ FEATURES: dict[str, Any] = {
 
 
 def coordinates(page: str) -> list[float]:
-    """Return all numbers by which something is drawn."""
+    """Return all coordinates of a drawing."""
     drawn = re.findall(r' (?:x|y|width|height|d|style)="([^"]*)"', page)
     return [float(one) for text in drawn for one in re.findall(r"-?(?:\binf\b|nan|[0-9.]*[0-9])", text)]
 
 
 def show(dataset: dp.Dataset, path: Path) -> None:
-    """Look at all that shows a dataset: each must be made without a warning, of all features, with finite numbers."""
+    """Check every view of a dataset: without warnings, with all features, and with finite numbers."""
     page, text, html = dataset.report(path / "report.html").html, repr(dataset), dataset._repr_html_()
     rows, names = len(dataset["train"]), list(dataset.features)
     assert np.isfinite(coordinates(page)).all()
@@ -71,16 +71,16 @@ def show(dataset: dp.Dataset, path: Path) -> None:
         assert np.isfinite([(*axes.get_xlim(), *axes.get_ylim()) for axes in figure.axes]).all()
     head = dataset["train"].head(2)
     assert (list(head), len(head)) == (names, min(rows, 2))
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         assert main(["inspect", dataset.url]) == 0
-    assert said.getvalue().startswith(text)
-    assert f"{len(names)} feature" in said.getvalue()
+    assert output.getvalue().startswith(text)
+    assert f"{len(names)} feature" in output.getvalue()
 
 
 def write(columns: dict[str, Any], features: dict[str, Any], path: Path, **options: Any) -> dp.Dataset:
     prep = dp.Preprocessor(features, **options)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of columns without spread, or cells that are no numbers
+        warnings.simplefilter("ignore", UserWarning)  # of columns without spread, or with unreadable cells
         dataset = prep.fit_write(pd.DataFrame(columns), path / "made.dp")
     assert np.isfinite(coordinates(prep._repr_html_())).all()
     assert prep._repr_html_().count("</tr>") > len(features)
@@ -91,7 +91,7 @@ def write(columns: dict[str, Any], features: dict[str, Any], path: Path, **optio
 @pytest.mark.parametrize("values", NUMBERS)
 def test_extreme_numbers_are_shown(values, tmp_path):
     column = pd.Series(NUMBERS[values], dtype=float)
-    # There is no mean of no numbers, which is said.
+    # The mean of a column without numbers raises.
     features = {name: one for name, one in FEATURES.items() if name != "mean" or column.notna().any()}
     show(write(dict.fromkeys(features, column), features, tmp_path), tmp_path)
 
@@ -154,11 +154,11 @@ def test_types_of_extreme_numbers_are_inferred(values):
         column = pd.concat([column, column])
     found = dp.infer_features(pd.DataFrame({"x": column, "y": np.arange(len(column)) % 2}))
     finite = column[np.isfinite(column)]
-    # One value says something where it is missing elsewhere, and nothing at all in every row.
+    # One value is informative if it is missing elsewhere, and uninformative if it is in every row.
     kind = "number" if len(set(finite)) > 1 else "binary" if 0 < len(finite) < len(column) else None
     assert [getattr(found.get(name), "kind", None) for name in ("x", "y")] == [kind, "binary"]
     assert repr(found).startswith(f"{len(found)} feature")
-    assert found._repr_html_().count("</tr>") >= 3  # names of columns, x and y
+    assert found._repr_html_().count("</tr>") >= 3  # header, x and y
 
 
 @pytest.mark.parametrize("values", NUMBERS)
@@ -171,8 +171,8 @@ def test_histogram_covers_all_doubles(values):
     assert chart.counts["train"].sum() == len(found)
     assert np.isfinite(chart.edges).all()
     assert (np.diff(chart.edges) > 0).all()
-    said = " ".join([*chart.names, *(text for _, text in chart.ticks)])
-    assert "inf" not in said
+    labels = " ".join([*chart.names, *(text for _, text in chart.ticks)])
+    assert "inf" not in labels
     assert np.isfinite(coordinates(draw(chart))).all()
     assert found.min() <= compute_mean(quantiles) <= found.max()
 

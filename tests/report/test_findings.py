@@ -22,7 +22,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def dataset_with_alerts(tmp_path_factory):
     rng = np.random.default_rng(0)
     label = rng.choice(["a", "b", "c"], ROWS)
     number = rng.normal(size=ROWS)
@@ -47,7 +47,7 @@ def told(tmp_path_factory):
     split = dp.FixedSplit("part")
     frame["part"] = np.where(np.arange(ROWS) < 1_400, 0, 1)
     prep = dp.Preprocessor(features, split=split, targets="target")
-    return prep.fit_write(frame, tmp_path_factory.mktemp("told") / "d")
+    return prep.fit_write(frame, tmp_path_factory.mktemp("alerts") / "d")
 
 
 def sampled(dataset):
@@ -57,12 +57,12 @@ def sampled(dataset):
     return sample.frame()
 
 
-def alerts_of(told):
-    return {(one["kind"], one["feature"]) for one in told.report().to_dict()["alerts"]}
+def alerts_of(dataset_with_alerts):
+    return {(one["kind"], one["feature"]) for one in dataset_with_alerts.report().to_dict()["alerts"]}
 
 
-def test_each_alert_names_only_its_feature(told):
-    assert alerts_of(told) == {
+def test_each_alert_names_only_its_feature(dataset_with_alerts):
+    assert alerts_of(dataset_with_alerts) == {
         ("constant", "same"),
         ("high-cardinality", "ids"),
         ("imbalance", "rare"),
@@ -71,7 +71,7 @@ def test_each_alert_names_only_its_feature(told):
         ("drift", "shift"),
         ("leakage", "number"),
         ("leakage", "cube"),
-        ("leakage", "shift"),  # in training rows, it is the number
+        ("leakage", "shift"),  # in training rows, it equals number
         ("equal", "copy"),
         ("equal", "shift"),
     }
@@ -85,27 +85,27 @@ def test_labels_that_differ_only_in_case_are_an_alert(tmp_path):
     assert "such as 'Rome' and 'rome'" in alerts[0]["text"]
 
 
-def test_json_matches_the_schema_and_is_a_copy(told):
-    report = told.report()
+def test_json_matches_the_schema_and_is_a_copy(dataset_with_alerts):
+    report = dataset_with_alerts.report()
     answer = report.to_dict()
     Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(json.loads(json.dumps(answer)))
     answer["alerts"].clear()
     assert report.to_dict()["alerts"]
-    assert [one["name"] for one in answer["features"]] == list(told.features)
+    assert [one["name"] for one in answer["features"]] == list(dataset_with_alerts.features)
     gaps = next(one for one in answer["features"] if one["name"] == "gaps")
     assert 0.35 < gaps["missing"] / gaps["rows"] < 0.45
 
 
-def test_page_shows_overview_alerts_and_associations(told):
-    html = told.report().html
+def test_page_shows_overview_alerts_and_associations(dataset_with_alerts):
+    html = dataset_with_alerts.report().html
     for heading in ("Alerts", "First rows", "Overview", "Associations"):
         assert f"<h2>{heading}</h2>" in html
     assert "drift in validation" in html
     assert "with target" in html
 
 
-def test_associations_are_strong_for_copies_and_weak_for_noise(told):
-    pairs = {frozenset((p["first"], p["second"])): p for p in told.report().to_dict()["associations"]}
+def test_associations_are_strong_for_copies_and_weak_for_noise(dataset_with_alerts):
+    pairs = {frozenset((p["first"], p["second"])): p for p in dataset_with_alerts.report().to_dict()["associations"]}
     copies, cubes = pairs[frozenset(("label", "copy"))], pairs[frozenset(("number", "cube"))]
     assert (copies["measure"], copies["strength"]) == ("Cramér's V", pytest.approx(1))
     assert (cubes["measure"], cubes["strength"]) == ("Spearman", pytest.approx(1))
@@ -113,22 +113,22 @@ def test_associations_are_strong_for_copies_and_weak_for_noise(told):
     assert all(pairs[frozenset(("noise", other))]["strength"] < 0.15 for other in ("number", "label", "ids", "target"))
 
 
-def test_rank_correlation_equals_pandas(told):
-    rows = sampled(told)
+def test_rank_correlation_equals_pandas(dataset_with_alerts):
+    rows = sampled(dataset_with_alerts)
     [pair] = [p for p in associate(rows) if {p["first"], p["second"]} == {"gaps", "skew"}]
     assert pair["strength"] == pytest.approx(abs(rows["gaps"].corr(rows["skew"], method="spearman")))
 
 
-def test_sample_has_random_rows_of_all_blocks_for_any_window(told, monkeypatch):
+def test_sample_has_random_rows_of_all_blocks_for_any_window(dataset_with_alerts, monkeypatch):
     monkeypatch.setattr(findings, "SAMPLE_ROWS", 100)
-    rows = sampled(told)
-    whole = told["train"].read("noise")["noise"].astype(float).tolist()
+    rows = sampled(dataset_with_alerts)
+    whole = dataset_with_alerts["train"].read("noise")["noise"].astype(float).tolist()
     places = [whole.index(one) for one in rows["noise"]]
     assert len(set(places)) == 100
     assert places == sorted(places)
     assert max(np.diff(places)) < 100  # of 1,400 rows
     monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
-    pd.testing.assert_frame_equal(sampled(told), rows)
+    pd.testing.assert_frame_equal(sampled(dataset_with_alerts), rows)
 
 
 def _truth(one, other):
@@ -207,8 +207,8 @@ def test_skew_alert_suggests_a_suitable_normalization(tmp_path, values, text):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 20, 60])
-def test_few_rows_raise_no_leakage_alert(told, rows):
-    few = sampled(told)[:rows][["noise", "gaps", "ids", "target"]]
+def test_few_rows_raise_no_leakage_alert(dataset_with_alerts, rows):
+    few = sampled(dataset_with_alerts)[:rows][["noise", "gaps", "ids", "target"]]
     assert find_leaks(score_predictors(few, ["target"])) == []
 
 
@@ -239,7 +239,7 @@ def test_drift_is_zero_for_equal_shares_and_high_for_others():
     found = measure_drift(dict(zip(("train", "validation", "test"), tallies, strict=True)))
     assert found["validation"][0] < 1e-3
     assert not found["validation"][1]
-    # (0.9 - 0.5) ln(0.9 / 0.5) + (0.1 - 0.5) ln(0.1 / 0.5), but for half a row in each class
+    # (0.9 - 0.5) ln(0.9 / 0.5) + (0.1 - 0.5) ln(0.1 / 0.5), except for half a row in each class
     assert found["test"][0] == pytest.approx(0.879, abs=0.03)
     assert found["test"][1]
 

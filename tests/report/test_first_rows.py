@@ -34,7 +34,7 @@ def make_frame(seed, rows=ROWS):
 
 
 def gaps_of(frame, dataset):
-    """Return the gaps of the first rows by what the source holds there."""
+    """Return the expected missing cells of the first rows, from the source."""
     found = []
     for split in dataset:
         for place, row in enumerate(dataset[split].read("row_id", stop=5)["row_id"].tolist()):

@@ -34,7 +34,7 @@ def columns(dataset, *names):
 
 
 def test_every_type_has_a_reporter():
-    # "others" are the places in an image of Boxes and Keypoints.
+    # "others" are the coordinates of Boxes and Keypoints.
     assert {feature.semantic_type for feature in FEATURES.values()} == REPORTERS.keys()
 
 
@@ -227,7 +227,7 @@ def test_embedded_audio_is_short_and_downsampled(rate, factor):
     assert found == rate // factor
     assert samples.dtype == np.int16
     assert len(samples) == 3 * rate // factor
-    assert np.abs(samples).max() == 32767  # samples beyond 1 are scaled, not cut
+    assert np.abs(samples).max() == 32767  # samples beyond 1 are scaled, not clipped
     assert len(_encode_clip(wave, rate)) < 97_000
     assert np.corrcoef(samples, wave[: 3 * rate : factor])[0, 1] > 0.99
 

@@ -11,7 +11,7 @@ from daskprep.dataset import Split, describing
 
 
 @pytest.fixture
-def nasty(frame, tmp_path):
+def dataset_with_html_names(frame, tmp_path):
     renamed = frame.rename(columns={"rooms": "<b>"})
     return dp.Preprocessor({"<b>": "number", "city": "category"}).fit_write(renamed, tmp_path / "d")["train"]
 
@@ -38,8 +38,8 @@ def test_loader_html_shows_its_progress(dataset):
     assert "as on disk" in loader._repr_html_()
 
 
-def test_names_in_tables_are_escaped(nasty):
-    for html in (nasty._repr_html_(), nasty.loader(batch_size=16)._repr_html_()):
+def test_names_in_tables_are_escaped(dataset_with_html_names):
+    for html in (dataset_with_html_names._repr_html_(), dataset_with_html_names.loader(batch_size=16)._repr_html_()):
         assert "<b>" not in html
         assert "&lt;b&gt;" in html
 
@@ -49,7 +49,7 @@ def test_dataset_html_shows_first_rows_without_media(dataset):
     head = dataset["train"].head(5)
     assert all(f">{city}</td>" in html for city in head["city"])
     assert f">{head['rooms'][0]:.0f}</td>" in html
-    assert html.count("photo") == 1  # among the outputs
+    assert html.count("photo") == 1  # in the table of outputs
 
 
 def test_dataset_html_does_not_compile_namedtuples(dataset, monkeypatch):

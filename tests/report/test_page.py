@@ -21,7 +21,7 @@ VOID = {"meta", "link", "img", "input", "wbr"}
 
 
 class Page(HTMLParser):
-    """What is in a page: elements with their attributes, and text; fails where elements are not closed in order."""
+    """Elements of a page with their attributes, and text; raises if elements are not closed in order."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""Read files of one kind whose bytes were flipped, in a process that may die of it, and print what became of each."""
+"""Read files of one format with flipped bytes, in a process that may crash, and print each outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk, encode_chunk
 from daskprep.storage.checksum import crc32c
 
 ROWS = 200
-MEMORY_BYTES = 12 << 30  # of addresses: what a header makes up must not be asked of the system
+MEMORY_BYTES = 12 << 30  # of address space: sizes made up by a header must not be allocated
 POINT = pa.struct([("a", pa.int64()), ("b", pa.string()), ("c", pa.list_(pa.int64()))])
 DEEP = pa.list_(pa.struct([("x", pa.list_(pa.string())), ("z", pa.int8())]))
 
@@ -69,7 +69,7 @@ def table(chance: random.Random, *without: str) -> pa.Table:
 
 def arrow(new: Callable[..., pa.RecordBatchFileWriter], path: Path, chance: random.Random) -> None:
     rows = table(chance)
-    # Codes may differ from batch to batch of a stream alone.
+    # Only streams can have different codes in each batch.
     options = pa.ipc.IpcWriteOptions(
         compression=chance.choice([None, None, "lz4", "zstd"]), unify_dictionaries=new is pa.ipc.new_file
     )
@@ -79,7 +79,7 @@ def arrow(new: Callable[..., pa.RecordBatchFileWriter], path: Path, chance: rand
 
 def parquet(path: Path, chance: random.Random) -> None:
     pq.write_table(
-        table(chance, "codes of lists"),  # which Parquet has not
+        table(chance, "codes of lists"),  # not supported by Parquet
         path,
         compression=chance.choice(["none", "snappy", "zstd", "lz4", "gzip"]),
         row_group_size=chance.choice([50, ROWS]),
@@ -133,7 +133,7 @@ def read_sound(path: Path, chance: random.Random) -> None:
 
 def read_chunk(path: Path, chance: random.Random) -> None:
     data = path.read_bytes()
-    if chance.random() < 0.7:  # by whoever can compute a checksum, too
+    if chance.random() < 0.7:  # by anyone who can compute a checksum
         data = data[:-CHECKSUM_BYTES] + crc32c(data[:-CHECKSUM_BYTES]).to_bytes(CHECKSUM_BYTES, "little")
     try:
         decode_chunk(data, CHUNK, ROWS, find_compression(path))
@@ -151,7 +151,7 @@ KINDS: dict[str, tuple[str, Callable[..., None], Callable[..., None]]] = {
 
 
 def flip(path: Path, chance: random.Random) -> None:
-    """Flip bytes of a file, as often among those of its header and footer as among all."""
+    """Flip bytes of a file, as often in its header and footer as anywhere."""
     data = bytearray(path.read_bytes())
     for _ in range(chance.choice([1, 1, 2, 3])):
         place = chance.choice([chance.randrange(len(data)), chance.randrange(2000), -1 - chance.randrange(3000)])

@@ -1,4 +1,4 @@
-"""Call every entry point on hostile datasets, under a hook that notes whatever reaches outside their folder.
+"""Call every entry point on hostile datasets, under a hook that records accesses outside their folder.
 
 Arguments: the folder of the datasets, a file of the rows to repair and write with, and whether all is called.
 It prints the outcome of each dataset and entry point as a line of JSON.
@@ -39,7 +39,7 @@ _NEVER = re.compile(
 
 
 class Guard:
-    """Notes what is done outside a folder, by the events that Python tells audit hooks of."""
+    """Records accesses outside a folder, from Python's audit events."""
 
     def __init__(self) -> None:
         self.folder: str | None = None
@@ -65,9 +65,9 @@ class Guard:
     def _is_inside(self, path: str | bytes, folder: str, *, reads: bool, follows: bool = False) -> bool:
         text = os.fsdecode(path)
         if not text.startswith("/"):
-            # Relative to a folder that is open: of rmtree, which is told of by name.
+            # A path relative to an open folder, as in the events of rmtree.
             return True
-        # Whoever removes or replaces a link leaves what it leads to alone.
+        # Removing or replacing a link does not change its target.
         parent, _, name = text.rstrip("/").rpartition("/")
         found = os.path.realpath(text) if reads or follows else f"{os.path.realpath(parent or '/')}/{name}"
         places = (folder, *_LIBRARIES) if reads else (folder, "/proc/self/", "/dev/null")
@@ -80,10 +80,10 @@ class Guard:
 
 
 def _importing() -> bool:
-    """Tell whether Python imports something, or Dask names a task."""
+    """Return whether Python imports a module, or Dask names a task."""
     frame = sys._getframe()
     while frame is not None:
-        # Dask makes names of tasks by pickling its own.
+        # Dask names tasks by pickling its own classes.
         if "importlib" in frame.f_code.co_filename or "/site-packages/dask/" in frame.f_code.co_filename:
             return True
         frame = frame.f_back  # type: ignore[assignment]
@@ -91,7 +91,7 @@ def _importing() -> bool:
 
 
 def entries(frame: pd.DataFrame, *, everything: bool) -> dict[str, Callable[[str], object]]:
-    """Return what is called on each dataset, by name; what alters it comes last."""
+    """Return the calls for each dataset, by name; those that change it are last."""
 
     def opened(path: str) -> dp.Dataset:
         return dp.open_dataset(path)
@@ -158,7 +158,7 @@ def peak_bytes() -> int:
 
 def run(folder: Path, frame: pd.DataFrame, *, everything: bool, results: TextIO) -> None:
     calls = entries(frame, everything=everything)
-    # What is imported only when it is needed is so before the hook looks.
+    # Lazy imports happen before the hook is installed.
     for call in calls.values():
         outcome(call, str(folder / "sound.dp"))
     guard = Guard()
@@ -171,11 +171,11 @@ def run(folder: Path, frame: pd.DataFrame, *, everything: bool, results: TextIO)
             faulthandler.dump_traceback_later(_HANGS_SECONDS, exit=True)
             began = time.perf_counter()
             guard.folder = str(path.parent)
-            said = outcome(call, str(path))
+            result = outcome(call, str(path))
             guard.folder = None
             seconds = time.perf_counter() - began
             faulthandler.cancel_dump_traceback_later()
-            one = {"dataset": path.parent.name, "entry": name, "outcome": said, "outside": guard.seen}
+            one = {"dataset": path.parent.name, "entry": name, "outcome": result, "outside": guard.seen}
             print(json.dumps({**one, "seconds": seconds, "bytes": peak_bytes() - before}), file=results, flush=True)
 
 

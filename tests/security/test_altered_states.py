@@ -1,4 +1,4 @@
-"""A saved Preprocessor that somebody altered is loaded, or refused with a reason."""
+"""A saved Preprocessor that was altered loads, or raises with a reason."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def places(value: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def altered(state: dict[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Put something else at a place, take it away, or add something there."""
+    """Replace, remove or add a value."""
     state = copy.deepcopy(state)
     *outer, last = chance.choice(list(places(state)))
     holder: Any = state

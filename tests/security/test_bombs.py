@@ -1,4 +1,4 @@
-"""Small files that claim to be large are refused before memory is taken."""
+"""Small files with large declared sizes raise before memory is allocated."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ IMAGES = {
 
 
 def peak_bytes(call: Callable[[], object], error: type[Exception], message: str | None = None) -> int:
-    """Return the most memory that Python took while a call raised an error."""
+    """Return the peak memory that Python allocated while a call raised an error."""
     tracemalloc.start()
     try:
         with pytest.raises(error, match=message):

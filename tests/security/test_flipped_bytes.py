@@ -1,4 +1,4 @@
-"""A file with flipped bytes gives values, or an error that names it: no file ends the process."""
+"""A file with flipped bytes yields values, or an error that names it: the process never crashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = ["feather", "stream", "parquet", "wav", "chunk"]
 
 
 def outcomes(kind: str, first: int, last: int, folder: Path) -> list[str]:
-    """Read files made with these seeds, and return what became of each."""
+    """Read files made with these seeds, and return each outcome."""
     command = [sys.executable, PROGRAM, kind, str(first), str(last), folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"died of seed {done.stdout.splitlines()[-1]}: {done.stderr[-500:]}"
@@ -25,7 +25,7 @@ def outcomes(kind: str, first: int, last: int, folder: Path) -> list[str]:
 def check(lines: list[str]) -> None:
     found = [line.partition(" ")[2] for line in lines]
     assert [line for line, one in zip(lines, found, strict=True) if one not in {"named", "values"}] == []
-    # Bytes that nothing depends on, and bytes that something does.
+    # Bytes without effect, and bytes with an effect.
     assert {"named", "values"} == set(found)
 
 

@@ -1,4 +1,4 @@
-"""Datasets made to do harm, with checksums that fit: nothing outside happens, and every error is one of ours."""
+"""Malicious datasets with valid checksums: nothing outside is accessed, and every error is a daskprep error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_BYTES = 500_000_000
 
 
 class Hostile:
-    """A dataset taken apart, to be altered and sealed again."""
+    """A dataset whose parts can be altered and sealed again."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -50,13 +50,13 @@ class Hostile:
         return layout
 
     def seal(self, text: bytes | None = None) -> None:
-        """Write the manifest, or any text in its place, with a checksum that fits."""
+        """Write the manifest, or any text in its place, with a valid checksum."""
         body = json.dumps(self.manifest, sort_keys=True, separators=(",", ":")).encode() if text is None else text
         sealed = b'{"checksum":"%08x","manifest":%s}\n' % (crc32c(body), body)
         (self.root / "manifest.json").write_bytes(sealed)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file, and note what it is in the manifest."""
+        """Write a file, and record its size and checksum in the manifest."""
         if name.rpartition("/")[2].startswith("c."):
             data = data + crc32c(data).to_bytes(4, "little")
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def raw_manifest(old: bytes, new: bytes) -> Attack:
 
 
 def cells(change: Callable[[int], dict[str, Any] | None]) -> Attack:
-    """Put other cells into the column of photos."""
+    """Replace the cells of the column of images."""
 
     def attack(one: Hostile) -> None:
         def changed(table: pa.Table) -> pa.Table:
@@ -164,7 +164,7 @@ def bomb() -> bytes:
 
 
 def columns(**arrays: Any) -> Attack:
-    """Put other values into columns of the table, or other columns."""
+    """Replace the values of columns of the table, or the columns."""
 
     def attack(one: Hostile) -> None:
         def changed(table: pa.Table) -> pa.Table:
@@ -180,7 +180,7 @@ def columns(**arrays: Any) -> Attack:
 
 
 def chunk_header(field: int, value: int) -> Attack:
-    """Let the header of a compressed chunk tell of other sizes."""
+    """Change the sizes in the header of a compressed chunk."""
 
     def attack(one: Hostile) -> None:
         data = bytearray(one.read(CHUNK))
@@ -200,7 +200,7 @@ def flipped(name: str, at: float) -> Attack:
 
 
 def vocabulary_file(data: bytes, name: str = "vocab/city-0.parquet") -> Attack:
-    """Let the vocabulary of a column be in a file."""
+    """Move the vocabulary of a column to a file."""
 
     def attack(one: Hostile) -> None:
         def change(state: dict[str, Any]) -> None:
@@ -234,7 +234,7 @@ def zarr_json(**values: Any) -> Attack:
 
 
 def linked(name: str, target: str) -> Attack:
-    """Put a link to something outside in the place of a file or folder."""
+    """Replace a file or folder by a link to something outside."""
 
     def attack(one: Hostile) -> None:
         place = one.folder / name
@@ -326,7 +326,7 @@ ATTACKS: dict[str, Attack] = {
     "manifest-deep": lambda one: one.seal(nested(100_000)),
     "manifest-no-json": lambda one: one.seal(b"\xff\xfe{}"),
     "manifest-list": lambda one: one.seal(b"[]"),
-    # -- what was learned
+    # -- the learned state
     "metadata-deep": raw_metadata(b'{"format":1,"features":' + nested(100_000) + b"}"),
     "metadata-list": raw_metadata(b"[]"),
     "metadata-no-json": raw_metadata(b"\x80\x04\x95pickle"),
@@ -427,7 +427,7 @@ ATTACKS: dict[str, Attack] = {
     "cells-svg": byte_cells(b"<svg xmlns='x'><image href='http://127.0.0.1:9/'/></svg>"),
     "cells-postscript": byte_cells(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"),
     "cells-bomb": byte_cells(bomb()),
-    # -- what is no file
+    # -- special files
     "link-version": linked("", "."),
     "link-train": linked("train", "."),
     "link-table": linked("train/table", "table"),
@@ -445,7 +445,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def decoy(folder: Path) -> Path:
-    """Make a folder that must stay as it is."""
+    """Create a folder that must not change."""
     for name in ("notes.txt", "part.parquet", "table/part-00000.parquet", "receipts/train-00000.json", "c.0"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"mine")
@@ -485,8 +485,8 @@ def preprocessor() -> dp.Preprocessor:
 
 
 @pytest.fixture
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the dataset that the others are made of."""
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the dataset that the others are derived from."""
     folder = tmp_path_factory.mktemp("hostile")
     decoy(folder / "decoy")
     frame = rows()
@@ -495,11 +495,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(sound: Path, names: list[str]) -> None:
+def made(intact: Path, names: list[str]) -> None:
     for name in names:
-        (sound / name).mkdir()
-        shutil.copytree(sound / "sound.dp", sound / name / "a.dp")
-        hostile = Hostile(sound / name / "a.dp")
+        (intact / name).mkdir()
+        shutil.copytree(intact / "sound.dp", intact / name / "a.dp")
+        hostile = Hostile(intact / name / "a.dp")
         ATTACKS[name](hostile)
         if not (name.startswith("manifest-") or "pipe-manifest" in name or name in RAW):
             hostile.seal()
@@ -508,10 +508,10 @@ def made(sound: Path, names: list[str]) -> None:
 RAW = {"rows-infinite", "rows-1e400", "rows-digits", "rows-twice"}
 
 
-def looked_at(sound: Path, names: list[str], amount: str) -> Iterator[dict[str, Any]]:
-    made(sound, names)
-    environment = {**os.environ, "HOME": str(sound), "TMPDIR": str(sound), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, str(PROCESS), str(sound), str(sound / "rows.parquet"), amount]
+def run_attacks(intact: Path, names: list[str], amount: str) -> Iterator[dict[str, Any]]:
+    made(intact, names)
+    environment = {**os.environ, "HOME": str(intact), "TMPDIR": str(intact), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, str(PROCESS), str(intact), str(intact / "rows.parquet"), amount]
     ended = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=3000)
     found = [json.loads(line) for line in ended.stdout.splitlines()]
     assert ended.returncode == 0, (found[-1:], ended.stderr.decode()[-3000:])
@@ -519,12 +519,12 @@ def looked_at(sound: Path, names: list[str], amount: str) -> Iterator[dict[str, 
 
 
 @pytest.mark.parametrize(("amount", "step"), [("reading", 5), pytest.param("all", one_in(2), marks=pytest.mark.slow)])
-def test_hostile_datasets_access_nothing_outside_and_raise_our_errors(sound: Path, amount: str, step: int) -> None:
-    before, attacks = tree(sound / "decoy"), list(ATTACKS)[::step]
-    found = list(looked_at(sound, attacks, amount))
+def test_hostile_datasets_access_nothing_outside_and_raise_our_errors(intact: Path, amount: str, step: int) -> None:
+    before, attacks = tree(intact / "decoy"), list(ATTACKS)[::step]
+    found = list(run_attacks(intact, attacks, amount))
     assert len(ATTACKS) >= 60
     assert {one["dataset"] for one in found} == set(attacks)
     assert [one for one in found if one["outcome"].startswith("RAW")] == []
     assert [one for one in found if one["outside"]] == []
     assert [one for one in found if one["bytes"] > MOST_BYTES] == []
-    assert tree(sound / "decoy") == before
+    assert tree(intact / "decoy") == before

@@ -1,4 +1,4 @@
-"""What lies behind a link in a dataset is not read, written, listed or removed; nor is a pipe waited for."""
+"""Targets of links in a dataset are not read, written, listed or removed, and pipes do not block."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(path: Path, **options: object) -> dp.Dataset:
 
 
 def photos(folder: Path) -> dp.Dataset:
-    """Write a dataset of two pictures that are decoded when they are read."""
+    """Write a dataset of two images that are decoded in reads."""
     folder.mkdir()
     for i in range(2):
         Image.new("RGB", (4, 4), (i, 0, 0)).save(folder / f"{i}.png")
@@ -50,19 +50,19 @@ def photos(folder: Path) -> dp.Dataset:
     return prep.fit_write(frame, folder / "photos.dp")
 
 
-def is_whole(decoy: Path) -> bool:
+def is_unchanged(decoy: Path) -> bool:
     found = {str(file.relative_to(decoy)): file.read_bytes() for file in decoy.rglob("*") if file.is_file()}
     return found == DECOY
 
 
 def outcome(action: Callable[[], object]) -> None:
-    """Let an action end well or with an error of daskprep's own."""
+    """Call a function that returns or raises a daskprep error."""
     with contextlib.suppress(DaskprepError):
         action()
 
 
-def replaced(place: Path, decoy: Path) -> None:
-    """Put a link to the decoy where a file or folder is, or may be."""
+def replace_by_link(place: Path, decoy: Path) -> None:
+    """Replace a file or folder, or a missing one, by a link to the decoy."""
     if place.is_dir():
         shutil.rmtree(place)
     place.unlink(missing_ok=True)
@@ -78,17 +78,17 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES)
 def test_repair_removes_nothing_behind_a_link(written: dp.Dataset, decoy: Path, place: str) -> None:
-    replaced(Path(written.url, written.version, place), decoy)
+    replace_by_link(Path(written.url, written.version, place), decoy)
     outcome(lambda: dp.repair(written.url, FRAME))
-    assert is_whole(decoy)
+    assert is_unchanged(decoy)
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_write_removes_nothing_behind_a_link(written: dp.Dataset, decoy: Path, place: str, *, overwrite: bool) -> None:
-    replaced(Path(written.url, written.version, place), decoy)
+    replace_by_link(Path(written.url, written.version, place), decoy)
     outcome(lambda: write(Path(written.url), overwrite=overwrite))
-    assert is_whole(decoy)
+    assert is_unchanged(decoy)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -100,29 +100,29 @@ def test_write_after_a_killed_one_removes_nothing_behind_a_link(
     root = tmp_path / "b.dp"
     version = prep.fit_write(str(tmp_path / "rows.parquet"), root).version
     (root / "manifest.json").unlink()
-    replaced(root / version / place, decoy)
+    replace_by_link(root / version / place, decoy)
     outcome(lambda: prep.fit_write(str(tmp_path / "rows.parquet"), root))
-    assert is_whole(decoy)
+    assert is_unchanged(decoy)
 
 
 def test_link_named_like_a_version_is_removed_without_its_target(written: dp.Dataset, decoy: Path) -> None:
     stray = Path(written.url, "0123456789abcdef")
-    replaced(stray, decoy)
+    replace_by_link(stray, decoy)
     dp.repair(written.url, FRAME)
     assert not stray.is_symlink()
-    assert is_whole(decoy)
+    assert is_unchanged(decoy)
 
 
 def test_clear_cache_removes_a_link_without_its_target(tmp_path: Path, decoy: Path) -> None:
     dataset = photos(tmp_path / "media")
     cache = Path(dataset.url, "cache")
-    replaced(cache, decoy)
+    replace_by_link(cache, decoy)
     with pytest.raises(CorruptDatasetError, match=r"cache is a link, which could lead anywhere"):
         dataset.cache_media()
-    assert is_whole(decoy)
+    assert is_unchanged(decoy)
     dataset.clear_cache()
     assert not cache.is_symlink()
-    assert is_whole(decoy)
+    assert is_unchanged(decoy)
 
 
 def test_cache_limit_removes_nothing_behind_a_link(tmp_path: Path, decoy: Path) -> None:
@@ -157,7 +157,7 @@ def test_listing_ignores_circular_links(tmp_path: Path, decoy: Path) -> None:
     assert (folder / "out").sizes() == {}
     assert (folder / "out").children() == []
     folder.remove_all()
-    assert is_whole(decoy)
+    assert is_unchanged(decoy)
 
 
 def test_deeply_nested_folders_are_listed(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_deeply_nested_folders_are_listed(tmp_path: Path) -> None:
     assert list(folder.sizes().values()) == [5]
     with pytest.raises(CorruptDatasetError, match="nested too deeply"):
         folder.remove_all()
-    for folder in reversed(folders):  # before pytest does, which recurses
+    for folder in reversed(folders):  # before pytest, which recurses
         (folder / "file").unlink(missing_ok=True)
         folder.rmdir()
 
@@ -186,7 +186,7 @@ def test_link_inside_a_dataset_raises(tmp_path: Path, written: dp.Dataset, place
 
 
 def make_socket(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(path.parent)  # an address holds 108 bytes
+    monkeypatch.chdir(path.parent)  # an address has at most 108 bytes
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(path.name)
 

@@ -1,4 +1,4 @@
-"""Packages with known holes read no data from strangers, unless the environment accepts them."""
+"""Packages with known vulnerabilities do not read untrusted data, unless an environment variable accepts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards, copies of blocks and folds that were made to do harm: an error of ours, or rows as they were written."""
+"""Malicious shards, copies of blocks and folds raise a daskprep error, or rows are read as written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.security.test_hostile_datasets import Hostile
 ROWS, BLOCK_ROWS = 40, 4
 SHARD = "train/arrays.zarr/vector/c.0.0"
 NONE = (1 << 64) - 1
-MOST_BYTES = 200_000_000  # torch, which the first loader imports, takes 55 MB
+MOST_BYTES = 200_000_000  # the first loader imports torch, which takes 55 MB
 FEATURES = {"price": "number", "vector": "vector"}
 
 
@@ -44,7 +44,7 @@ def readings(path: Path) -> dict[str, Callable[[], object]]:
 
 
 def outcomes(calls: dict[str, Callable[[], object]]) -> dict[str, str]:
-    """Return what became of each call; it may raise errors of ours, and take little memory."""
+    """Return the outcome of each call; it may raise daskprep errors, and use little memory."""
     found = {}
     for name, call in calls.items():
         tracemalloc.start()
@@ -129,7 +129,7 @@ def test_wrong_slots_in_a_manifest_raise(sharded: Path, tmp_path: Path, slots: A
     assert {found[name] for name in ("read", "some rows", "loader", "verify")} == {"CorruptDatasetError"}
 
 
-# -- copies of blocks that came from a store
+# -- copies of blocks from a store
 
 
 @pytest.fixture

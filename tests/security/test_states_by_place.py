@@ -1,4 +1,4 @@
-"""A saved Preprocessor with something else at any one place: it works, or an error of ours says what is wrong."""
+"""A saved Preprocessor with any one value replaced works, or raises a daskprep error that names the value."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows() -> pd.DataFrame:
 
 
 def preprocessors() -> Iterator[tuple[str, dp.Preprocessor]]:
-    """Give a Preprocessor for each feature, split and balance, by name."""
+    """Return a Preprocessor for each feature, split and balance, by name."""
     features = {
         **saved_format.features(),
         "photo": dp.Image(height=3, width=3, num_channels=3),
@@ -81,7 +81,7 @@ def preprocessors() -> Iterator[tuple[str, dp.Preprocessor]]:
 @pytest.fixture(scope="module")
 def states() -> dict[str, State]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # most cells are odd
+        warnings.simplefilter("ignore")  # most cells are unreadable
         return {name: prep.fit(rows()).to_dict() for name, prep in preprocessors()}
 
 
@@ -106,11 +106,11 @@ def put(state: State, place: Place, odd: object) -> State:
 
 
 def use(state: State, folder: Path) -> None:
-    """Do with a Preprocessor what there is to do, a write too where its state matters to that."""
+    """Call all methods of a Preprocessor, and a write if its state matters there."""
     prep = dp.Preprocessor.from_dict(state)
     assert repr(prep).startswith("Preprocessor(")
     card = prep._repr_html_()
-    assert card.count("</tr>") > len(prep.features) or "<div>Preprocessor: " in card  # the error of a parameter
+    assert card.count("</tr>") > len(prep.features) or "<div>Preprocessor: " in card  # a parameter error
     assert prep.to_config()["input_features" if not prep.targets else "output_features"]
     new = rows().head(2)
     prep.decode(prep.encode(new))
@@ -124,7 +124,7 @@ def use(state: State, folder: Path) -> None:
 
 
 def serve(state: State, folder: Path) -> None:
-    """Do with an encoder what there is to do."""
+    """Call all methods of an encoder."""
     encoder = serving.Encoder(state)
     new = rows().head(2).astype(object)
     listed = new.where(new.notna(), None).to_dict("records")
@@ -140,7 +140,7 @@ def outcome(call: Callable[[State, Path], None], state: State, folder: Path) -> 
         except DaskprepError:
             return "refused"
         except NotFittedError:
-            # Without anything that was learned, it is a Preprocessor as before its fit.
+            # Without learned state, a Preprocessor is unfitted.
             return "refused" if not any("learned" in one for one in state["features"].values()) else "lost"
         except Exception as error:
             return f"{type(error).__name__}: {error}"
@@ -151,7 +151,7 @@ def check(states: dict[str, State], altered: Iterable[tuple[str, Place, object]]
     found: Counter[str] = Counter()
     odd = []
     for name, place, value in altered:
-        # As it is in a file.
+        # As read from a file.
         state = json.loads(json.dumps(put(states[name], place, value)))
         for call in (use, serve):
             what = outcome(call, state, folder)
@@ -171,7 +171,7 @@ def test_state_with_a_random_change_works_or_raises(states: dict[str, State], tm
 @pytest.mark.timeout(3600)
 def test_state_with_any_change_works_or_raises(states: dict[str, State], tmp_path: Path) -> None:
     cases = ((name, place, odd) for name, one in states.items() for place in places(one) for odd in ODD)
-    # Two or three of the nine things at each place, and other ones at the next; or one at most.
+    # Two or three of the nine values at each path, shifted at the next; at most one otherwise.
     check(states, itertools.islice(cases, 0, None, one_in(4) * 3 + 1), tmp_path)
 
 
@@ -254,7 +254,7 @@ def test_saved_folds_error_explains_the_missing_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["number_zscore", "text_both", "city_mean", "bag", "seen"])
 def test_signed_file_with_a_random_change_works_or_raises(states: dict[str, State], tmp_path: Path, name: str) -> None:
-    """Digests fit what was altered, as whoever alters a file can see to; golden rows are altered too."""
+    """Digests match the change, which anyone who alters a file can achieve; golden rows are altered too."""
     dp.Preprocessor.from_dict(states[name]).save(tmp_path / "saved.json")
     saved = json.loads((tmp_path / "saved.json").read_text(encoding="utf-8"))
     chance, odd = random.Random(0), []

@@ -1,4 +1,4 @@
-"""A dataset that somebody else made opens nothing outside its folder, unless whoever opens it says so."""
+"""A dataset of another author opens nothing outside its folder without trust."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from daskprep.storage.security import UntrustedPath
 
 
 def written(folder: Path, pictures: Path, **parameters: Any) -> dp.Dataset:
-    """Write a dataset that names two pictures."""
+    """Write a dataset that refers to two images."""
     pictures.mkdir(parents=True)
     for i in range(2):
         Image.new("RGB", (4, 4), (i, 0, 0)).save(pictures / f"{i}.png")
@@ -127,7 +127,7 @@ def test_tokenizer_path_of_a_dataset_is_not_opened_without_trust(tmp_path: Path)
         dp.Preprocessor.from_dataset(received).fit(frame)
     trusted = dp.open_dataset(tmp_path / "a.dp", trusted=True)
     assert dp.Preprocessor.from_dataset(trusted).fit(frame).to_dict() == prep.to_dict()
-    words.unlink()  # what was learned holds its words
+    words.unlink()  # the learned state has its words
     assert list(dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].head()["review"]) == list(frame["review"])
 
 
@@ -140,13 +140,13 @@ def test_untrusted_tokenizer_name_raises_before_lookup(tokenizer: str) -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """Replace transformers; return the calls that ask it for a model, which it has not in its cache."""
+    """Replace transformers; return its calls for a model, which is not in its cache."""
     trained = Tokenizer(models.WordLevel({"[UNK]": 0, "good": 1, "bad": 2}, unk_token="[UNK]"))
     trained.save(str(tmp_path / "tokenizer.json"))
-    asked = []
+    requests = []
 
     def from_pretrained(name: str, **options: Any) -> Any:
-        asked.append((name, options))
+        requests.append((name, options))
         if options["local_files_only"]:
             raise OSError("We couldn't connect to 'https://huggingface.co' and couldn't find it in the cached files")
         return types.SimpleNamespace(backend_tokenizer=trained, pad_token_id=None, unk_token_id=0)
@@ -154,7 +154,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict
     fake = types.SimpleNamespace(AutoTokenizer=types.SimpleNamespace(from_pretrained=from_pretrained))
     monkeypatch.setitem(sys.modules, "transformers", fake)
     monkeypatch.chdir(tmp_path)
-    return asked
+    return requests
 
 
 def test_model_of_a_saved_preprocessor_is_downloaded_only_with_trust(hub: list[Any]) -> None:
@@ -217,8 +217,8 @@ def test_chained_urls_in_a_manifest_raise(tmp_path: Path) -> None:
         dp.repair(tmp_path / "a.dp", trusted=True)
 
 
-def two_of_pictures(tmp_path: Path, second: list[str]) -> list[Path]:
-    """Write two datasets by one Preprocessor: one names pictures of its folder, and one what it is told to."""
+def write_two_datasets(tmp_path: Path, second: list[str]) -> list[Path]:
+    """Write two datasets with one Preprocessor: one refers to images of its folder, and one to the given paths."""
     image = dp.Image(height=4, width=4, num_channels=3, mode="lazy")
     for number, name in enumerate("ab"):
         folder = tmp_path / name / "pictures"
@@ -241,7 +241,7 @@ LOADED: list[dict[str, Any]] = [{}, {"cache": True}, {"shuffle": False, "cache":
 
 @pytest.mark.parametrize("options", LOADED)
 def test_joined_datasets_can_read_their_own_folders(tmp_path: Path, options: Any) -> None:
-    paths = two_of_pictures(tmp_path, [str(tmp_path / "b" / "pictures" / f"{i}.png") for i in (0, 1)])
+    paths = write_two_datasets(tmp_path, [str(tmp_path / "b" / "pictures" / f"{i}.png") for i in (0, 1)])
     train = dp.open_dataset(paths)["train"]
     for _ in range(2):
         [batch] = train.loader(4, expand=False, row_ids=True, **options)
@@ -255,7 +255,7 @@ def test_joined_datasets_cannot_read_the_folders_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, based: bool
 ) -> None:
     stolen = tmp_path / "a" / "pictures" / "0.png"
-    paths = two_of_pictures(tmp_path, [str(stolen)] * 2)
+    paths = write_two_datasets(tmp_path, [str(stolen)] * 2)
     base = tmp_path / "files" if based else None
     loader = dp.open_dataset(paths, base_dir=base)["train"].loader(2, **{**options, "shuffle": False})
     read: list[str] = []

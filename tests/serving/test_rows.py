@@ -1,4 +1,4 @@
-"""Rows encoded one at a time are those of `Preprocessor.encode`, whatever the parameters and the cells.
+"""Rows encoded one at a time equal `Preprocessor.encode` for any parameters and cells.
 
 A type is one entry of `TYPES`: the parameters that it may have, and cells, of one Python type in each strategy.
 """
@@ -45,7 +45,7 @@ NEIGHBOURS = ("ffill", "bfill")
 
 @dataclass(frozen=True)
 class Type:
-    """A type's parameters, and its cells by their Python type."""
+    """A type's parameters, and its cells by Python type."""
 
     make: Callable[..., Any]
     params: st.SearchStrategy[dict[str, Any]]
@@ -53,14 +53,14 @@ class Type:
 
 
 def params(**optional: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Give some of the parameters, each one of its values."""
+    """Draw some of the parameters, each with one of its values."""
     chosen = {
         name: one if isinstance(one, st.SearchStrategy) else st.sampled_from(one) for name, one in optional.items()
     }
     return st.fixed_dictionaries({}, optional=chosen)
 
 
-# -- cells of one Python type each
+# -- cells of one Python type
 
 LETTERS = st.sampled_from([*"abAzΣ\u03c3ςİßéÉ. ,_'\t\n\x1c\x85\u2003\u0307\U0001d11e\0\ud800-"])
 WORDS = st.sampled_from(
@@ -119,7 +119,7 @@ SCALARS = {
     "path": st.sampled_from(["a", "1", "a b"]).map(pathlib.PurePosixPath),
     "dict": st.just({"a": 1}),
 }
-# Times of nanoseconds are no numbers: an error in a column of times, and text, so missing, in one of objects.
+# Times of nanoseconds are not numbers: they raise in a column of times, and are missing as text in object columns.
 WITHOUT_NANOSECONDS = {name: cells for name, cells in SCALARS.items() if name != "Timestamp"}
 ITEMS = {
     "lists of text": st.lists(TEXTS, max_size=4),
@@ -225,7 +225,7 @@ TYPES = {
 
 
 def frame_of(cells: list[Any]) -> pd.DataFrame:
-    """Return a column that leaves cells as they are: pandas would make floats of integers beside None."""
+    """Return a column with unchanged cells: pandas would convert integers with None to floats."""
     column = np.empty(len(cells), object)
     for i, cell in enumerate(cells):
         column[i] = cell
@@ -233,7 +233,7 @@ def frame_of(cells: list[Any]) -> pd.DataFrame:
 
 
 def natural_frame(cells: list[Any]) -> pd.DataFrame | None:
-    """Return a column of the type that pandas gives it, None if pandas takes no such text or changes integers."""
+    """Return a column of the dtype that pandas infers, None if pandas rejects a text or changes integers."""
     if any(cell is None for cell in cells) and any(isinstance(cell, int | np.integer) for cell in cells):
         return None
     try:
@@ -257,7 +257,7 @@ def fitted(feature: Any, cells: list[Any]) -> dp.Preprocessor:
 
 
 def encoded(encode: Callable[[Any], dict[str, Any]], rows: Any) -> dict[str, Any] | None:
-    """Return arrays as type, shape and bytes, None if the rows are refused."""
+    """Return arrays as type, shape and bytes, None if the rows are rejected."""
     try:
         arrays = encode(rows)
     except DaskprepError:
@@ -266,12 +266,12 @@ def encoded(encode: Callable[[Any], dict[str, Any]], rows: Any) -> dict[str, Any
 
 
 def encoded_columns(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any] | None:
-    """Return the same of whole columns, to which rows are held."""
+    """Return the expected arrays, encoded by column."""
     return encoded(functools.partial(encode_columns, prep), frame)
 
 
 def batch_of(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any]:
-    """Return what a loader gives for the rows of a frame."""
+    """Return the batch of a loader for the rows of a frame."""
     arrays = encode_columns(prep, frame)
     changes = make_expanders(prep.features_, prep.learned_, arrays)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -280,7 +280,7 @@ def batch_of(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any]:
 
 @st.composite
 def fits(draw: st.DrawFn, kind: str, most: int = 8) -> tuple[dp.Preprocessor, list[Any]]:
-    """Give a fitted Preprocessor and cells of one Python type."""
+    """Draw a fitted Preprocessor and cells of one Python type."""
     one = TYPES[kind]
     cells = one.cells[draw(st.sampled_from(sorted(one.cells)))]
     prep = fitted(one.make(**draw(one.params)), draw(st.lists(st.none() | cells, min_size=1, max_size=most)))
@@ -324,7 +324,7 @@ def test_rows_of_many_cells_encode_as_in_a_frame(kind: str, data: st.DataObject)
 
 
 def counted(report: Mapping[str, Mapping[str, Any]], features: Any, rows: int) -> list[list[int]]:
-    """Return what `cell_counts` has for features, of the cells in a report."""
+    """Return the `cell_counts` of features from the cells in a report."""
     return [[rows, *(len(report.get(name, {}).get(kind, ())) for kind in CELL_KINDS)] for name in features]
 
 
@@ -399,7 +399,7 @@ def test_many_rows_encode_as_in_a_frame(kind: str, data: st.DataObject, seed: in
     encoder = Encoder(prep.to_dict())
     rng = np.random.default_rng(seed)
     drawn = [cells[i] for i in rng.integers(0, len(cells), 2_000)]
-    # One cell that is refused would hide what the others become.
+    # One rejected cell would hide the results of the others.
     known = {id(cell): encoded_columns(prep, frame_of([cell])) for cell in cells}
     readable = [cell for cell in drawn if known[id(cell)] is not None]
     expected = encoded_columns(prep, frame_of(readable))

@@ -1,4 +1,4 @@
-"""A saved Preprocessor is read as it was written, or refused with the feature and the part that was altered."""
+"""A saved Preprocessor loads unchanged, or raises with the feature and the altered part."""
 
 from __future__ import annotations
 
@@ -68,20 +68,20 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     folder, found = tmp_path_factory.mktemp("saved"), {}
     for kind in CELLS:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # some cells cannot be read
+            warnings.simplefilter("ignore")  # some cells are unreadable
             fitted(kind).save(folder / kind)
         found[kind] = json.loads((folder / kind).read_text(encoding="utf-8"))
     return found
 
 
 def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Give the place of every value that holds no others, empty lists and objects among them."""
+    """Yield the path of every value without children, including empty lists and objects."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     yield from (found for key, one in inner for found in leaves(one, (*place, key))) if inner and value else [place]
 
 
 def another(value: Any) -> Any:
-    """Return a value of the same type that is as near as can be."""
+    """Return a different value of the same type, as close as possible."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
@@ -104,7 +104,7 @@ def write(path: Path, state: dict[str, Any]) -> Path:
 
 
 def signed(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state with digests of what it holds: as another implementation would save it."""
+    """Return the state with matching digests, as another implementation would save it."""
     for feature in state["features"].values():
         feature["digests"] = compute_digests(feature["learned"])
     return add_digest(state) if "digest" in state else state
@@ -129,7 +129,7 @@ def test_altered_learned_value_raises_with_its_name(states, tmp_path, kind, read
     state = states[kind]
     for place in leaves(state["features"][kind]["learned"], ("features", kind, "learned")):
         file = write(tmp_path / "altered.json", put(state, place, another(at(state, place))))
-        # More digits than a double has are seen in the rows alone.
+        # Digits beyond the precision of a double only change the rows.
         with pytest.raises(CorruptDatasetError, match=f'"{kind}"(: its learned "{place[3]}" is not| encodes None to)'):
             READERS[reader](file)
 
@@ -174,7 +174,7 @@ def test_lengthened_row_raises_without_allocating_memory(states, tmp_path, reade
 
 
 def changed(state: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
-    """Yield the state with each value outside of what was learned changed, each key removed, and features renamed."""
+    """Yield the state with each value outside the learned state changed, each key removed, and features renamed."""
     learned = ("features", kind, "learned"), ("features", kind, "digests")
     for place in every(state):
         value = at(state, place)
@@ -248,7 +248,7 @@ def test_file_without_golden_rows_raises(states, tmp_path, reader):
         READERS[reader](write(tmp_path / "altered.json", state))
 
 
-# What is altered in a plain state, and what a Preprocessor says of it.
+# Changes of a plain state, and the error of a Preprocessor.
 ALTERED = [
     ("sequence", "learned", "max_sequence_length", -2, "max_sequence_length is -2"),
     ("number", "learned", "q3", None, "was not learned"),
@@ -262,7 +262,7 @@ ALTERED = [
     ("date", "params", "parts", ["AAAA"], "parts has no 'AAAA'"),
     ("number", "params", "bins", 10**12, "use at most 65,536"),
 ]
-# These matter to some rows alone.
+# Changes that only matter to some rows.
 OF_ROWS = [
     ("timeseries", "learned", "max_timeseries_length", 0),
     ("vector", "learned", "vector_size", 0),
@@ -317,7 +317,7 @@ def test_key_order_and_white_space_are_ignored(states, tmp_path, reader):
     assert len(set(expected.tolist())) == 3
 
 
-# As it was written before there were digests.
+# Written before digests existed.
 OLD = """{"format": 1,
 "split": null,
 "balance": null,
@@ -359,7 +359,7 @@ def test_saving_is_deterministic(states, tmp_path, kind):
 
 
 def cells_of(kind: str) -> st.SearchStrategy[tuple[str, list[str | None]]]:
-    """Give a type and cells for it: any text, but for those that refuse most columns."""
+    """Draw a type and cells for it: any text, except for types that reject most columns."""
     odd = st.nothing() if kind in ("binary", "vector") else st.text(max_size=8)
     cells = st.lists(st.none() | st.sampled_from(CELLS[kind]) | odd, min_size=1, max_size=8)
     return st.tuples(st.just(kind), cells)
@@ -388,7 +388,7 @@ def test_loaded_preprocessor_encodes_equally(tmp_path_factory, column, lowercase
 
 
 def altered(state: dict[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Put something odd at a place, or take it away; half of the time the digests are those of what came out."""
+    """Replace or remove a value; half of the time the digests match the result."""
     places = list(every(state))
     *outer, last = chance.choice(places)
     state = copy.deepcopy(state)
@@ -423,7 +423,7 @@ def test_altered_file_encodes_or_raises(states, tmp_path, kind, reader, plain):
             loaded = READERS[reader](file)
             found["loaded"] += 1
             loaded.encode([{kind: None if seed % 2 else CELLS[kind][0]}])
-        except (DaskprepError, NotFittedError) as error:  # without what was learned, it is as before the fit
+        except (DaskprepError, NotFittedError) as error:  # without learned state, it is unfitted
             found[type(error).__name__] += 1
     assert found["loaded"] > 5
     assert found["CorruptDatasetError"] > 5
@@ -467,8 +467,8 @@ def test_deeply_nested_vocabulary_raises(tmp_path, reader):
         READERS[reader](tmp_path / "saved.json")
 
 
-def spoilt(path: Path, prep: dp.Preprocessor, alter: Callable[[dict[str, Any]], None]) -> Path:
-    """Save a Preprocessor of the one feature "a", which is then altered, and its digests with it."""
+def save_altered(path: Path, prep: dp.Preprocessor, alter: Callable[[dict[str, Any]], None]) -> Path:
+    """Save a Preprocessor of the one feature "a", then alter it with matching digests."""
     prep.save(path)
     state = json.loads(path.read_text())
     feature = state["features"]["a"]
@@ -492,7 +492,7 @@ def test_golden_rows_with_one_long_row_allocate_no_memory(tmp_path, reader, othe
         feature["golden"] = {"cells": [""] * 10**6, "arrays": {"": {"dtype": "uint8", "rows": rows}}}
 
     prep = dp.Preprocessor({"a": "set"}).fit(pd.DataFrame({"a": ["x y", "y"]}))
-    path = spoilt(tmp_path / "saved.json", prep, alter)
+    path = save_altered(tmp_path / "saved.json", prep, alter)
     with pytest.raises(CorruptDatasetError, match=message):
         READERS[reader](path)
 
@@ -503,7 +503,7 @@ def test_golden_rows_of_one_long_text_allocate_no_memory(tmp_path, reader):
         array = feature["golden"]["arrays"][""]
         array["rows"] = [["x" * 20_000] + [""] * 1_000] * len(array["rows"])  # as an array, 80 MB for each row
 
-    path = spoilt(tmp_path / "saved.json", dp.Preprocessor({"a": "category"}).fit({"a": ["x", "y"]}), alter)
+    path = save_altered(tmp_path / "saved.json", dp.Preprocessor({"a": "category"}).fit({"a": ["x", "y"]}), alter)
     tracemalloc.start()
     try:
         with pytest.raises(CorruptDatasetError, match='feature "a"'):
@@ -517,7 +517,7 @@ def test_golden_rows_of_one_long_text_allocate_no_memory(tmp_path, reader):
 @pytest.mark.parametrize("given", ["%Y%Y", "%b %b %Y"])
 def test_datetime_format_with_a_repeated_field_raises(tmp_path, reader, given):
     prep = dp.Preprocessor({"a": "date"}).fit(pd.DataFrame({"a": ["2020-01-02", "2021-02-03"]}))
-    path = spoilt(tmp_path / "saved.json", prep, lambda one: one["params"].update(datetime_format=given))
+    path = save_altered(tmp_path / "saved.json", prep, lambda one: one["params"].update(datetime_format=given))
     with pytest.raises(CorruptDatasetError, match='feature "a"'):
         READERS[reader](path)
 
@@ -526,7 +526,7 @@ def test_datetime_format_with_a_repeated_field_raises(tmp_path, reader, given):
 def test_ngram_size_beyond_every_row_takes_no_time(tmp_path, reader):
     tokenizer = {"tokenizer": "ngram", "ngram_size": 2}
     prep = dp.Preprocessor({"a": dp.Set(**tokenizer)}).fit(pd.DataFrame({"a": ["x y", "y"]}))
-    path = spoilt(tmp_path / "saved.json", prep, lambda one: one["params"].update(ngram_size=10**12))
+    path = save_altered(tmp_path / "saved.json", prep, lambda one: one["params"].update(ngram_size=10**12))
     rows = pd.DataFrame({"a": ["y", "x y", "x"]})
     found = READERS[reader](path).encode(rows.to_dict("records"))["a"]
     np.testing.assert_array_equal(found, prep.encode(rows)["a"], strict=True)

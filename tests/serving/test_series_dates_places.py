@@ -1,4 +1,4 @@
-"""Rows of Vector, Timeseries, Date and H3 are those of `Preprocessor.encode`, whatever the parameters and the cells."""
+"""Rows of Vector, Timeseries, Date and H3 equal `Preprocessor.encode` for any parameters and cells."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOREIGN = dateutil.tz.gettz("Europe/Rome")
 
 @dataclass(frozen=True)
 class Type:
-    """A type's parameters, its cells by their Python type, and cells that it can always be fitted to."""
+    """A type's parameters, its cells by Python type, and cells that it can always be fitted to."""
 
     make: Callable[..., Any]
     params: st.SearchStrategy[dict[str, Any]]
@@ -55,14 +55,14 @@ def as_bytes(texts: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
 
 
 def between_singles(number: np.float32, step: int) -> str:
-    """Write what is half way to the next float32, or too close to it for a double to tell."""
+    """Return numbers halfway to the next float32, or too close to it for a double to represent."""
     with np.errstate(over="ignore", under="ignore"):
         following = np.nextafter(number, np.float32(np.inf))
     middle = (Decimal(float(number)) + Decimal(min(float(following), 2.0**128))) / 2
     return f"{middle + step * abs(middle) * Decimal('1e-20'):.60e}"
 
 
-# -- cells of one Python type each
+# -- cells of one Python type
 
 INTEGERS = st.integers(-9, 9) | st.integers() | st.sampled_from([2**53 + 1, 2**60 + 2**36 + 1, 2**63 - 1, -(2**63)])
 FLOATS = st.floats() | st.floats(-9, 9, width=16) | st.sampled_from([3.4028235e38, 3.5e38, 1e-46, 2.0**-150, -0.0])
@@ -267,7 +267,7 @@ TYPES = {
 
 
 def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return columns that leave cells as they are: pandas would make floats of integers beside None."""
+    """Return columns with unchanged cells: pandas would convert integers with None to floats."""
     columns = {name: np.empty(len(rows), object) for name in ("x", "group")}
     for i, row in enumerate(rows):
         for name, cell in row.items():
@@ -280,7 +280,7 @@ def rows_of(cells: list[Any], groups: str = "aab") -> list[dict[str, Any]]:
 
 
 def fitted(feature: Any, *candidates: list[Any]) -> dp.Preprocessor:
-    """Fit to the first cells that can be learned from."""
+    """Fit to the first cells that can be fitted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for cells in candidates:
@@ -293,7 +293,7 @@ def fitted(feature: Any, *candidates: list[Any]) -> dp.Preprocessor:
 
 
 def encoded(encode: Callable[[Any], dict[str, Any]], rows: Any) -> dict[str, Any] | None:
-    """Return arrays as type, shape and bytes, None if the rows are refused."""
+    """Return arrays as type, shape and bytes, None if the rows are rejected."""
     try:
         arrays = encode(rows)
     except DaskprepError:
@@ -302,13 +302,13 @@ def encoded(encode: Callable[[Any], dict[str, Any]], rows: Any) -> dict[str, Any
 
 
 def encoded_columns(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any] | None:
-    """Return the same of whole columns, to which rows are held."""
+    """Return the expected arrays, encoded by column."""
     return encoded(functools.partial(encode_columns, prep), frame)
 
 
 @st.composite
 def fits(draw: st.DrawFn, kind: str, most: int) -> tuple[dp.Preprocessor, Encoder, list[Any]]:
-    """Give a Preprocessor, its Encoder, and cells of one Python type."""
+    """Draw a Preprocessor, its Encoder, and cells of one Python type."""
     one = TYPES[kind]
     cells = one.cells[draw(st.sampled_from(sorted(one.cells)))]
     seen = draw(st.lists(st.none() | cells, min_size=1, max_size=8))
@@ -447,7 +447,7 @@ def test_windows_stay_within_their_groups(size, strategy, rows):
 def test_many_rows_encode_as_in_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
     prep, encoder, cells = data.draw(fits(kind, 60))
     assume(cells)
-    # One cell that is refused would hide what the others become.
+    # One rejected cell would hide the results of the others.
     alone = [encoded_columns(prep, frame_of(rows_of([cell]))) for cell in cells]
     for cell, expected in zip(cells, alone, strict=True):
         assert encoded(encoder.encode, rows_of([cell])) == expected, cell
@@ -457,7 +457,7 @@ def test_many_rows_encode_as_in_a_frame(kind: str, data: st.DataObject, seed: in
     assert encoded(encoder.encode, rows) == encoded_columns(prep, frame_of(rows))
 
 
-# -- what no column shows
+# -- cells outside of columns
 
 
 def encoder_of(feature: Any, *cells: Any) -> Encoder:

@@ -1,4 +1,4 @@
-"""A process that has NumPy alone loads and encodes, and says what it lacks where that is not enough."""
+"""A process with only NumPy loads and encodes, and names the missing package if that is not enough."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ sys.stdout.buffer.write(pickle.dumps(result))
 
 
 def encode_elsewhere(path: Path, rows: str) -> Any:
-    """Return what a process without most packages makes of rows, which are JSON."""
+    """Return the rows, as JSON, encoded in a process without most packages."""
     done = subprocess.run([sys.executable, "-c", PROCESS, str(path), rows], capture_output=True, check=False)
     assert not done.returncode, done.stderr.decode()
     return pickle.loads(done.stdout)

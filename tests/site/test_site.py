@@ -1,4 +1,4 @@
-"""The built site, seen in a browser: its search finds the right pages, nothing is cut off, and nothing fails to load.
+"""The built site in a browser: search finds the expected pages, code is not cut off, and all resources load.
 
 `make docs` builds the site and runs these tests on it; elsewhere they are skipped.
 """
@@ -71,7 +71,7 @@ FOUND = """new Promise((resolve) => {
         : setTimeout(wait, 20);
     wait();
 })"""
-# Names of what is wider than its box: code that is cut off or scrolls, and pages that scroll sideways.
+# Names of elements wider than their box: code that is cut off or scrolls, and pages that scroll sideways.
 CUT_OFF = """[
     ...[...document.querySelectorAll("article div[class^=highlight-] pre")]
         .filter((block) => block.scrollWidth > block.clientWidth)
@@ -86,7 +86,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Serve the site from this process: a search reads pages by requests, which files do not answer."""
+    """Serve the site from this process: search fetches pages, which file URLs do not support."""
     with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(SITE))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -38,12 +38,12 @@ def piece(first: int, stop: int) -> TokenCounts:
 
 
 def peak_kib() -> int:
-    # Not ru_maxrss, which begins with the peak of the process that started this one.
+    # Not ru_maxrss, which starts with the peak of the parent process.
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
 def report(tokens: int, folder: str) -> dict[str, Any]:
-    """Count the tokens from 80 pieces, eight at a time, and return what they are."""
+    """Count the tokens from 80 pieces, eight at a time, and return the counts."""
     size = tokens // PIECES
     level: list[TokenCounts] = []
     counts: TokenCounts | None = None

@@ -120,7 +120,7 @@ def test_count_is_estimated_from_the_largest_kept_hash():
     estimate = round((LIMIT - 1) * 2.0**64 / largest)
     assert 100_000 < estimate < 101_000
     assert (found * 2).count == estimate
-    assert found.count == 100_000  # no more than there are rows
+    assert found.count == 100_000  # at most the number of rows
 
 
 @pytest.mark.parametrize("distinct", [10, LIMIT - 1, LIMIT, LIMIT + 1, 20_000, 2 * LIMIT + 2, 70_000])

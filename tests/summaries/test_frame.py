@@ -1,4 +1,4 @@
-"""What is known of a column without each fold is what the other folds say together."""
+"""The summary of a column without each fold equals the sum of the other folds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def column(number, words):
     return ColumnSummary(len(words), number, rejects, Words(counts, Lengths.of(np.array([len(words)]))), None, 1)
 
 
-def told(one):
+def fields(one):
     tokens, counts = one.values.counts.rank()
     first = [[part.tolist() for part in one.values.counts.rank(*cut)] for cut in ((2,), (None, 2), (3, 2))]
     lengths = one.values.lengths
@@ -56,10 +56,10 @@ def test_sums_per_fold_exclude_each_fold(folds, limit):
     parts = [column(number, words) for number, words in enumerate(folds)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-        whole, *without = map(told, FoldedSummary(tuple(parts)).sums_per_fold(None))
-    assert whole == told(functools.reduce(operator.add, parts))
+        whole, *without = map(fields, FoldedSummary(tuple(parts)).sums_per_fold(None))
+    assert whole == fields(functools.reduce(operator.add, parts))
     others = [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts) - 1)]
-    assert without == [told(functools.reduce(operator.add, one)) for one in others]
+    assert without == [fields(functools.reduce(operator.add, one)) for one in others]
 
 
 @settings(max_examples=10)
@@ -71,9 +71,9 @@ def test_sums_per_fold_are_the_same_from_files(tmp_path_factory, folds, limit):
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
         parts = tuple(column(number, words) for number, words in enumerate(folds))
         states = list(FoldedSummary(parts).sums_per_fold(None))
-        expected = list(map(told, states))
+        expected = list(map(fields, states))
         patch.setattr(token_counts, "SPILL_ENTRIES", 2)
-        assert [told(state.limit_memory(folder)) for state in states] == expected
+        assert [fields(state.limit_memory(folder)) for state in states] == expected
 
 
 @settings(max_examples=20)
@@ -90,7 +90,7 @@ def test_folds_with_shared_tokens_equal_separate_counts(tmp_path_factory, partit
         parts = [[ColumnSummary(9, 0, Rejects(), Words(one, Lengths())) for one in each] for each in counted]
         folds = (FoldedSummary(tuple(each)) for each in parts)
         summed = functools.reduce(lambda one, other: (one + other).limit_memory(folder), folds)
-        return [told(state.limit_memory(folder)) for state in summed.sums_per_fold(folder)]
+        return [fields(state.limit_memory(folder)) for state in summed.sums_per_fold(folder)]
 
     nothing = [[0] * 4] * 4
     counts = [np.array([*some, [0] * 4]) for some in (nothing, *partitions)]
@@ -114,7 +114,7 @@ def test_tokens_of_all_folds_are_hashed_once():
 def test_multiplying_repeats_each_fold():
     folds = FoldedSummary(tuple(column(number, "ab"[:number]) for number in (1, 2, 2)))
     assert folds.rows == 5
-    assert [told(part) for part in (folds * 3).parts] == [told(part) for part in (folds + folds + folds).parts]
+    assert [fields(part) for part in (folds * 3).parts] == [fields(part) for part in (folds + folds + folds).parts]
 
 
 @pytest.mark.parametrize("limit", [5, 100])

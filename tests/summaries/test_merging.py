@@ -121,7 +121,7 @@ KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make summaries compact, spill and give up being exact over a handful of values."""
+    """Make summaries compact, spill and become inexact with a handful of values."""
     monkeypatch.setattr(token_counts_module, "COMPACT_ENTRIES", 4)
     monkeypatch.setattr(token_counts_module, "COMPACT_CHUNKS", 3)
     monkeypatch.setattr(token_counts_module, "SPILL_ENTRIES", 5)
@@ -182,7 +182,7 @@ def test_equality_compares_type_and_fields() -> None:
     assert Rejects() != Range(1.0, 2.0)
     lengths = Lengths.of(np.array([1, 2]))
     assert lengths == Lengths.of(np.array([2, 1]))
-    assert lengths != lengths * 2  # the counts alone differ
+    assert lengths != lengths * 2  # only the counts differ
     assert lengths != Rejects()
 
 

@@ -24,7 +24,7 @@ def exact(values: list[float]) -> tuple[Fraction, Fraction]:
 
 
 def is_nearest_root(sqrt_fraction: float, square: Fraction) -> bool:
-    """Whether no other double is closer to the square root."""
+    """Return whether no other double is closer to the square root."""
     below = (Fraction(sqrt_fraction) + Fraction(max(0.0, math.nextafter(sqrt_fraction, 0.0)))) / 2
     above = (Fraction(sqrt_fraction) + Fraction(math.nextafter(sqrt_fraction, math.inf))) / 2
     return below**2 <= square <= above**2
@@ -50,7 +50,7 @@ def test_sums_are_exact_over_many_blocks(name: str, size: int) -> None:
         "normal": rng.normal(size=size),
         "mixed": rng.normal(size=size) * 2.0 ** rng.integers(-900, 900, size),
         "integers": rng.integers(-(2**53), 2**53, size).astype(float),
-        # The largest digits there are, all of one sign: the bound of 2**53 is met.
+        # The largest possible digits, all of one sign: the bound of 2**53 is reached.
         "ones": np.full(size, 1.0 - 2.0**-53),
         "outlier": np.append(rng.normal(size=size), 1e300),
     }[name]
@@ -146,7 +146,7 @@ def test_weighted_sums_are_exact(rows: list[tuple[float, float]]) -> None:
 @pytest.mark.parametrize("size", [BLOCK_VALUES + 77, GROUP_VALUES + 77])
 def test_weighted_sums_are_exact_over_many_blocks(size: int) -> None:
     rng = np.random.default_rng(0)
-    # The largest digits there are, and many numbers of random digits.
+    # The largest possible digits, and many numbers of random digits.
     for values in (np.full(size, 1.0 - 2.0**-53), rng.lognormal(0, 9, size) * rng.choice([-1, 1], size)):
         moments = WeightedMoments.of_weighted(values, weights := np.abs(values[::-1]))
         rows = [(Fraction(value), Fraction(weight)) for value, weight in zip(values, weights, strict=True)]

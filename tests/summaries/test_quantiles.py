@@ -59,7 +59,7 @@ def test_fraction_outside_0_to_1_raises() -> None:
         Quantiles.of(np.array([1.0])).quantiles(np.array([0.5, -0.5]))
 
 
-# What columns hold: values around zero, of one sign and skewed, far from it, close together, and of all sizes.
+# Typical columns: values around zero, of one sign and skewed, far from it, close together, and of all magnitudes.
 SHAPES = {
     "normal": lambda rng, n: rng.normal(size=n),
     "lognormal": lambda rng, n: rng.lognormal(size=n),
@@ -150,7 +150,7 @@ def test_values_of_many_are_bucket_midpoints() -> None:
 
 
 def test_bucket_is_the_leading_bits_of_the_mantissa() -> None:
-    many = 2.0 + np.arange(4 * MAX_BUCKETS) / (2 * MAX_BUCKETS)  # all numbers of 12 bits in one octave are too many
+    many = 2.0 + np.arange(4 * MAX_BUCKETS) / (2 * MAX_BUCKETS)  # too many numbers in one octave for 12 bits
     values = np.array([1.0, 1.0 + 2.0**-12, 1.0 + 2.0**-11, -1.0])
     summary = Quantiles.of(np.concatenate([values, many]))
     assert summary.shift == 52 - 11

@@ -1,4 +1,4 @@
-"""Counts of two samples: the bound of chance is above the exact tail and close to it, bins are exact."""
+"""Counts of two samples: the p-value is a close upper bound of the exact tail, and bins are exact."""
 
 from __future__ import annotations
 

@@ -42,10 +42,10 @@ def test_full_disk_raises_and_leaves_no_files(tmp_path: Path, monkeypatch: pytes
     for number, kind in ((errno.ENOSPC, StorageFullError), (errno.EIO, OSError)):
 
         def fail(*_: object, number: int = number) -> None:
-            raise OSError(number, "said the disk")
+            raise OSError(number, "disk full")
 
         monkeypatch.setattr(pa.ipc, "new_file", fail)
-        with pytest.raises(kind, match="said the disk") as caught:
+        with pytest.raises(kind, match="disk full") as caught:
             spill(str(tmp_path), tokens, np.array([1]))
         assert isinstance(caught.value, StorageFullError) is (number == errno.ENOSPC)
         if number == errno.ENOSPC:
@@ -54,10 +54,10 @@ def test_full_disk_raises_and_leaves_no_files(tmp_path: Path, monkeypatch: pytes
 
 def test_full_disk_while_creating_the_file_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "said the disk")
+        raise OSError(errno.ENOSPC, "disk full")
 
     monkeypatch.setattr(pa, "OSFile", fail)
-    with pytest.raises(StorageFullError, match="said the disk"):
+    with pytest.raises(StorageFullError, match="disk full"):
         spill(str(tmp_path), pa.array(["a"]), np.array([1]))
 
 

@@ -184,7 +184,7 @@ def test_merging_compacts_if_it_halves_the_entries(monkeypatch: pytest.MonkeyPat
 
 def test_many_small_summaries_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "COMPACT_CHUNKS", 5)
-    summary = counted(list("abcdefgh"))  # each of what is added is little beside these
+    summary = counted(list("abcdefgh"))  # each added summary is small compared to these
     for _ in range(100):
         summary += counted(["b"])
         assert len(summary.chunks) <= 5
@@ -244,6 +244,6 @@ def test_20_million_distinct_tokens_are_counted_within_1_gb(tmp_path: Path) -> N
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, check=True)
     report = json.loads(done.stdout)
     check_many_tokens(report, tokens)
-    # Each of the ten merges gives 2 million tokens, as many as may stay in memory, so every second one fills a file.
+    # Each of the ten merges adds 2 million tokens, the limit in memory, so every second one fills a file.
     assert report["files"] == tokens // (2 * token_counts.SPILL_ENTRIES) == 5
     assert report["peak_kib"] * 1024 < 1e9

@@ -30,12 +30,12 @@ def summed(rows: list[Row]) -> ValueSums:
 
 
 def counted(values: list[str]) -> ValueSums:
-    """Return sums of two labels, which take 32 + 8 * 2 * FOLDS bytes a value while they are added up."""
+    """Return sums of two labels, which take 32 + 8 * 2 * FOLDS bytes per value during addition."""
     return summed([(value, 0, 1.0) for value in values])
 
 
 def found(summary: ValueSums) -> dict[str, dict[str, list[Fraction]]]:
-    """Return the sums by quantity, value and fold, without the zeros of values that have none."""
+    """Return the sums by quantity, value and fold, without zeros of values without sums."""
     sums: dict[str, dict[str, list[Fraction]]] = {}
     for part in summary.parts():
         for column, (quantity, place) in enumerate(part.labels):
@@ -186,7 +186,7 @@ def test_files_are_read_in_parts_of_limited_bytes(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(target_sums, "GROUP_BYTES", 40 * (32 + 8 * 2 * FOLDS))
     parts = list(summary.parts())
     assert len(parts) == 1600 // 40
-    assert max(len(part.values) for part in parts) < 80  # values are in shards by a hash, so not just as many in each
+    assert max(len(part.values) for part in parts) < 80  # shards by hash differ in size
     assert sorted(value for part in parts for value in part.values.to_pylist()) == sorted(values)
 
 
