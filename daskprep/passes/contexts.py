@@ -25,6 +25,7 @@ from daskprep.classes import RowCounts
 from daskprep.features.base import Contract, SideColumnLearner, cross_fit_folds, drops_missing
 from daskprep.features.checking import column_error_context
 from daskprep.features.missing import NeighbourImputer
+from daskprep.features.timeseries import Timeseries
 from daskprep.passes.engine import PartitionReader, Pass, begin_stage, default_contexts, run_pass
 from daskprep.passes.table import (
     Parsed,
@@ -38,6 +39,7 @@ from daskprep.passes.table import (
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.split import KFold, PartitionAssignment, Splitter
+from daskprep.split.times import TimeSplitter
 
 
 def assignment_columns(split: Splitter | None, balance: Balance | None = None) -> list[str]:
@@ -49,6 +51,14 @@ def assignment_columns(split: Splitter | None, balance: Balance | None = None) -
 def fold_columns(features: Mapping[str, Contract]) -> list[str]:
     """Return the columns that determine the folds of rows, without duplicates."""
     return list(dict.fromkeys(column for folds in cross_fit_folds(features).values() for column in folds.columns))
+
+
+def series_columns(features: Mapping[str, Contract], split: Splitter | None) -> list[str | None]:
+    """Return the columns of groups of windows, None for windows without groups, whose order a split by time checks."""
+    if not isinstance(split, TimeSplitter):
+        return []
+    windows = (feature for feature in features.values() if isinstance(feature, Timeseries) and feature.is_windowed)
+    return list(dict.fromkeys(window.group_by for window in windows))
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,12 @@ class ContextPlan:
             if get_fit_imputer(one) or (is_split and drops_missing(one))
         }
         columns = [] if self.split is None else self.split.columns
-        return Pass("census", functools.partial(take_census, features, self.split), features, columns)
+        split_census: Callable[..., Any] | None = None if self.split is None else self.split.census
+        if isinstance(self.split, TimeSplitter):
+            groups = series_columns(self.features, self.split)
+            columns = list(dict.fromkeys([*columns, *filter(None, groups)]))
+            split_census = functools.partial(self.split._census_of_series, groups)
+        return Pass("census", functools.partial(take_census, features, split_census), features, columns)
 
     def needs_census(self, source: Source) -> bool:
         """Return whether row counts of partitions do not suffice for the split and for imputation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -33,7 +33,7 @@ from daskprep.features.missing import NeighbourImputer
 from daskprep.kernels import unwrap_mixed_column, valid_mask
 from daskprep.sources.arrow_types import cell_type, class_column, declared_order
 from daskprep.sources.cells import as_text
-from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
+from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment
 from daskprep.split.rows import RandomAssignment
 from daskprep.steps.base import MISSING, strip_null_values
 from daskprep.steps.cells import is_missing
@@ -182,10 +182,15 @@ def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array])
 
 
 def take_census(
-    features: Mapping[str, Contract], split: Splitter | None, context: PartitionContext, parsed: Parsed, table: pa.Table
+    features: Mapping[str, Contract],
+    take_split_census: Callable[..., Any] | None,
+    context: PartitionContext,
+    parsed: Parsed,
+    table: pa.Table,
 ) -> PartitionCensus:
     """Collect what other partitions need to choose and impute training rows: the split's census, and borders."""
-    split_census = None if split is None else split.census(table, kept_rows(features, parsed.columns))
+    keep = kept_rows(features, parsed.columns)
+    split_census = None if take_split_census is None else take_split_census(table, keep)
     return PartitionCensus(parsed.rows, collect_borders(features, parsed), split_census)
 
 

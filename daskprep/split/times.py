@@ -16,8 +16,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.classes import Mask, OrderedCounts, data_changed_error, find_column, find_ranks, rejected_rows_error
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.classes import (
+    Mask,
+    OrderedCounts,
+    data_changed_error,
+    encode_classes,
+    find_column,
+    find_ranks,
+    rejected_rows_error,
+)
+from daskprep.display import format_count
+from daskprep.errors import ColumnError, ConfigError, warn
 from daskprep.kernels import only_where
 from daskprep.parametrized import with_parameters
 from daskprep.permutation import Integers
@@ -99,6 +108,10 @@ class TimeSplitter(Splitter):
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
         """Return counts of the kept rows by time, and the number and first examples of unreadable times."""
+        return self._census_of_series((), table, keep)
+
+    def _census_of_series(self, groups: Sequence[str | None], table: pa.Table, keep: Mask | None) -> TimeCounts:
+        """Return a census with the order of times in the series of each column of groups; None: all rows are one."""
         reader = _TimeReader(self.column, self.datetime_format)
         keys, bad, unit = reader.read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
@@ -106,7 +119,14 @@ class TimeSplitter(Splitter):
         if self.gap is not None and self.datetime_format is None and len(cells) == 1 and _is_number(cells[0].type):
             self._check_unit(keys[~bad])
         examples = ((row, ", ".join(_format_cell(part[row]) for part in cells)) for row in rows[:MAX_EXAMPLES].tolist())
-        return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
+        orders = []
+        for group in groups:
+            codes, names = np.zeros(table.num_rows, np.intp), pa.nulls(1, pa.large_string())
+            if group is not None:
+                codes, names = encode_classes(table, group)
+            orders.append(SeriesOrder.of(keys[~bad], (codes if keep is None else codes[keep])[~bad], names))
+        counts = OrderedCounts.of(keys[~bad])
+        return TimeCounts(table.num_rows, unit, counts, rows.size, tuple(examples), tuple(orders))
 
     def _check_unit(self, keys: Integers) -> None:
         """Raise ConfigError if all times are on 1970-01-01: with `gap`, the unit of numbers must be right."""
@@ -206,6 +226,12 @@ def find_times(
         raise rejected_rows_error(reader.name, total.bad, total.examples, expected)
     if len({census.unit for census in censuses} - {""}) > 1:
         raise ColumnError(f'Column "{reader.name}" has nanoseconds in some partitions: use one type.')
+    for orders in zip(*(census.orders for census in censuses), strict=True):
+        if late := SeriesOrder.count_late(orders):
+            warn(
+                f'the times of "{reader.name}" go back at {format_count(late, "row")} within a series: windows take '
+                "rows in the order of the data, so sort it by time first"
+            )
     rows = int(total.counts.counts.sum())
     counts = [census.counts for census in censuses]
     reread: Any = read_again  # not None if a census may be too coarse
@@ -222,13 +248,45 @@ class TimeCounts:
     unit: str  # unit of the times, "us" or "ns"; "" without times
     counts: OrderedCounts  # rows by time
     bad: int = 0  # rows with a missing or unreadable time
-    examples: tuple[tuple[int, str], ...] = ()  # row numbers and values of the first of these
+    examples: tuple[tuple[int, str], ...] = ()  # row numbers and values of the first of these.
+    # Of a partition, for features with windows; a sum has none.
+    orders: tuple[SeriesOrder, ...] = ()
 
     def __add__(self, other: TimeCounts) -> TimeCounts:
         later = ((self.rows + row, value) for row, value in other.examples)
         examples = (*self.examples, *later)[:MAX_EXAMPLES]
         counts, bad = self.counts + other.counts, self.bad + other.bad
         return TimeCounts(self.rows + other.rows, self.unit or other.unit, counts, bad, examples)
+
+
+@checkpointable
+@dataclass(frozen=True, eq=False)
+class SeriesOrder:
+    """Rows of a partition that are earlier than the row before them in their series, and the ends of each series."""
+
+    late: int
+    names: pa.Array
+    ends: Integers  # first and last time of each series; shape (series, 2)
+
+    @classmethod
+    def of(cls, times: Integers, codes: Integers, names: pa.Array) -> SeriesOrder:
+        """Return the order of rows with these times; `codes` are the positions of their series in `names`."""
+        rows = np.argsort(codes, kind="stable")
+        codes, times = codes[rows], times[rows]
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        late = int(np.count_nonzero((np.diff(times) < 0) & (np.diff(codes) == 0)))
+        lasts = np.append(starts[1:], len(times))[: len(starts)] - 1
+        return cls(late, names.take(pa.array(codes[starts])), times[np.stack([starts, lasts], axis=1)])
+
+    @staticmethod
+    def count_late(orders: Sequence[SeriesOrder]) -> int:
+        """Return the number of late rows of all partitions, in their order, also across their borders."""
+        series = pa.concat_arrays([one.names for one in orders]).dictionary_encode(null_encoding="encode")
+        codes, ends = series.indices.to_numpy(), np.concatenate([one.ends for one in orders])
+        parts = np.argsort(codes, kind="stable")
+        codes, ends = codes[parts], ends[parts]
+        across = np.count_nonzero((ends[1:, 0] < ends[:-1, 1]) & (np.diff(codes) == 0))
+        return sum(one.late for one in orders) + int(across)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
 from daskprep.parametrized import is_integer
 from daskprep.partitions import Workers
-from daskprep.passes.contexts import assignment_columns, fold_columns
+from daskprep.passes.contexts import assignment_columns, fold_columns, series_columns
 from daskprep.passes.table import learning_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source
@@ -65,7 +65,8 @@ class Recipe:
     def raw_columns(self) -> list[str]:
         """The columns that are needed unparsed: for split, balance and folds, and to learn."""
         feature_columns = fold_columns(self.features) if self.learned is not None else learning_columns(self.features)
-        return list(dict.fromkeys([*assignment_columns(self.split, self.balance), *feature_columns]))
+        series = filter(None, series_columns(self.features, self.split))
+        return list(dict.fromkeys([*assignment_columns(self.split, self.balance), *feature_columns, *series]))
 
 
 class WriteOptions(TypedDict, total=False):

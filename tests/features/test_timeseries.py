@@ -348,3 +348,20 @@ def test_rows_with_incomplete_windows_that_drop_row_keeps_are_warned_about(look,
     dp.Preprocessor({"x": dp.Timeseries(**look, missing_value_strategy="drop_row")}).fit(pd.DataFrame({"x": [1, 2, 3]}))
     messages = [str(one.message) for one in recwarn]
     assert any("keeps the first 2 rows of each series, whose windows" in one for one in messages) == warned
+
+
+@pytest.mark.parametrize("partitions", [1, 5])
+@pytest.mark.parametrize(
+    ("order", "group_by", "rows"),
+    [(["day"], None, []), (["g", "day"], None, ["1 row"]), (["g", "day"], "g", []), (["n"], "g", ["18 rows"])],
+)
+def test_rows_out_of_the_order_of_time_are_counted_if_the_split_has_a_time(
+    tmp_path, recwarn, partitions, order, group_by, rows
+):
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=20), "g": ["a", None] * 10, "x": np.arange(20.0)})
+    frame["n"] = -frame["x"]
+    frame = dd.from_pandas(frame.sort_values(order, ignore_index=True), npartitions=partitions)
+    feature = dp.Timeseries(column="x", window_size=2, group_by=group_by)
+    dp.Preprocessor({"x": feature}, split=dp.DatetimeSplit("day")).fit_write(frame, tmp_path / "x.dp")
+    start, found = 'the times of "day" go back at ', [str(one.message) for one in recwarn]
+    assert [one.removeprefix(start).partition(" within")[0] for one in found if one.startswith(start)] == rows
